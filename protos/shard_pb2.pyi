@@ -1,0 +1,169 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Output(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NONE: _ClassVar[Output]
+    SAMPLE: _ClassVar[Output]
+NONE: Output
+SAMPLE: Output
+
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Facts(_message.Message):
+    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens")
+    MODEL_ID_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NUM_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    NUMERICS_FIELD_NUMBER: _ClassVar[int]
+    KV_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    model_id: str
+    dtype: str
+    kv_dtype: str
+    block_size: int
+    num_blocks: int
+    vocab_size: int
+    eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    context_length: int
+    rank: int
+    world_size: int
+    answers: bool
+    numerics: str
+    kv_groups: int
+    weights_digest: str
+    step_tokens: int
+    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ...) -> None: ...
+
+class HealthRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HealthReply(_message.Message):
+    __slots__ = ("steps_begun", "steps_ended", "began_seconds_ago", "ended_seconds_ago")
+    STEPS_BEGUN_FIELD_NUMBER: _ClassVar[int]
+    STEPS_ENDED_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_SECONDS_AGO_FIELD_NUMBER: _ClassVar[int]
+    ENDED_SECONDS_AGO_FIELD_NUMBER: _ClassVar[int]
+    steps_begun: int
+    steps_ended: int
+    began_seconds_ago: float
+    ended_seconds_ago: float
+    def __init__(self, steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., began_seconds_ago: _Optional[float] = ..., ended_seconds_ago: _Optional[float] = ...) -> None: ...
+
+class Order(_message.Message):
+    __slots__ = ("open", "plan")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    open: Open
+    plan: Plan
+    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+
+class Open(_message.Message):
+    __slots__ = ("epoch", "max_slots", "max_step_tokens", "max_blocks_per_slot")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MAX_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STEP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BLOCKS_PER_SLOT_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    max_slots: int
+    max_step_tokens: int
+    max_blocks_per_slot: int
+    def __init__(self, epoch: _Optional[int] = ..., max_slots: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., max_blocks_per_slot: _Optional[int] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("step_id", "cleared_slots", "rows")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    CLEARED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    cleared_slots: _containers.RepeatedScalarFieldContainer[int]
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    def __init__(self, step_id: _Optional[int] = ..., cleared_slots: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
+
+class Row(_message.Message):
+    __slots__ = ("slot", "start", "from_last_sample", "token_ids", "new_blocks", "output", "first")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    FROM_LAST_SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    NEW_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    start: int
+    from_last_sample: bool
+    token_ids: bytes
+    new_blocks: _containers.RepeatedScalarFieldContainer[int]
+    output: Output
+    first: First
+    def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., first: _Optional[_Union[First, _Mapping]] = ...) -> None: ...
+
+class First(_message.Message):
+    __slots__ = ("sampling", "prompt_length", "history_ids")
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_IDS_FIELD_NUMBER: _ClassVar[int]
+    sampling: Sampling
+    prompt_length: int
+    history_ids: bytes
+    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ...) -> None: ...
+
+class Sampling(_message.Message):
+    __slots__ = ("do_sample", "seed", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "frequency_penalty")
+    DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    TYPICAL_P_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    do_sample: bool
+    seed: int
+    temperature: float
+    top_k: int
+    top_p: float
+    typical_p: float
+    repetition_penalty: float
+    frequency_penalty: float
+    def __init__(self, do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ...) -> None: ...
+
+class StepResult(_message.Message):
+    __slots__ = ("step_id", "rows", "forward_ns", "sample_ns")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FORWARD_NS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_NS_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    rows: _containers.RepeatedCompositeFieldContainer[RowResult]
+    forward_ns: int
+    sample_ns: int
+    def __init__(self, step_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowResult, _Mapping]]] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ...) -> None: ...
+
+class RowResult(_message.Message):
+    __slots__ = ("slot", "token_ids", "logprobs")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, slot: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
