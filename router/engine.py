@@ -1,0 +1,175 @@
+"""The engine: drives one group of shards, from requests to streams of text."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from router.errors import GenerationError, Overloaded, Unhealthy
+from router.facts import Facts
+from router.fleet.errors import FleetError
+from router.fleet.fleet import Fleet
+from router.fleet.wire import Spaces
+from router.limits import Limits
+from router.metrics import Metrics
+from router.request import Request
+from router.scheduling import sequence
+from router.scheduling.plan import FinishReason, Plan, Sampled, StepResult
+from router.scheduling.scheduler import Scheduler
+from router.stream import Ending, Event, Stream, Token
+from router.text.text_path import TextPath
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Running:
+    """What the engine keeps of a request beside its sequence."""
+
+    stream: Stream
+    text: TextPath
+    num_tokens: int
+    """Generated, the output that the request came with included."""
+
+
+class Engine:
+    """Owns the scheduler and the fleet. Its one task is `run`; handlers call it on the same event loop.
+
+    `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        facts: Facts,
+        limits: Limits,
+        metrics: Metrics,
+        start_text: Callable[[Request], TextPath],
+        pipeline_depth: int = 1,
+    ) -> None:
+        self.facts = facts
+        self._fleet = fleet
+        self._metrics = metrics
+        self._start_text = start_text
+        self._depth = pipeline_depth
+        self._spaces = Spaces(
+            max_slots=limits.max_slots,
+            max_step_tokens=limits.max_batch_prefill_tokens,
+            max_blocks_per_slot=-(-limits.max_total_tokens // facts.block_size))
+        self._scheduler = Scheduler(
+            block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
+            max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
+        self._permits = limits.max_concurrent_requests
+        self._requests: dict[int, _Running] = {}
+        self._next_id = 0
+        self._in_flight: deque[Plan] = deque()
+        self._work = asyncio.Event()
+        self.is_healthy = True
+
+    @contextmanager
+    def permit(self) -> Iterator[None]:
+        """The right to have one request in the router; Overloaded when none is left."""
+        if not self._permits:
+            raise Overloaded
+        self._permits -= 1
+        try:
+            yield
+        finally:
+            self._permits += 1
+
+    def submit(self, request: Request, output_so_far: Sequence[int] = ()) -> Stream:
+        """Start to generate, going on after `output_so_far`. Unhealthy when the group is gone."""
+        if not self.is_healthy:
+            raise Unhealthy
+        sequence_id = self._next_id
+        self._next_id += 1
+        text = self._start_text(request)
+        for token_id in output_so_far:
+            text.push(token_id)
+        stream = Stream(request, cancel=lambda: self._cancel(sequence_id))
+        self._requests[sequence_id] = _Running(stream, text, len(output_so_far))
+        self._scheduler.add(sequence.Sequence(
+            id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
+            max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling))
+        self._work.set()
+        return stream
+
+    async def run(self) -> None:
+        """Plan, submit, commit, deliver, until cancelled or until the group is gone."""
+        try:
+            await self._fleet.open(self._spaces)
+            while True:
+                while len(self._in_flight) < self._depth and (plan := self._scheduler.plan()):
+                    await self._fleet.submit(plan)
+                    self._in_flight.append(plan)
+                    self._note_plan(plan)
+                self._note_occupancy()
+                if not self._in_flight:
+                    await self._work.wait()
+                    self._work.clear()
+                    continue
+                result = await self._fleet.next_result()
+                self._note_step(self._in_flight.popleft(), result)
+                for sampled in self._scheduler.commit(result):
+                    self._deliver(sampled)
+        except FleetError as error:
+            self._give_up(error)
+
+    def _cancel(self, sequence_id: int) -> None:
+        """The client has left."""
+        if self._requests.pop(sequence_id, None):
+            self._scheduler.finish(sequence_id, FinishReason.CANCELLED)
+
+    def _deliver(self, sampled: Sampled) -> None:
+        """Turn a token into text and hand it on. What fails here ends this request alone."""
+        running = self._requests.get(sampled.sequence_id)
+        if running is None:
+            return
+        try:
+            event = self._next_event(running, sampled)
+        except Exception as error:
+            log.exception("request %d failed in the text path", sampled.sequence_id)
+            running.stream.fail(GenerationError(f"{type(error).__name__} in the text path"))
+            self._end(sampled.sequence_id, FinishReason.ERROR)
+            return
+        running.stream.put(event)
+        if event.ending is not None:
+            self._end(sampled.sequence_id, event.ending.finish_reason)
+
+    def _next_event(self, running: _Running, sampled: Sampled) -> Event:
+        piece = running.text.push(sampled.token_id)
+        running.num_tokens += 1
+        reason = FinishReason.STOP_SEQUENCE if piece.is_stop else sampled.finish_reason
+        return Event(
+            Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special),
+            Ending(reason, running.text.text, running.num_tokens) if reason else None)
+
+    def _end(self, sequence_id: int, reason: FinishReason) -> None:
+        del self._requests[sequence_id]
+        self._scheduler.finish(sequence_id, reason)
+
+    def _give_up(self, error: FleetError) -> None:
+        """The group is gone: nothing of it can go on."""
+        log.error("%s", error)
+        self.is_healthy = False
+        for running in self._requests.values():
+            running.stream.fail(GenerationError(f"Server error: {error}"))
+        self._requests.clear()
+
+    def _note_plan(self, plan: Plan) -> None:
+        now = time.monotonic()
+        for sequence_id in plan.admitted:
+            running = self._requests.get(sequence_id)
+            if running is not None and running.stream.started_at is None:
+                running.stream.started_at = now
+
+    def _note_step(self, plan: Plan, result: StepResult) -> None:
+        self._metrics.step(plan.num_tokens - plan.num_decode_rows, plan.num_decode_rows, result.forward_time)
+
+    def _note_occupancy(self) -> None:
+        pool = self._scheduler.pool
+        self._metrics.occupancy(
+            self._scheduler.num_waiting, self._scheduler.num_running, pool.num_used, pool.num_free)

@@ -1,0 +1,72 @@
+"""Everything that can go wrong with a request, and what the client is told.
+
+    RouterError
+    ├── ValidationError        422  the request breaks a rule
+    ├── Overloaded             429  no permit is free
+    ├── GenerationError        424  the request failed while it ran
+    ├── IncompleteGeneration   500  it ended without its last token
+    └── Unhealthy              503  no group can answer
+
+Words, statuses and messages are TGI's. Handlers raise; the one middleware of `router.app` maps to a JSON
+body, and `router.api.sse` to an event once a stream has begun.
+"""
+
+from typing import ClassVar
+
+
+class RouterError(Exception):
+    """Base of the tree. `str(error)` is the message that the client sees."""
+
+    status: ClassVar[int] = 500
+    error_type: ClassVar[str] = "internal"
+    metric: ClassVar[str | None] = None
+    """Value of the `err` label of `tgi_request_failure`; None is not counted."""
+
+    def body(self) -> dict[str, str]:
+        """TGI's error body."""
+        return {"error": str(self), "error_type": self.error_type}
+
+
+class ValidationError(RouterError):
+    """`rule` is the sentence of the rule that was broken."""
+
+    status = 422
+    error_type = "validation"
+    metric = "validation"
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(f"Input validation error: {rule}")
+
+
+class Overloaded(RouterError):
+    status = 429
+    error_type = "overloaded"
+    metric = "overloaded"
+
+    def __init__(self) -> None:
+        super().__init__("Model is overloaded")
+
+
+class GenerationError(RouterError):
+    status = 424
+    error_type = "generation"
+    metric = "generation"
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"Request failed during generation: {cause}")
+
+
+class IncompleteGeneration(RouterError):
+    error_type = "incomplete_generation"
+    metric = "incomplete"
+
+    def __init__(self) -> None:
+        super().__init__("Incomplete generation")
+
+
+class Unhealthy(RouterError):
+    status = 503
+    error_type = "healthcheck"
+
+    def __init__(self) -> None:
+        super().__init__("unhealthy")

@@ -1,0 +1,30 @@
+"""What the shards of a group report of themselves, as one."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts of a group: equal on all its shards, or the minimum over them.
+
+    `context_length`, `block_size` and `step_tokens` count tokens; `step_tokens` is how many prompt tokens one
+    step runs in about 250 ms. `numerics` names the kernels and number formats that decide every bit.
+    """
+
+    model_id: str
+    dtype: str
+    kv_dtype: str
+    block_size: int
+    num_blocks: int
+    vocab_size: int
+    eos_token_ids: frozenset[int]
+    context_length: int
+    world_size: int
+    numerics: str
+    weights_digest: str
+    step_tokens: int
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that the KV memory holds."""
+        return self.block_size * self.num_blocks

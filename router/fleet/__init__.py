@@ -1,0 +1,1 @@
+"""The way to the shards of one group."""

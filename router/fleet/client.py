@@ -1,0 +1,59 @@
+"""One shard, over gRPC: a channel and the one stream of plans."""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import grpc
+
+from protos import shard_pb2, shard_pb2_grpc
+from router.fleet import wire
+from router.fleet.errors import FleetError
+from router.fleet.wire import ShardFacts, Spaces
+from router.scheduling.plan import StepResult
+
+_Reply = TypeVar("_Reply")
+_OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+class ShardClient:
+    """Writes orders and reads results; `target` is a gRPC address. Every method may raise FleetError."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        self._stub = shard_pb2_grpc.ShardStub(self._channel)
+        self._stream: grpc.aio.StreamStreamCall | None = None
+
+    async def describe(self) -> ShardFacts:
+        """Waits for the shard to load its model, however long that takes."""
+        message = await self._guard(self._stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True))
+        return wire.decode_facts(message)
+
+    async def open(self, epoch: int, spaces: Spaces) -> None:
+        """Start the stream; the shard clears its slots."""
+        self._stream = self._stub.Execute()
+        await self.write(wire.encode_open(epoch, spaces))
+
+    async def write(self, order: shard_pb2.Order) -> None:
+        assert self._stream is not None, "the stream is not open"
+        await self._guard(self._stream.write(order))
+
+    async def read(self) -> StepResult:
+        assert self._stream is not None, "the stream is not open"
+        message = await self._guard(self._stream.read())
+        if message is grpc.aio.EOF:
+            raise FleetError(f"shard {self.target} ended the stream")
+        return wire.decode_result(message)
+
+    async def close(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+        await self._channel.close()
+
+    async def _guard(self, call: Awaitable[_Reply]) -> _Reply:
+        try:
+            return await call
+        except grpc.aio.AioRpcError as error:
+            raise FleetError(f"shard {self.target}: {error.code().name}: {error.details()}") from error
+        except grpc.aio.UsageError as error:
+            raise FleetError(f"shard {self.target} ended the stream") from error

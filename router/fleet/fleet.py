@@ -1,0 +1,87 @@
+"""A group's shards as one: the seam between the engine and everything that computes."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Protocol
+
+from router.facts import Facts
+from router.fleet import wire
+from router.fleet.client import ShardClient
+from router.fleet.errors import FleetError
+from router.fleet.wire import ShardFacts, Spaces
+from router.scheduling.plan import Plan, StepResult
+
+_MINIMUM = ("num_blocks", "step_tokens")
+
+
+class Fleet(Protocol):
+    """What the engine needs of a group. Results come in the plans' order. Every method may raise FleetError."""
+
+    async def open(self, spaces: Spaces) -> None:
+        """Begin with empty slots; before the first plan."""
+
+    async def submit(self, plan: Plan) -> None:
+        """Send a plan on its way; does not wait for it to run."""
+
+    async def next_result(self) -> StepResult:
+        """The result of the oldest plan that has none yet."""
+
+    async def close(self) -> None:
+        """Let go of the shards; they keep their weights."""
+
+
+class GrpcFleet:
+    """The shards of one group over gRPC, one client each."""
+
+    def __init__(self, targets: Sequence[str]) -> None:
+        self._clients = [ShardClient(target) for target in targets]
+        self._answering = 0
+        self._epoch = 0
+
+    async def describe(self) -> Facts:
+        """Wait until every shard has loaded its model, and see that they are one group."""
+        shards = [await client.describe() for client in self._clients]
+        facts = agree(shards)
+        self._answering = next(index for index, shard in enumerate(shards) if shard.answers)
+        return facts
+
+    async def open(self, spaces: Spaces) -> None:
+        self._epoch += 1
+        for client in self._clients:
+            await client.open(self._epoch, spaces)
+
+    async def submit(self, plan: Plan) -> None:
+        """Encoded once, written to every shard."""
+        order = wire.encode_plan(plan)
+        for client in self._clients:
+            await client.write(order)
+
+    async def next_result(self) -> StepResult:
+        """The answering shard's result, once every shard has run the step."""
+        results = [await client.read() for client in self._clients]
+        answer = results[self._answering]
+        for client, result in zip(self._clients, results, strict=True):
+            if result.step_id != answer.step_id:
+                raise FleetError(f"shard {client.target} ran step {result.step_id}, the group is at {answer.step_id}")
+        return answer
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+
+def agree(shards: Sequence[ShardFacts]) -> Facts:
+    """The facts of the group. FleetError if its members differ in what must be equal, or are not one whole group."""
+    ranks = sorted(shard.rank for shard in shards)
+    world_size = shards[0].facts.world_size
+    if ranks != list(range(world_size)):
+        raise FleetError(f"the shards have the ranks {ranks}, a group of {world_size} has 0 to {world_size - 1}")
+    if (answering := sum(shard.answers for shard in shards)) != 1:
+        raise FleetError(f"{answering} shards answer, exactly one must")
+    first = shards[0].facts
+    for shard in shards[1:]:
+        for name in (field.name for field in fields(Facts) if field.name not in _MINIMUM):
+            ours, theirs = getattr(first, name), getattr(shard.facts, name)
+            if ours != theirs:
+                raise FleetError(f"shards differ in {name}: {ours} and {theirs}")
+    return replace(first, **{name: min(getattr(shard.facts, name) for shard in shards) for name in _MINIMUM})

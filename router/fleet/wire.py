@@ -1,0 +1,86 @@
+"""Plans to protobuf and results from it. No pb2 type goes further than this file and `client.py`."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from protos import shard_pb2
+from router.facts import Facts
+from router.scheduling.plan import First, Output, Plan, Row, RowResult, Sampling, StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Spaces:
+    """The sizes of a shard's slot table and of its largest step."""
+
+    max_slots: int
+    max_step_tokens: int
+    max_blocks_per_slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFacts:
+    """One shard's answer to Describe: its place in the group, and the facts of the group as it sees them."""
+
+    rank: int
+    answers: bool
+    facts: Facts
+
+
+def encode_open(epoch: int, spaces: Spaces) -> shard_pb2.Order:
+    return shard_pb2.Order(open=shard_pb2.Open(
+        epoch=epoch, max_slots=spaces.max_slots, max_step_tokens=spaces.max_step_tokens,
+        max_blocks_per_slot=spaces.max_blocks_per_slot))
+
+
+def encode_plan(plan: Plan) -> shard_pb2.Order:
+    return shard_pb2.Order(plan=shard_pb2.Plan(
+        step_id=plan.step_id, cleared_slots=plan.cleared_slots, rows=[_encode_row(row) for row in plan.rows]))
+
+
+def decode_result(message: shard_pb2.StepResult) -> StepResult:
+    rows = tuple(RowResult(row.slot, tuple(row.token_ids), tuple(row.logprobs)) for row in message.rows)
+    return StepResult(message.step_id, rows, message.forward_ns / 1e9, message.sample_ns / 1e9)
+
+
+def decode_facts(message: shard_pb2.Facts) -> ShardFacts:
+    return ShardFacts(message.rank, message.answers, Facts(
+        model_id=message.model_id,
+        dtype=message.dtype,
+        kv_dtype=message.kv_dtype,
+        block_size=message.block_size,
+        num_blocks=message.num_blocks,
+        vocab_size=message.vocab_size,
+        eos_token_ids=frozenset(message.eos_token_ids),
+        context_length=message.context_length,
+        world_size=message.world_size,
+        numerics=message.numerics,
+        weights_digest=message.weights_digest,
+        step_tokens=message.step_tokens,
+    ))
+
+
+def _encode_row(row: Row) -> shard_pb2.Row:
+    return shard_pb2.Row(
+        slot=row.slot, start=row.start, from_last_sample=row.from_last_sample, token_ids=_encode_ids(row.token_ids),
+        new_blocks=row.new_blocks,
+        output=shard_pb2.SAMPLE if row.output is Output.SAMPLE else shard_pb2.NONE,
+        first=_encode_first(row.first) if row.first else None)
+
+
+def _encode_first(first: First) -> shard_pb2.First:
+    return shard_pb2.First(
+        sampling=_encode_sampling(first.sampling), prompt_length=first.prompt_length,
+        history_ids=_encode_ids(first.history_ids))
+
+
+def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
+    return shard_pb2.Sampling(
+        do_sample=sampling.do_sample, seed=sampling.seed, temperature=sampling.temperature, top_k=sampling.top_k,
+        top_p=sampling.top_p, typical_p=sampling.typical_p, repetition_penalty=sampling.repetition_penalty,
+        frequency_penalty=sampling.frequency_penalty)
+
+
+def _encode_ids(ids: Sequence[int]) -> bytes:
+    """Little-endian uint32 each, as every machine that Penstock runs on stores them."""
+    return array("I", ids).tobytes() if ids else b""

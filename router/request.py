@@ -1,0 +1,18 @@
+"""A request as the engine takes it: valid, tokenised, complete."""
+
+from dataclasses import dataclass
+
+from router.scheduling.plan import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to generate. Made by `router.validation` only, so nothing in here is checked again.
+
+    `max_new_tokens` is what fits: prompt + max_new_tokens never exceeds the limit on total tokens.
+    """
+
+    input_ids: tuple[int, ...]
+    sampling: Sampling
+    max_new_tokens: int
+    stop: tuple[str, ...] = ()

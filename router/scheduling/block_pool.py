@@ -1,0 +1,40 @@
+"""The KV blocks of a group: which are free, and how many hold each of the others."""
+
+from collections.abc import Iterable
+
+
+class BlockPool:
+    """The only writer of the blocks' reference counts. Block ids are 0 … num_blocks - 1."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self._counts = [0] * num_blocks
+        self._free = list(range(num_blocks - 1, -1, -1))
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    @property
+    def num_used(self) -> int:
+        return self.num_blocks - len(self._free)
+
+    def count(self, block: int) -> int:
+        """How many hold the block."""
+        return self._counts[block]
+
+    def allocate(self, number: int) -> list[int]:
+        """Take `number` free blocks, each held once. The caller has made sure that they are there."""
+        assert 0 <= number <= len(self._free), f"{number} blocks asked of {len(self._free)} free ones"
+        blocks = [self._free.pop() for _ in range(number)]
+        for block in blocks:
+            self._counts[block] = 1
+        return blocks
+
+    def release(self, blocks: Iterable[int]) -> None:
+        """Let go of each block once; one that nobody holds any more is free."""
+        for block in blocks:
+            assert self._counts[block] > 0, f"block {block} is released but nobody holds it"
+            self._counts[block] -= 1
+            if not self._counts[block]:
+                self._free.append(block)

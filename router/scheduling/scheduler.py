@@ -1,0 +1,248 @@
+"""The scheduler: which tokens of which sequences the next step computes, and in which blocks.
+
+Continuous batching over a token budget: decode rows first, then running prefills, then waiting sequences, each
+oldest first; prefills are cut to what is left of the budget and share a step with decode rows. Blocks are
+allocated as sequences grow. When none is left the youngest running sequence is preempted: it lets go of its
+blocks and waits under its old arrival number, to be computed again with prompt and output as its input.
+
+*Finish* and *release* are two moments: a step in flight may still name a sequence that has ended, so its blocks
+and its slot return when no step does, by one path (`_settle`).
+"""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from router.scheduling.block_pool import BlockPool
+from router.scheduling.plan import FinishReason, First, Output, Plan, Row, RowResult, Sampled, StepResult
+from router.scheduling.sequence import Sequence, Status
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making: the budget that is left, its rows with their sequences, its causes."""
+
+    budget: int
+    rows: list[tuple[Sequence, Row]] = field(default_factory=list)
+    admitted: list[int] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+
+
+class Scheduler:
+    """Verbs: `add`, `plan`, `commit`, `finish`. Plain numbers in, plain numbers out.
+
+    `max_slots` sequences run at once and a step computes at most `max_step_tokens`. Every sequence that is added
+    must fit alone: its `max_length` is at most `block_size * num_blocks`.
+    """
+
+    def __init__(
+        self,
+        *,
+        block_size: int,
+        num_blocks: int,
+        max_slots: int,
+        max_step_tokens: int,
+        eos_token_ids: Collection[int] = (),
+    ) -> None:
+        assert 0 < max_slots < max_step_tokens, "decode rows must leave room in the budget for a prefill"
+        self.pool = BlockPool(num_blocks)
+        self._block_size = block_size
+        self._max_step_tokens = max_step_tokens
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._sequences: dict[int, Sequence] = {}
+        self._waiting: list[Sequence] = []
+        self._running: list[Sequence] = []
+        self._returning: list[Sequence] = []
+        self._free_slots = list(range(max_slots - 1, -1, -1))
+        self._cleared_slots: list[int] = []
+        self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]]]] = deque()
+        self._next_step_id = 0
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    def add(self, sequence: Sequence) -> None:
+        """A new sequence starts to wait. Its id is larger than that of any before it."""
+        assert len(sequence.tokens) < sequence.max_length <= self._block_size * self.pool.num_blocks
+        self._sequences[sequence.id] = sequence
+        insort(self._waiting, sequence, key=_age)
+
+    def plan(self) -> Plan | None:
+        """What the next step computes; None when nothing can run. May preempt the youngest sequences."""
+        draft = _Draft(self._max_step_tokens)
+        for sequence in list(self._running):
+            if sequence.wants_decode:
+                self._draft_decode(sequence, draft)
+        for sequence in list(self._running):
+            if sequence.is_prefilling:
+                self._draft_prefill(sequence, draft)
+        while self._may_admit(draft):
+            sequence = self._admit()
+            draft.admitted.append(sequence.id)
+            self._draft_prefill(sequence, draft)
+        if not draft.rows:
+            return None
+        plan = Plan(
+            self._next_step_id, tuple(row for _, row in draft.rows), tuple(self._cleared_slots),
+            tuple(draft.admitted), tuple(draft.preempted))
+        self._in_flight.append((plan.step_id, draft.rows))
+        self._cleared_slots.clear()
+        self._next_step_id += 1
+        return plan
+
+    def commit(self, result: StepResult) -> list[Sampled]:
+        """Append the tokens of the oldest step in flight; those of a sequence that has ended since are dropped."""
+        step_id, rows = self._in_flight.popleft()
+        assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
+        answers = iter(result.rows)
+        confirmed: list[Sampled] = []
+        for sequence, row in rows:
+            sequence.in_flight -= 1
+            if row.output is Output.SAMPLE:
+                answer = next(answers)
+                assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
+                sequence.promised -= 1
+                if sequence.status is not Status.FINISHED:
+                    confirmed += self._append(sequence, answer)
+            if sequence.status is not Status.RUNNING:
+                self._settle(sequence)
+        return confirmed
+
+    def finish(self, sequence_id: int, reason: FinishReason) -> None:
+        """End a sequence: no more rows for it. One that has ended already is left alone."""
+        sequence = self._sequences.pop(sequence_id, None)
+        if sequence is None:
+            return
+        if sequence.status is Status.WAITING:
+            self._waiting.remove(sequence)
+        elif sequence.status is Status.RUNNING:
+            self._running.remove(sequence)
+        sequence.status = Status.FINISHED
+        sequence.finish_reason = reason
+        self._settle(sequence)
+
+    def _draft_decode(self, sequence: Sequence, draft: _Draft) -> None:
+        """A row for the next token, if the sequence has or gets a block for it."""
+        if sequence.status is not Status.RUNNING or not draft.budget:
+            return
+        if not self._grow(sequence, sequence.computed + 1, draft):
+            return
+        assert sequence.slot is not None
+        self._draft(draft, sequence, Row(
+            slot=sequence.slot, start=sequence.computed, from_last_sample=True, new_blocks=_unsent_blocks(sequence)))
+
+    def _draft_prefill(self, sequence: Sequence, draft: _Draft) -> None:
+        """A row for the next chunk: what is left of the budget, at most half of the whole while others wait."""
+        if sequence.status is not Status.RUNNING or not draft.budget:
+            return
+        others_wait = bool(self._waiting) or any(s.is_prefilling for s in self._running if s is not sequence)
+        most = min(draft.budget, self._max_step_tokens // 2) if others_wait else draft.budget
+        start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
+        if not self._grow(sequence, end, draft):
+            return
+        assert sequence.slot is not None
+        self._draft(draft, sequence, Row(
+            slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
+            new_blocks=_unsent_blocks(sequence), output=Output.SAMPLE if end == sequence.prefill_end else Output.NONE,
+            first=_first(sequence) if start == 0 else None))
+
+    def _draft(self, draft: _Draft, sequence: Sequence, row: Row) -> None:
+        draft.rows.append((sequence, row))
+        draft.budget -= row.count
+        sequence.computed += row.count
+        sequence.num_blocks_sent += len(row.new_blocks)
+        sequence.promised += row.output is Output.SAMPLE
+        sequence.in_flight += 1
+
+    def _may_admit(self, draft: _Draft) -> bool:
+        """Whether the oldest waiting sequence fits: all its blocks, and one to grow for each that runs."""
+        if not self._waiting or not self._free_slots or not draft.budget:
+            return False
+        promised = sum(self._blocks_for(s.prefill_end) - len(s.blocks) for s in self._running if s.is_prefilling)
+        needed = self._blocks_for(len(self._waiting[0].tokens))
+        return self.pool.num_free - promised - len(self._running) >= needed
+
+    def _admit(self) -> Sequence:
+        sequence = self._waiting.pop(0)
+        sequence.status = Status.RUNNING
+        sequence.slot = self._free_slots.pop()
+        sequence.prefill_end = len(sequence.tokens)
+        insort(self._running, sequence, key=_age)
+        return sequence
+
+    def _grow(self, sequence: Sequence, length: int, draft: _Draft) -> bool:
+        """Give the sequence blocks for `length` tokens, preempting the youngest if need be. False: it sits out."""
+        needed = self._blocks_for(length) - len(sequence.blocks)
+        while needed > self.pool.num_free + sum(len(s.blocks) for s in self._returning):
+            victim = self._running[-1]
+            self._preempt(victim)
+            draft.preempted.append(victim.id)
+            if victim is sequence:
+                return False
+        if needed > self.pool.num_free:
+            return False
+        sequence.blocks += self.pool.allocate(max(0, needed))
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """No more rows for now; once no step names the sequence it waits again, to be computed from the start."""
+        self._running.remove(sequence)
+        sequence.status = Status.DRAINING
+        self._settle(sequence)
+
+    def _append(self, sequence: Sequence, answer: RowResult) -> list[Sampled]:
+        confirmed = []
+        for token_id, logprob in zip(answer.token_ids, answer.logprobs, strict=True):
+            sequence.tokens.append(token_id)
+            reason = self._ending(sequence)
+            confirmed.append(Sampled(sequence.id, token_id, logprob, reason))
+            if reason is not None:
+                self.finish(sequence.id, reason)
+                break
+        return confirmed
+
+    def _ending(self, sequence: Sequence) -> FinishReason | None:
+        """The length comes before the end token, as in TGI."""
+        if len(sequence.tokens) >= sequence.max_length:
+            return FinishReason.LENGTH
+        return FinishReason.EOS_TOKEN if sequence.tokens[-1] in self._eos_token_ids else None
+
+    def _settle(self, sequence: Sequence) -> None:
+        """Take back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""
+        if sequence in self._returning:
+            self._returning.remove(sequence)
+        if sequence.in_flight:
+            self._returning.append(sequence)
+            return
+        if sequence.slot is not None:
+            self.pool.release(sequence.blocks)
+            self._free_slots.append(sequence.slot)
+            self._cleared_slots.append(sequence.slot)
+        sequence.slot = None
+        sequence.blocks = []
+        sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
+        if sequence.status is Status.DRAINING:
+            sequence.status = Status.WAITING
+            insort(self._waiting, sequence, key=_age)
+
+    def _blocks_for(self, length: int) -> int:
+        return -(-length // self._block_size)
+
+
+def _age(sequence: Sequence) -> int:
+    return sequence.id
+
+
+def _unsent_blocks(sequence: Sequence) -> tuple[int, ...]:
+    return tuple(sequence.blocks[sequence.num_blocks_sent:])
+
+
+def _first(sequence: Sequence) -> First:
+    history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
+    return First(sequence.sampling, sequence.prompt_length, history)

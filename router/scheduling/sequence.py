@@ -1,0 +1,62 @@
+"""A sequence: one request inside the engine."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from router.scheduling.plan import FinishReason, Sampling
+
+
+class Status(Enum):
+    """Where a sequence is. DRAINING: preempted, but a step in flight still names it."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Tokens, lengths, blocks and slot of one request. Only the scheduler writes to it.
+
+    What is known of its tokens, by position::
+
+        0 ............. computed ............. len(tokens) ........ planned_length
+        |  K, V planned    |  still to plan       |  promised: planned, not yet back  |
+
+    `computed` counts positions that some plan covers, `promised` the samples that a step in flight will yield,
+    `in_flight` the steps in flight that name the sequence. `prefill_end` is the length at which the current
+    residency's prefill ends: prompt and output, if it was preempted before.
+    """
+
+    id: int
+    """Arrival number; kept when the sequence is preempted."""
+    tokens: list[int]
+    """Prompt, then confirmed output."""
+    prompt_length: int
+    max_length: int
+    """Prompt and output together."""
+    sampling: Sampling
+    status: Status = Status.WAITING
+    finish_reason: FinishReason | None = None
+    slot: int | None = None
+    blocks: list[int] = field(default_factory=list)
+    num_blocks_sent: int = 0
+    computed: int = 0
+    prefill_end: int = 0
+    promised: int = 0
+    in_flight: int = 0
+
+    @property
+    def planned_length(self) -> int:
+        """Tokens once all steps in flight are back, if none of them ends the sequence."""
+        return len(self.tokens) + self.promised
+
+    @property
+    def is_prefilling(self) -> bool:
+        return self.computed < self.prefill_end
+
+    @property
+    def wants_decode(self) -> bool:
+        """Whether a next token is still to be planned."""
+        return not self.is_prefilling and self.planned_length < self.max_length

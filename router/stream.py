@@ -1,0 +1,92 @@
+"""The stream of one request: what the engine puts in, what a handler reads."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from router.errors import RouterError
+from router.request import Request
+from router.scheduling.plan import FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token. `text` is empty while a character is incomplete; the token that completes it has it all."""
+
+    id: int
+    text: str
+    logprob: float
+    is_special: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a request ended. `text` is all of the answer without special tokens."""
+
+    finish_reason: FinishReason
+    text: str
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A token; the last one of a request carries the ending."""
+
+    token: Token
+    ending: Ending | None = None
+
+
+class Stream:
+    """Async iterator of a request's events; ends after the event with the ending, raises what ended it otherwise.
+
+    Belongs to the request, not to the engine that happens to run it. Leaving the `async with` before the end
+    cancels the request. Times are of `time.monotonic`; `started_at` is when its first step was sent.
+    """
+
+    def __init__(self, request: Request, cancel: Callable[[], None]) -> None:
+        self.request = request
+        self.submitted_at = time.monotonic()
+        self.started_at: float | None = None
+        self.first_token_at: float | None = None
+        self.finished_at: float | None = None
+        self._cancel = cancel
+        self._queue: asyncio.Queue[Event | RouterError] = asyncio.Queue()
+        self._is_over = False
+
+    def put(self, event: Event) -> None:
+        """Called by the engine, for each token in order."""
+        now = time.monotonic()
+        if self.first_token_at is None:
+            self.first_token_at = now
+        if event.ending is not None:
+            self.finished_at = now
+        self._queue.put_nowait(event)
+
+    def fail(self, error: RouterError) -> None:
+        """Called by the engine when the request can't go on."""
+        self.finished_at = time.monotonic()
+        self._queue.put_nowait(error)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        item = await self._queue.get()
+        self._is_over = isinstance(item, RouterError) or item.ending is not None
+        if isinstance(item, RouterError):
+            raise item
+        return item
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_over:
+            self._cancel()

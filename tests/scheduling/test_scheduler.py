@@ -1,0 +1,215 @@
+"""The scheduler on numbers that a reader checks on paper. Blocks hold 4 tokens throughout."""
+
+import pytest
+
+from router.scheduling.plan import FinishReason, First, Output, Plan, Row, RowResult, Sampled, Sampling, StepResult
+from router.scheduling.scheduler import Scheduler
+from router.scheduling.sequence import Sequence
+
+GREEDY = Sampling()
+
+
+def make_scheduler(num_blocks: int = 100, max_slots: int = 4, max_step_tokens: int = 16, eos: int = 99) -> Scheduler:
+    return Scheduler(block_size=4, num_blocks=num_blocks, max_slots=max_slots, max_step_tokens=max_step_tokens,
+                     eos_token_ids={eos})
+
+
+def make_sequence(id: int, length: int, max_new: int = 8, sampling: Sampling = GREEDY) -> Sequence:
+    """Prompt of sequence 3: 300, 301, 302, …"""
+    return Sequence(id=id, tokens=[100 * id + i for i in range(length)], prompt_length=length,
+                    max_length=length + max_new, sampling=sampling)
+
+
+def answer(plan: Plan, *tokens: int) -> StepResult:
+    slots = [row.slot for row in plan.rows if row.output is Output.SAMPLE]
+    return StepResult(plan.step_id, tuple(
+        RowResult(slot, (token,), (-1.0,)) for slot, token in zip(slots, tokens, strict=True)))
+
+
+def step(scheduler: Scheduler, *tokens: int) -> tuple[Plan, list[Sampled]]:
+    plan = scheduler.plan()
+    assert plan is not None
+    return plan, scheduler.commit(answer(plan, *tokens))
+
+
+def test_a_prompt_then_its_decode_rows() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 5, max_new=2))
+    plan, sampled = step(scheduler, 7)
+    assert plan == Plan(0, (Row(slot=0, start=0, token_ids=(100, 101, 102, 103, 104), new_blocks=(0, 1),
+                                first=First(GREEDY, prompt_length=5)),), admitted=(1,))
+    assert sampled == [Sampled(1, 7, -1.0)]
+    plan, sampled = step(scheduler, 8)
+    assert plan == Plan(1, (Row(slot=0, start=5, from_last_sample=True),))
+    assert sampled == [Sampled(1, 8, -1.0, FinishReason.LENGTH)]
+    assert scheduler.plan() is None
+    assert scheduler.pool.num_used == 0
+
+
+def test_a_block_comes_when_the_last_one_is_full() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 3))
+    new_blocks = [step(scheduler, 7)[0].rows[0].new_blocks for _ in range(4)]
+    assert new_blocks == [(0,), (), (1,), ()]
+
+
+def test_a_long_prompt_is_cut_to_the_budget() -> None:
+    scheduler = make_scheduler(max_step_tokens=16)
+    scheduler.add(make_sequence(1, 37))
+    rows = [step(scheduler, *tokens)[0].rows[0] for tokens in [(), (), (7,)]]
+    assert [(row.start, row.count, row.output, row.new_blocks) for row in rows] == [
+        (0, 16, Output.NONE, (0, 1, 2, 3)),
+        (16, 16, Output.NONE, (4, 5, 6, 7)),
+        (32, 5, Output.SAMPLE, (8, 9)),
+    ]
+    assert [row.first is None for row in rows] == [False, True, True]
+
+
+def test_decode_rows_come_first_and_a_prefill_takes_the_rest() -> None:
+    scheduler = make_scheduler(max_step_tokens=16)
+    scheduler.add(make_sequence(1, 4))
+    scheduler.add(make_sequence(2, 4))
+    step(scheduler, 7, 7)
+    scheduler.add(make_sequence(3, 40))
+    plan, _ = step(scheduler, 8, 8)
+    assert [(row.slot, row.start, row.count) for row in plan.rows] == [(0, 4, 1), (1, 4, 1), (2, 0, 14)]
+
+
+def test_one_prefill_takes_half_the_budget_while_others_wait() -> None:
+    scheduler = make_scheduler(max_step_tokens=16)
+    scheduler.add(make_sequence(1, 40))
+    scheduler.add(make_sequence(2, 3))
+    scheduler.add(make_sequence(3, 4))
+    plan, _ = step(scheduler, 7, 7)
+    assert [(row.slot, row.start, row.count, row.output) for row in plan.rows] == [
+        (0, 0, 8, Output.NONE), (1, 0, 3, Output.SAMPLE), (2, 0, 4, Output.SAMPLE)]
+
+
+def test_the_end_token_ends() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 4))
+    _, sampled = step(scheduler, 99)
+    assert sampled == [Sampled(1, 99, -1.0, FinishReason.EOS_TOKEN)]
+    assert (scheduler.plan(), scheduler.pool.num_used) == (None, 0)
+
+
+def test_length_comes_before_the_end_token() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 4, max_new=1))
+    assert step(scheduler, 99)[1] == [Sampled(1, 99, -1.0, FinishReason.LENGTH)]
+
+
+def test_a_slot_is_cleared_before_it_is_given_again() -> None:
+    scheduler = make_scheduler(max_slots=1)
+    scheduler.add(make_sequence(1, 4, max_new=1))
+    scheduler.add(make_sequence(2, 4, max_new=1))
+    assert step(scheduler, 7)[0].cleared_slots == ()
+    plan, _ = step(scheduler, 7)
+    assert (plan.cleared_slots, plan.rows[0].slot, plan.admitted) == ((0,), 0, (2,))
+
+
+def test_history_goes_to_the_shard_when_the_sampling_reads_it() -> None:
+    scheduler = make_scheduler()
+    sampling = Sampling(repetition_penalty=1.5)
+    scheduler.add(make_sequence(1, 3, sampling=sampling))
+    assert step(scheduler, 7)[0].rows[0].first == First(sampling, 3, (100, 101, 102))
+
+
+def test_a_waiting_sequence_leaves_a_block_for_each_that_runs() -> None:
+    scheduler = make_scheduler(num_blocks=3)
+    scheduler.add(make_sequence(1, 4, max_new=4))
+    step(scheduler, 7)
+    scheduler.add(make_sequence(2, 8, max_new=4))
+    assert step(scheduler, 8)[0].admitted == ()
+
+
+def test_the_youngest_is_preempted_and_comes_back_with_its_output() -> None:
+    scheduler = make_scheduler(num_blocks=5)
+    scheduler.add(make_sequence(1, 6, max_new=10))
+    scheduler.add(make_sequence(2, 6, max_new=10))
+    step(scheduler, 11, 21)
+    for token in (12, 13):
+        step(scheduler, token, token + 10)
+    plan, _ = step(scheduler, 14)
+    assert [(row.slot, row.start, row.new_blocks) for row in plan.rows] == [(0, 8, (4,))]
+    assert plan.preempted == (2,)
+    assert (scheduler.num_running, scheduler.num_waiting) == (1, 1)
+    scheduler.finish(1, FinishReason.CANCELLED)
+    plan, _ = step(scheduler, 24)
+    row = plan.rows[0]
+    assert (row.start, row.token_ids) == (0, (200, 201, 202, 203, 204, 205, 21, 22, 23))
+    assert row.first == First(GREEDY, prompt_length=6)
+
+
+def test_a_preempted_sequence_keeps_its_place_in_the_line() -> None:
+    scheduler = make_scheduler(num_blocks=5, max_slots=2)
+    for id in (1, 2, 3):
+        scheduler.add(make_sequence(id, 6, max_new=10))
+    for tokens in [(11, 21), (12, 22), (13, 23), (14,)]:
+        step(scheduler, *tokens)
+    scheduler.finish(1, FinishReason.CANCELLED)
+    plan, _ = step(scheduler)
+    assert [(plan.admitted, row.start, row.count) for row in plan.rows] == [((2,), 0, 8)]
+
+
+def test_finish_keeps_blocks_while_a_step_in_flight_names_the_sequence() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 4))
+    plan = scheduler.plan()
+    assert plan is not None
+    scheduler.finish(1, FinishReason.CANCELLED)
+    assert scheduler.pool.num_used == 1
+    assert scheduler.commit(answer(plan, 7)) == []
+    assert scheduler.pool.num_used == 0
+
+
+def test_two_steps_in_flight() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 4, max_new=8))
+    first, second = scheduler.plan(), scheduler.plan()
+    assert first is not None
+    assert second is not None
+    assert second.rows == (Row(slot=0, start=4, from_last_sample=True, new_blocks=(1,)),)
+    assert scheduler.commit(answer(first, 99)) == [Sampled(1, 99, -1.0, FinishReason.EOS_TOKEN)]
+    assert scheduler.plan() is None
+    assert scheduler.pool.num_used == 2, "the late row still writes to them"
+    assert scheduler.commit(answer(second, 5)) == []
+    assert scheduler.pool.num_used == 0
+
+
+def test_no_row_beyond_the_length_with_steps_in_flight() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 4, max_new=2))
+    assert scheduler.plan() is not None
+    assert scheduler.plan() is not None
+    assert scheduler.plan() is None
+
+
+def test_a_victim_in_flight_is_drained_first() -> None:
+    scheduler = make_scheduler(num_blocks=5)
+    scheduler.add(make_sequence(1, 6, max_new=10))
+    scheduler.add(make_sequence(2, 6, max_new=10))
+    step(scheduler, 11, 21)
+    plans = [scheduler.plan() for _ in range(3)]
+    assert [[(row.slot, row.start) for row in plan.rows] for plan in plans if plan] == [
+        [(0, 6), (1, 6)], [(0, 7), (1, 7)], [(0, 8)]]
+    assert [plan.preempted for plan in plans if plan] == [(), (), (2,)]
+    for plan, tokens in zip(plans, [(12, 22), (13, 23), (14,)], strict=True):
+        assert plan is not None
+        assert scheduler.num_waiting == (plan is plans[2])
+        assert [sampled.token_id for sampled in scheduler.commit(answer(plan, *tokens))] == [*tokens]
+    assert (scheduler.pool.num_used, scheduler.num_running) == (3, 1)
+
+
+def test_finishing_what_has_ended_changes_nothing() -> None:
+    scheduler = make_scheduler()
+    scheduler.finish(5, FinishReason.CANCELLED)
+    assert scheduler.plan() is None
+
+
+def test_results_must_come_in_order() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 4))
+    scheduler.plan()
+    with pytest.raises(AssertionError, match="result of step 3, expected 0"):
+        scheduler.commit(StepResult(3, ()))
