@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from router.errors import GenerationError, Overloaded, Unhealthy
 from router.facts import Facts
-from router.fleet.errors import FleetError
 from router.fleet.fleet import Fleet
 from router.fleet.wire import Spaces
 from router.limits import Limits
@@ -98,7 +97,7 @@ class Engine:
         return stream
 
     async def run(self) -> None:
-        """Plan, submit, commit, deliver, until cancelled or until the group is gone."""
+        """Plan, submit, commit, deliver, until cancelled. Raises what ends it, after telling every request."""
         try:
             await self._fleet.open(self._spaces)
             while True:
@@ -115,8 +114,9 @@ class Engine:
                 self._note_step(self._in_flight.popleft(), result)
                 for sampled in self._scheduler.commit(result):
                     self._deliver(sampled)
-        except FleetError as error:
+        except Exception as error:
             self._give_up(error)
+            raise
 
     def _cancel(self, sequence_id: int) -> None:
         """The client has left."""
@@ -151,9 +151,8 @@ class Engine:
         del self._requests[sequence_id]
         self._scheduler.finish(sequence_id, reason)
 
-    def _give_up(self, error: FleetError) -> None:
-        """The group is gone: nothing of it can go on."""
-        log.error("%s", error)
+    def _give_up(self, error: Exception) -> None:
+        """The group is gone, or its state can't be trusted: nothing of it can go on."""
         self.is_healthy = False
         for running in self._requests.values():
             running.stream.fail(GenerationError(f"Server error: {error}"))

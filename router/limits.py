@@ -1,6 +1,14 @@
 """What a request may ask for: the flags' limits, completed with what the model and its memory allow."""
 
 from dataclasses import dataclass
+from typing import Self
+
+from router.config import RouterConfig
+from router.facts import Facts
+
+
+class LimitError(ValueError):
+    """The flags and the group do not fit together; the message names both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +29,33 @@ class Limits:
     validation_workers: int = 2
     payload_limit: int = 2_000_000
     """Bytes of a request body."""
+
+    @classmethod
+    def resolve(cls, config: RouterConfig, facts: Facts) -> Self:
+        """Complete the flags with what the group reports. LimitError if they ask for more than it has."""
+        max_total = config.max_total_tokens or min(facts.context_length, facts.capacity)
+        if max_total > facts.context_length:
+            raise LimitError(f"`max_total_tokens` must be <= the model's context of {facts.context_length} tokens. "
+                             f"Given: {max_total}")
+        if max_total > facts.capacity:
+            raise LimitError(f"Not enough memory to handle `max_total_tokens={max_total}`: the KV memory holds "
+                             f"{facts.capacity} tokens. Raise --kv-memory or lower --max-total-tokens")
+        max_input = config.max_input_tokens or max_total - 1
+        if max_input >= max_total:
+            raise LimitError(f"`max_input_tokens` must be < `max_total_tokens`. Given: {max_input} and {max_total}")
+        budget = config.max_batch_prefill_tokens or facts.step_tokens
+        if budget < 2:
+            raise LimitError(f"`max_batch_prefill_tokens` must be >= 2. Given: {budget}")
+        return cls(
+            max_input_tokens=max_input,
+            max_total_tokens=max_total,
+            max_batch_prefill_tokens=budget,
+            max_slots=min(config.max_batch_size or config.max_concurrent_requests, budget - 1),
+            max_concurrent_requests=config.max_concurrent_requests,
+            max_best_of=config.max_best_of,
+            max_stop_sequences=config.max_stop_sequences,
+            max_top_n_tokens=config.max_top_n_tokens,
+            max_client_batch_size=config.max_client_batch_size,
+            validation_workers=config.validation_workers,
+            payload_limit=config.payload_limit,
+        )

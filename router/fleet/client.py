@@ -12,7 +12,14 @@ from router.fleet.wire import ShardFacts, Spaces
 from router.scheduling.plan import StepResult
 
 _Reply = TypeVar("_Reply")
-_OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+_OPTIONS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A shard that loads its model refuses connections until it listens: look again soon, not after gRPC's seconds.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 200),
+]
 
 
 class ShardClient:

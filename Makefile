@@ -1,0 +1,44 @@
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+# Without arguments pip usually brings the CUDA build of torch, several gigabytes. For the build without it, name the
+# index of PyTorch's CPU wheels: make setup PIP_TORCH_ARGS="--index-url URL"
+PIP_TORCH_ARGS ?=
+MODEL_ID ?= deploy/demo_model/checkpoint
+NUM_SHARD ?= 2
+PORT ?= 3000
+NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
+	apt-get install python3.11-venv, then add PYTHON=python3.11)
+
+.PHONY: help setup serve test test-slow lint protos clean
+
+help:       ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+setup: .venv/stamp  ## Install everything into .venv
+
+.venv/stamp: pyproject.toml
+	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo '$(NEEDS)'; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --upgrade 'pip>=25.1'
+	.venv/bin/pip install $(PIP_TORCH_ARGS) '$(TORCH)'
+	.venv/bin/pip install --editable . --group dev
+	touch $@
+
+serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; the demo model, unless told otherwise
+	.venv/bin/text-generation-launcher --model-id $(MODEL_ID) --num-shard $(NUM_SHARD) --port $(PORT)
+
+test: setup  ## Run the quick tests
+	.venv/bin/pytest
+
+test-slow: setup  ## Run the slow tests
+	.venv/bin/pytest -m "slow and not gpu"
+
+lint: setup  ## Check style and types
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+protos: setup  ## Generate the code of protos/*.proto
+	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. protos/shard.proto
+
+clean:      ## Remove what was built, but not .venv
+	git clean -fdXq -e '!.venv'

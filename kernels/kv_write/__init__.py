@@ -1,0 +1,28 @@
+"""Writing a step's K and V into the paged cache."""
+
+import torch
+from torch import Tensor
+
+from kernels import dispatch
+from kernels.checks import FLOATS, check_rank, check_tensor
+from kernels.kv_cache import KvCache
+
+_implementation = dispatch.choose("kv_write")
+
+
+def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
+    """Put each token's K and V into its place in the cache, rounded to the cache's dtype.
+
+    k, v   [T, KV, D]  float32, bfloat16 or float16
+    cache              one layer's cache of KV heads of size D, changed in place
+    slots  [T]         int64, all different: block * block_size + offset
+
+    Raises ValueError for shapes or dtypes that do not fit together.
+    """
+    op = "kv_write"
+    check_rank(op, "k", k, "T, KV, D")
+    shape = (k.shape[0], cache.num_kv_heads, cache.head_dim)
+    check_tensor(op, "k", k, shape, *FLOATS)
+    check_tensor(op, "v", v, shape, k.dtype)
+    check_tensor(op, "slots", slots, (k.shape[0],), torch.int64)
+    _implementation.kv_write(k, v, cache, slots)

@@ -1,0 +1,69 @@
+"""The linear layer, with a sum over the inputs whose order never depends on the batch or on the number of ranks."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels import dispatch
+from kernels.checks import FLOATS, check_rank, check_tensor
+
+_implementation = dispatch.choose("linear")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight as `linear` wants it. Only the shape and dtype it was packed from are public."""
+
+    data: Tensor
+    out_features: int
+    in_features: int
+    segments: int
+    dtype: torch.dtype
+
+
+def pack(weight: Tensor, segments: int = 1) -> PackedWeight:
+    """Prepare a weight [N, K] (float32, bfloat16 or float16) once, when it is loaded.
+
+    K is cut into `segments` equal segments, a power of two, that are summed apart and added in a binary tree. A rank
+    that owns half of K packs its half with half the segments. Raises ValueError if K cannot be cut so.
+    """
+    check_rank("pack", "weight", weight, "N, K")
+    check_tensor("pack", "weight", weight, weight.shape, *FLOATS)
+    out_features, in_features = weight.shape
+    if segments < 1 or segments & (segments - 1):
+        raise ValueError(f"pack: {segments} segments is no power of two")
+    if in_features % segments:
+        raise ValueError(f"pack: weight {list(weight.shape)}: {segments} segments do not divide K = {in_features}")
+    data = _implementation.pack(weight, segments)
+    return PackedWeight(data, out_features, in_features, segments, weight.dtype)
+
+
+def linear(
+    x: Tensor,
+    packed: PackedWeight,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    partial: bool = False,
+) -> Tensor:
+    """x [T, K] times the transposed weight [N, K]: [T, N].
+
+    x          float32, bfloat16 or float16
+    bias       [N], the same dtypes; added once, after the segments
+    out_dtype  of the result; the dtype of x if None
+    partial    return the float32 sum of this weight's segments, without bias, to be added to other ranks' sums
+
+    One segment: the sum and the bias are rounded once, to out_dtype. More: each segment's sum is rounded to float32
+    and they are added in float32 as ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), then the bias, then the rounding to
+    out_dtype. So partial sums of a weight cut in two, packed with half the segments each, add up to the whole bit for
+    bit. Raises ValueError for shapes or dtypes that do not fit together.
+    """
+    op = "linear"
+    check_rank(op, "x", x, "T, K")
+    check_tensor(op, "x", x, (x.shape[0], packed.in_features), *FLOATS)
+    if bias is not None:
+        check_tensor(op, "bias", bias, (packed.out_features,), *FLOATS)
+    if partial and (bias is not None or out_dtype not in (None, torch.float32)):
+        raise ValueError(f"{op}: a partial sum is float32 and has no bias (out_dtype {out_dtype})")
+    out: Tensor = _implementation.linear(x, packed.data, bias, torch.float32 if partial else out_dtype or x.dtype)
+    return out

@@ -1,0 +1,25 @@
+"""The linear layer in torch: float64 sums of products, which float64 holds exactly."""
+
+import torch
+from torch import Tensor
+
+
+def pack(weight: Tensor, segments: int) -> Tensor:
+    """The weight as float64 [segments, K / segments, N]."""
+    out_features, in_features = weight.shape
+    data = torch.empty(segments, in_features // segments, out_features, dtype=torch.float64, device=weight.device)
+    return data.copy_(weight.t().reshape(data.shape))
+
+
+def linear(x: Tensor, data: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    segments, width, _ = data.shape
+    if segments == 1:
+        total = x.double() @ data[0]
+    else:
+        sums = torch.bmm(x.double().view(-1, segments, width).transpose(0, 1), data).float()
+        while len(sums) > 1:
+            sums = sums[0::2] + sums[1::2]
+        total = sums[0]
+    if bias is not None:
+        total = total + bias
+    return total.to(out_dtype)

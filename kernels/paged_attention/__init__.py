@@ -1,0 +1,84 @@
+"""Attention of a ragged batch over the paged KV cache (Kwon et al. 2023), and the cache's memory."""
+
+import torch
+from torch import Tensor
+
+from kernels import dispatch
+from kernels.checks import FLOATS, check_rank, check_tensor
+from kernels.kv_cache import KvCache
+
+_implementation = dispatch.choose("paged_attention")
+
+
+def block_bytes(*, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+    """Bytes that one block of one layer takes: `block_size` tokens of K and V."""
+    _check_dtype("block_bytes", dtype)
+    size: int = _implementation.block_bytes(block_size, num_kv_heads, head_dim, dtype)
+    return size
+
+
+def allocate_cache(
+    num_blocks: int,
+    *,
+    block_size: int,
+    num_kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device | str,
+) -> KvCache:
+    """Memory for `num_blocks` blocks of one layer. It is not cleared: what was never written is never used."""
+    size = block_bytes(block_size=block_size, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype)
+    data = torch.empty(num_blocks, size, dtype=torch.uint8, device=device)
+    return KvCache(data, block_size, num_kv_heads, head_dim, dtype)
+
+
+def paged_attention(
+    q: Tensor,
+    cache: KvCache,
+    tables: Tensor,
+    starts: Tensor,
+    counts: Tensor,
+    *,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Causal attention of every query over the keys and values of its own sequence: [T, H, D], dtype of q.
+
+    q       [T, H, D]        float32, bfloat16 or float16; the sequences' queries one after the other
+    cache   KV heads, D      K and V of these tokens included: kv_write runs first. H is a multiple of the KV heads;
+                             query head h reads KV head h // (H // KV)
+    tables  [S, max_blocks]  int32; a sequence's blocks by position. Entries past its length may be anything
+    starts  [S]              int32; position of each sequence's first query
+    counts  [S]              int32; queries of each sequence, their sum is T
+    scale                    factor of q·k
+    window                   a query at position p sees positions max(0, p - window + 1) to p; 0 is no window
+    softcap                  c > 0 replaces a score s by c * tanh(s / c)
+    sinks   [H]              float32; one more logit per head in the denominator, without a value
+
+    Positions that a query does not see never reach its output, not even as 0 * NaN. Raises ValueError for shapes,
+    dtypes or counts that do not fit together.
+    """
+    op = "paged_attention"
+    check_rank(op, "q", q, "T, H, D")
+    check_rank(op, "tables", tables, "S, max_blocks")
+    num_tokens, num_heads, _ = q.shape
+    num_sequences = tables.shape[0]
+    check_tensor(op, "q", q, (num_tokens, num_heads, cache.head_dim), *FLOATS)
+    check_tensor(op, "tables", tables, tables.shape, torch.int32)
+    check_tensor(op, "starts", starts, (num_sequences,), torch.int32)
+    check_tensor(op, "counts", counts, (num_sequences,), torch.int32)
+    if num_heads % cache.num_kv_heads:
+        raise ValueError(f"{op}: q {list(q.shape)} has {num_heads} heads, no multiple of {cache.num_kv_heads} KV heads")
+    if sinks is not None:
+        check_tensor(op, "sinks", sinks, (num_heads,), torch.float32)
+    if window < 0 or softcap < 0:
+        raise ValueError(f"{op}: window {window} and softcap {softcap} must not be negative")
+    out: Tensor = _implementation.paged_attention(q, cache, tables, starts, counts, scale, window, softcap, sinks)
+    return out
+
+
+def _check_dtype(op: str, dtype: torch.dtype) -> None:
+    if dtype not in FLOATS:
+        raise ValueError(f"{op}: dtype {dtype} is none of {', '.join(str(known) for known in FLOATS)}")

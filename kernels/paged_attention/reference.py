@@ -1,0 +1,155 @@
+"""Paged attention in torch: float64 from the cache to the output, one rounding at the end.
+
+A block is [2, KV, block_size, D]: K and V, each head's tokens adjacent. So one gather of (block, K or V, head) pieces
+gives every sequence's keys and values as contiguous matrices.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.kv_cache import KvCache
+
+# Elements in float64 at a time, 2 MiB: larger ones leave the processor's cache, and malloc hands their pages back to
+# the system and takes them again on every call, which was measured to take up to twice as long.
+MAX_GATHERED = 1 << 18  # K and V of the sequences computed together
+MAX_SCORES = 1 << 18  # scores of the queries computed together
+
+
+def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+    return 2 * num_kv_heads * block_size * head_dim * dtype.itemsize
+
+
+def cache_blocks(cache: KvCache) -> Tensor:
+    """The cache as [num_blocks, 2, KV, block_size, D], a view in its dtype."""
+    shape = (cache.num_blocks, 2, cache.num_kv_heads, cache.block_size, cache.head_dim)
+    return cache.data.view(cache.dtype).view(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the scores are beside q·k."""
+
+    scale: float
+    window: int
+    softcap: float
+    sinks: Tensor | None
+
+    def sees(self, query: Tensor, key: Tensor) -> Tensor:
+        visible = key <= query
+        return visible & (key > query - self.window) if self.window else visible
+
+
+def paged_attention(
+    q: Tensor,
+    cache: KvCache,
+    tables: Tensor,
+    starts: Tensor,
+    counts: Tensor,
+    scale: float,
+    window: int,
+    softcap: float,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Sequences with equally many queries are computed together, their keys padded to those of the longest."""
+    form = Form(scale, window, softcap, sinks)
+    all_starts, all_counts = starts.tolist(), counts.tolist()
+    _check_lengths(q, cache, tables, all_starts, all_counts)
+    first_row = counts.cumsum(0) - counts
+    out = torch.empty_like(q)
+    for count in sorted(set(all_counts) - {0}):
+        members = [sequence for sequence, own in enumerate(all_counts) if own == count]
+        members.sort(key=lambda sequence: all_starts[sequence])
+        for batch in _batches(members, all_starts, count, 2 * cache.num_kv_heads * cache.head_dim):
+            some = torch.tensor(batch, device=q.device)
+            rows = first_row[some, None] + torch.arange(count, device=q.device)
+            queries = starts[some, None] + torch.arange(count, device=q.device)
+            length = all_starts[batch[-1]] + count
+            keys, values = _gather(cache, tables[some], queries, length, form)
+            out[rows] = _attend(q[rows], keys, values, queries, length, form).to(q.dtype)
+    return out
+
+
+def _check_lengths(q: Tensor, cache: KvCache, tables: Tensor, starts: list[int], counts: list[int]) -> None:
+    if sum(counts) != q.shape[0] or min(counts, default=0) < 0:
+        raise ValueError(f"paged_attention: q has {q.shape[0]} rows, counts are {counts} with sum {sum(counts)}")
+    longest = max((start + count for start, count in zip(starts, counts, strict=True)), default=0)
+    if min(starts, default=0) < 0 or longest > tables.shape[1] * cache.block_size:
+        raise ValueError(
+            f"paged_attention: tables {list(tables.shape)} hold {tables.shape[1] * cache.block_size} positions "
+            f"in blocks of {cache.block_size}; starts {starts} and counts {counts} need 0 to {longest}"
+        )
+
+
+def _batches(members: list[int], starts: list[int], count: int, width: int) -> list[list[int]]:
+    """Cut `members`, ordered by length, so that the gathered K and V of each part stay under MAX_GATHERED."""
+    batches: list[list[int]] = [[]]
+    for sequence in members:
+        if batches[-1] and (len(batches[-1]) + 1) * (starts[sequence] + count) * width > MAX_GATHERED:
+            batches.append([])
+        batches[-1].append(sequence)
+    return batches
+
+
+def _gather(cache: KvCache, tables: Tensor, queries: Tensor, length: int, form: Form) -> tuple[Tensor, Tensor]:
+    """K and V, float64 [S, KV, L, D] with L = `length` in whole blocks; zeros where no query [S, count] sees."""
+    num_blocks = -(-length // cache.block_size)
+    ordinal = torch.arange(num_blocks * cache.block_size, device=tables.device)
+    blocks = torch.where(ordinal[:: cache.block_size] <= queries[:, -1:], tables[:, :num_blocks], 0)
+    heads = cache.num_kv_heads
+    pieces = torch.arange(2 * heads, device=tables.device).view(2, 1, heads, 1) + 2 * heads * blocks[:, None, :]
+    pool = cache_blocks(cache).view(cache.num_blocks * 2 * heads, cache.block_size * cache.head_dim)
+    gathered = pool.index_select(0, pieces.flatten()).view(2, len(tables), heads, len(ordinal), cache.head_dim)
+
+    seen = ordinal <= queries[:, -1:]
+    if form.window:
+        seen &= ordinal > queries[:, :1] - form.window
+    sequence, position = seen.logical_not_().nonzero(as_tuple=True)
+    gathered[:, sequence, :, position] = 0.0
+    keys, values = gathered.double()
+    return keys, values
+
+
+def _attend(q: Tensor, keys: Tensor, values: Tensor, queries: Tensor, length: int, form: Form) -> Tensor:
+    """q [S, count, H, D], at positions `queries` [S, count], some queries at a time: float64 [S, count, H, D]."""
+    num_sequences, count, num_heads, _ = q.shape
+    tile = max(1, MAX_SCORES // (num_sequences * num_heads * length))
+    is_finite = count == 1 or bool(values.isfinite().all())
+    parts = []
+    for first in range(0, count, tile if is_finite else 1):
+        some = slice(first, first + (tile if is_finite else 1))
+        end = length - max(0, count - some.stop)
+        visible = form.sees(queries[:, some, None], torch.arange(end, device=q.device))
+        tile_values = values[:, :, :end]
+        if not is_finite:  # an Inf or NaN of a later position must not meet this query's 0
+            tile_values = tile_values.where(visible[:, :, :, None], 0.0)
+        parts.append(_attend_tile(q[:, some], keys[:, :, :end], tile_values, visible, form))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def _attend_tile(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, form: Form) -> Tensor:
+    """q [S, n, H, D] over keys and values [S, KV, L, D], of which it sees `visible` [S, n, L]: [S, n, H, D]."""
+    num_sequences, count, num_heads, head_dim = q.shape
+    num_kv_heads, length = keys.shape[1:3]
+    share = num_heads // num_kv_heads
+    grouped = q.double().view(num_sequences, count, num_kv_heads, share, head_dim).permute(0, 2, 3, 1, 4)
+    grouped = grouped.reshape(num_sequences, num_kv_heads, share * count, head_dim)
+
+    scores = (grouped @ keys.transpose(2, 3)).mul_(form.scale)
+    if form.softcap:
+        scores.div_(form.softcap).tanh_().mul_(form.softcap)
+    scores = scores.view(num_sequences, num_kv_heads, share, count, length)
+    scores.masked_fill_(~visible[:, None, None], -torch.inf)
+    top = scores.amax(dim=-1, keepdim=True)
+    if form.sinks is not None:
+        sinks = form.sinks.double().view(num_kv_heads, share, 1, 1)
+        top = torch.maximum(top, sinks)
+    weights = scores.sub_(top).exp_()
+    total = weights.sum(dim=-1, keepdim=True)
+    if form.sinks is not None:
+        total += (sinks - top).exp_()
+
+    out = weights.view(num_sequences, num_kv_heads, share * count, length) @ values
+    out = out.view(num_sequences, num_kv_heads, share, count, head_dim).div_(total)
+    return out.permute(0, 3, 1, 2, 4).reshape(num_sequences, count, num_heads, head_dim)

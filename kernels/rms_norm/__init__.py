@@ -1,0 +1,26 @@
+"""Root mean square layer normalisation (Zhang and Sennrich 2019), with the residual sum in front of it."""
+
+from torch import Tensor
+
+from kernels import dispatch
+from kernels.checks import FLOATS, check_rank, check_tensor
+
+_implementation = dispatch.choose("rms_norm")
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(s / sqrt(mean(s²) + eps) * weight, s) with s = x + residual rounded to the dtype of x, or s = x itself.
+
+    x, residual  [T, C]  float32, bfloat16 or float16, the same
+    weight       [C]     float32, bfloat16 or float16
+
+    Both results are [T, C] in the dtype of x. Raises ValueError for shapes or dtypes that do not fit together.
+    """
+    op = "rms_norm"
+    check_rank(op, "x", x, "T, C")
+    check_tensor(op, "x", x, x.shape, *FLOATS)
+    check_tensor(op, "weight", weight, (x.shape[1],), *FLOATS)
+    if residual is not None:
+        check_tensor(op, "residual", residual, x.shape, x.dtype)
+    result: tuple[Tensor, Tensor] = _implementation.rms_norm(x, weight, eps, residual)
+    return result

@@ -1,0 +1,35 @@
+"""Rotary position embedding (Su et al. 2021), in the half-split form of Hugging Face's Llama."""
+
+import torch
+from torch import Tensor
+
+from kernels import dispatch
+from kernels.checks import FLOATS, check_rank, check_tensor
+
+_implementation = dispatch.choose("rope")
+
+
+def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """q and k with the first R dimensions of each head rotated by its position's angles; new tensors.
+
+    q          [T, H, D]    float32, bfloat16 or float16
+    k          [T, KV, D]   the same dtype
+    cos, sin   [P, R / 2]   float32, a row per position, R ≤ D; dimension i turns with dimension i + R / 2
+    positions  [T]          int64, each below P
+
+    Raises ValueError for shapes or dtypes that do not fit together.
+    """
+    op = "rope"
+    check_rank(op, "q", q, "T, H, D")
+    check_rank(op, "k", k, "T, KV, D")
+    check_rank(op, "cos", cos, "P, R / 2")
+    num_tokens, _, head_dim = q.shape
+    check_tensor(op, "q", q, q.shape, *FLOATS)
+    check_tensor(op, "k", k, (num_tokens, k.shape[1], head_dim), q.dtype)
+    check_tensor(op, "cos", cos, cos.shape, torch.float32)
+    check_tensor(op, "sin", sin, cos.shape, torch.float32)
+    check_tensor(op, "positions", positions, (num_tokens,), torch.int64)
+    if 2 * cos.shape[1] > head_dim:
+        raise ValueError(f"{op}: cos {list(cos.shape)} rotates {2 * cos.shape[1]} dimensions, a head has {head_dim}")
+    result: tuple[Tensor, Tensor] = _implementation.rope(q, k, cos, sin, positions)
+    return result

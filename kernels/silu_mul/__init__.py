@@ -1,0 +1,22 @@
+"""The gated activation of SwiGLU (Shazeer 2020)."""
+
+from torch import Tensor
+
+from kernels import dispatch
+from kernels.checks import FLOATS, check_rank, check_tensor
+
+_implementation = dispatch.choose("silu_mul")
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up, where gate_up [T, 2 * I] is gate and up side by side: [T, I], the same dtype.
+
+    float32, bfloat16 or float16. Raises ValueError for another dtype or an odd width.
+    """
+    op = "silu_mul"
+    check_rank(op, "gate_up", gate_up, "T, 2 * I")
+    check_tensor(op, "gate_up", gate_up, gate_up.shape, *FLOATS)
+    if gate_up.shape[1] % 2:
+        raise ValueError(f"{op}: gate_up has shape {list(gate_up.shape)}, its width must be even")
+    out: Tensor = _implementation.silu_mul(gate_up)
+    return out

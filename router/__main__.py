@@ -1,0 +1,96 @@
+"""`python -m router`: wait for the group, open the HTTP port when the model can answer, serve until SIGTERM."""
+
+import asyncio
+import importlib.metadata
+import logging
+import os
+import signal
+import sys
+from dataclasses import replace
+
+import uvloop
+from aiohttp import web
+
+from router import logs
+from router.api.service import ServerInfo
+from router.app import make_app
+from router.config import RouterConfig
+from router.engine import Engine
+from router.engines import Engines
+from router.facts import Facts
+from router.fleet.errors import FleetError
+from router.fleet.fleet import GrpcFleet
+from router.limits import LimitError, Limits
+from router.metrics import Metrics
+from router.supervisor import USAGE_ERROR
+from router.text.text_path import TextPath
+from router.text.tokenizer import Tokenizer, TokenizerError
+
+log = logging.getLogger("router")
+
+PARENT_POLL_SECONDS = 0.5
+
+
+def main() -> None:
+    config = RouterConfig.from_argv(sys.argv[1:])
+    logs.configure(config.log_level, config.json_output)
+    try:
+        uvloop.run(serve(config))
+    except (TokenizerError, LimitError, FleetError, OSError) as error:
+        print(f"router: {error}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+
+
+async def serve(config: RouterConfig) -> None:
+    """From start to the end of the last request."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    watch = asyncio.create_task(_end_with_parent(config.parent_pid, stop))
+    tokenizer = Tokenizer.load(config.model_dir / "tokenizer.json", config.validation_workers)
+    fleet = GrpcFleet(config.shard_sockets)
+    facts = _within(await fleet.describe(), config)
+    limits = Limits.resolve(config, facts)
+    metrics = Metrics(limits)
+    engine = Engine(fleet, facts, limits, metrics, lambda request: TextPath(tokenizer, request))
+    info = ServerInfo(model_id=config.model_id, model_sha=config.revision, compute_type=config.compute_type,
+                      version=importlib.metadata.version("penstock"))
+    runner = web.AppRunner(
+        make_app(Engines(engine), tokenizer, limits, metrics, info), handler_cancellation=True, auto_decompress=False,
+        access_log=None, shutdown_timeout=config.graceful_termination_timeout)
+    await runner.setup()
+    await web.TCPSite(runner, config.hostname, config.port, backlog=1024).start()
+    _announce(config, facts, limits)
+    await stop.wait()
+    await runner.cleanup()
+    await fleet.close()
+    tokenizer.close()
+    watch.cancel()
+
+
+def _within(facts: Facts, config: RouterConfig) -> Facts:
+    """The facts, with no more KV blocks than `--max-batch-total-tokens` allows."""
+    if config.max_batch_total_tokens is None:
+        return facts
+    return replace(facts, num_blocks=min(facts.num_blocks, config.max_batch_total_tokens // facts.block_size))
+
+
+def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
+    host = "localhost" if config.hostname in ("0.0.0.0", "::", "127.0.0.1") else config.hostname
+    log.info("%s in %s on %d shards; %d KV tokens, at most %d a request, %d a step; numerics %s", config.model_id,
+             facts.dtype, facts.world_size, facts.capacity, limits.max_total_tokens, limits.max_batch_prefill_tokens,
+             facts.numerics)
+    log.info("Serving at http://%s:%d, for example:\n\n    curl %s:%d/generate -H 'content-type: application/json' "
+             "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",
+             host, config.port, host, config.port)
+
+
+async def _end_with_parent(pid: int, stop: asyncio.Event) -> None:
+    """Drain and end once the launcher is gone."""
+    while os.getppid() == pid:  # noqa: ASYNC110 (nothing tells a process that its parent died)
+        await asyncio.sleep(PARENT_POLL_SECONDS)
+    stop.set()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The HTTP surface: bodies in, bodies and events out."""

@@ -1,0 +1,55 @@
+"""What a server tells of itself and of a text: `/info`, `/health`, `/metrics`, `/tokenize`."""
+
+from aiohttp import web
+
+from router.api.body import json_response, read_body
+from router.api.schemas import GenerateBody
+from router.api.service import SERVICE
+from router.errors import Unhealthy, ValidationError
+from router.metrics import CONTENT_TYPE
+from router.text.tokenizer import TokenizerError
+
+
+async def info(request: web.Request) -> web.Response:
+    """TGI's fields; and the number formats and kernels that decide every bit of an answer."""
+    service = request.app[SERVICE]
+    limits, facts = service.limits, service.engines.choose().facts
+    return json_response({
+        "model_id": service.info.model_id,
+        "model_sha": service.info.model_sha,
+        "model_pipeline_tag": None,
+        "max_concurrent_requests": limits.max_concurrent_requests,
+        "max_best_of": limits.max_best_of,
+        "max_stop_sequences": limits.max_stop_sequences,
+        "max_input_tokens": limits.max_input_tokens,
+        "max_total_tokens": limits.max_total_tokens,
+        "validation_workers": limits.validation_workers,
+        "max_client_batch_size": limits.max_client_batch_size,
+        "router": "text-generation-router",
+        "version": service.info.version,
+        "sha": None,
+        "docker_label": service.info.docker_label,
+        "model_dtype": facts.dtype,
+        "numerics": facts.numerics,
+    })
+
+
+async def health(request: web.Request) -> web.Response:
+    """Empty while requests can be answered."""
+    if not request.app[SERVICE].engines.choose().is_healthy:
+        raise Unhealthy
+    return web.Response()
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """For Prometheus."""
+    return web.Response(body=request.app[SERVICE].metrics.exposition(), headers={"content-type": CONTENT_TYPE})
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    """The tokens of `inputs`, each with its place in it."""
+    body = await read_body(request, GenerateBody)
+    try:
+        return json_response(await request.app[SERVICE].tokenizer.split(body.inputs))
+    except TokenizerError as error:
+        raise ValidationError(f"tokenizer error {error}") from error

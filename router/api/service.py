@@ -1,0 +1,35 @@
+"""What handlers work with."""
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from router.engines import Engines
+from router.limits import Limits
+from router.metrics import Metrics
+from router.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What the server says of itself; `compute_type` is the `x-compute-type` of every answer."""
+
+    model_id: str
+    version: str
+    compute_type: str
+    model_sha: str | None = None
+    docker_label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts of a router that serve requests."""
+
+    engines: Engines
+    tokenizer: Tokenizer
+    limits: Limits
+    metrics: Metrics
+    info: ServerInfo
+
+
+SERVICE = web.AppKey("service", Service)

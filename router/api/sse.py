@@ -1,0 +1,50 @@
+"""Server-sent events."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+KEEP_ALIVE = 15.0
+"""Seconds without an event after which a comment says that the server is still there."""
+_HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class EventWriter:
+    """Writes events to one client; in an `async with`, which sends the headers and keeps the connection alive."""
+
+    def __init__(self, request: web.Request, headers: Mapping[str, str]) -> None:
+        self.response = web.StreamResponse(headers={**_HEADERS, **headers})
+        self._request = request
+        self._loop = asyncio.get_running_loop()
+        self._written_at = self._loop.time()
+
+    async def __aenter__(self) -> Self:
+        await self.response.prepare(self._request)
+        self._keeper = asyncio.create_task(self._keep_alive())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._keeper.cancel()
+
+    async def send(self, data: bytes) -> None:
+        """One event; `data` holds no line break."""
+        await self._write(b"data: %b\n\n" % data)
+
+    async def _write(self, frame: bytes) -> None:
+        self._written_at = self._loop.time()
+        await self.response.write(frame)
+
+    async def _keep_alive(self) -> None:
+        with suppress(ConnectionError):
+            while True:
+                rest = self._written_at + KEEP_ALIVE - self._loop.time()
+                if rest > 0:
+                    await asyncio.sleep(rest)
+                else:
+                    await self._write(b":\n\n")

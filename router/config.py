@@ -1,0 +1,178 @@
+"""What the launcher and the router are told at start: parsed once, checked, then passed on as frozen dataclasses."""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import IO, Any, ClassVar, Self
+
+import click
+from pydantic import ConfigDict, TypeAdapter
+
+
+class InvalidArgument(click.ClickException):
+    """A setting that can't be used; the message names it and the value found."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"Invalid argument: {self.message}", file=file, err=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The flags that the launcher hands on to the router. Counts are of tokens unless the name says otherwise.
+
+    None means that the limit follows from the model and its memory.
+    """
+
+    hostname: str
+    """An IP address."""
+    port: int
+    validation_workers: int
+    """Threads that tokenise."""
+    max_concurrent_requests: int
+    max_best_of: int
+    max_stop_sequences: int
+    max_top_n_tokens: int
+    max_client_batch_size: int
+    max_input_tokens: int | None
+    max_total_tokens: int | None
+    max_batch_prefill_tokens: int | None
+    max_batch_total_tokens: int | None
+    max_batch_size: int | None
+    """Sequences that run at once: slots."""
+    payload_limit: int
+    """Bytes of a request body."""
+    graceful_termination_timeout: int
+    """Seconds that running requests get to finish after SIGTERM."""
+    json_output: bool
+    log_level: str
+    """A name that `logging` knows."""
+    compute_type: str
+    """Value of the header `x-compute-type`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterConfig(ServerConfig):
+    """All that `python -m router` is told. The launcher passes it on as JSON, so no flag is defined twice."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    model_id: str
+    """The name to report: what the user gave."""
+    revision: str | None
+    """The commit of the Hub's repository; None for a directory."""
+    model_dir: Path
+    """Where tokenizer.json is."""
+    shard_sockets: tuple[str, ...]
+    """gRPC targets, in rank order."""
+    parent_pid: int
+    """The router ends itself when this process is no longer its parent."""
+
+    def to_json(self) -> str:
+        return TypeAdapter(RouterConfig).dump_json(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The reverse of `to_json`; ValueError names the fields that are wrong."""
+        return TypeAdapter(cls).validate_json(text)
+
+    @classmethod
+    def from_argv(cls, argv: Sequence[str]) -> Self:
+        """From `--config JSON`; a wrong command line ends the process with status 2."""
+        parser = argparse.ArgumentParser("python -m router", description="Started by text-generation-launcher.")
+        parser.add_argument("--config", required=True, metavar="JSON", help="a RouterConfig")
+        try:
+            return cls.from_json(parser.parse_args(argv).config)
+        except ValueError as error:
+            parser.error(f"--config: {error}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherConfig(ServerConfig):
+    """All that the launcher is told. None means: the launcher's or the shard's own default."""
+
+    model_id: str
+    """A directory, or a name on the Hugging Face Hub."""
+    revision: str | None
+    huggingface_hub_cache: Path | None
+    num_shard: int
+    dtype: str | None
+    kv_memory: int | None
+    """Bytes for each shard."""
+    block_size: int | None
+    threads: int | None
+    """Threads that compute in each shard."""
+    shard_uds_path: str | None
+    master_addr: str
+    master_port: int | None
+    env: bool
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """From the parsed command line (`router.options`). InvalidArgument when values contradict one another."""
+        values = dict(options)
+        if not values["model_id"]:
+            raise InvalidArgument("`model_id` is missing: name a directory, or a model on the Hugging Face Hub")
+        values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
+        values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
+        config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),
+                     compute_type=os.environ.get("COMPUTE_TYPE", "cpu"), **values)
+        _check(config)
+        return config
+
+    def for_router(self, *, model_dir: Path, revision: str | None, shard_sockets: Sequence[str],
+                   parent_pid: int) -> RouterConfig:
+        shared = {field.name: getattr(self, field.name) for field in fields(ServerConfig)}
+        return RouterConfig(model_id=self.model_id, revision=revision, model_dir=model_dir,
+                            shard_sockets=tuple(shard_sockets), parent_pid=parent_pid, **shared)
+
+
+def _num_shard(sharded: bool | None, num_shard: int | None) -> int:
+    if sharded and (num_shard is None or num_shard <= 1):
+        raise InvalidArgument("`sharded` is true but `num_shard` <= 1")
+    if num_shard is None:
+        return 1
+    if num_shard < 1:
+        raise InvalidArgument("`num_shard` cannot be < 1")
+    return num_shard
+
+
+def _max_input_tokens(tokens: int | None, length: int | None) -> int | None:
+    if tokens is not None and length is not None:
+        raise InvalidArgument(
+            f"Both `max_input_tokens` ({tokens}) and `max_input_length` ({length}) are set. Please define only "
+            "`max_input_tokens` as `max_input_length is deprecated for naming consistency.")
+    return length if tokens is None else tokens
+
+
+def _check(config: LauncherConfig) -> None:
+    """TGI's rules between values that are given, in its words."""
+    if config.validation_workers < 1:
+        raise InvalidArgument("`validation_workers` must be > 0")
+    if config.max_batch_size == 0:
+        raise InvalidArgument("`max_batch_size` must be > 0")
+    input_tokens, total_tokens, most = config.max_input_tokens, config.max_total_tokens, config.max_batch_total_tokens
+    if input_tokens is not None and total_tokens is not None and input_tokens >= total_tokens:
+        raise InvalidArgument(f"`max_input_tokens`({input_tokens}) must be < `max_total_tokens`({total_tokens})")
+    for name, value in (("max_batch_prefill_tokens", config.max_batch_prefill_tokens),
+                        ("max_total_tokens", total_tokens)):
+        if value is not None and most is not None and value > most:
+            raise InvalidArgument(f"`{name}` must be <= `max_batch_total_tokens`. Given: {value} and {most}")
+
+
+def _log_level(directives: str) -> str:
+    """The level that TGI's LOG_LEVEL, such as `info,text_generation_router=debug`, has for the router.
+
+    A directive without a target holds for all; other targets, and words that are no level, say nothing to us.
+    """
+    names = {"trace": "DEBUG", "debug": "DEBUG", "info": "INFO", "warn": "WARNING", "warning": "WARNING",
+             "error": "ERROR", "off": "CRITICAL"}
+    level = "INFO"
+    for directive in sorted(directives.lower().replace(" ", "").split(","), key=lambda text: "=" in text):
+        target, _, name = directive.rpartition("=")
+        if target in ("", "text_generation_router"):
+            level = names.get(name, level)
+    return level

@@ -1,0 +1,119 @@
+"""`text-generation-launcher`: from a command line to the processes of one group, and to their end."""
+
+import asyncio
+import logging
+import os
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from router import environment, hub, logs
+from router.config import InvalidArgument, LauncherConfig
+from router.hub import Checkpoint
+from router.options import NOTES, OPTIONS, Command
+from router.processes import Program
+from router.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+MAX_SOCKET_PATH = 107
+"""Bytes in the path of a Unix socket (`sun_path`, less the final zero)."""
+
+
+def serve(**options: Any) -> None:
+    """Serve a model: Text Generation Inference's command line, on Penstock."""
+    config = LauncherConfig.from_options(options)
+    logs.configure(config.log_level, config.json_output)
+    for note in click.get_current_context().meta.get(NOTES, []):
+        log.warning(note)
+    if config.env:
+        log.info("Runtime environment:\n%s", environment.describe())
+    sys.exit(launch(config))
+
+
+main = Command("text-generation-launcher", params=OPTIONS, callback=serve, help=serve.__doc__)
+
+
+def launch(config: LauncherConfig) -> int:
+    """Find the model, run the group until it ends; the exit code. InvalidArgument if it can't be started."""
+    _check_port(config.hostname, config.port)
+    checkpoint = hub.find(config.model_id, config.revision, config.huggingface_hub_cache)
+    with ExitStack() as stack:
+        private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
+        sockets = [stack.enter_context(_socket_path(f"{config.shard_uds_path or private / 'shard'}-{rank}"))
+                   for rank in range(config.num_shard)]
+        rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
+                      else f"file://{private / 'rendezvous'}")
+        shards = [shard_program(config, checkpoint, rank, path, rendezvous) for rank, path in enumerate(sockets)]
+        log.info("Starting %d shard%s of %s", len(shards), "s" * (len(shards) > 1), config.model_id)
+        return asyncio.run(_supervise(shards, router_program(config, checkpoint, sockets),
+                                      config.graceful_termination_timeout))
+
+
+async def _supervise(shards: Sequence[Program], router: Program, drain_timeout: float) -> int:
+    return await Supervisor(shards, router, drain_timeout).run()
+
+
+def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, socket_path: Path,
+                  rendezvous: str) -> Program:
+    arguments = {
+        "--model": checkpoint.path, "--model-id": config.model_id, "--rank": rank, "--world-size": config.num_shard,
+        "--listen": f"unix:{socket_path}", "--rendezvous": rendezvous, "--dtype": config.dtype,
+        "--kv-memory": config.kv_memory, "--block-size": config.block_size, "--threads": config.threads,
+        "--parent-pid": os.getpid(),
+    }
+    given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
+    return _program(f"shard {rank}", "shard", [*given, *["--json-output"] * config.json_output])
+
+
+def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path]) -> Program:
+    router = config.for_router(model_dir=checkpoint.path, revision=checkpoint.revision,
+                               shard_sockets=[f"unix:{path}" for path in sockets], parent_pid=os.getpid())
+    return _program("the router", "router", ["--config", router.to_json()])
+
+
+def _program(name: str, module: str, arguments: Sequence[str]) -> Program:
+    """`-P`: a folder called `router` or `shard` in the user's current directory must not be taken for ours."""
+    return Program(name, [sys.executable, "-P", "-m", module, *arguments])
+
+
+def _check_port(hostname: str, port: int) -> None:
+    """Better now than after a large model was loaded."""
+    family = socket.AF_INET6 if ":" in hostname else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((hostname, port))
+        except OSError as error:
+            raise InvalidArgument(f"`port`: cannot listen on {hostname} port {port}: {error.strerror}") from error
+
+
+@contextmanager
+def _socket_path(name: str) -> Iterator[Path]:
+    """A path where a shard may make its socket: nothing is there before or afterwards."""
+    if len(os.fsencode(name)) > MAX_SOCKET_PATH:
+        raise InvalidArgument(f"`shard_uds_path`: a socket's path has at most {MAX_SOCKET_PATH} bytes, not {name}")
+    path = Path(name)
+    _remove_stale(path)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that nobody listens on; InvalidArgument if it is in use or no socket."""
+    if not path.exists():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        if stat.S_ISSOCK(path.stat().st_mode) and probe.connect_ex(str(path)):
+            path.unlink()
+        else:
+            raise InvalidArgument(f"`shard_uds_path`: {path} is in use")

@@ -1,0 +1,38 @@
+"""Log lines, as text or as JSON with the keys of TGI's."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+
+def configure(level: str, json_output: bool) -> None:
+    """Send the log of this process to stderr, from `level` upwards."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if json_output else TextFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.000000Z  INFO router.engine: message`"""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)7s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return _timestamp(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: timestamp, level, message, target, and error with the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {"timestamp": _timestamp(record), "level": record.levelname,
+                                "message": record.getMessage(), "target": record.name}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,123 @@
+"""Names, buckets, and one method per event that matters; TGI's dashboards read the `tgi_` series."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.samples import Sample
+
+from router.errors import RouterError
+from router.limits import Limits
+
+CONTENT_TYPE = "text/plain; charset=utf-8"
+_DURATIONS = tuple(0.0001 * 1.5**power for power in range(1, 36))
+"""Upper bounds in seconds, 0.15 ms to 146 s."""
+_NUM_LENGTHS = 100
+_FAILURES = ("overloaded", "validation", "generation", "incomplete")
+
+
+class Metrics:
+    """The router's series, in a registry of their own. Durations in seconds, lengths in tokens.
+
+    The limits give the bounds of the lengths' buckets.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._registry = CollectorRegistry()
+        self._define_requests(limits)
+        self._define_steps()
+
+    def _define_requests(self, limits: Limits) -> None:
+        self._requests = self._counter("tgi_request_count", "Requests to generate")
+        self._successes = self._counter("tgi_request_success", "Requests answered to the end")
+        self._failures = Counter("tgi_request_failure", "Requests refused or failed", ["err"], registry=self._registry)
+        for kind in _FAILURES:
+            self._failures.labels(kind)  # so that each series starts at 0
+        self._duration = self._durations("tgi_request_duration", "From the request to the end of its answer")
+        self._validation = self._durations("tgi_request_validation_duration", "Checking and tokenising")
+        self._queue = self._durations("tgi_request_queue_duration", "Waiting for the first step")
+        self._inference = self._durations("tgi_request_inference_duration", "From the first step to the last token")
+        self._per_token = self._durations("tgi_request_mean_time_per_token_duration", "Inference per generated token")
+        self._input_length = self._lengths(
+            "tgi_request_input_length", "Tokens of the prompt", limits.max_input_tokens)
+        self._generated = self._lengths(
+            "tgi_request_generated_tokens", "Tokens of the answer", limits.max_total_tokens)
+        self._max_new = self._lengths(
+            "tgi_request_max_new_tokens", "Most tokens that the answer may have", limits.max_total_tokens)
+
+    def _define_steps(self) -> None:
+        counts = Counter("tgi_batch_inference_count", "Steps run", ["method"], registry=self._registry)
+        successes = Counter("tgi_batch_inference_success", "Steps that came back", ["method"], registry=self._registry)
+        forwards = Histogram("tgi_batch_forward_duration", "The model's part of a step", ["method"],
+                             buckets=_DURATIONS, registry=self._registry)
+        self._steps = {method: (counts.labels(method), successes.labels(method), forwards.labels(method))
+                       for method in ("prefill", "decode")}
+        self._queue_size = Gauge("tgi_queue_size", "Requests that wait", registry=self._registry)
+        self._batch_size = Gauge("tgi_batch_current_size", "Requests that run", registry=self._registry)
+        blocks = Gauge("penstock_kv_blocks", "Blocks of KV memory", ["state"], registry=self._registry)
+        self._used_blocks, self._free_blocks = blocks.labels("used"), blocks.labels("free")
+
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self._registry)
+
+    def _durations(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, buckets=_DURATIONS, registry=self._registry)
+
+    def _lengths(self, name: str, text: str, longest: int) -> Histogram:
+        bounds = [longest * part / _NUM_LENGTHS for part in range(1, _NUM_LENGTHS + 1)]
+        return Histogram(name, text, buckets=bounds, registry=self._registry)
+
+    def requested(self) -> None:
+        """A request to generate has come."""
+        self._requests.inc()
+
+    def accepted(self, input_length: int, max_new_tokens: int) -> None:
+        """It is valid."""
+        self._input_length.observe(input_length)
+        self._max_new.observe(max_new_tokens)
+
+    def failed(self, error: RouterError) -> None:
+        """It was refused, or has failed while it ran."""
+        if error.metric is not None:
+            self._failures.labels(error.metric).inc()
+
+    def succeeded(self, total: float, validation: float, queue: float, inference: float, num_tokens: int) -> None:
+        """It was answered to the end, with `num_tokens`."""
+        self._successes.inc()
+        self._duration.observe(total)
+        self._validation.observe(validation)
+        self._queue.observe(queue)
+        self._inference.observe(inference)
+        self._per_token.observe(inference / num_tokens)
+        self._generated.observe(num_tokens)
+
+    def step(self, prefill_tokens: int, decode_rows: int, forward_time: float) -> None:
+        """A step came back. As in TGI, one that ran any prompt tokens is a prefill."""
+        count, success, forward = self._steps["prefill" if prefill_tokens else "decode"]
+        count.inc()
+        success.inc()
+        forward.observe(forward_time)
+
+    def occupancy(self, queue_size: int, running: int, used_blocks: int, free_blocks: int) -> None:
+        """What waits, what runs, and what the KV memory holds."""
+        self._queue_size.set(queue_size)
+        self._batch_size.set(running)
+        self._used_blocks.set(used_blocks)
+        self._free_blocks.set(free_blocks)
+
+    def exposition(self) -> bytes:
+        """All series in Prometheus' text format, version 0.0.4.
+
+        Written here because the client library's writer renames counters to end in `_total`; TGI's do not.
+        """
+        return "".join(self._lines()).encode()
+
+    def _lines(self) -> Iterator[str]:
+        for metric in self._registry.collect():
+            yield f"# HELP {metric.name} {metric.documentation}\n# TYPE {metric.name} {metric.type}\n"
+            yield from (_line(sample) for sample in metric.samples if not sample.name.endswith("_created"))
+
+
+def _line(sample: Sample) -> str:
+    labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
+    braced = f"{{{labels}}}" if labels else ""
+    return f"{sample.name.removesuffix('_total')}{braced} {sample.value}\n"

@@ -1,0 +1,111 @@
+"""A child process whose stderr is passed on, and remembered for the day it dies."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+REMEMBERED_BYTES = 8192
+NUM_LAST_LINES = 20
+RELAY_SECONDS = 1.0
+"""How long to read on after a child's end: a grandchild that holds its stderr open must not keep us waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run; `name` is what messages call the process."""
+
+    name: str
+    argv: Sequence[str]
+
+
+class Process:
+    """One run of a program, made by `started`."""
+
+    def __init__(self, program: Program, process: asyncio.subprocess.Process, errors: int) -> None:
+        self.name = program.name
+        self._process = process
+        self._errors = errors
+        self._memory = b""
+        loop = asyncio.get_running_loop()
+        self._no_more_errors: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(errors, self._relay)
+        self.ended = asyncio.create_task(self._end())
+        """Done when the process has ended and its last words are read."""
+
+    @property
+    def status(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    @property
+    def ending(self) -> str:
+        """How it ended, for a message."""
+        status = self._process.returncode
+        if status is None:
+            return "still runs"
+        return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The last non-empty lines of its stderr; of a progress bar, what was last to be seen."""
+        lines = [line.rstrip("\r").rpartition("\r")[2] for line in self._memory.decode(errors="replace").split("\n")]
+        return [line for line in lines if line.strip()][-NUM_LAST_LINES:]
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        if self.status is None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it, and whatever it has started, even if it is dead itself."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _end(self) -> None:
+        await self._process.wait()
+        await asyncio.wait([self._no_more_errors], timeout=RELAY_SECONDS)
+        asyncio.get_running_loop().remove_reader(self._errors)
+        os.close(self._errors)
+
+    def _relay(self) -> None:
+        """Bytes, not lines: a progress bar returns the carriage for hours before it ends its line."""
+        chunk = os.read(self._errors, REMEMBERED_BYTES)
+        if not chunk:
+            asyncio.get_running_loop().remove_reader(self._errors)
+            self._no_more_errors.set_result(None)
+        self._memory = (self._memory + chunk)[-REMEMBERED_BYTES:]
+        with suppress(OSError):
+            sys.stderr.buffer.write(chunk)
+            sys.stderr.buffer.flush()
+
+
+@asynccontextmanager
+async def started(program: Program) -> AsyncIterator[Process]:
+    """A run of the program, over when the block is left.
+
+    It has a session of its own, so that Ctrl-C in a terminal reaches the launcher alone, which ends the others in
+    order.
+    """
+    process = await _start(program)
+    try:
+        yield process
+    finally:
+        process.kill()
+        await asyncio.wait([process.ended])
+
+
+async def _start(program: Program) -> Process:
+    """The pipe is ours: before Python 3.12, asyncio's own keeps `wait` waiting for grandchildren that hold it."""
+    errors, write_end = os.pipe()
+    try:
+        return Process(program, await asyncio.create_subprocess_exec(
+            *program.argv, stdin=asyncio.subprocess.DEVNULL, stderr=write_end, start_new_session=True), errors)
+    except BaseException:
+        os.close(errors)
+        raise
+    finally:
+        os.close(write_end)

@@ -1,0 +1,95 @@
+"""The model's tokenizer: text to ids off the event loop, ids to text on it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Self
+
+import tokenizers
+
+
+class TokenizerError(Exception):
+    """The tokenizer can't be loaded, or refuses a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextToken:
+    """A token and the part of the text that it stands for; `start` and `stop` count bytes of UTF-8."""
+
+    id: int
+    text: str
+    start: int
+    stop: int
+
+
+class Tokenizer:
+    """Wraps the `tokenizers` package. Encoding runs in `num_workers` threads and without Python's lock."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, num_workers: int = 2) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self._special_ids = frozenset(
+            token_id for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special)
+        self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="tokenizer")
+
+    @classmethod
+    def load(cls, path: Path, num_workers: int = 2) -> Self:
+        """Read a `tokenizer.json`. TokenizerError names the file if it is missing or damaged."""
+        try:
+            tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the package raises nothing narrower
+            raise TokenizerError(f"cannot load the tokenizer {path}: {error}") from error
+        return cls(tokenizer, num_workers)
+
+    async def encode(self, text: str, add_special_tokens: bool = True, truncate: int | None = None) -> tuple[int, ...]:
+        """Token ids of `text`; at most `truncate`, the text's last ones beside the special tokens added to every text.
+
+        TokenizerError if the text has none.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._encode, text, add_special_tokens, truncate)
+
+    async def split(self, text: str, add_special_tokens: bool = True) -> list[TextToken]:
+        """The tokens of `text`, each with its place in it."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._split, text, add_special_tokens)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, special tokens included; bytes that are no UTF-8 show as U+FFFD."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return text
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether a token is a mark for the model, such as the end of a turn, and no part of an answer's text."""
+        return token_id in self._special_ids
+
+    def close(self) -> None:
+        """End the threads; texts not yet begun are given up."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _encode(self, text: str, add_special_tokens: bool, truncate: int | None) -> tuple[int, ...]:
+        encoding = self._one(self._tokenizer.encode_batch_fast, text, add_special_tokens)
+        if truncate is not None and len(encoding) > truncate:
+            encoding = self._one(self._tokenizer.encode_batch_fast, text, add_special_tokens=False)
+            num_added = self._tokenizer.num_special_tokens_to_add(is_pair=False) if add_special_tokens else 0
+            encoding.truncate(max(0, truncate - num_added), direction="left")
+            encoding = self._tokenizer.post_process(encoding, add_special_tokens=add_special_tokens)
+        return tuple(encoding.ids[:truncate])
+
+    def _split(self, text: str, add_special_tokens: bool) -> list[TextToken]:
+        encoding = self._one(self._tokenizer.encode_batch, text, add_special_tokens)
+        byte_at = [0, *accumulate(len(character.encode()) for character in text)]
+        return [TextToken(token_id, text[start:stop], byte_at[start], byte_at[stop])
+                for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True)]
+
+    @staticmethod
+    def _one(encode_batch: Callable[..., list[tokenizers.Encoding]], text: str, add_special_tokens: bool
+             ) -> tokenizers.Encoding:
+        """A batch of one, because encoding a single text keeps Python's lock. The fast kind knows no offsets."""
+        try:
+            return encode_batch([text], add_special_tokens=add_special_tokens)[0]
+        except Exception as error:  # the package raises nothing narrower
+            raise TokenizerError(str(error)) from error

@@ -1,0 +1,69 @@
+"""One step as tensors: ragged, without padding."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from shard.slots import SlotTable
+from shard.step import Row
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """T tokens of S rows, R of them sampled; the tokens of a row are neighbours, in the order of their positions."""
+
+    input_ids: Tensor        # int64 [T]
+    positions: Tensor        # int64 [T]
+    slot_mapping: Tensor     # int64 [T]: block * block_size + offset, where each token's K and V go
+    tables: Tensor           # int32 [S, max_blocks_in_step]: block ids; what lies past a sequence's end is garbage
+    starts: Tensor           # int32 [S]: position of the row's first token
+    counts: Tensor           # int32 [S]: tokens of the row
+    output_rows: Tensor      # int64 [R]: index into T of the tokens whose logits are wanted
+
+
+def build(rows: tuple[Row, ...], slots: SlotTable) -> StepInputs:
+    """The tensors of rows that `slots` has already taken in. Tokens sampled last are read where they lie."""
+    starts = _column(np.int64, rows, (row.start for row in rows))
+    counts = _column(np.int64, rows, (row.count for row in rows))
+    slot_ids = _column(np.int64, rows, (row.slot for row in rows))
+    is_sampled = _column(np.bool_, rows, (row.is_sampled for row in rows))
+    ends = np.cumsum(counts)
+    firsts = ends - counts
+
+    row_of_token = np.repeat(np.arange(len(rows)), counts)
+    positions = np.arange(ends[-1]) - (firsts - starts)[row_of_token]
+    block_size = slots.bounds.block_size
+    num_blocks = -(-int((starts + counts).max()) // block_size)
+    tables = np.ascontiguousarray(slots.blocks[slot_ids, :num_blocks])
+    slot_mapping = tables[row_of_token, positions // block_size].astype(np.int64) * block_size + positions % block_size
+    return StepInputs(
+        input_ids=_input_ids(rows, slots, slot_ids, firsts, int(ends[-1])),
+        positions=torch.from_numpy(positions),
+        slot_mapping=torch.from_numpy(slot_mapping),
+        tables=torch.from_numpy(tables),
+        starts=torch.from_numpy(starts.astype(np.int32)),
+        counts=torch.from_numpy(counts.astype(np.int32)),
+        output_rows=torch.from_numpy((ends - 1)[is_sampled]))
+
+
+def _input_ids(
+    rows: tuple[Row, ...], slots: SlotTable, slot_ids: npt.NDArray[np.int64], firsts: npt.NDArray[np.int64],
+    num_tokens: int,
+) -> Tensor:
+    from_last = _column(np.bool_, rows, (row.from_last_sample for row in rows))
+    ids = np.empty(num_tokens, np.int64)
+    is_known = np.ones(num_tokens, np.bool_)
+    is_known[firsts[from_last]] = False
+    ids[is_known] = np.concatenate([row.token_ids for row in rows])
+    input_ids = torch.from_numpy(ids)
+    input_ids[torch.from_numpy(firsts[from_last])] = slots.last_token[torch.from_numpy(slot_ids[from_last])]
+    return input_ids
+
+
+def _column(dtype: type[Any], rows: tuple[Row, ...], values: Iterable[int]) -> npt.NDArray[Any]:
+    return np.fromiter(values, dtype, len(rows))

@@ -1,0 +1,55 @@
+"""The shard's settings, as its command line gives them; it reads no environment variables."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_SOCKET_PATH = 107                    # bytes that a Unix socket's address holds, sockaddr_un less its final zero
+
+
+@dataclass(frozen=True, slots=True)
+class ShardConfig:
+    """Everything one shard is told when it starts. The rest it finds in the checkpoint or measures."""
+
+    model: Path
+    rank: int = 0
+    world_size: int = 1
+    listen: str = ""                     # unix:/path or host:port
+    rendezvous: str = ""                 # file:///path or tcp://host:port; unused in a group of one
+    dtype: str | None = None             # None: the checkpoint's
+    model_id: str | None = None          # None: the path
+    kv_memory: int | None = None         # bytes; None: a share of the free memory
+    block_size: int = 16                 # tokens
+    threads: int | None = None           # None: this shard's share of the physical cores
+
+    @property
+    def socket_path(self) -> Path | None:
+        """The file that `listen` makes, if it makes one."""
+        return Path(self.listen.removeprefix("unix:").removeprefix("//")) if self.listen.startswith("unix:") else None
+
+    @property
+    def num_threads(self) -> int:
+        return self.threads or max(1, physical_cores() // self.world_size)
+
+    def check(self) -> None:
+        """Raises ValueError, naming the flag, for values that do not go together."""
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(f"--rank {self.rank}: a group of {self.world_size} has ranks 0 to {self.world_size - 1}")
+        if self.world_size > 1 and not self.rendezvous:
+            raise ValueError(f"--rendezvous is needed for --world-size {self.world_size}")
+        if self.socket_path and (length := len(os.fsencode(self.socket_path))) > MAX_SOCKET_PATH:
+            raise ValueError(f"--listen {self.listen}: the path has {length} bytes, a socket's has {MAX_SOCKET_PATH}")
+
+
+def physical_cores() -> int:
+    """Cores this process may run on, hyperthreads of one core counted once."""
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    return len({_core(cpu) for cpu in cpus})
+
+
+def _core(cpu: int) -> tuple[str, ...]:
+    topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+    try:
+        return (topology / "physical_package_id").read_text(), (topology / "core_id").read_text()
+    except OSError:
+        return (str(cpu),)

@@ -1,0 +1,116 @@
+"""The shards of one tensor-parallel group, and the few exchanges that they need.
+
+Tensors are moved between pairs of ranks, as bytes, and added afterwards in an order that is fixed here. A reduction of
+the backend would add in an order of its own, and gloo's collectives take about twice as long as these exchanges: they
+pass through its queue of threads.
+"""
+
+import os
+import socket
+from collections.abc import Iterable
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Group:
+    """One rank's end of its group. A group of one never touches torch.distributed.
+
+    Every rank calls the same methods in the same order. A peer that died raises RuntimeError at once, one that hangs
+    after the timeout of `connect`.
+    """
+
+    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self._peers = [peer for peer in range(world_size) if peer != rank]
+
+    def part(self, length: int, rank: int | None = None) -> slice:
+        """What this rank (or another) owns of an axis: equal parts in rank order, the last one shorter if need be."""
+        share = -(-length // self.world_size)
+        start = (self.rank if rank is None else rank) * share
+        return slice(min(start, length), min(start + share, length))
+
+    def all_gather(self, x: Tensor) -> Tensor:
+        """x [...] of every rank, in rank order: [W, ...]."""
+        if self.world_size == 1:
+            return x.unsqueeze(0)
+        x = x.contiguous()
+        gathered = x.new_empty(self.world_size, *x.shape)
+        gathered[self.rank] = x
+        self._exchange(sends=[(peer, x) for peer in self._peers], receives=[(p, gathered[p]) for p in self._peers])
+        return gathered
+
+    def tree_sum(self, partial: Tensor) -> Tensor:
+        """The sum over the ranks of partial, float32 [T, N], as ((0 + 1) + (2 + 3)) + …: the same bits on each of them.
+
+        It continues the tree of `kernels.linear`: ranks that hold subtrees of one weight get the bits of the whole.
+        """
+        sums: list[Tensor] = list(self.all_gather(partial))
+        while len(sums) > 1:
+            pairs = [left + right for left, right in zip(sums[0::2], sums[1::2], strict=False)]
+            sums = pairs + sums[len(sums) & ~1 :]
+        return sums[0]
+
+    def gather_columns(self, local: Tensor, num_columns: int) -> Tensor | None:
+        """Rank 0: the ranks' columns [R, part(num_columns)] side by side, [R, num_columns]. Other ranks: None."""
+        if self.world_size == 1:
+            return local
+        if self.rank != 0:
+            self._exchange(sends=[(0, local.contiguous())])
+            return None
+        widths = [self.part(num_columns, rank) for rank in range(self.world_size)]
+        parts = [local.new_empty(local.shape[0], width.stop - width.start) for width in widths[1:]]
+        self._exchange(receives=enumerate(parts, start=1))
+        return torch.cat([local, *parts], dim=1)
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """Overwrite tensor, contiguous, of one shape and dtype everywhere, with rank 0's."""
+        if self.rank == 0:
+            self._exchange(sends=[(peer, tensor) for peer in self._peers])
+        else:
+            self._exchange(receives=[(0, tensor)])
+
+    def close(self) -> None:
+        """Leave the group. Harmless when a peer is gone already, and when called twice."""
+        if self.world_size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _exchange(self, sends: Iterable[tuple[int, Tensor]] = (), receives: Iterable[tuple[int, Tensor]] = ()) -> None:
+        # All are started before any is awaited, so no two ranks wait for each other's turn.
+        works = [dist.isend(tensor, peer) for peer, tensor in sends if tensor.numel()]
+        works += [dist.irecv(tensor, peer) for peer, tensor in receives if tensor.numel()]
+        for work in works:
+            assert work is not None, "a rank outside the group cannot exchange"
+            work.wait()
+
+
+def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0) -> Group:
+    """Meet the other ranks and return this one's end of the group. Size 1 meets nobody.
+
+    rendezvous  file:///path, of a file that does not exist yet, or tcp://host:port, where rank 0 will listen
+    timeout     seconds to wait for the others, here and in every later exchange
+
+    Raises ValueError for a rank, size or rendezvous that cannot be, RuntimeError if the others do not come.
+    """
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} is not in a group of {world_size}: expected 0 to {world_size - 1}")
+    if world_size == 1:
+        return Group()
+    address = urlsplit(rendezvous)
+    if address.scheme not in ("file", "tcp"):
+        raise ValueError(f"rendezvous {rendezvous!r}: expected file:///path or tcp://host:port")
+    if address.scheme == "file" or address.hostname in ("localhost", "127.0.0.1", "::1"):
+        # gloo would look the host's own name up, which fails or finds an outer interface.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
+    dist.init_process_group(
+        "gloo", init_method=rendezvous, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
+    )
+    return Group(rank, world_size)
+
+
+def _loopback_interface() -> str:
+    return next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))

@@ -1,0 +1,92 @@
+"""One shard's model, KV memory and slots: what an order acts on."""
+
+import time
+
+import torch
+from torch import Tensor
+
+from kernels import dispatch
+from shard import batch
+from shard.config import ShardConfig
+from shard.distributed import Group
+from shard.kv_cache import KvShape, num_blocks
+from shard.models.config import DTYPES
+from shard.models.decoder import Decoder
+from shard.sampler import sample_rows
+from shard.slots import Bounds, OrderError, SlotTable
+from shard.step import Facts, Open, RowResult, Step, StepResult
+from shard.weights import Checkpoint, Progress
+
+CONTRACT_VERSION = 1                     # of the bits: other numbers for an equal request need another version
+
+
+class Executor:
+    """Loads the model of `config` and runs steps on it. Every rank of `group` is given the same orders.
+
+    Raises what reading a checkpoint raises, and KvMemoryError. Orders that make no sense raise OrderError.
+    """
+
+    def __init__(self, config: ShardConfig, group: Group, progress: Progress | None = None) -> None:
+        self._config = config
+        self._group = group
+        self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress)
+        model = self.decoder.config
+        shape = KvShape(
+            model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size, self.decoder.dtype)
+        blocks = num_blocks(shape, config.kv_memory, model.context_length, group.world_size)
+        self.caches = shape.allocate(blocks)
+        self.bounds = Bounds(config.block_size, blocks, model.context_length, model.vocab_size)
+        with Checkpoint(config.model) as checkpoint:
+            self._digest = checkpoint.digest()
+        self._slots: SlotTable | None = None
+
+    def facts(self, step_tokens: int) -> Facts:
+        """What the router must know; `step_tokens` is measured by others."""
+        dtype = str(self.decoder.dtype).removeprefix("torch.")
+        return Facts(
+            model_id=self._config.model_id or str(self._config.model),
+            dtype=dtype,
+            kv_dtype=dtype,
+            block_size=self.bounds.block_size,
+            num_blocks=self.bounds.num_blocks,
+            vocab_size=self.bounds.vocab_size,
+            eos_token_ids=self.decoder.config.eos_token_ids,
+            context_length=self.bounds.context_length,
+            rank=self._group.rank,
+            world_size=self._group.world_size,
+            numerics=f"{dispatch.kernel_set()}/{dtype}/kv-{dtype}/contract-{CONTRACT_VERSION}",
+            weights_digest=self._digest,
+            step_tokens=step_tokens)
+
+    def open(self, limits: Open) -> None:
+        """Begin with empty slots."""
+        self._slots = SlotTable(limits, self.bounds)
+
+    def close(self) -> None:
+        """Forget all slots."""
+        self._slots = None
+
+    def execute(self, step: Step) -> StepResult:
+        began = time.perf_counter_ns()
+        logits = self.logits(step)
+        sampling = time.perf_counter_ns()
+        rows = self.sample(step, logits)
+        return StepResult(step.step_id, rows, sampling - began, time.perf_counter_ns() - sampling)
+
+    @torch.inference_mode()
+    def logits(self, step: Step) -> Tensor | None:
+        """Take the step in and run the model: float32 [sampled rows, V] on rank 0, None on the others."""
+        slots = self._open_slots()
+        slots.apply(step)
+        return self.decoder.forward(batch.build(step.rows, slots), self.caches)
+
+    @torch.inference_mode()
+    def sample(self, step: Step, logits: Tensor | None) -> tuple[RowResult, ...]:
+        """The tokens after the step's sampled rows; every rank keeps them for the steps that follow."""
+        rows = [row for row in step.rows if row.is_sampled]
+        return sample_rows(rows, logits, self._open_slots(), self._group) if rows else ()
+
+    def _open_slots(self) -> SlotTable:
+        if self._slots is None:
+            raise OrderError("a step came before open")
+        return self._slots

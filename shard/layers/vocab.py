@@ -1,0 +1,40 @@
+"""The two layers that know the vocabulary, each split over the ranks by tokens: the embedding and the head."""
+
+import torch
+from torch import Tensor
+
+from kernels.linear import linear, pack
+from shard.distributed import Group
+
+
+class VocabEmbedding:
+    """A row of the weight for each token; a rank holds the rows of its own part of the vocabulary."""
+
+    def __init__(self, weight: Tensor, vocab_size: int, group: Group) -> None:
+        """weight: this rank's rows, [part of vocab_size, C]."""
+        self.weight = weight
+        self._group = group
+        self._share = group.part(vocab_size, rank=0).stop
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """ids [T]: [T, C]. Every rank offers a row for each token and the owner's is taken: nothing is added up."""
+        if self._group.world_size == 1:
+            return self.weight[ids]
+        owners = ids // self._share
+        own_rows = torch.where(owners == self._group.rank, ids % self._share, 0)
+        offered = self._group.all_gather(self.weight[own_rows])
+        return offered[owners, torch.arange(len(ids), device=ids.device)]
+
+
+class VocabHead:
+    """The logits of every token, float32 straight from the accumulator."""
+
+    def __init__(self, weight: Tensor, vocab_size: int, group: Group) -> None:
+        """weight: this rank's rows, [part of vocab_size, C]; the embedding's own where the two are tied."""
+        self._weight = pack(weight)
+        self._vocab_size = vocab_size
+        self._group = group
+
+    def __call__(self, x: Tensor) -> Tensor | None:
+        """x [R, C], the same on every rank: [R, V] on rank 0, None on the others."""
+        return self._group.gather_columns(linear(x, self._weight, out_dtype=torch.float32), self._vocab_size)

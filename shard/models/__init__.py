@@ -1,0 +1,1 @@
+"""What a checkpoint is: its configuration, its family, and the decoder that computes it."""

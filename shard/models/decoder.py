@@ -1,0 +1,103 @@
+"""The decoder-only transformer (Vaswani et al. 2017; Touvron et al. 2023): embed, N blocks, norm, head."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kernels.kv_cache import KvCache
+from shard.batch import StepInputs
+from shard.distributed import Group
+from shard.layers.attention import Attention
+from shard.layers.linear import NUM_SEGMENTS, num_own_segments
+from shard.layers.mlp import Mlp
+from shard.layers.norm import Norm
+from shard.layers.rope import Rotary
+from shard.layers.vocab import VocabEmbedding, VocabHead
+from shard.models.config import ModelConfig
+from shard.weights import Checkpoint, Progress, RankWeights
+
+EMBEDDING = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+
+
+class Block:
+    """Attention and MLP, each behind a norm and added to what came in."""
+
+    def __init__(self, config: ModelConfig, weights: RankWeights, name: str, rotary: Rotary) -> None:
+        self._attention_norm = _norm(config, weights, f"{name}.input_layernorm")
+        self._attention = Attention(config, weights, f"{name}.self_attn", rotary)
+        self._mlp_norm = _norm(config, weights, f"{name}.post_attention_layernorm")
+        self._mlp = Mlp(config, weights, f"{name}.mlp")
+
+    def forward(self, x: Tensor, delta: Tensor | None, inputs: StepInputs, cache: KvCache) -> tuple[Tensor, Tensor]:
+        """The residual stream [T, C] and what is yet to be added to it: the next norm does, in the same pass."""
+        normed, x = self._attention_norm(x, delta)
+        delta = self._attention(normed, inputs, cache)
+        normed, x = self._mlp_norm(x, delta)
+        return x, self._mlp(normed)
+
+
+class Decoder:
+    """One rank's slice of a model. All ranks of the group run the same steps in the same order."""
+
+    def __init__(self, config: ModelConfig, weights: RankWeights) -> None:
+        group, shape = weights.group, (config.vocab_size, config.hidden_size)
+        self.config = config
+        self.dtype = weights.dtype
+        self.num_kv_heads = config.num_kv_heads // group.world_size  # of this rank
+        self.inequality = _inequality(config, group.world_size)
+        self._embedding = VocabEmbedding(weights.rows(EMBEDDING, *shape), config.vocab_size, group)
+        rotary = Rotary(config.head_dim, config.rope_theta, config.context_length)
+        self._blocks = [Block(config, weights, f"model.layers.{i}", rotary) for i in range(config.num_layers)]
+        self._norm = _norm(config, weights, "model.norm")
+        is_tied = config.is_head_tied or HEAD not in weights
+        head = self._embedding.weight if is_tied else weights.rows(HEAD, *shape)
+        self._head = VocabHead(head, config.vocab_size, group)
+
+    @classmethod
+    def load(
+        cls, directory: str | Path, dtype: torch.dtype | None, group: Group, progress: Progress | None = None
+    ) -> "Decoder":
+        """Read this rank's slice of the checkpoint in a directory, in the checkpoint's own dtype if none is given.
+
+        Raises ModelConfigError for a model that cannot be run, or not on so many ranks, CheckpointError for weights.
+        """
+        config = ModelConfig.from_dir(directory)
+        config.check_world_size(group.world_size)
+        with Checkpoint(directory) as checkpoint:
+            weights = RankWeights(checkpoint, group, dtype or config.dtype, progress)
+            decoder = cls(config, weights)
+            if group.rank == 0:
+                weights.warn_of_unread()
+        return decoder
+
+    @property
+    def keeps_tp_equality(self) -> bool:
+        """Whether any number of shards that divides 8 gives these bits; `inequality` says why not."""
+        return not self.inequality
+
+    def forward(self, inputs: StepInputs, caches: list[KvCache]) -> Tensor | None:
+        """float32 logits [R, V] after the tokens `output_rows`, on rank 0; None on the others. One cache per block."""
+        x, delta = self._embedding(inputs.input_ids), None
+        for block, cache in zip(self._blocks, caches, strict=True):
+            x, delta = block.forward(x, delta, inputs, cache)
+        assert delta is not None, "a model has at least one block"
+        normed, _ = self._norm(x[inputs.output_rows], delta[inputs.output_rows])
+        return self._head(normed)
+
+
+def _norm(config: ModelConfig, weights: RankWeights, name: str) -> Norm:
+    return Norm(weights.whole(f"{name}.weight", config.hidden_size), config.rms_norm_eps)
+
+
+def _inequality(config: ModelConfig, world_size: int) -> str:
+    """Why another number of shards gives other bits; empty if it does not."""
+    if NUM_SEGMENTS % world_size:
+        return f"{world_size} shards do not divide the {NUM_SEGMENTS} segments of a row-parallel sum"
+    inputs = {
+        "num_attention_heads * head_dim": config.num_heads * config.head_dim,
+        "intermediate_size": config.intermediate_size,
+    }
+    odd = [f"{name} = {size}" for name, size in inputs.items() if not num_own_segments(size, world_size)]
+    return f"{', '.join(odd)} is not a multiple of {NUM_SEGMENTS}" if odd else ""

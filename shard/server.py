@@ -1,0 +1,153 @@
+"""The gRPC server of protos/shard.proto. Orders are read on the event loop, steps run on the worker's thread.
+
+A second stream takes the place of the first, which is aborted. There is one router to a group, so a second stream means
+that the first one's router is dead, or has given up on it, and only this shard has not noticed yet: over TCP that can
+take minutes. Refusing the new stream would make every recovery wait for the old one. A stream takes over with its first
+valid `open`; one that says nothing changes nothing.
+"""
+
+import asyncio
+import logging
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from protos import shard_pb2, shard_pb2_grpc
+from shard import wire
+from shard.config import ShardConfig
+from shard.step import Facts, Open, Step, StepResult
+from shard.worker import Order, Worker
+
+log = logging.getLogger(__name__)
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),            # a port that is taken is an error
+    ("grpc.keepalive_time_ms", 20_000),  # finds routers that died with their machine
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+
+
+class StreamError(Exception):
+    """Ends one stream, with a gRPC status."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Stream:
+    """One Execute call: its answers on their way out, and whether it still lasts. Usable from every thread."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._answers: asyncio.Queue[StepResult | StreamError | None] = asyncio.Queue()
+
+    def answer(self, result: StepResult) -> None:
+        self._put(result)
+
+    def finish(self) -> None:
+        self._put(None)
+
+    def fail(self, code: grpc.StatusCode, message: str) -> None:
+        self._put(StreamError(code, message))
+
+    def drop(self) -> None:
+        if not self.ended.is_set():
+            self.fail(grpc.StatusCode.ABORTED, "another shard of the group has a newer stream: open one to every shard")
+
+    async def answers(self) -> AsyncIterator[StepResult]:
+        """Raises StreamError where the stream failed."""
+        while (answer := await self._answers.get()) is not None:
+            if isinstance(answer, StreamError):
+                raise answer
+            yield answer
+
+    def _put(self, answer: StepResult | StreamError | None) -> None:
+        self._loop.call_soon_threadsafe(self._answers.put_nowait, answer)
+
+
+class ShardServicer(shard_pb2_grpc.ShardServicer):
+    def __init__(self, facts: Facts, worker: Worker) -> None:
+        self._facts = facts
+        self._worker = worker
+        self._current: Stream | None = None
+
+    async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:
+        return wire.encode_facts(self._facts)
+
+    async def Health(self, request: shard_pb2.HealthRequest, context: Any) -> shard_pb2.HealthReply:
+        progress, now = self._worker.progress, time.monotonic()
+        return shard_pb2.HealthReply(
+            steps_begun=progress.steps_begun,
+            steps_ended=progress.steps_ended,
+            began_seconds_ago=now - progress.began_at if progress.steps_begun else 0.0,
+            ended_seconds_ago=now - progress.ended_at if progress.steps_ended else 0.0)
+
+    async def Execute(
+        self, request_iterator: AsyncIterator[shard_pb2.Order], context: Any
+    ) -> AsyncIterator[shard_pb2.StepResult]:
+        stream = Stream()
+        reader = asyncio.create_task(self._read(request_iterator, stream))
+        try:
+            async for result in stream.answers():
+                yield wire.encode_result(result)
+        except StreamError as error:
+            log.warning("stream ended: %s", error)
+            await context.abort(error.code, str(error))
+        finally:
+            stream.ended.set()
+            reader.cancel()
+
+    async def _read(self, orders: AsyncIterator[shard_pb2.Order], stream: Stream) -> None:
+        step_id = -1                     # -1: not yet open
+        try:
+            async for message in orders:
+                content = message.SerializeToString()
+                if step_id < 0:
+                    if message.WhichOneof("kind") != "open":
+                        raise ValueError("the first order of a stream must be open")
+                    work: Open | Step = wire.decode_open(message.open)
+                    self._take_over(stream)
+                else:
+                    if message.WhichOneof("kind") != "plan":
+                        raise ValueError("every order of a stream but its first must be a plan")
+                    work = wire.decode_plan(message.plan, step_id)
+                self._worker.put(Order(stream, work, content))
+                step_id += 1
+            self._worker.put(Order(stream, None))
+        except ValueError as error:
+            stream.fail(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    def _take_over(self, stream: Stream) -> None:
+        if self._current and not self._current.ended.is_set():
+            self._current.ended.set()
+            self._current.fail(grpc.StatusCode.ABORTED, "a newer stream took the place of this one")
+        self._current = stream
+
+
+async def serve(config: ShardConfig, facts: Facts, worker: Worker) -> None:
+    """Listen until SIGTERM or SIGINT; then the running step ends, and no other begins. OSError: cannot listen."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = grpc.aio.server(options=_OPTIONS)
+    shard_pb2_grpc.add_ShardServicer_to_server(ShardServicer(facts, worker), server)
+    if config.socket_path:
+        config.socket_path.unlink(missing_ok=True)
+    try:
+        server.add_insecure_port(config.listen)
+    except RuntimeError as error:
+        raise OSError(f"--listen {config.listen}: cannot listen there: {error}") from error
+    worker.start()
+    await server.start()
+    log.info("listening on %s", config.listen)
+    await stop.wait()
+    await asyncio.to_thread(worker.stop)
+    await server.stop(None)

@@ -1,0 +1,151 @@
+"""The shard's mirror of what the router has put into its slots. It follows orders and decides nothing."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from shard.step import First, Ids, Open, Row, Step
+
+SAMPLING_FIELDS = np.dtype([
+    ("do_sample", np.bool_), ("seed", np.int64), ("temperature", np.float32), ("top_k", np.int64),
+    ("top_p", np.float32), ("typical_p", np.float32), ("repetition_penalty", np.float32),
+    ("frequency_penalty", np.float32),
+])
+
+
+class OrderError(Exception):
+    """An order that contradicts the ones before it or the shard's own facts: an error of the router's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What ids and positions must stay below."""
+
+    block_size: int
+    num_blocks: int
+    context_length: int
+    vocab_size: int
+
+
+@dataclass(slots=True)
+class Slot:
+    """One sequence, as far as a shard knows it."""
+
+    prompt_length: int
+    num_written: int                     # positions below this one have their K and V in the cache
+    history: "array[int] | None"         # all tokens so far; kept only if the sampling reads them
+    num_blocks: int = 0
+    has_sample: bool = False
+
+
+class SlotTable:
+    """Per slot: the block table, the sampling parameters and the token sampled last.
+
+    `apply` takes a step's rows in before it runs, `note_samples` takes in what was sampled. Both raise OrderError,
+    naming the slot, the limit and the value, for anything that an order can't mean.
+    """
+
+    def __init__(self, limits: Open, bounds: Bounds) -> None:
+        self.limits = limits
+        self.bounds = bounds
+        self.blocks = np.zeros((limits.max_slots, limits.max_blocks_per_slot), np.int32)
+        self.sampling = np.zeros(limits.max_slots, SAMPLING_FIELDS)
+        self.last_token = torch.zeros(limits.max_slots, dtype=torch.int64)
+        self._slots: list[Slot | None] = [None] * limits.max_slots
+
+    def __getitem__(self, slot: int) -> Slot:
+        """The sequence in `slot`; OrderError if it has had no first row."""
+        self._check_slot(slot)
+        state = self._slots[slot]
+        if state is None:
+            raise OrderError(f"slot {slot} has had no first row")
+        return state
+
+    def apply(self, step: Step) -> None:
+        """Clear slots, then take in every row: a first row resets its slot, new blocks are appended."""
+        num_tokens = sum(row.count for row in step.rows)
+        if num_tokens > self.limits.max_step_tokens:
+            raise OrderError(f"step {step.step_id} has {num_tokens} tokens, "
+                             f"max_step_tokens is {self.limits.max_step_tokens}")
+        if len({row.slot for row in step.rows}) < len(step.rows):
+            raise OrderError(f"step {step.step_id} has two rows for one slot: {[row.slot for row in step.rows]}")
+        for slot in step.cleared_slots:
+            self._clear(slot)
+        for row in step.rows:
+            if row.first:
+                self._reset(row.slot, row.start, row.first)
+            self._append_blocks(row.slot, row.new_blocks)
+            self._advance(row)
+
+    def note_samples(self, slots: npt.NDArray[np.int64], token_ids: torch.Tensor) -> None:
+        """Keep the tokens [R] just sampled in `slots` [R]: as the next steps' inputs, and in the histories."""
+        self.last_token[torch.from_numpy(slots)] = token_ids
+        for slot, token_id in zip(slots.tolist(), token_ids.tolist(), strict=True):
+            state = self[slot]
+            state.has_sample = True
+            if state.history is not None:
+                state.history.append(token_id)
+
+    def histories(self, slots: Sequence[int]) -> tuple[Ids, Ids]:
+        """The tokens that the slots' sampling reads, one slot after the other, and the offsets [len(slots) + 1]."""
+        histories = [self[slot].history or array("q") for slot in slots]
+        offsets = np.zeros(len(slots) + 1, np.int64)
+        np.cumsum([len(history) for history in histories], out=offsets[1:])
+        return np.concatenate([np.array(history, np.int64) for history in histories]), offsets
+
+    def _clear(self, slot: int) -> None:
+        self._check_slot(slot)
+        self._slots[slot] = None
+
+    def _reset(self, slot: int, start: int, first: First) -> None:
+        """A sequence may start behind position 0: its first blocks are then another's, written already."""
+        self._clear(slot)
+        self._check_ids(slot, "history_ids", first.history_ids)
+        sampling = first.sampling
+        history = array("q", first.history_ids.tolist()) if sampling.reads_history else None
+        self._slots[slot] = Slot(first.prompt_length, num_written=start, history=history)
+        seed = sampling.seed - (1 << 64 if sampling.seed >> 63 else 0)
+        self.sampling[slot] = (
+            sampling.do_sample, seed, sampling.temperature, sampling.top_k, sampling.top_p, sampling.typical_p,
+            sampling.repetition_penalty, sampling.frequency_penalty)
+
+    def _append_blocks(self, slot: int, blocks: npt.NDArray[np.int32]) -> None:
+        state = self[slot]
+        if len(blocks) == 0:
+            return
+        if blocks.min() < 0 or blocks.max() >= self.bounds.num_blocks:
+            raise OrderError(f"slot {slot}: new_blocks {blocks.tolist()} go beyond num_blocks {self.bounds.num_blocks}")
+        end = state.num_blocks + len(blocks)
+        if end > self.limits.max_blocks_per_slot:
+            raise OrderError(f"slot {slot}: {end} blocks, max_blocks_per_slot is {self.limits.max_blocks_per_slot}")
+        self.blocks[slot, state.num_blocks:end] = blocks
+        state.num_blocks = end
+
+    def _advance(self, row: Row) -> None:
+        state = self[row.slot]
+        room = min(state.num_blocks * self.bounds.block_size, self.bounds.context_length)
+        if row.start > state.num_written:
+            raise OrderError(f"slot {row.slot}: start {row.start} jumps ahead of position {state.num_written}, "
+                             "the first that is not written")
+        if row.end > room:
+            raise OrderError(f"slot {row.slot}: positions up to {row.end - 1}, but {state.num_blocks} blocks and a "
+                             f"context of {self.bounds.context_length} tokens end at {room - 1}")
+        if row.from_last_sample and not state.has_sample:
+            raise OrderError(f"slot {row.slot}: from_last_sample, but nothing has been sampled in it")
+        if row.is_sampled and row.end < state.prompt_length:
+            raise OrderError(f"slot {row.slot}: a token sampled after position {row.end - 1}, "
+                             f"inside the prompt of {state.prompt_length} tokens")
+        self._check_ids(row.slot, "token_ids", row.token_ids)
+        state.num_written = row.end
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.limits.max_slots:
+            raise OrderError(f"slot {slot} is out of range: max_slots is {self.limits.max_slots}")
+
+    def _check_ids(self, slot: int, name: str, ids: Ids) -> None:
+        if len(ids) and (ids.min() < 0 or ids.max() >= self.bounds.vocab_size):
+            raise OrderError(f"slot {slot}: {name} has {ids.max()}, the vocabulary has {self.bounds.vocab_size} tokens")

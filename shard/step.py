@@ -1,0 +1,116 @@
+"""What the router orders and what a shard answers, as plain values.
+
+They mirror protos/shard.proto one to one; shard/wire.py converts. Ids and blocks are numpy arrays, for they go on into
+tensors; nothing here is ever changed after it was made.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+Blocks = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a sequence's tokens are chosen. The defaults are greedy and switch everything off."""
+
+    do_sample: bool = False
+    seed: int = 0                        # a uint64
+    temperature: float = 1.0             # 1 = off
+    top_k: int = 0                       # 0 = off
+    top_p: float = 1.0                   # 1 = off
+    typical_p: float = 1.0               # 1 = off
+    repetition_penalty: float = 1.0      # 1 = off
+    frequency_penalty: float = 0.0       # 0 = off
+
+    @property
+    def reads_history(self) -> bool:
+        return self.repetition_penalty != 1.0 or self.frequency_penalty != 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What a slot must know of a new sequence. `history_ids`: all its tokens so far, if the sampling reads history."""
+
+    sampling: Sampling
+    prompt_length: int
+    history_ids: Ids
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence in one step: inputs at positions `start`, `start + 1`, …, and whether a token is sampled after."""
+
+    slot: int
+    start: int
+    from_last_sample: bool               # the first input is the token that was sampled last in this slot
+    token_ids: Ids                       # the inputs that follow
+    new_blocks: Blocks                   # appended to the slot's table before the row runs
+    is_sampled: bool
+    first: First | None = None           # resets the slot
+
+    @property
+    def count(self) -> int:
+        return int(self.from_last_sample) + len(self.token_ids)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    step_id: int
+    cleared_slots: tuple[int, ...]       # freed before the rows are read
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The first order of a stream: the limits that all its plans keep."""
+
+    epoch: int
+    max_slots: int
+    max_step_tokens: int
+    max_blocks_per_slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    slot: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]          # of the warped scores
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    step_id: int
+    rows: tuple[RowResult, ...]          # the sampled rows in plan order; empty unless this shard answers
+    forward_ns: int                      # model and collectives
+    sample_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the router must know of this shard."""
+
+    model_id: str
+    dtype: str
+    kv_dtype: str
+    block_size: int                      # tokens
+    num_blocks: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    context_length: int                  # tokens
+    rank: int
+    world_size: int
+    numerics: str
+    weights_digest: str
+    step_tokens: int
+
+    @property
+    def answers(self) -> bool:
+        return self.rank == 0

@@ -1,0 +1,71 @@
+"""Protobuf to the shard's plain values and back. No message goes further than this file and shard/server.py."""
+
+from dataclasses import asdict
+
+import numpy as np
+
+from protos import shard_pb2
+from shard.step import Facts, First, Ids, Open, Row, Sampling, Step, StepResult
+
+
+def decode_open(message: shard_pb2.Open) -> Open:
+    """Raises ValueError for a limit of 0: nothing could ever run under it."""
+    limits = Open(message.epoch, message.max_slots, message.max_step_tokens, message.max_blocks_per_slot)
+    for name in ("max_slots", "max_step_tokens", "max_blocks_per_slot"):
+        if getattr(limits, name) == 0:
+            raise ValueError(f"open.{name} is 0, it must be at least 1")
+    return limits
+
+
+def decode_plan(message: shard_pb2.Plan, step_id: int) -> Step:
+    """Raises ValueError if the plan is not the one of `step_id`, has no rows, or has one without input tokens."""
+    if message.step_id != step_id:
+        raise ValueError(f"plan.step_id is {message.step_id}, the next one of this stream is {step_id}")
+    if not message.rows:
+        raise ValueError(f"plan {step_id} has no rows")
+    rows = tuple(_decode_row(row, f"plan {step_id}, rows[{index}]") for index, row in enumerate(message.rows))
+    return Step(step_id, tuple(message.cleared_slots), rows)
+
+
+def encode_result(result: StepResult) -> shard_pb2.StepResult:
+    rows = [shard_pb2.RowResult(slot=row.slot, token_ids=row.token_ids, logprobs=row.logprobs) for row in result.rows]
+    return shard_pb2.StepResult(
+        step_id=result.step_id, rows=rows, forward_ns=result.forward_ns, sample_ns=result.sample_ns)
+
+
+def encode_facts(facts: Facts) -> shard_pb2.Facts:
+    return shard_pb2.Facts(**asdict(facts), answers=facts.answers, kv_groups=1)
+
+
+def _decode_row(message: shard_pb2.Row, where: str) -> Row:
+    if message.output not in (shard_pb2.NONE, shard_pb2.SAMPLE):
+        raise ValueError(f"{where}.output is {message.output}, known are NONE (0) and SAMPLE (1)")
+    row = Row(
+        slot=message.slot,
+        start=message.start,
+        from_last_sample=message.from_last_sample,
+        token_ids=_decode_ids(message.token_ids, f"{where}.token_ids"),
+        new_blocks=np.array(message.new_blocks, dtype=np.int64).astype(np.int32),
+        is_sampled=message.output == shard_pb2.SAMPLE,
+        first=_decode_first(message.first, where) if message.HasField("first") else None)
+    if row.count == 0:
+        raise ValueError(f"{where} has no input tokens")
+    return row
+
+
+def _decode_first(message: shard_pb2.First, where: str) -> First:
+    sampling = message.sampling
+    return First(
+        sampling=Sampling(
+            do_sample=sampling.do_sample, seed=sampling.seed, temperature=sampling.temperature, top_k=sampling.top_k,
+            top_p=sampling.top_p, typical_p=sampling.typical_p, repetition_penalty=sampling.repetition_penalty,
+            frequency_penalty=sampling.frequency_penalty),
+        prompt_length=message.prompt_length,
+        history_ids=_decode_ids(message.history_ids, f"{where}.first.history_ids"))
+
+
+def _decode_ids(data: bytes, where: str) -> Ids:
+    """Little-endian uint32 each."""
+    if len(data) % 4:
+        raise ValueError(f"{where} has {len(data)} bytes, no multiple of 4")
+    return np.frombuffer(data, dtype="<u4").astype(np.int64)

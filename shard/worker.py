@@ -1,0 +1,106 @@
+"""The one thread that runs steps, in the order in which they came."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+from shard.agreement import Agreement
+from shard.executor import Executor
+from shard.step import Open, Step, StepResult
+
+log = logging.getLogger(__name__)
+
+
+class Caller(Protocol):
+    """The stream that an order came from, as the worker sees it; every member may be used from any thread."""
+
+    ended: threading.Event
+
+    def answer(self, result: StepResult) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def drop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`work` None: nothing more will come from this caller. `content`: the order as it was encoded."""
+
+    caller: Caller
+    work: Open | Step | None
+    content: bytes = b""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Monotonic times in seconds; 0 before the first step."""
+
+    steps_begun: int = 0
+    steps_ended: int = 0
+    began_at: float = 0.0
+    ended_at: float = 0.0
+
+
+class Worker:
+    """Runs the orders that `put` queues. Those of a caller that is gone are skipped.
+
+    A step that raises leaves this rank's state unknown and the other ranks waiting: `die` ends the process.
+    """
+
+    def __init__(self, executor: Executor, agreement: Agreement, die: Callable[[], NoReturn]) -> None:
+        self.progress = Progress()
+        self._executor = executor
+        self._agreement = agreement
+        self._die = die
+        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._may_run = threading.Lock()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="steps", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, order: Order) -> None:
+        self._orders.put(order)
+
+    def stop(self) -> None:
+        """Wait for the end of the running step; no other begins."""
+        self._is_stopping = True
+        self._may_run.acquire()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._serve(self._orders.get())
+        except Exception:
+            if self._is_stopping:
+                return                   # the other ranks are leaving too, and an exchange with them broke off
+            log.exception("a step failed, the shard ends")
+            self._die()
+
+    def _serve(self, order: Order) -> None:
+        if order.caller.ended.is_set():
+            return
+        if order.work is None:
+            order.caller.finish()
+        elif not self._agreement.reach(order.content, isinstance(order.work, Open), order.caller.ended):
+            order.caller.drop()
+        elif isinstance(order.work, Open):
+            self._executor.open(order.work)
+        else:
+            with self._may_run:
+                result = self._time(order.work)
+            order.caller.answer(result)
+
+    def _time(self, step: Step) -> StepResult:
+        self.progress.began_at = time.monotonic()
+        self.progress.steps_begun += 1
+        result = self._executor.execute(step)
+        self.progress.ended_at = time.monotonic()
+        self.progress.steps_ended += 1
+        return result

@@ -1,0 +1,106 @@
+"""The real app, engine and tokenizer over a scripted fleet, behind a real socket."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse
+from aiohttp.test_utils import TestClient, TestServer
+
+from router.api.service import ServerInfo
+from router.app import make_app
+from router.engine import Engine
+from router.engines import Engines
+from router.limits import Limits
+from router.metrics import Metrics
+from router.scheduling.plan import Row
+from router.text.text_path import TextPath
+from router.text.tokenizer import Tokenizer
+from tests.fakes import FACTS, LIMITS, ScriptedFleet
+from tests.text.tokenizers_for_tests import DEMO
+
+INFO = ServerInfo(model_id="demo", version="0.1.0", compute_type="2-cpu", model_sha="abc", docker_label=None)
+ANSWER = "Hello wörld, 😀 is all.<|im_end|>"
+
+
+class Script:
+    """A model that gives the same answer to every prompt, over and over."""
+
+    def __init__(self, ids: tuple[int, ...]) -> None:
+        self.ids = ids
+        self._prompt_lengths: dict[int, int] = {}
+
+    def __call__(self, row: Row) -> int:
+        if row.first is not None:
+            self._prompt_lengths[row.slot] = row.first.prompt_length
+        output_position = row.start + row.count - self._prompt_lengths[row.slot]
+        return self.ids[output_position % len(self.ids)]
+
+
+@dataclass
+class Server:
+    """An app that runs, and the parts of it that a test looks into."""
+
+    client: TestClient[Any, Any]
+    fleet: ScriptedFleet
+    engine: Engine
+    tokenizer: Tokenizer
+    metrics: Metrics
+
+    async def post(self, path: str, body: object) -> ClientResponse:
+        response: ClientResponse = await self.client.post(path, json=body)
+        return response
+
+    async def generate(self, inputs: str = "Say it", **parameters: object) -> dict[str, Any]:
+        response = await self.post("/generate", {"inputs": inputs, "parameters": parameters})
+        assert response.status == 200, await response.text()
+        answer: dict[str, Any] = await response.json()
+        return answer
+
+    def series(self) -> dict[str, float]:
+        """What /metrics says, by series."""
+        lines = self.metrics.exposition().decode().splitlines()
+        return {name: float(value) for name, value in
+                (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+    async def until_idle(self) -> None:
+        """Wait until nothing runs and every permit is back."""
+        await until(lambda: not self.engine._requests and self.engine._permits == LIMITS.max_concurrent_requests)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what nothing announces."""
+    for _ in range(5000):
+        if is_so():
+            return
+        await asyncio.sleep(0.001)
+    raise TimeoutError
+
+
+Start = Callable[..., Awaitable[Server]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts servers: `await start(limits=…, answer=…)`."""
+    async with AsyncExitStack() as stack:
+        async def start(limits: Limits = LIMITS, answer: str = ANSWER) -> Server:
+            tokenizer = Tokenizer.load(DEMO)
+            stack.callback(tokenizer.close)
+            fleet = ScriptedFleet(Script(await tokenizer.encode(answer)))
+            metrics = Metrics(limits)
+            engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request))
+            server = TestServer(make_app(Engines(engine), tokenizer, limits, metrics, INFO))
+            await server.start_server(auto_decompress=False)  # which cancels handlers, too
+            client: TestClient[Any, Any] = await stack.enter_async_context(TestClient(server))
+            return Server(client, fleet, engine, tokenizer, metrics)
+
+        yield start
+
+
+@pytest.fixture
+async def server(start: Start) -> Server:
+    return await start()

@@ -1,0 +1,90 @@
+"""A real server for end-to-end tests: the launcher with its shards and its router, started as a user would."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+DEMO_MODEL = Path(__file__).parents[2] / "deploy" / "demo_model" / "checkpoint"
+START_TIMEOUT = 120.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """A launcher that serves, its address, and its processes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+        self.process = process
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.log = log
+
+    def children(self, module: str) -> list[psutil.Process]:
+        """The launcher's processes that run `python -m MODULE`."""
+        return [child for child in psutil.Process(self.process.pid).children(recursive=True)
+                if child.status() != psutil.STATUS_ZOMBIE and child.cmdline()[1:3] == ["-m", module]]
+
+    def wait_until_healthy(self, timeout: float = START_TIMEOUT) -> None:
+        deadline = time.monotonic() + timeout
+        while not self.is_healthy():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the launcher ended with {self.process.returncode}:\n{self.log.read_text()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no answer after {timeout} s:\n{self.log.read_text()}")
+            time.sleep(0.02)
+
+    def is_healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
+    def terminate(self, timeout: float = 60) -> int:
+        """SIGTERM, then the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout)
+
+
+@contextmanager
+def serve(tmp_path: Path, *flags: str, model: Path = DEMO_MODEL, port: int | None = None) -> Iterator[Server]:
+    """Start a server, yield it once it answers, and see that its end leaves nothing behind."""
+    port = port or free_port()
+    log = tmp_path / f"server-{port}.log"
+    temporary = tmp_path / "tmp"
+    temporary.mkdir(exist_ok=True)
+    command = [str(Path(sys.executable).with_name("text-generation-launcher")), "--model-id", str(model),
+               "--hostname", "127.0.0.1", "--port", str(port), *flags]
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
+                                   env={**os.environ, "TMPDIR": str(temporary)})
+    server = Server(process, port, log)
+    try:
+        server.wait_until_healthy()
+        processes = psutil.Process(process.pid).children(recursive=True)
+        yield server
+        if process.poll() is None:
+            processes += psutil.Process(process.pid).children(recursive=True)
+            assert server.terminate() == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            process.kill()
+            process.wait()
+    left = [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert not left, f"processes left behind: {left}"
+    assert not list(temporary.iterdir()), f"files left behind: {list(temporary.iterdir())}"

@@ -1,0 +1,137 @@
+"""The whole way on the demo model and two shards: start, answers, drain, a killed router."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from huggingface_hub import InferenceClient
+
+from tests.e2e.client import generate, stream
+from tests.e2e.server import Server, serve
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("serve"), "--num-shard", "2", "--dtype", "float32") as server:
+        yield server
+
+
+def metric(text: str, name: str) -> float:
+    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    assert found, f"no {name} in\n{text}"
+    return float(found[1])
+
+
+async def test_stream_and_plain_agree(server: Server) -> None:
+    parameters = {"max_new_tokens": 40, "do_sample": True, "seed": 11, "temperature": 0.8, "top_p": 0.9,
+                  "repetition_penalty": 1.1}
+    async with aiohttp.ClientSession() as session:
+        plain = await generate(session, server.url, "How do I open a file?", **parameters)
+        streamed = await stream(session, server.url, "How do I open a file?", **parameters)
+    assert plain == streamed
+    assert len(plain.ids) > 1
+
+
+async def test_other_requests_change_nothing(server: Server) -> None:
+    async with aiohttp.ClientSession() as session:
+        alone = await stream(session, server.url, "json.dumps", max_new_tokens=30, seed=5, do_sample=True)
+        together = await asyncio.gather(*(
+            stream(session, server.url, "json.dumps" if i == 3 else "x" * 50 * i + "y", max_new_tokens=30,
+                   seed=5 if i == 3 else i, do_sample=True)
+            for i in range(8)))
+    assert together[3] == alone
+
+
+async def test_bad_requests_harm_nobody(server: Server) -> None:
+    async with aiohttp.ClientSession() as session:
+        running = asyncio.create_task(stream(session, server.url, "What is a list?", max_new_tokens=60))
+        for body, status in [(b"{", 400), (b'{"inputs": 3}', 422), (b'{"inputs": ""}', 422), (b"\xff", 400),
+                             (b'{"inputs": "' + b"x" * 3_000_000 + b'"}', 413),
+                             (b'{"inputs": "x", "parameters": {"temperature": 0}}', 422)]:
+            async with session.post(f"{server.url}/generate", data=body,
+                                    headers={"content-type": "application/json"}) as response:
+                assert response.status == status, await response.text()
+        assert len((await running).ids) > 1
+
+
+def test_huggingface_hub(server: Server) -> None:
+    client = InferenceClient(server.url)
+    pieces = list(client.text_generation("How do I sort a list?", max_new_tokens=20, stream=True))
+    whole = client.text_generation("How do I sort a list?", max_new_tokens=20, details=True)
+    assert "".join(pieces).startswith(whole.generated_text)
+    assert whole.details is not None
+    assert len(whole.details.tokens) == len(pieces)
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+def test_readme_examples(server: Server, language: str) -> None:
+    """The blocks of the README that call the server work as pasted, but for the port."""
+    blocks = [block for block in re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
+              if "localhost:3000" in block]
+    assert blocks
+    for block in blocks:
+        command = ["bash", "-euo", "pipefail", "-c", block] if language == "bash" else [sys.executable, "-c", block]
+        command[-1] = command[-1].replace("localhost:3000", f"127.0.0.1:{server.port}")
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0, result.stderr
+        assert len(result.stdout) > 20, f"{block} printed {result.stdout!r}"
+
+
+async def test_idle_holds_no_block(server: Server) -> None:
+    async with aiohttp.ClientSession() as session:
+        await asyncio.gather(*(stream(session, server.url, "a b c", max_new_tokens=8) for _ in range(4)))
+        async with session.get(f"{server.url}/metrics") as response:
+            text = await response.text()
+    assert metric(text, 'penstock_kv_blocks{state="used"}') == 0
+
+
+async def test_sigterm_drains_and_the_port_is_free_at_once(tmp_path: Path) -> None:
+    with serve(tmp_path, "--num-shard", "2") as server:
+        async with aiohttp.ClientSession() as session:
+            streams = [asyncio.create_task(
+                stream(session, server.url, f"Explain item {i}.", max_new_tokens=100, seed=i, do_sample=True,
+                       temperature=1.5)) for i in range(16)]
+            await asyncio.sleep(1)
+            assert not any(task.done() for task in streams)
+            server.process.send_signal(signal.SIGTERM)
+            answers = await asyncio.gather(*streams)
+        assert all(answer.finish_reason in ("length", "eos_token") for answer in answers)
+        assert await asyncio.to_thread(server.process.wait, 30) == 0
+    with serve(tmp_path, "--num-shard", "2", port=server.port) as second:
+        assert second.is_healthy()
+
+
+async def test_a_killed_router_is_back_without_reloading_the_weights(tmp_path: Path) -> None:
+    with serve(tmp_path, "--num-shard", "2", "--dtype", "float32") as server:
+        async with aiohttp.ClientSession() as session:
+            undisturbed = await stream(session, server.url, "Explain dict.", max_new_tokens=20)
+        shards = {shard.pid for shard in server.children("shard")}
+        assert len(shards) == 2
+        for _ in range(3):
+            async with aiohttp.ClientSession() as session:
+                streams = [asyncio.create_task(stream(session, server.url, "x " * 100 * i + "y", max_new_tokens=500))
+                           for i in range(1, 9)]
+                await asyncio.sleep(0.7)
+                assert not any(task.done() for task in streams)
+                [router] = server.children("router")
+                os.kill(router.pid, signal.SIGKILL)
+                killed_at = time.monotonic()
+                broken = await asyncio.gather(*streams, return_exceptions=True)
+                assert all(isinstance(error, aiohttp.ClientError) for error in broken), broken
+            await asyncio.to_thread(server.wait_until_healthy)
+            assert time.monotonic() - killed_at < 3
+            async with aiohttp.ClientSession() as session:
+                assert await stream(session, server.url, "Explain dict.", max_new_tokens=20) == undisturbed
+                async with session.get(f"{server.url}/metrics") as response:
+                    assert metric(await response.text(), 'penstock_kv_blocks{state="used"}') == 0
+            assert {shard.pid for shard in server.children("shard")} == shards

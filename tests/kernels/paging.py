@@ -1,0 +1,67 @@
+"""A paged cache filled the hard way for tests: blocks in random order, NaN wherever nothing was written."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.kv_cache import KvCache
+from kernels.kv_write import kv_write
+from kernels.paged_attention import allocate_cache, paged_attention
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Sequences in one cache. Each list has an entry per sequence."""
+
+    cache: KvCache
+    tables: Tensor  # int32 [S, max_blocks]; entries past the length are no block ids
+    q: list[Tensor]  # [length, H, D], also for positions that are never asked
+    k: list[Tensor]  # [length, KV, D]
+    v: list[Tensor]
+
+    def attend(self, parts: list[tuple[int, int, int]], **form) -> list[Tensor]:
+        """One call for parts (sequence, start, count): the output of each."""
+        index, starts, counts = (torch.tensor(column) for column in zip(*parts, strict=True))
+        q = torch.cat([self.q[sequence][start : start + count] for sequence, start, count in parts])
+        out = paged_attention(q, self.cache, self.tables[index], starts.int(), counts.int(), **form)
+        return list(out.split(counts.tolist()))
+
+
+def scene(
+    lengths: list[int],
+    *,
+    num_heads: int = 4,
+    num_kv_heads: int = 2,
+    head_dim: int = 32,
+    dtype: torch.dtype = torch.float32,
+    cache_dtype: torch.dtype | None = None,
+    block_size: int = 16,
+    seed: int = 0,
+) -> Scene:
+    generator = torch.Generator().manual_seed(seed)
+    needed = [-(-length // block_size) for length in lengths]
+    cache = allocate_cache(
+        sum(needed) + 3,
+        block_size=block_size,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        dtype=cache_dtype or dtype,
+        device="cpu",
+    )
+    cache.data.view(cache.dtype).fill_(torch.nan)
+    blocks = torch.randperm(cache.num_blocks, generator=generator).int()
+    tables = torch.full((len(lengths), max(needed) + 2), 2**31 - 1, dtype=torch.int32)
+    q, k, v = [], [], []
+    for sequence, length in enumerate(lengths):
+        own, blocks = blocks.split([needed[sequence], len(blocks) - needed[sequence]])
+        tables[sequence, : len(own)] = own
+        q.append(torch.randn(length, num_heads, head_dim, generator=generator).to(dtype))
+        k.append(torch.randn(length, num_kv_heads, head_dim, generator=generator).to(dtype))
+        v.append(torch.randn(length, num_kv_heads, head_dim, generator=generator).to(dtype))
+        kv_write(k[-1], v[-1], cache, slots(own, torch.arange(length), block_size))
+    return Scene(cache, tables, q, k, v)
+
+
+def slots(blocks: Tensor, positions: Tensor, block_size: int) -> Tensor:
+    return blocks.long()[positions // block_size] * block_size + positions % block_size

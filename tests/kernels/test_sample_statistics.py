@@ -1,0 +1,59 @@
+"""Samples have the distribution they claim: 20,000 of each kind against the softmax, by a chi-square test."""
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from tests.kernels.sampling import draw, warp
+
+NUM_SAMPLES = 20_000
+LOGITS = torch.linspace(-2, 2.5, 48)[torch.randperm(48, generator=torch.Generator().manual_seed(7))]
+KINDS = {
+    "plain": {},
+    "temperature": {"temperature": 0.6},
+    "top-k": {"top_k": 11},
+    "top-p": {"top_p": 0.7},
+    "typical-p": {"typical_p": 0.5},
+    "everything": {"temperature": 1.7, "top_k": 30, "top_p": 0.9, "typical_p": 0.8, "repetition_penalty": 1.4},
+}
+
+
+def assert_distributed(ids, warped):
+    """The rare tokens, of fewer than 5 expected samples, count as one."""
+    counts = torch.bincount(ids, minlength=len(warped)).double()
+    expected = torch.softmax(warped, dim=0) * len(ids)
+    assert counts[warped == -torch.inf].sum() == 0
+    rare = expected < 5
+    if expected[rare].sum() > 0:
+        counts = torch.cat([counts[~rare], counts[rare].sum()[None]])
+        expected = torch.cat([expected[~rare], expected[rare].sum()[None]])
+    else:
+        counts, expected = counts[~rare], expected[~rare]
+    assert chisquare(counts.numpy(), expected.numpy()).pvalue > 0.001
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_positions_of_one_seed(kind):
+    row, history = {**KINDS[kind], "seed": 0x5EED}, [3, 4, 3, 40] if "repetition_penalty" in KINDS[kind] else []
+    rows = [{**row, "position": position} for position in range(NUM_SAMPLES)]
+    ids, _ = draw(LOGITS.expand(NUM_SAMPLES, -1).contiguous(), rows, [history] * NUM_SAMPLES)
+    warped = warp(LOGITS, row, history)
+    cut = {"plain": 0, "temperature": 0, "top-k": 37}.get(kind)
+    assert (warped == -torch.inf).sum() == cut if cut is not None else (warped == -torch.inf).any()
+    assert_distributed(ids, warped)
+
+
+def test_the_first_token_of_many_seeds():
+    ids, _ = draw(LOGITS.expand(NUM_SAMPLES, -1).contiguous(), [{"seed": seed} for seed in range(NUM_SAMPLES)])
+    assert_distributed(ids, LOGITS.double())
+
+
+def test_neighbouring_positions_and_seeds_are_independent():
+    """Pairs of samples have the product of their distributions."""
+    logits = torch.tensor([0.5, 0.0, -0.5, 1.0])
+    pairs = torch.log_softmax(logits.double(), dim=0)
+    pairs = (pairs[:, None] + pairs[None]).flatten()
+    for name in ("position", "seed"):
+        ids, _ = draw(logits.expand(NUM_SAMPLES, -1).contiguous(), [{name: i} for i in range(NUM_SAMPLES)])
+        assert_distributed(4 * ids[0::2] + ids[1::2], pairs)
+        assert_distributed(4 * ids[1:-1:2] + ids[2::2], pairs)

@@ -1,0 +1,142 @@
+"""From parsed options to the launcher's and the router's settings."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from router.config import LauncherConfig, RouterConfig, ServerConfig
+from router.hub import Checkpoint
+from router.launcher import router_program, shard_program
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--max-input-tokens", "10", "--max-input-length", "20"],
+     "Both `max_input_tokens` (10) and `max_input_length` (20) are set. Please define only `max_input_tokens` as "
+     "`max_input_length is deprecated for naming consistency."),
+    (["--max-input-tokens", "10", "--max-total-tokens", "10"],
+     "`max_input_tokens`(10) must be < `max_total_tokens`(10)"),
+    (["--max-input-length", "11", "--max-total-tokens", "10"],
+     "`max_input_tokens`(11) must be < `max_total_tokens`(10)"),
+    (["--max-total-tokens", "33", "--max-batch-total-tokens", "32"],
+     "`max_total_tokens` must be <= `max_batch_total_tokens`. Given: 33 and 32"),
+    (["--max-batch-prefill-tokens", "33", "--max-batch-total-tokens", "32"],
+     "`max_batch_prefill_tokens` must be <= `max_batch_total_tokens`. Given: 33 and 32"),
+    (["--validation-workers", "0"], "`validation_workers` must be > 0"),
+    (["--max-batch-size", "0"], "`max_batch_size` must be > 0"),
+    (["--num-shard", "0"], "`num_shard` cannot be < 1"),
+    (["--sharded", "true"], "`sharded` is true but `num_shard` <= 1"),
+    (["--sharded", "true", "--num-shard", "1"], "`sharded` is true but `num_shard` <= 1"),
+    (["--hostname", "example"], "`hostname` must be an IP address or localhost, not 'example'"),
+    (["--model-id", ""], "`model_id` is missing: name a directory, or a model on the Hugging Face Hub")])
+def test_settings_that_contradict_are_refused(invoke, started, arguments, message):
+    result = invoke("--model-id", "m", *arguments)
+    assert result.output == f"Invalid argument: {message}\n"
+    assert result.exit_code == 2
+    assert not started
+
+
+@pytest.mark.parametrize(("arguments", "name", "value"), [
+    (["--max-input-length", "20"], "max_input_tokens", 20),
+    (["--max-input-tokens", "20"], "max_input_tokens", 20),
+    (["--sharded", "true", "--num-shard", "2"], "num_shard", 2),
+    (["--sharded", "false", "--num-shard", "2"], "num_shard", 2),
+    ([], "num_shard", 1),
+    ([], "max_total_tokens", None),
+    (["--hostname", "localhost"], "hostname", "127.0.0.1"),
+    (["--hostname", "::"], "hostname", "::"),
+    (["--kv-memory", "1048576"], "kv_memory", 2**20),
+    (["--kv-memory", "4GiB"], "kv_memory", 4 * 2**30),
+    (["--kv-memory", "1.5 MB"], "kv_memory", 1_500_000),
+    (["--kv-memory", "2k"], "kv_memory", 2000),
+    (["-g", "5"], "graceful_termination_timeout", 5),
+    (["--dtype", "float32"], "dtype", "float32"),
+    (["--huggingface-hub-cache", "/data"], "huggingface_hub_cache", Path("/data"))])
+def test_value(parse, arguments, name, value):
+    assert getattr(parse(*arguments), name) == value
+
+
+@pytest.mark.parametrize("text", ["4Q", "GiB", "-1", "4 i", "0", "1e9"])
+def test_number_of_bytes_that_is_none(invoke, text):
+    result = invoke("--model-id", "m", f"--kv-memory={text}")
+    assert result.exit_code == 2
+    assert repr(text) in result.output
+
+
+def test_flag_wins_over_variable(parse):
+    assert parse("--port", "1", PORT="2", MAX_BEST_OF="3").port == 1
+    assert parse(MAX_BEST_OF="3", JSON_OUTPUT="true").max_best_of == 3
+
+
+def test_hostname_of_a_container_becomes_any(parse, caplog):
+    assert parse(HOSTNAME="f2a91c0de812").hostname == "0.0.0.0"
+    assert "Invalid hostname 'f2a91c0de812' in HOSTNAME, defaulting to 0.0.0.0" in caplog.text
+
+
+@pytest.mark.parametrize(("text", "level"), [
+    ("", "INFO"), ("debug", "DEBUG"), ("WARN", "WARNING"), ("info,text_generation_router=debug", "DEBUG"),
+    ("text_generation_router=error, debug", "ERROR"), ("error,hyper=trace", "ERROR"), ("=,,x=y=z,nonsense", "INFO"),
+    ("off", "CRITICAL")])
+def test_log_level_as_tgi_reads_it(parse, text, level):
+    assert parse(LOG_LEVEL=text).log_level == level
+
+
+def test_compute_type(parse):
+    assert parse().compute_type == "cpu"
+    assert parse(COMPUTE_TYPE="2-avx512").compute_type == "2-avx512"
+
+
+@pytest.fixture
+def router_config(parse) -> RouterConfig:
+    config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1")
+    return config.for_router(model_dir=Path("/models/a b"), revision="abc", shard_sockets=["unix:/x-0", "unix:/x-1"],
+                             parent_pid=17)
+
+
+def test_router_config_survives_json(router_config):
+    copy = RouterConfig.from_json(router_config.to_json())
+    assert copy == router_config
+    assert isinstance(copy.model_dir, Path)
+    assert copy.shard_sockets == ("unix:/x-0", "unix:/x-1")
+    assert RouterConfig.from_argv(["--config", router_config.to_json()]) == router_config
+
+
+def test_router_config_holds_what_the_launcher_was_told(router_config, parse):
+    config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1")
+    for field in dataclasses.fields(ServerConfig):
+        assert getattr(router_config, field.name) == getattr(config, field.name)
+    assert router_config.model_id == "some/model"
+
+
+@pytest.mark.parametrize(("damage", "named"), [
+    (lambda text: text.replace('"port":3000', '"port":"x"'), "port"),
+    (lambda text: text.replace('"port":3000,', ""), "port"),
+    (lambda text: text.replace('"port":3000', '"port":3000,"color":1'), "color"),
+    (lambda text: "{", "JSON")])
+def test_bad_router_config_ends_the_process_and_names_the_field(router_config, capsys, damage, named):
+    with pytest.raises(SystemExit) as end:
+        RouterConfig.from_argv(["--config", damage(router_config.to_json())])
+    assert end.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_programs_of_a_group(parse):
+    config = parse("--num-shard", "2", "--kv-memory", "1GiB", "--dtype", "bfloat16", "--json-output")
+    checkpoint = Checkpoint(Path("/models/m"), None)
+    shard = shard_program(config, checkpoint, 1, Path("/tmp/s-1"), "file:///tmp/r")
+    flags = shard.argv[shard.argv.index("shard") + 1:]
+    assert " ".join(flags).startswith(
+        "--model /models/m --model-id some/model --rank 1 --world-size 2 --listen unix:/tmp/s-1 "
+        "--rendezvous file:///tmp/r --dtype bfloat16 --kv-memory 1073741824 --parent-pid ")
+    assert flags[-1] == "--json-output"
+    assert "--threads" not in flags
+    router = router_program(config, checkpoint, [Path("/tmp/s-0"), Path("/tmp/s-1")])
+    told = RouterConfig.from_argv(router.argv[router.argv.index("router") + 1:])
+    assert told.shard_sockets == ("unix:/tmp/s-0", "unix:/tmp/s-1")
+    assert told.model_dir == Path("/models/m")
+
+
+def test_launcher_config_is_frozen(parse):
+    config: LauncherConfig = parse()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.port = 1

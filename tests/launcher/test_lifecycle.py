@@ -1,0 +1,158 @@
+"""Start, deaths and end of a group: a real launcher, real processes, real signals."""
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+READY = ("shard-0 ready", "shard-1 ready", "router ready")
+
+
+def assert_nothing_is_left(run) -> None:
+    assert run.pids() == []
+    assert list(run.private.iterdir()) == []
+
+
+def test_sigterm_drains_the_router_then_ends_the_shards(launch):
+    with launch() as run:
+        run.wait_for(*READY)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(20) == 0
+        assert run.events[3:5] == ["router SIGTERM", "router ended"]
+        assert sorted(run.events[5:]) == ["shard-0 SIGTERM", "shard-0 ended", "shard-1 SIGTERM", "shard-1 ended"]
+        assert_nothing_is_left(run)
+
+
+def test_private_directory_is_private(launch):
+    with launch() as run:
+        run.wait_for(*READY)
+        private, = run.private.iterdir()
+        assert private.stat().st_mode & 0o777 == 0o700
+        assert {path.name for path in private.iterdir()} >= {"shard-0", "shard-1"}
+
+
+def test_router_that_does_not_drain_is_killed(launch):
+    with launch("-g", "0", router="deaf") as run:
+        run.wait_for(*READY)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(20) == 0
+        assert "the router had requests left after 0 s" in run.errors
+        assert "shard-0 ended" in run.events
+        assert_nothing_is_left(run)
+
+
+def test_second_sigint_ends_at_once(launch):
+    with launch(router="deaf") as run:
+        run.wait_for(*READY)
+        run.process.send_signal(signal.SIGINT)
+        run.wait_for("router SIGTERM")
+        start = time.monotonic()
+        run.process.send_signal(signal.SIGINT)
+        assert run.process.wait(20) == 130
+        assert time.monotonic() - start < 5
+        assert "shard-0 SIGTERM" not in run.events
+        assert_nothing_is_left(run)
+
+
+def test_dead_router_is_started_again_and_shards_live_on(launch):
+    with launch() as run:
+        run.wait_for(*READY)
+        shards, routers = run.pids("shard"), run.pids("router")
+        os.kill(routers[0], signal.SIGKILL)
+        run.wait_for("router ready", "router ready")
+        assert run.pids("shard") == shards
+        assert run.pids("router") != routers
+        assert "the router was ended by SIGKILL, starting it again" in run.errors
+
+
+@pytest.mark.parametrize("shard", ["0", "1"])
+def test_dead_shard_ends_all(launch, shard):
+    with launch() as run:
+        run.wait_for(*READY)
+        os.kill(run.pids(f"shard-{shard}")[0], signal.SIGKILL)
+        assert run.process.wait(20) == 1
+        assert f"shard {shard} was ended by SIGKILL, so all processes end" in run.errors
+        assert_nothing_is_left(run)
+
+
+def test_shard_that_cannot_load_ends_all_with_its_words(launch):
+    with launch(shard_1="fails") as run:
+        assert run.process.wait(20) == 1
+        assert "shard 1 ended with exit code 1, so all processes end. Its last lines:\n" \
+               "    shard-1: the checkpoint is damaged\n" in run.errors
+        assert_nothing_is_left(run)
+
+
+def test_router_with_settings_that_cannot_be_met_is_not_started_again(launch):
+    with launch(router="refuses") as run:
+        assert run.process.wait(20) == 1
+        assert "starting it again" not in run.errors
+        assert "    router: these settings can't be met\n" in run.errors
+        assert_nothing_is_left(run)
+
+
+def test_router_that_always_dies_is_given_up(launch):
+    with launch(router="fails") as run:
+        assert run.process.wait(20) == 1
+        assert run.events.count("router fails") == 5
+        assert "the router ended with exit code 1, so all processes end" in run.errors
+        assert_nothing_is_left(run)
+
+
+def test_children_end_when_the_launcher_is_killed(launch):
+    with launch() as run:
+        run.wait_for(*READY)
+        run.process.kill()
+        run.wait_for("shard-0 orphaned", "shard-1 orphaned", "router orphaned")
+        run.wait_for_no_child()
+
+
+def test_sockets_at_a_given_path(launch, tmp_path):
+    stale = tmp_path / "uds-0"
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(stale))
+    with launch("--shard-uds-path", str(tmp_path / "uds")) as run:
+        run.wait_for(*READY)
+        assert (tmp_path / "uds-1").is_socket()
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(20) == 0
+    assert not list(tmp_path.glob("uds-*"))
+
+
+def test_socket_in_use_is_refused(launch, tmp_path):
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "uds-1"))
+        other.listen()
+        with launch("--shard-uds-path", str(tmp_path / "uds")) as run:
+            assert run.process.wait(20) == 2
+            assert f"Invalid argument: `shard_uds_path`: {tmp_path}/uds-1 is in use" in run.errors
+            assert_nothing_is_left(run)
+    assert (tmp_path / "uds-1").exists()
+
+
+def test_port_in_use_is_refused_before_anything_starts(launch):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with launch("--port", str(port)) as run:
+            assert run.process.wait(20) == 2
+            assert f"Invalid argument: `port`: cannot listen on 127.0.0.1 port {port}: Address already in use" \
+                in run.errors
+            assert run.events == []
+
+
+def test_long_socket_path_is_refused(launch):
+    with launch("--shard-uds-path", "/tmp/" + "x" * 110) as run:
+        assert run.process.wait(20) == 2
+        assert "a socket's path has at most 107 bytes" in run.errors
+
+
+def test_missing_file_is_named(launch, tmp_path):
+    (tmp_path / "config.json").touch()
+    with launch("--model-id", str(tmp_path)) as run:
+        assert run.process.wait(20) == 2
+        assert f"Invalid argument: `model_id`: {Path(tmp_path)} has no file tokenizer.json" in run.errors

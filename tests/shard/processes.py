@@ -1,0 +1,151 @@
+"""Real shard processes, and a client that can be as careless as a router that is being killed."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+
+from protos import shard_pb2, shard_pb2_grpc
+from shard.step import Open, Row, Step
+from tests.shard.programs import Program
+
+ROOT = Path(__file__).parents[2]
+LIMITS = Open(epoch=1, max_slots=64, max_step_tokens=1 << 20, max_blocks_per_slot=256)
+SECONDS = 60.0
+
+
+class Shard:
+    """One `python -m shard`. Its output goes to the file `stderr`."""
+
+    def __init__(self, folder: Path, *flags: str, rank: int = 0) -> None:
+        self.socket = folder / f"{rank}.sock"
+        self.log = folder / f"{rank}.log"
+        command = [sys.executable, "-m", "shard", "--rank", str(rank), "--listen", f"unix:{self.socket}",
+                   "--threads", "1", *flags]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, stderr=log, stdout=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def wait_until_listening(self) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not self.socket.exists():
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.01)
+
+    def end(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(SECONDS)
+
+
+@contextmanager
+def running(folder: Path, *flags: str, world_size: int = 1) -> Iterator[list[Shard]]:
+    """A group that listens. Afterwards no process and no socket of it is left, and each ended with 0."""
+    if world_size > 1:
+        flags = (*flags, "--world-size", str(world_size), "--rendezvous", f"file://{folder / 'store'}")
+    shards = [Shard(folder, *flags, rank=rank) for rank in range(world_size)]
+    try:
+        for shard in shards:
+            shard.wait_until_listening()
+        yield shards
+        assert [shard.process.poll() for shard in shards] == [None] * world_size
+        assert [shard.end() for shard in shards] == [0] * world_size
+        assert not any(shard.socket.exists() for shard in shards)
+    finally:
+        for shard in shards:
+            shard.process.kill()
+            shard.process.wait()
+
+
+class Client:
+    """A router's end of one shard."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._channel = grpc.insecure_channel(f"unix:{shard.socket}")
+        self.stub = shard_pb2_grpc.ShardStub(self._channel)
+
+    def open(self, limits: Open = LIMITS) -> "ClientStream":
+        stream = ClientStream(self.stub)
+        stream.write(encode_open(limits))
+        return stream
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class ClientStream:
+    def __init__(self, stub: shard_pb2_grpc.ShardStub) -> None:
+        self._orders: queue.SimpleQueue[shard_pb2.Order | None] = queue.SimpleQueue()
+        self._call = stub.Execute(iter(self._orders.get, None), timeout=SECONDS)
+
+    def write(self, *orders: shard_pb2.Order) -> None:
+        for order in orders:
+            self._orders.put(order)
+
+    def read(self) -> shard_pb2.StepResult:
+        """Raises grpc.RpcError when the stream broke, StopIteration when it ended."""
+        return next(self._call)
+
+    def done_writing(self) -> None:
+        self._orders.put(None)
+
+    def cancel(self) -> None:
+        self._call.cancel()
+        self._orders.put(None)
+
+
+@contextmanager
+def clients(shards: Sequence[Shard]) -> Iterator[list[Client]]:
+    """What a router does: a client to each shard, all gone at the end."""
+    opened = [Client(shard) for shard in shards]
+    try:
+        yield opened
+    finally:
+        for client in opened:
+            client.close()
+
+
+def run_over_wire(streams: Sequence[ClientStream], program: Program) -> list[list[tuple[int, float]]]:
+    """Tokens and logprobs per request, with all plans sent before any result is read. The streams are open already."""
+    for stream in streams:
+        stream.write(*map(encode_plan, program.steps))
+    outputs: list[list[tuple[int, float]]] = [[] for _ in range(program.limits.max_slots)]
+    for step, owners in zip(program.steps, program.owners, strict=True):
+        results = [stream.read() for stream in streams]
+        assert [result.step_id for result in results] == [step.step_id] * len(results)
+        assert not any(result.rows for result in results[1:])
+        for owner, row in zip(owners, results[0].rows, strict=True):
+            outputs[owner].append((row.token_ids[0], row.logprobs[0]))
+    return outputs
+
+
+def encode_open(limits: Open) -> shard_pb2.Order:
+    return shard_pb2.Order(open=shard_pb2.Open(
+        epoch=limits.epoch, max_slots=limits.max_slots, max_step_tokens=limits.max_step_tokens,
+        max_blocks_per_slot=limits.max_blocks_per_slot))
+
+
+def encode_plan(step: Step) -> shard_pb2.Order:
+    return shard_pb2.Order(plan=shard_pb2.Plan(
+        step_id=step.step_id, cleared_slots=step.cleared_slots, rows=[_encode_row(row) for row in step.rows]))
+
+
+def _encode_row(row: Row) -> shard_pb2.Row:
+    first = None
+    if row.first:
+        sampling = row.first.sampling
+        first = shard_pb2.First(
+            prompt_length=row.first.prompt_length, history_ids=row.first.history_ids.astype("<u4").tobytes(),
+            sampling=shard_pb2.Sampling(**{name: getattr(sampling, name) for name in sampling.__slots__}))
+    return shard_pb2.Row(
+        slot=row.slot, start=row.start, from_last_sample=row.from_last_sample,
+        token_ids=row.token_ids.astype("<u4").tobytes(), new_blocks=row.new_blocks.tolist(),
+        output=shard_pb2.SAMPLE if row.is_sampled else shard_pb2.NONE, first=first)

@@ -1,0 +1,140 @@
+"""Orders for tests: what a router would send for some requests, written down before anything runs.
+
+That is possible because a decode row names its input as "the token sampled last", so no step depends on a result.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from shard.step import First, Open, Row, Sampling, Step
+
+GREEDY = Sampling()
+BLOCK_SIZE = 16
+
+
+@dataclass(frozen=True)
+class Request:
+    prompt: Sequence[int]
+    num_tokens: int
+    sampling: Sampling = GREEDY
+
+
+@dataclass
+class Program:
+    """`owners[i]`: for each sampled row of step i, the request it belongs to."""
+
+    limits: Open
+    steps: list[Step] = field(default_factory=list)
+    owners: list[list[int]] = field(default_factory=list)
+
+
+@dataclass
+class _Sequence:
+    request: Request
+    slot: int
+    position: int = 0
+
+    @property
+    def end(self) -> int:
+        """The last sampled token is never an input."""
+        return len(self.request.prompt) + self.request.num_tokens - 1
+
+
+def make_row(
+    slot: int = 0, start: int = 0, token_ids: Sequence[int] = (), from_last_sample: bool = False,
+    new_blocks: Sequence[int] = (), is_sampled: bool = True, first: First | None = None,
+) -> Row:
+    return Row(slot, start, from_last_sample, np.array(token_ids, np.int64), np.array(new_blocks, np.int32), is_sampled,
+               first)
+
+
+def make_first(prompt_length: int, sampling: Sampling = GREEDY, history: Sequence[int] = ()) -> First:
+    return First(sampling, prompt_length, np.array(history, np.int64))
+
+
+def alone(requests: Sequence[Request], num_blocks: int = 256, chunk: int | None = None) -> Program:
+    """Request after request, each prompt whole or in chunks of `chunk`, with nothing beside it."""
+    def one_at_a_time() -> Iterator[list[tuple[int, int]]]:
+        for index, request in enumerate(requests):
+            left = len(request.prompt)
+            while left:
+                count = min(chunk or left, left)
+                yield [(index, count)]
+                left -= count
+            yield from [[(index, 1)]] * (request.num_tokens - 1)
+    return _write(requests, one_at_a_time(), num_blocks, lambda blocks: blocks)
+
+
+def batched(
+    requests: Sequence[Request], seed: int, num_blocks: int = 256, chunks: Sequence[int] = (1, 3, 16, 17, 64),
+    max_running: int = 64,
+) -> Program:
+    """All requests together: they start at odd times, prompts come in odd chunks, beside the others' decode rows."""
+    rng = np.random.default_rng(seed)
+
+    def mixed() -> Iterator[list[tuple[int, int]]]:
+        waiting, running = list(range(len(requests))), []
+        done = dict.fromkeys(waiting, 0)
+        while waiting or running:
+            while waiting and len(running) < max_running and (not running or rng.random() < 0.5):
+                running.append(waiting.pop(0))
+            rng.shuffle(running)
+            picked = []
+            for index in running:
+                left = len(requests[index].prompt) - done[index]
+                count = min(int(rng.choice(list(chunks))), left) if left > 0 else 1
+                picked.append((index, count))
+                done[index] += count
+            yield picked
+            running = [i for i in running if done[i] < len(requests[i].prompt) + requests[i].num_tokens - 1]
+
+    def shuffle(blocks: list[int]) -> list[int]:
+        return [int(block) for block in rng.permutation(blocks)]
+    return _write(requests, mixed(), num_blocks, shuffle)
+
+
+def _write(
+    requests: Sequence[Request], schedule: Iterator[list[tuple[int, int]]], num_blocks: int,
+    order: Callable[[list[int]], list[int]],
+) -> Program:
+    """`schedule`: per step, (request, number of input tokens) of each row. Slots and blocks are used again."""
+    program = Program(Open(1, max_slots=len(requests), max_step_tokens=1 << 20, max_blocks_per_slot=num_blocks))
+    blocks, slots = order(list(range(num_blocks))), list(range(len(requests)))
+    held: dict[int, tuple[_Sequence, list[int]]] = {}
+    cleared: list[int] = []
+    for picked in schedule:
+        rows, owners, ended = [], [], []
+        for index, count in picked:
+            first = index not in held
+            if first:
+                held[index] = _Sequence(requests[index], slots.pop(0)), []
+            sequence, own = held[index]
+            needed = -(-(sequence.position + count) // BLOCK_SIZE) - len(own)
+            new_blocks = [blocks.pop() for _ in range(needed)]
+            own += new_blocks
+            rows.append(_row(sequence, count, new_blocks, first))
+            sequence.position += count
+            owners += [index] * rows[-1].is_sampled
+            if sequence.position == sequence.end:
+                ended.append(index)
+        program.steps.append(Step(len(program.steps), tuple(cleared), tuple(rows)))
+        program.owners.append(owners)
+        cleared = []
+        for index in ended:
+            sequence, own = held.pop(index)
+            blocks += own
+            slots.append(sequence.slot)
+            cleared.append(sequence.slot)
+    return program
+
+
+def _row(sequence: _Sequence, count: int, new_blocks: list[int], first: bool) -> Row:
+    prompt, sampling = sequence.request.prompt, sequence.request.sampling
+    is_decode = sequence.position >= len(prompt)
+    return make_row(
+        slot=sequence.slot, start=sequence.position, from_last_sample=is_decode,
+        token_ids=() if is_decode else prompt[sequence.position:sequence.position + count], new_blocks=new_blocks,
+        is_sampled=sequence.position + count >= len(prompt),
+        first=make_first(len(prompt), sampling, prompt if sampling.reads_history else ()) if first else None)

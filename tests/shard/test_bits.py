@@ -1,0 +1,89 @@
+"""The bit contract: equal requests get equal logits, tokens and logprobs, however the steps are made up."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shard.step import Sampling
+from tests.shard.programs import Request, alone, batched
+from tests.shard.ranks import Outputs, make_config, run
+from tests.tiny_models import DEMO_MODEL, make_tiny
+
+SAMPLINGS = (
+    Sampling(),
+    Sampling(do_sample=True, seed=1),
+    Sampling(do_sample=True, seed=2**64 - 1, temperature=0.7, top_k=20),
+    Sampling(do_sample=True, seed=3, temperature=1.3, top_p=0.8),
+    Sampling(repetition_penalty=1.4),
+    Sampling(do_sample=True, seed=5, typical_p=0.7, repetition_penalty=1.2, frequency_penalty=0.9),
+    Sampling(do_sample=True, seed=6, temperature=0.9, top_k=30, top_p=0.9, frequency_penalty=0.4),
+)
+CHUNKS = (1, 3, 16, 17, 64)
+
+
+def make_requests(vocab_size: int, num_requests: int = 10) -> list[Request]:
+    rng = np.random.default_rng(7)
+    return [
+        Request(
+            rng.integers(3, vocab_size, int(length)).tolist(), int(rng.integers(1, 12)),
+            SAMPLINGS[index % len(SAMPLINGS)])
+        for index, length in enumerate([1, 16, 17, 70, *rng.integers(2, 60, num_requests - 4)])]
+
+
+@pytest.fixture(scope="module", params=["tiny", "demo"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if request.param == "demo":
+        return DEMO_MODEL
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def requests(model: Path) -> list[Request]:
+    return make_requests(8192 if model == DEMO_MODEL else 160)
+
+
+@pytest.fixture(scope="module")
+def expected(model: Path, dtype: str, requests: list[Request], tmp_path_factory: pytest.TempPathFactory) -> Outputs:
+    """Every request by itself, its prompt in one step."""
+    (outputs,) = run(make_config(model, dtype), [alone(requests)], tmp_path_factory.mktemp("alone"))
+    assert [len(tokens) for tokens in outputs] == [request.num_tokens for request in requests]
+    return outputs
+
+
+def test_batched_is_alone(
+    model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path
+) -> None:
+    programs = [batched(requests, seed) for seed in (1, 2)]
+    assert run(make_config(model, dtype), programs, tmp_path) == [expected, expected]
+
+
+def test_chunked_is_whole(
+    model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path
+) -> None:
+    longest = max(requests, key=lambda request: len(request.prompt))
+    programs = [alone([longest], chunk=chunk) for chunk in CHUNKS]
+    assert run(make_config(model, dtype), programs, tmp_path) == [[expected[requests.index(longest)]]] * len(CHUNKS)
+
+
+def test_two_shards_are_one(
+    model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path
+) -> None:
+    programs = [alone(requests), batched(requests, 3)]
+    assert run(make_config(model, dtype), programs, tmp_path, world_size=2) == [expected, expected]
+
+
+def test_another_seed_is_another_answer(model: Path, dtype: str, expected: Outputs, tmp_path: Path) -> None:
+    """The equalities above would also hold if nothing depended on anything."""
+    assert len({sampled.logits for tokens in expected for sampled in tokens}) == sum(len(tokens) for tokens in expected)
+    prompt = list(range(3, 20))
+    seeded = [Request(prompt, 8, Sampling(do_sample=True, seed=seed)) for seed in (1, 2)]
+    (outputs,) = run(make_config(model, dtype), [alone(seeded)], tmp_path)
+    first, second = ([sampled.token_id for sampled in tokens] for tokens in outputs)
+    assert first != second
+    assert outputs[0][0].logits == outputs[1][0].logits

@@ -1,0 +1,267 @@
+"""Groups of several processes: what they exchange, how they fail, and that they compute the bits of one."""
+
+import multiprocessing
+import os
+import socket
+import time
+from collections.abc import Callable
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.linear import linear, pack
+from shard.distributed import Group, connect
+from shard.models.decoder import Decoder
+from tests.tiny_models import make_tiny, prompt_logits, random_ids
+
+MODELS: dict[str, dict[str, Any]] = {
+    "float32": {"heads": 8, "kv_heads": 8, "head_dim": 16},
+    "bfloat16, odd vocabulary": {"heads": 8, "kv_heads": 8, "head_dim": 32, "dtype": torch.bfloat16, "vocab": 161},
+    "float16, biases": {"heads": 8, "kv_heads": 8, "head_dim": 80, "dtype": torch.float16, "has_bias": True},
+    "bfloat16, tied": {"heads": 16, "kv_heads": 8, "head_dim": 48, "dtype": torch.bfloat16, "tied": True},
+}
+THREE_WAYS: dict[str, Any] = {"heads": 6, "kv_heads": 3, "hidden": 96, "vocab": 161}  # a model for three ranks
+IDS = random_ids(40, 160)
+HANG_SECONDS = 1.0
+
+Results = dict[str, Any]
+
+
+def run_ranks(work: Callable[..., Results], world_size: int, folder: Path) -> list[Results]:
+    """What `work(rank, world_size, folder, barrier)` returns in each of `world_size` processes."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(world_size)
+    ranks = range(world_size)
+    processes = [context.Process(target=_run_rank, args=(work, rank, world_size, folder, barrier)) for rank in ranks]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        process.kill()
+    assert [process.exitcode for process in processes] == [0] * world_size
+    return [torch.load(folder / f"results-{rank}.pt") for rank in ranks]
+
+
+def _run_rank(work: Callable[..., Results], rank: int, world_size: int, folder: Path, barrier: Barrier) -> None:
+    torch.set_num_threads(1)
+    torch.save(work(rank, world_size, folder, barrier), folder / f"results-{rank}.pt")
+    os._exit(0)  # as a process that is killed: without goodbye to its group
+
+
+def logits_of(folder: Path, names: list[str], group: Group) -> dict[str, Tensor | None]:
+    return {name: prompt_logits(Decoder.load(folder / name, None, group), IDS) for name in names}
+
+
+def partial_of(rank: int) -> Tensor:
+    return random_floats(rank, 5, 7)
+
+
+def random_floats(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def work_of_two(rank: int, world_size: int, folder: Path, barrier: Barrier) -> Results:
+    results: Results = {}
+    group = connect(f"file://{folder}/rendezvous", rank, world_size)
+    results["interface"] = os.environ["GLOO_SOCKET_IFNAME"]
+    results["gathered"] = [group.all_gather(x) for x in tensors_of(rank)]
+    results["sum"] = group.tree_sum(partial_of(rank))
+    columns = torch.arange(21).view(3, 7).float()
+    results["columns"] = group.gather_columns(columns[:, group.part(7)], 7)
+    results["no columns"] = group.gather_columns(torch.empty(0, 4 - rank), 7)
+    results["broadcast"] = torch.arange(3) + 10 * rank
+    group.broadcast(results["broadcast"])
+    results["logits"] = logits_of(folder, list(MODELS), group)
+    group.close()
+    port = int((folder / "port").read_text())
+    group = connect(f"tcp://localhost:{port}", rank, world_size, timeout=HANG_SECONDS)
+    results["by tcp"] = group.all_gather(torch.tensor([rank]))
+    results |= failures(group, folder, barrier)
+    return results
+
+
+def failures(group: Group, folder: Path, barrier: Barrier) -> Results:
+    """What rank 0 meets when rank 1 hangs, and when it is gone."""
+    results: Results = {}
+    if group.rank == 0:
+        results["hang"] = failure_of(group)
+    barrier.wait()
+    group.close()
+    group = connect(f"file://{folder}/rendezvous-of-the-dead", group.rank, group.world_size)
+    if group.rank == 0:
+        results["death"] = failure_of(group)
+    return results
+
+
+def failure_of(group: Group) -> tuple[str, float]:
+    began = time.monotonic()
+    with pytest.raises(RuntimeError) as error:
+        group.all_gather(torch.ones(3))
+    return str(error.value), time.monotonic() - began
+
+
+def tensors_of(rank: int) -> list[Tensor]:
+    dtypes = (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8)
+    return [torch.tensor([[rank, 2], [3, 4]], dtype=dtype).t() for dtype in dtypes]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("group")
+    for name, sizes in MODELS.items():
+        make_tiny(folder / name, **sizes)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> dict[str, Tensor | None]:
+    return logits_of(folder, list(MODELS), Group())
+
+
+@pytest.fixture(scope="module")
+def two(folder: Path) -> list[Results]:
+    (folder / "port").write_text(str(free_port()))
+    return run_ranks(work_of_two, 2, folder)
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_two_ranks_give_the_bits_of_one(two: list[Results], alone: dict[str, Tensor | None], name: str) -> None:
+    assert equal(two[0]["logits"][name], alone[name])
+    assert two[1]["logits"][name] is None
+
+
+def test_exchanges(two: list[Results]) -> None:
+    for rank, results in enumerate(two):
+        assert all(torch.equal(gathered, torch.stack(both))
+                   for gathered, *both in zip(results["gathered"], tensors_of(0), tensors_of(1), strict=True))
+        assert torch.equal(results["sum"], partial_of(0) + partial_of(1))
+        assert torch.equal(results["broadcast"], torch.arange(3))
+        assert torch.equal(results["by tcp"], torch.tensor([[0], [1]]))
+        assert (results["columns"] is None) == (rank == 1)
+    assert torch.equal(two[0]["columns"], torch.arange(21).view(3, 7).float())
+    assert two[0]["no columns"].shape == (0, 7)
+
+
+def test_processes_of_one_machine_meet_on_its_loopback(two: list[Results]) -> None:
+    assert {results["interface"] for results in two} <= {"lo", "lo0"}
+
+
+def test_a_peer_that_hangs_or_dies_is_an_error(two: list[Results]) -> None:
+    message, seconds = two[0]["hang"]
+    assert "Timed out" in message
+    assert HANG_SECONDS <= seconds < 5 * HANG_SECONDS
+    message, seconds = two[0]["death"]
+    assert "closed by peer" in message.lower()
+    assert seconds < 5
+
+
+def test_a_group_of_one_exchanges_nothing() -> None:
+    group = connect("", 0, 1)
+    x = partial_of(0)
+    assert torch.equal(group.all_gather(x), x[None])
+    assert group.tree_sum(x) is not None
+    assert torch.equal(group.tree_sum(x), x)
+    assert group.gather_columns(x, 7) is x
+    group.broadcast(x)
+    group.close()
+    assert not torch.distributed.is_initialized()
+
+
+def test_parts() -> None:
+    group = Group(1, 4)
+    assert group.part(8) == slice(2, 4)
+    assert [group.part(10, rank) for rank in range(4)] == [slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 10)]
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 4, 5, 8])
+def test_tree_sum_order(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is that of the linear kernel's tree: the same bits where it has as many segments."""
+    partials = torch.stack([partial_of(rank) for rank in range(world_size)])
+    group = Group(0, world_size)
+    monkeypatch.setattr(group, "all_gather", lambda _: partials)
+    p = list(partials)
+    expected = {
+        2: lambda: p[0] + p[1],
+        3: lambda: (p[0] + p[1]) + p[2],
+        4: lambda: (p[0] + p[1]) + (p[2] + p[3]),
+        5: lambda: ((p[0] + p[1]) + (p[2] + p[3])) + p[4],
+        8: lambda: ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])),
+    }
+    assert torch.equal(group.tree_sum(p[0]), expected[world_size]())
+
+
+@pytest.mark.parametrize("world_size", [2, 4, 8])
+def test_partial_sums_meet_as_in_one_linear(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, bias = random_floats(0, 6, 96), random_floats(1, 64, 96), random_floats(2, 64)
+    group = Group(0, world_size)
+    own = [group.part(96, rank) for rank in range(world_size)]
+    partials = torch.stack([
+        linear(x[:, part].contiguous(), pack(weight[:, part].contiguous(), 8 // world_size), partial=True)
+        for part in own])
+    monkeypatch.setattr(group, "all_gather", lambda _: partials)
+    assert torch.equal(group.tree_sum(partials[0]) + bias, linear(x, pack(weight, 8), bias))
+
+
+@pytest.mark.parametrize(
+    ("rendezvous", "rank", "world_size", "message"),
+    [
+        ("file:///nowhere", 2, 2, "rank 2 is not in a group of 2: expected 0 to 1"),
+        ("file:///nowhere", -1, 2, "rank -1 is not in a group of 2"),
+        ("http://host:1", 0, 2, "rendezvous 'http://host:1': expected file:///path or tcp://host:port"),
+        ("", 0, 2, "rendezvous '': expected"),
+    ],
+)
+def test_refused(rendezvous: str, rank: int, world_size: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        connect(rendezvous, rank, world_size)
+
+
+def test_what_keeps_the_equality(tmp_path: Path) -> None:
+    make_tiny(tmp_path / "even", heads=8, kv_heads=8)
+    make_tiny(tmp_path / "odd", heads=2, kv_heads=2, intermediate=100)
+    make_tiny(tmp_path / "three", **THREE_WAYS)
+    for world_size in (1, 2, 4, 8):
+        assert Decoder.load(tmp_path / "even", None, Group(0, world_size)).keeps_tp_equality
+    odd = Decoder.load(tmp_path / "odd", None, Group(0, 2))
+    assert not odd.keeps_tp_equality
+    assert odd.inequality == "intermediate_size = 100 is not a multiple of 8"
+    three = Decoder.load(tmp_path / "three", None, Group(0, 3))
+    assert three.inequality == "3 shards do not divide the 8 segments of a row-parallel sum"
+
+
+def work_of_many(rank: int, world_size: int, folder: Path, barrier: Barrier) -> Results:
+    group = connect(f"file://{folder}/rendezvous-{world_size}", rank, world_size)
+    names = ["three"] if world_size == 3 else list(MODELS)
+    logits = logits_of(folder, names, group)
+    barrier.wait()
+    group.close()
+    return logits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [4, 8])
+def test_many_ranks_give_the_bits_of_one(folder: Path, alone: dict[str, Tensor | None], world_size: int) -> None:
+    results = run_ranks(work_of_many, world_size, folder)
+    assert [name for name in MODELS if not equal(results[0][name], alone[name])] == []
+
+
+@pytest.mark.slow
+def test_three_ranks_are_close_to_one(folder: Path) -> None:
+    make_tiny(folder / "three", **THREE_WAYS)
+    alone = logits_of(folder, ["three"], Group())
+    results = run_ranks(work_of_many, 3, folder)
+    torch.testing.assert_close(results[0]["three"], alone["three"], rtol=0, atol=1e-4)
+
+
+def equal(logits: Tensor | None, expected: Tensor | None) -> bool:
+    return logits is not None and expected is not None and torch.equal(logits, expected)

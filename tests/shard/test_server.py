@@ -1,0 +1,295 @@
+"""One shard process over real gRPC: its orders, its streams, its life and its end."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+
+from protos import shard_pb2, shard_pb2_grpc
+from shard.distributed import Group
+from shard.executor import Executor
+from shard.step import Sampling, Step
+from tests.shard.processes import ROOT, SECONDS, Client, Shard, clients, encode_open, encode_plan, run_over_wire, running
+from tests.shard.programs import Program, Request, alone, batched, make_first, make_row
+from tests.shard.ranks import make_config, run_program
+from tests.tiny_models import DEMO_MODEL
+
+MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20))
+REQUESTS = [
+    Request([5, 6, 7, 8], 6),
+    Request(list(range(100, 140)), 5, Sampling(do_sample=True, seed=2**64 - 3, top_k=40, repetition_penalty=1.3)),
+    Request([9], 7, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9)),
+]
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return batched(REQUESTS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def expected(program: Program) -> list[list[tuple[int, float]]]:
+    """What the same orders give in this process."""
+    outputs = run_program(Executor(make_config(DEMO_MODEL, "float32"), Group()), program)
+    return [[(sampled.token_id, sampled.logprob) for sampled in tokens] for tokens in outputs]
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
+    with running(tmp_path_factory.mktemp("shard"), *MODEL) as shards:
+        yield shards[0]
+
+
+@pytest.fixture
+def client(shard: Shard) -> Iterator[Client]:
+    with clients([shard]) as (client,):
+        yield client
+
+
+def prompt_step(step_id: int, slot: int = 0, length: int = 8) -> Step:
+    """A prompt in the blocks from 0 on, greedy."""
+    row = make_row(slot, 0, range(3, 3 + length), new_blocks=range(-(-length // 16)), first=make_first(length))
+    return Step(step_id, (), (row,))
+
+
+def test_describe(shard: Shard, client: Client) -> None:
+    facts = client.stub.Describe(shard_pb2.DescribeRequest())
+    assert facts.model_id == str(DEMO_MODEL)
+    assert (facts.dtype, facts.kv_dtype, facts.numerics) == (
+        "float32", "float32", "reference/float32/kv-float32/contract-1")
+    assert (facts.block_size, facts.num_blocks) == (16, (64 << 20) // (8 * 16 * 4 * 32 * 2 * 4))
+    assert (facts.vocab_size, facts.context_length, list(facts.eos_token_ids)) == (8192, 2048, [2])
+    assert (facts.rank, facts.world_size, facts.answers, facts.kv_groups) == (0, 1, True, 1)
+    assert len(facts.weights_digest) == 64
+    assert 16 <= facts.step_tokens <= 4096
+    assert facts.step_tokens % 16 == 0
+
+
+def test_the_wire_changes_nothing(
+    client: Client, program: Program, expected: list[list[tuple[int, float]]]
+) -> None:
+    assert run_over_wire([client.open()], program) == expected
+
+
+def test_results_still_come_after_the_last_order(
+    client: Client, program: Program, expected: list[list[tuple[int, float]]]
+) -> None:
+    stream = client.open()
+    stream.write(*map(encode_plan, program.steps))
+    stream.done_writing()
+    assert [stream.read().step_id for _ in program.steps] == list(range(len(program.steps)))
+    with pytest.raises(StopIteration):
+        stream.read()
+
+
+def test_health_answers_while_a_step_runs(client: Client) -> None:
+    before = client.stub.Health(shard_pb2.HealthRequest())
+    stream = client.open()
+    stream.write(encode_plan(prompt_step(0, length=1024)))
+    busy = []
+    done = threading.Thread(target=stream.read)
+    done.start()
+    while done.is_alive():
+        health = client.stub.Health(shard_pb2.HealthRequest(), timeout=SECONDS)
+        if health.steps_begun > health.steps_ended:
+            busy.append(health.began_seconds_ago)
+    done.join()
+    assert len(busy) > 3
+    assert busy == sorted(busy)
+    after = client.stub.Health(shard_pb2.HealthRequest())
+    assert (after.steps_begun, after.steps_ended) == (before.steps_begun + 1, before.steps_ended + 1)
+    assert after.began_seconds_ago > after.ended_seconds_ago > 0
+
+
+def refusal(client: Client, *orders: shard_pb2.Order) -> tuple[grpc.StatusCode, str]:
+    stream = client.open()
+    stream.cancel()
+    with pytest.raises(grpc.RpcError) as refused:
+        list(client.stub.Execute(iter(orders), timeout=SECONDS))
+    return refused.value.code(), refused.value.details()
+
+
+@pytest.mark.parametrize(("orders", "message"), [
+    ([encode_plan(prompt_step(0))], "the first order of a stream must be open"),
+    ([shard_pb2.Order()], "the first order of a stream must be open"),
+    ([shard_pb2.Order(open=shard_pb2.Open(max_slots=1, max_step_tokens=1))], "open.max_blocks_per_slot is 0"),
+])
+def test_a_stream_must_begin_with_open(client: Client, orders: list[shard_pb2.Order], message: str) -> None:
+    code, details = refusal(client, *orders)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in details
+
+
+@pytest.mark.parametrize(("order", "message"), [
+    (encode_plan(prompt_step(2)), "plan.step_id is 2, the next one of this stream is 1"),
+    (encode_plan(prompt_step(0)), "plan.step_id is 0, the next one of this stream is 1"),
+    (encode_plan(Step(1, (), ())), "plan 1 has no rows"),
+    (shard_pb2.Order(), "must be a plan"),
+    (encode_open(alone(REQUESTS).limits), "must be a plan"),
+])
+def test_a_bad_order_ends_its_stream_alone(
+    shard: Shard, client: Client, program: Program, expected: list[list[tuple[int, float]]],
+    order: shard_pb2.Order, message: str,
+) -> None:
+    stream = client.open()
+    stream.write(encode_plan(prompt_step(0)), order)
+    with pytest.raises(grpc.RpcError) as refused:
+        while True:
+            stream.read()
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in refused.value.details()
+    assert run_over_wire([client.open()], program) == expected
+
+
+def test_a_new_stream_finds_empty_slots(client: Client) -> None:
+    """And does not wait for the steps that the old one left behind."""
+    for _ in range(3):
+        stream = client.open()
+        stream.write(*(encode_plan(prompt_step(step_id, length=512)) for step_id in range(40)))
+        assert stream.read().step_id == 0
+        stream.cancel()
+    begun = time.monotonic()
+    stream = client.open()
+    stream.write(encode_plan(prompt_step(0, length=8)))
+    assert stream.read().step_id == 0
+    assert time.monotonic() - begun < 3.0
+    stream.cancel()
+
+
+def test_a_newer_stream_takes_over(
+    client: Client, program: Program, expected: list[list[tuple[int, float]]]
+) -> None:
+    """Nobody may have told this shard that the old one's router is dead."""
+    old = client.open()
+    old.write(encode_plan(prompt_step(0)))
+    assert old.read().step_id == 0
+    assert run_over_wire([client.open()], program) == expected
+    with pytest.raises(grpc.RpcError) as refused:
+        old.read()
+    assert refused.value.code() == grpc.StatusCode.ABORTED
+    assert "a newer stream took the place of this one" in refused.value.details()
+
+
+def test_a_stream_that_says_nothing_takes_nothing_over(client: Client) -> None:
+    stream = client.open()
+    stream.write(encode_plan(prompt_step(0)))
+    stream.read()
+    with pytest.raises(grpc.RpcError):
+        list(client.stub.Execute(iter([encode_plan(prompt_step(0))])))
+    assert list(client.stub.Execute(iter([]))) == []
+    stream.write(encode_plan(prompt_step(1)))
+    assert stream.read().step_id == 1
+    stream.cancel()
+
+
+def test_a_router_error_ends_the_process(tmp_path: Path) -> None:
+    shard = Shard(tmp_path, *MODEL)
+    shard.wait_until_listening()
+    with clients([shard]) as (client,):
+        stream = client.open()
+        stream.write(encode_plan(prompt_step(0, slot=64)))
+        with pytest.raises(grpc.RpcError):
+            stream.read()
+        assert shard.process.wait(SECONDS) == 1
+    assert "OrderError: slot 64 is out of range: max_slots is 64" in shard.log.read_text()
+    assert "Traceback" in shard.log.read_text()
+    assert not shard.socket.exists()
+
+
+def test_sigterm_lets_the_running_step_end(tmp_path: Path) -> None:
+    with running(tmp_path, *MODEL, "--json-output") as (shard,), clients([shard]) as (client,):
+        stream = client.open()
+        stream.write(*(encode_plan(prompt_step(step_id, length=1024)) for step_id in range(200)))
+        stream.read()
+    for line in shard.log.read_text().splitlines():
+        record = json.loads(line)
+        assert record["level"] == "INFO"
+        assert record["rank"] == 0
+
+
+def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(tmp_path / "0.sock"))
+    shard = Shard(tmp_path, *MODEL, "--model-id", "demo", "--block-size", "32")
+    try:
+        with clients([shard]) as (client,):
+            facts = client.stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True, timeout=SECONDS)
+        assert (facts.model_id, facts.block_size, facts.num_blocks) == ("demo", 32, 256)
+    finally:
+        assert shard.end() == 0
+    log = shard.log.read_text()
+    assert "kernels reference, dtype float32, 256 blocks of 32 tokens, 1 threads" in log
+    assert "Loading weights: 100%" in log
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (["--model", "/nowhere"], "/nowhere/config.json does not exist"),
+    ([*MODEL, "--kv-memory", "300000"], "0.3 MB of KV memory hold 2 blocks of 16 tokens, 16 are the least: 1.8 MB are "
+                                        "missing, give more with --kv-memory"),
+    ([*MODEL, "--rank", "1"], "--rank 1: a group of 1 has ranks 0 to 0"),
+    ([*MODEL, "--world-size", "2"], "--rendezvous is needed for --world-size 2"),
+    ([*MODEL, "--listen", "unix:/nowhere/x.sock"], "--listen unix:/nowhere/x.sock: cannot listen there"),
+    ([*MODEL, "--listen", "unix:/" + "x" * 120], "the path has 121 bytes, a socket's has 107"),
+])
+def test_what_cannot_be_served_is_one_line(tmp_path: Path, flags: list[str], message: str) -> None:
+    shard = Shard(tmp_path, "--json-output", *flags)
+    assert shard.process.wait(SECONDS) == 1
+    lines = [line for line in shard.log.read_text().splitlines() if not line.startswith("{")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert not shard.socket.exists()
+
+
+def test_tcp(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    shard = Shard(tmp_path, *MODEL, "--listen", address)
+    try:
+        with grpc.insecure_channel(address) as channel:
+            stub = shard_pb2_grpc.ShardStub(channel)
+            assert stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True, timeout=SECONDS).vocab_size == 8192
+        other = Shard(tmp_path, *MODEL, "--listen", address, rank=0)
+        assert other.process.wait(SECONDS) == 1
+        assert f"--listen {address}: cannot listen there" in other.log.read_text()
+    finally:
+        assert shard.end() == 0
+
+
+def test_it_ends_with_its_parent(tmp_path: Path) -> None:
+    parent = (
+        "import os, subprocess, sys, time\n"
+        "command = [sys.executable, '-m', 'shard', *sys.argv[1:], '--parent-pid', str(os.getpid())]\n"
+        "print(subprocess.Popen(command, stderr=subprocess.DEVNULL).pid, flush=True)\n"
+        "time.sleep(100)\n")
+    path = tmp_path / "0.sock"
+    command = [sys.executable, "-c", parent, *MODEL, "--listen", f"unix:{path}"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        child = psutil.Process(int(process.stdout.readline()))
+        while not path.exists():
+            assert child.is_running()
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    psutil.wait_procs([child], timeout=SECONDS)
+    assert not child.is_running()
+    assert not path.exists()
+
+
+def test_damaged_token_ids_are_named(client: Client) -> None:
+    row = shard_pb2.Row(token_ids=struct.pack("<I", 5) + b"x")
+    stream = client.open()
+    stream.write(shard_pb2.Order(plan=shard_pb2.Plan(rows=[row])))
+    with pytest.raises(grpc.RpcError) as refused:
+        stream.read()
+    assert "plan 0, rows[0].token_ids has 5 bytes, no multiple of 4" in refused.value.details()

@@ -1,0 +1,158 @@
+"""The engine over a scripted fleet: delivery, cancellation, failure, going on after known output."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from router.engine import Engine
+from router.errors import GenerationError, Overloaded, Unhealthy
+from router.fleet.errors import FleetError
+from router.metrics import Metrics
+from router.request import Request
+from router.scheduling.plan import FinishReason, Row, Sampling
+from router.stream import Event, Stream
+from router.text.text_path import Piece, TextPath
+from router.text.tokenizer import Tokenizer
+from tests.fakes import FACTS, LIMITS, ScriptedFleet
+
+TOKENIZER = Tokenizer.load(Path(__file__).parents[1] / "deploy/demo_model/checkpoint/tokenizer.json")
+EOS = 2
+
+
+def request(max_new_tokens: int = 5, stop: tuple[str, ...] = ()) -> Request:
+    return Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=max_new_tokens, stop=stop)
+
+
+@asynccontextmanager
+async def running(
+    fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1
+) -> AsyncIterator[Engine]:
+    engine = Engine(fleet, FACTS, LIMITS, Metrics(LIMITS), start_text or (lambda r: TextPath(TOKENIZER, r)), depth)
+    task = asyncio.create_task(engine.run())
+    try:
+        yield engine
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def collect(stream: Stream) -> list[Event]:
+    async with stream:
+        return [event async for event in stream]
+
+
+def counting(row: Row) -> int:
+    return 70 + (row.start + row.count) % 3
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_tokens_arrive_in_order_and_the_last_has_the_ending(depth: int) -> None:
+    async with running(ScriptedFleet(counting), depth=depth) as engine:
+        events = await collect(engine.submit(request(4)))
+    assert [event.token.id for event in events] == [70, 71, 72, 70]
+    assert [event.ending is None for event in events] == [True, True, True, False]
+    assert events[-1].ending is not None
+    assert events[-1].ending.finish_reason is FinishReason.LENGTH
+    assert events[-1].ending.text == "".join(event.token.text for event in events)
+    assert events[-1].ending.num_tokens == 4
+
+
+async def test_the_end_token_is_special_and_not_in_the_text() -> None:
+    async with running(ScriptedFleet(lambda row: EOS if row.start else 70)) as engine:
+        events = await collect(engine.submit(request()))
+    ending = events[-1].ending
+    assert ending is not None
+    assert (ending.finish_reason, ending.text) == (FinishReason.EOS_TOKEN, TOKENIZER.decode([70]))
+    assert (events[-1].token.is_special, events[-1].token.text) == (True, "<|im_end|>")
+
+
+async def test_a_stop_string_ends_the_sequence_in_the_scheduler_too() -> None:
+    fleet = ScriptedFleet(counting)
+    stop = TOKENIZER.decode([71, 72])
+    async with running(fleet) as engine:
+        events = await collect(engine.submit(request(100, stop=(stop,))))
+        num_plans = len(fleet.plans)
+        await collect(engine.submit(request(1)))
+    assert [event.token.id for event in events] == [70, 71, 72]
+    assert events[-1].ending is not None
+    assert events[-1].ending.finish_reason is FinishReason.STOP_SEQUENCE
+    assert num_plans == 3
+    assert fleet.plans[-1].cleared_slots == (0,)
+
+
+async def test_a_reader_that_leaves_ends_its_sequence() -> None:
+    fleet = ScriptedFleet(counting)
+    async with running(fleet) as engine:
+        async with engine.submit(request(1000)) as stream:
+            async for _ in stream:
+                break
+        await collect(engine.submit(request(1)))
+        assert len(fleet.plans) < 10
+        assert fleet.plans[-1].cleared_slots == (0,)
+
+
+async def test_going_on_after_known_output() -> None:
+    """The answer is the one of an undisturbed run; the known tokens are not streamed again."""
+    async with running(ScriptedFleet(counting)) as engine:
+        whole = await collect(engine.submit(request(5)))
+        rest = await collect(engine.submit(request(5), output_so_far=[event.token.id for event in whole[:2]]))
+    assert rest == whole[2:]
+
+
+async def test_what_fails_in_the_text_path_ends_alone() -> None:
+    class Failing(TextPath):
+        def push(self, token_id: int) -> Piece:
+            if self.text:
+                raise RuntimeError("boom")
+            return super().push(token_id)
+
+    def start(made: Request) -> TextPath:
+        return (Failing if made.max_new_tokens == 7 else TextPath)(TOKENIZER, made)
+
+    async with running(ScriptedFleet(counting), start) as engine:
+        failing, fine = engine.submit(request(7)), engine.submit(request(6))
+        with pytest.raises(GenerationError, match="RuntimeError in the text path"):
+            await collect(failing)
+        assert len(await collect(fine)) == 6
+
+
+async def test_a_lost_group_fails_every_request_and_refuses_new_ones() -> None:
+    fleet = ScriptedFleet(counting)
+    async with running(fleet) as engine:
+        streams = [engine.submit(request(1000)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        fleet.failure = FleetError("shard 1 is gone")
+        for stream in streams:
+            with pytest.raises(GenerationError, match="shard 1 is gone"):
+                await collect(stream)
+        assert not engine.is_healthy
+        with pytest.raises(Unhealthy):
+            engine.submit(request())
+
+
+async def test_permits_run_out_and_come_back() -> None:
+    async with running(ScriptedFleet(counting)) as engine:
+        permits = [engine.permit() for _ in range(LIMITS.max_concurrent_requests)]
+        for permit in permits:
+            permit.__enter__()
+        with pytest.raises(Overloaded, match="Model is overloaded"), engine.permit():
+            pass
+        permits[0].__exit__(None, None, None)
+        with engine.permit():
+            pass
+
+
+async def test_a_late_request_joins_the_running_ones() -> None:
+    fleet = ScriptedFleet(counting)
+    async with running(fleet) as engine:
+        first = asyncio.create_task(collect(engine.submit(request(50))))
+        fleet.may_answer.clear()
+        while not fleet.plans:
+            await asyncio.sleep(0)
+        second = asyncio.create_task(collect(engine.submit(request(5))))
+        fleet.may_answer.set()
+        assert [len(events) for events in await asyncio.gather(first, second)] == [50, 5]
+    assert max(len(plan.rows) for plan in fleet.plans) == 2
