@@ -36,9 +36,11 @@ def main() -> None:
     logs.configure(config.log_level, config.json_output)
     try:
         uvloop.run(serve(config))
-    except (TokenizerError, LimitError, FleetError, OSError) as error:
+    except (TokenizerError, LimitError) as error:
         print(f"router: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
+    except (FleetError, OSError) as error:
+        sys.exit(f"router: {error}")
 
 
 async def serve(config: RouterConfig) -> None:

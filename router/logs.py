@@ -17,7 +17,7 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.000000Z  INFO router.engine: message`"""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)7s %(name)s: %(message)s")
+        super().__init__("%(asctime)s %(levelname)5s %(name)s: %(message)s")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return _timestamp(record)

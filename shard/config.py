@@ -39,6 +39,8 @@ class ShardConfig:
             raise ValueError(f"--rendezvous is needed for --world-size {self.world_size}")
         if self.socket_path and (length := len(os.fsencode(self.socket_path))) > MAX_SOCKET_PATH:
             raise ValueError(f"--listen {self.listen}: the path has {length} bytes, a socket's has {MAX_SOCKET_PATH}")
+        if self.socket_path and not self.socket_path.parent.is_dir():
+            raise ValueError(f"--listen {self.listen}: the folder {self.socket_path.parent} does not exist")
 
 
 def physical_cores() -> int:

@@ -99,8 +99,9 @@ def _log_sum_exp(scores: Tensor) -> Tensor:
     """[R, 1]: the sums of SEGMENTS equal parts of the vocabulary, added in a binary tree."""
     num_rows, vocabulary = scores.shape
     top = scores.amax(dim=1, keepdim=True)
-    padded = functional.pad(scores - top, (0, -vocabulary % SEGMENTS), value=-torch.inf)
-    sums = padded.exp_().view(num_rows, SEGMENTS, -1).sum(dim=2)
+    width = -(-vocabulary // SEGMENTS)
+    padded = functional.pad(scores - top, (0, SEGMENTS * width - vocabulary), value=-torch.inf)
+    sums = padded.exp_().view(num_rows, SEGMENTS, width).sum(dim=2)
     while sums.shape[1] > 1:
         sums = sums[:, 0::2] + sums[:, 1::2]
     return top + sums.log()

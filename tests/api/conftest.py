@@ -1,6 +1,7 @@
 """The real app, engine and tokenizer over a scripted fleet, behind a real socket."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -31,13 +32,12 @@ class Script:
 
     def __init__(self, ids: tuple[int, ...]) -> None:
         self.ids = ids
-        self._prompt_lengths: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
 
     def __call__(self, row: Row) -> int:
-        if row.first is not None:
-            self._prompt_lengths[row.slot] = row.first.prompt_length
-        output_position = row.start + row.count - self._prompt_lengths[row.slot]
-        return self.ids[output_position % len(self.ids)]
+        position = self._positions[row.slot] + 1 if row.from_last_sample else 0
+        self._positions[row.slot] = position
+        return self.ids[position % len(self.ids)]
 
 
 @dataclass
@@ -49,6 +49,8 @@ class Server:
     engine: Engine
     tokenizer: Tokenizer
     metrics: Metrics
+    is_to_end: asyncio.Event
+    """Set by SIGTERM, by which the app ends a router whose engine failed."""
 
     async def post(self, path: str, body: object) -> ClientResponse:
         response: ClientResponse = await self.client.post(path, json=body)
@@ -86,7 +88,11 @@ Start = Callable[..., Awaitable[Server]]
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
     """Starts servers: `await start(limits=…, answer=…)`."""
+    loop, is_to_end = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, is_to_end.set)
     async with AsyncExitStack() as stack:
+        stack.callback(loop.remove_signal_handler, signal.SIGTERM)
+
         async def start(limits: Limits = LIMITS, answer: str = ANSWER) -> Server:
             tokenizer = Tokenizer.load(DEMO)
             stack.callback(tokenizer.close)
@@ -96,7 +102,7 @@ async def start() -> AsyncIterator[Start]:
             server = TestServer(make_app(Engines(engine), tokenizer, limits, metrics, INFO))
             await server.start_server(auto_decompress=False)  # which cancels handlers, too
             client: TestClient[Any, Any] = await stack.enter_async_context(TestClient(server))
-            return Server(client, fleet, engine, tokenizer, metrics)
+            return Server(client, fleet, engine, tokenizer, metrics, is_to_end)
 
         yield start
 

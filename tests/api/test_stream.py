@@ -116,6 +116,7 @@ async def test_a_client_that_leaves_in_the_middle_cancels(start: Start) -> None:
     server = await start(answer="a b c d")
     response = await server.post("/generate_stream", {"inputs": "a", "parameters": {"max_new_tokens": 1000}})
     await response.content.readany()
+    server.fleet.may_answer.clear()
     response.close()
     await server.until_idle()
     series = server.series()

@@ -33,9 +33,9 @@ class Server:
         self.log = log
 
     def children(self, module: str) -> list[psutil.Process]:
-        """The launcher's processes that run `python -m MODULE`."""
+        """The launcher's processes that run `python -P -m MODULE`."""
         return [child for child in psutil.Process(self.process.pid).children(recursive=True)
-                if child.status() != psutil.STATUS_ZOMBIE and child.cmdline()[1:3] == ["-m", module]]
+                if child.status() != psutil.STATUS_ZOMBIE and child.cmdline()[2:4] == ["-m", module]]
 
     def wait_until_healthy(self, timeout: float = START_TIMEOUT) -> None:
         deadline = time.monotonic() + timeout

@@ -1,6 +1,7 @@
 """The whole way on the demo model and two shards: start, answers, drain, a killed router."""
 
 import asyncio
+import io
 import os
 import re
 import signal
@@ -17,6 +18,8 @@ from huggingface_hub import InferenceClient
 from tests.e2e.client import generate, stream
 from tests.e2e.server import Server, serve
 
+SOURCE = "import os\n\n\ndef walk(path):\n"
+"""A prompt that the demo model goes on with for long."""
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -36,17 +39,17 @@ async def test_stream_and_plain_agree(server: Server) -> None:
     parameters = {"max_new_tokens": 40, "do_sample": True, "seed": 11, "temperature": 0.8, "top_p": 0.9,
                   "repetition_penalty": 1.1}
     async with aiohttp.ClientSession() as session:
-        plain = await generate(session, server.url, "How do I open a file?", **parameters)
-        streamed = await stream(session, server.url, "How do I open a file?", **parameters)
+        plain = await generate(session, server.url, SOURCE, **parameters)
+        streamed = await stream(session, server.url, SOURCE, **parameters)
     assert plain == streamed
     assert len(plain.ids) > 1
 
 
 async def test_other_requests_change_nothing(server: Server) -> None:
     async with aiohttp.ClientSession() as session:
-        alone = await stream(session, server.url, "json.dumps", max_new_tokens=30, seed=5, do_sample=True)
+        alone = await stream(session, server.url, SOURCE, max_new_tokens=30, seed=5, do_sample=True)
         together = await asyncio.gather(*(
-            stream(session, server.url, "json.dumps" if i == 3 else "x" * 50 * i + "y", max_new_tokens=30,
+            stream(session, server.url, SOURCE if i == 3 else "x" * 50 * i + "y", max_new_tokens=30,
                    seed=5 if i == 3 else i, do_sample=True)
             for i in range(8)))
     assert together[3] == alone
@@ -54,11 +57,11 @@ async def test_other_requests_change_nothing(server: Server) -> None:
 
 async def test_bad_requests_harm_nobody(server: Server) -> None:
     async with aiohttp.ClientSession() as session:
-        running = asyncio.create_task(stream(session, server.url, "What is a list?", max_new_tokens=60))
+        running = asyncio.create_task(stream(session, server.url, SOURCE, max_new_tokens=60))
         for body, status in [(b"{", 400), (b'{"inputs": 3}', 422), (b'{"inputs": ""}', 422), (b"\xff", 400),
                              (b'{"inputs": "' + b"x" * 3_000_000 + b'"}', 413),
                              (b'{"inputs": "x", "parameters": {"temperature": 0}}', 422)]:
-            async with session.post(f"{server.url}/generate", data=body,
+            async with session.post(f"{server.url}/generate", data=io.BytesIO(body),
                                     headers={"content-type": "application/json"}) as response:
                 assert response.status == status, await response.text()
         assert len((await running).ids) > 1
@@ -66,10 +69,12 @@ async def test_bad_requests_harm_nobody(server: Server) -> None:
 
 def test_huggingface_hub(server: Server) -> None:
     client = InferenceClient(server.url)
-    pieces = list(client.text_generation("How do I sort a list?", max_new_tokens=20, stream=True))
-    whole = client.text_generation("How do I sort a list?", max_new_tokens=20, details=True)
-    assert "".join(pieces).startswith(whole.generated_text)
+    pieces = list(client.text_generation(SOURCE, max_new_tokens=20, stream=True))
+    whole = client.text_generation(SOURCE, max_new_tokens=20, details=True)
     assert whole.details is not None
+    text = "".join(token.text for token in whole.details.tokens if not token.special)
+    assert whole.generated_text == SOURCE + text, "TGI's POST / gives the prompt back unless told otherwise"
+    assert "".join(pieces).startswith(text)
     assert len(whole.details.tokens) == len(pieces)
 
 
@@ -89,7 +94,7 @@ def test_readme_examples(server: Server, language: str) -> None:
 
 async def test_idle_holds_no_block(server: Server) -> None:
     async with aiohttp.ClientSession() as session:
-        await asyncio.gather(*(stream(session, server.url, "a b c", max_new_tokens=8) for _ in range(4)))
+        await asyncio.gather(*(stream(session, server.url, SOURCE, max_new_tokens=8) for _ in range(4)))
         async with session.get(f"{server.url}/metrics") as response:
             text = await response.text()
     assert metric(text, 'penstock_kv_blocks{state="used"}') == 0
@@ -99,7 +104,7 @@ async def test_sigterm_drains_and_the_port_is_free_at_once(tmp_path: Path) -> No
     with serve(tmp_path, "--num-shard", "2") as server:
         async with aiohttp.ClientSession() as session:
             streams = [asyncio.create_task(
-                stream(session, server.url, f"Explain item {i}.", max_new_tokens=100, seed=i, do_sample=True,
+                stream(session, server.url, SOURCE + f"# part {i}\n", max_new_tokens=100, seed=i, do_sample=True,
                        temperature=1.5)) for i in range(16)]
             await asyncio.sleep(1)
             assert not any(task.done() for task in streams)
@@ -114,12 +119,12 @@ async def test_sigterm_drains_and_the_port_is_free_at_once(tmp_path: Path) -> No
 async def test_a_killed_router_is_back_without_reloading_the_weights(tmp_path: Path) -> None:
     with serve(tmp_path, "--num-shard", "2", "--dtype", "float32") as server:
         async with aiohttp.ClientSession() as session:
-            undisturbed = await stream(session, server.url, "Explain dict.", max_new_tokens=20)
+            undisturbed = await stream(session, server.url, SOURCE, max_new_tokens=20)
         shards = {shard.pid for shard in server.children("shard")}
         assert len(shards) == 2
         for _ in range(3):
             async with aiohttp.ClientSession() as session:
-                streams = [asyncio.create_task(stream(session, server.url, "x " * 100 * i + "y", max_new_tokens=500))
+                streams = [asyncio.create_task(stream(session, server.url, SOURCE * 10 * i, max_new_tokens=500))
                            for i in range(1, 9)]
                 await asyncio.sleep(0.7)
                 assert not any(task.done() for task in streams)
@@ -131,7 +136,7 @@ async def test_a_killed_router_is_back_without_reloading_the_weights(tmp_path: P
             await asyncio.to_thread(server.wait_until_healthy)
             assert time.monotonic() - killed_at < 3
             async with aiohttp.ClientSession() as session:
-                assert await stream(session, server.url, "Explain dict.", max_new_tokens=20) == undisturbed
+                assert await stream(session, server.url, SOURCE, max_new_tokens=20) == undisturbed
                 async with session.get(f"{server.url}/metrics") as response:
                     assert metric(await response.text(), 'penstock_kv_blocks{state="used"}') == 0
             assert {shard.pid for shard in server.children("shard")} == shards

@@ -15,7 +15,7 @@ def record(**changes) -> logging.LogRecord:
 
 
 def test_text():
-    assert TextFormatter().format(record()) == "2027-01-15T08:00:00.250000Z    INFO router.engine: served 3"
+    assert TextFormatter().format(record()) == "2027-01-15T08:00:00.250000Z  INFO router.engine: served 3"
 
 
 def test_json():

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -73,6 +74,7 @@ class Client:
         self.stub = shard_pb2_grpc.ShardStub(self._channel)
 
     def open(self, limits: Open = LIMITS) -> "ClientStream":
+        """The streams of one router have the same limits, epoch included; no other router's have."""
         stream = ClientStream(self.stub)
         stream.write(encode_open(limits))
         return stream
@@ -100,6 +102,11 @@ class ClientStream:
     def cancel(self) -> None:
         self._call.cancel()
         self._orders.put(None)
+
+
+def new_epoch() -> Open:
+    """The limits with which a router opens its streams, all of them."""
+    return replace(LIMITS, epoch=time.time_ns())
 
 
 @contextmanager

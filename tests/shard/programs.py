@@ -54,6 +54,12 @@ def make_first(prompt_length: int, sampling: Sampling = GREEDY, history: Sequenc
     return First(sampling, prompt_length, np.array(history, np.int64))
 
 
+def prompt_step(step_id: int, slot: int = 0, length: int = 8) -> Step:
+    """One prompt in the blocks from 0 on, greedy."""
+    blocks = range(-(-length // BLOCK_SIZE))
+    return Step(step_id, (), (make_row(slot, 0, range(3, 3 + length), new_blocks=blocks, first=make_first(length)),))
+
+
 def alone(requests: Sequence[Request], num_blocks: int = 256, chunk: int | None = None) -> Program:
     """Request after request, each prompt whole or in chunks of `chunk`, with nothing beside it."""
     def one_at_a_time() -> Iterator[list[tuple[int, int]]]:

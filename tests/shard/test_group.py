@@ -1,0 +1,252 @@
+"""Two shard processes whose router breaks off anywhere: they stay, and serve the next one as if nothing had been."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from protos import shard_pb2
+from shard.distributed import Group
+from shard.executor import Executor
+from shard.step import Sampling
+from tests.shard.processes import (
+    ROOT,
+    Client,
+    ClientStream,
+    Shard,
+    clients,
+    encode_plan,
+    new_epoch,
+    run_over_wire,
+    running,
+)
+from tests.shard.programs import Request, batched, prompt_step
+from tests.shard.ranks import KV_MEMORY, make_config, run_program
+from tests.tiny_models import make_tiny
+
+MODEL_FLAGS = ("--kv-memory", str(KV_MEMORY))
+REQUESTS = [
+    Request([5, 6, 7, 8], 4),
+    Request(list(range(100, 140)), 3, Sampling(do_sample=True, seed=11, top_k=40, repetition_penalty=1.3)),
+    Request([9], 5, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9)),
+]
+PROGRAM = batched(REQUESTS, seed=1)
+PAUSE = 0.1
+"""Seconds in which an order reaches a shard and is proposed to the group; without it, it may still be on its way."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def shards(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Shard]]:
+    flags = ("--model", str(model), *MODEL_FLAGS)
+    with running(tmp_path_factory.mktemp("group"), *flags, world_size=2) as shards:
+        yield shards
+
+
+@pytest.fixture(scope="module")
+def expected(model: Path) -> list[list[tuple[int, float]]]:
+    """What one shard computes, in this process."""
+    outputs = run_program(Executor(make_config(model), Group()), PROGRAM)
+    return [[(sampled.token_id, sampled.logprob) for sampled in tokens] for tokens in outputs]
+
+
+def open_all(group: list[Client]) -> list[ClientStream]:
+    limits = new_epoch()
+    return [client.open(limits) for client in group]
+
+
+def serve(shards: list[Shard]) -> list[list[tuple[int, float]]]:
+    """A router that lives: its results, within the 3 seconds that a recovery may take."""
+    begun = time.monotonic()
+    with clients(shards) as group:
+        outputs = run_over_wire(open_all(group), PROGRAM)
+    assert time.monotonic() - begun < 3.0
+    return outputs
+
+
+def test_facts_differ_in_rank_only(shards: list[Shard]) -> None:
+    with clients(shards) as group:
+        facts = [client.stub.Describe(shard_pb2.DescribeRequest()) for client in group]
+    assert [(fact.rank, fact.answers, fact.world_size) for fact in facts] == [(0, True, 2), (1, False, 2)]
+    for fact in facts:
+        fact.ClearField("rank")
+        fact.ClearField("answers")
+    assert facts[0] == facts[1]
+
+
+def test_two_shards_answer_as_one(shards: list[Shard], expected: list[list[tuple[int, float]]]) -> None:
+    assert serve(shards) == expected
+
+
+@pytest.mark.parametrize("pause", [0.0, PAUSE])
+@pytest.mark.parametrize("favoured", [0, 1])
+@pytest.mark.parametrize("num_common", [0, 1, 3])
+def test_a_plan_that_only_one_shard_got(
+    shards: list[Shard], expected: list[list[tuple[int, float]]], favoured: int, num_common: int, pause: float
+) -> None:
+    for num_extra in (1, 2):
+        with clients(shards) as group:
+            streams = open_all(group)
+            for stream in streams:
+                stream.write(*map(encode_plan, PROGRAM.steps[:num_common]))
+            streams[favoured].write(*map(encode_plan, PROGRAM.steps[num_common:num_common + num_extra]))
+            time.sleep(pause)
+            for stream in streams:
+                stream.cancel()
+        assert serve(shards) == expected
+
+
+@pytest.mark.parametrize("pause", [0.0, PAUSE])
+@pytest.mark.parametrize("favoured", [0, 1])
+def test_an_open_that_only_one_shard_got(
+    shards: list[Shard], expected: list[list[tuple[int, float]]], favoured: int, pause: float
+) -> None:
+    for limits in (new_epoch(), replace(new_epoch(), epoch=2**64 - 1), replace(new_epoch(), max_slots=5)):
+        with clients(shards) as group:
+            stream = group[favoured].open(limits)
+            stream.write(encode_plan(prompt_step(0)))
+            time.sleep(pause)
+            stream.cancel()
+        assert serve(shards) == expected
+
+
+@pytest.mark.parametrize("favoured", [0, 1])
+def test_routers_that_all_count_from_one(
+    shards: list[Shard], expected: list[list[tuple[int, float]]], favoured: int
+) -> None:
+    """Equal opens are told apart by their streams, once the shards have noticed that the old ones ended."""
+    for _ in range(3):
+        with clients(shards) as group:
+            stream = group[favoured].open()
+            stream.write(encode_plan(PROGRAM.steps[0]))
+            time.sleep(PAUSE)
+        time.sleep(PAUSE)
+        with clients(shards) as group:
+            assert run_over_wire([client.open() for client in group], PROGRAM) == expected
+        time.sleep(PAUSE)
+
+
+def test_routers_that_die_one_after_the_other(
+    shards: list[Shard], expected: list[list[tuple[int, float]]]
+) -> None:
+    for favoured in (0, 0, 1, 0, 1, 1, 0, 1):
+        with clients(shards) as group:
+            stream = group[favoured].open(new_epoch())
+            stream.write(encode_plan(PROGRAM.steps[0]))
+            time.sleep(PAUSE / 4)
+    assert serve(shards) == expected
+
+
+@pytest.mark.parametrize("favoured", [0, 1])
+def test_a_new_stream_while_the_old_ones_seem_alive(
+    shards: list[Shard], expected: list[list[tuple[int, float]]], favoured: int
+) -> None:
+    """As over TCP, when the router's machine is gone: nothing ends the old streams but the new ones."""
+    with clients(shards) as group:
+        old = open_all(group)
+        for stream in old:
+            stream.write(encode_plan(PROGRAM.steps[0]))
+            stream.read()
+        old[favoured].write(encode_plan(PROGRAM.steps[1]))
+        time.sleep(PAUSE)
+        assert serve(shards) == expected
+        for stream in old:
+            with pytest.raises(grpc.RpcError) as refused:
+                stream.read()
+            assert refused.value.code() == grpc.StatusCode.ABORTED
+
+
+@pytest.mark.parametrize("favoured", [0, 1])
+def test_one_broken_stream_of_a_living_router(
+    shards: list[Shard], expected: list[list[tuple[int, float]]], favoured: int
+) -> None:
+    """It opens again where it lost the stream: the other shard tells it to open there too."""
+    with clients(shards) as group:
+        streams = open_all(group)
+        for stream in streams:
+            stream.write(encode_plan(PROGRAM.steps[0]))
+            stream.read()
+        streams[favoured].cancel()
+        streams[1 - favoured].write(encode_plan(PROGRAM.steps[1]))
+        limits = new_epoch()
+        replacement = group[favoured].open(limits)
+        with pytest.raises(grpc.RpcError) as refused:
+            streams[1 - favoured].read()
+        assert "another shard of the group has a newer stream" in refused.value.details()
+        other = group[1 - favoured].open(limits)
+        pair = [replacement, other] if favoured == 0 else [other, replacement]
+        assert run_over_wire(pair, PROGRAM) == expected
+
+
+ROUTER = """
+import pickle, sys, time
+from pathlib import Path
+from tests.shard.processes import ClientStream, encode_open, encode_plan, new_epoch
+from protos import shard_pb2_grpc
+import grpc
+
+sockets, steps, favoured = pickle.loads(bytes.fromhex(sys.argv[1]))
+streams = [ClientStream(shard_pb2_grpc.ShardStub(grpc.insecure_channel(f"unix:{path}"))) for path in sockets]
+limits = new_epoch()
+for stream in streams:
+    stream.write(encode_open(limits))
+for step in steps[:-1]:
+    for stream in streams:
+        stream.write(encode_plan(step))
+    for stream in streams:
+        stream.read()
+streams[favoured].write(encode_plan(steps[-1]))
+print("ready", flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("favoured", [0, 1])
+def test_a_router_that_is_killed(
+    shards: list[Shard], expected: list[list[tuple[int, float]]], favoured: int
+) -> None:
+    job = pickle.dumps(([str(shard.socket) for shard in shards], PROGRAM.steps[:4], favoured)).hex()
+    with subprocess.Popen([sys.executable, "-c", ROUTER, job], cwd=ROOT, stdout=subprocess.PIPE) as router:
+        assert router.stdout is not None
+        assert router.stdout.readline() == b"ready\n"
+        time.sleep(PAUSE)
+        os.kill(router.pid, signal.SIGKILL)
+    assert serve(shards) == expected
+
+
+def test_a_waiting_group_ends_on_sigterm(model: Path, tmp_path: Path) -> None:
+    """`running` asks for exit code 0 of every rank, also of one that holds a plan alone."""
+    with running(tmp_path, "--model", str(model), *MODEL_FLAGS, world_size=2) as shards, clients(shards) as group:
+        streams = open_all(group)
+        streams[0].write(encode_plan(PROGRAM.steps[0]))
+        time.sleep(PAUSE)
+
+
+def test_a_dead_shard_ends_the_other(model: Path, tmp_path: Path) -> None:
+    flags = ("--model", str(model), *MODEL_FLAGS, "--world-size", "2", "--rendezvous", f"file://{tmp_path / 'store'}")
+    pair = [Shard(tmp_path, *flags, rank=rank) for rank in range(2)]
+    try:
+        for shard in pair:
+            shard.wait_until_listening()
+        with clients(pair) as group:
+            streams = open_all(group)
+            pair[1].process.kill()
+            streams[0].write(encode_plan(PROGRAM.steps[0]))
+            assert pair[0].process.wait(10) == 1
+        assert not pair[0].socket.exists()
+    finally:
+        for shard in pair:
+            shard.process.kill()
+            shard.process.wait()

@@ -1,0 +1,114 @@
+"""A shard process's start and end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+
+from protos import shard_pb2, shard_pb2_grpc
+from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
+from tests.shard.programs import prompt_step
+from tests.tiny_models import DEMO_MODEL
+
+MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20))
+
+
+def test_a_router_error_ends_the_process(tmp_path: Path) -> None:
+    shard = Shard(tmp_path, *MODEL)
+    shard.wait_until_listening()
+    with clients([shard]) as (client,):
+        stream = client.open()
+        stream.write(encode_plan(prompt_step(0, slot=64)))
+        with pytest.raises(grpc.RpcError):
+            stream.read()
+        assert shard.process.wait(SECONDS) == 1
+    assert "OrderError: slot 64 is out of range: max_slots is 64" in shard.log.read_text()
+    assert "Traceback" in shard.log.read_text()
+    assert not shard.socket.exists()
+
+
+def test_sigterm_lets_the_running_step_end(tmp_path: Path) -> None:
+    with running(tmp_path, *MODEL, "--json-output") as (shard,), clients([shard]) as (client,):
+        stream = client.open()
+        stream.write(*(encode_plan(prompt_step(step_id, length=1024)) for step_id in range(200)))
+        stream.read()
+    for line in shard.log.read_text().splitlines():
+        record = json.loads(line)
+        assert record["level"] == "INFO"
+        assert record["rank"] == 0
+
+
+def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(tmp_path / "0.sock"))
+    shard = Shard(tmp_path, *MODEL, "--model-id", "demo", "--block-size", "32")
+    try:
+        with clients([shard]) as (client,):
+            facts = client.stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True, timeout=SECONDS)
+        assert (facts.model_id, facts.block_size, facts.num_blocks) == ("demo", 32, 256)
+    finally:
+        assert shard.end() == 0
+    log = shard.log.read_text()
+    assert "kernels reference, dtype float32, 256 blocks of 32 tokens, 1 threads" in log
+    assert "Loading weights: 100%" in log
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (["--model", "/nowhere"], "/nowhere/config.json does not exist"),
+    ([*MODEL, "--kv-memory", "300000"], "0.3 MB of KV memory hold 2 blocks of 16 tokens, 16 are the least: 1.8 MB are "
+                                        "missing, give more with --kv-memory"),
+    ([*MODEL, "--rank", "1"], "--rank 1: a group of 1 has ranks 0 to 0"),
+    ([*MODEL, "--world-size", "2"], "--rendezvous is needed for --world-size 2"),
+    ([*MODEL, "--listen", "unix:/nowhere/x.sock"], "--listen unix:/nowhere/x.sock: the folder /nowhere does not exist"),
+    ([*MODEL, "--listen", "unix:/" + "x" * 120], "the path has 121 bytes, a socket's has 107"),
+])
+def test_what_cannot_be_served_is_one_line(tmp_path: Path, flags: list[str], message: str) -> None:
+    shard = Shard(tmp_path, "--json-output", *flags)
+    assert shard.process.wait(SECONDS) == 1
+    lines = [line for line in shard.log.read_text().splitlines() if not line.startswith("{")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert not shard.socket.exists()
+
+
+def test_tcp(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    shard = Shard(tmp_path, *MODEL, "--listen", address)
+    try:
+        with grpc.insecure_channel(address) as channel:
+            stub = shard_pb2_grpc.ShardStub(channel)
+            assert stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True, timeout=SECONDS).vocab_size == 8192
+        other = Shard(tmp_path, *MODEL, "--listen", address, rank=0)
+        assert other.process.wait(SECONDS) == 1
+        assert f"--listen {address}: cannot listen there" in other.log.read_text()
+    finally:
+        assert shard.end() == 0
+
+
+def test_it_ends_with_its_parent(tmp_path: Path) -> None:
+    parent = (
+        "import os, subprocess, sys, time\n"
+        "command = [sys.executable, '-m', 'shard', *sys.argv[1:], '--parent-pid', str(os.getpid())]\n"
+        "print(subprocess.Popen(command, stderr=subprocess.DEVNULL).pid, flush=True)\n"
+        "time.sleep(100)\n")
+    path = tmp_path / "0.sock"
+    command = [sys.executable, "-c", parent, *MODEL, "--listen", f"unix:{path}"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        child = psutil.Process(int(process.stdout.readline()))
+        while not path.exists():
+            assert child.is_running()
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    psutil.wait_procs([child], timeout=SECONDS)
+    assert not child.is_running()
+    assert not path.exists()
