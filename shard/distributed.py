@@ -34,6 +34,11 @@ class Group:
         start = (self.rank if rank is None else rank) * share
         return slice(min(start, length), min(start + share, length))
 
+    def width(self, length: int, rank: int | None = None) -> int:
+        """The length of `part`."""
+        part = self.part(length, rank)
+        return int(part.stop - part.start)
+
     def all_gather(self, x: Tensor) -> Tensor:
         """x [...] of every rank, in rank order: [W, ...]."""
         if self.world_size == 1:
@@ -41,7 +46,7 @@ class Group:
         x = x.contiguous()
         gathered = x.new_empty(self.world_size, *x.shape)
         gathered[self.rank] = x
-        self._exchange(sends=[(peer, x) for peer in self._peers], receives=[(p, gathered[p]) for p in self._peers])
+        self._exchange([(peer, x) for peer in self._peers], [(peer, gathered[peer]) for peer in self._peers])
         return gathered
 
     def tree_sum(self, partial: Tensor) -> Tensor:
@@ -62,10 +67,9 @@ class Group:
         if self.rank != 0:
             self._exchange(sends=[(0, local.contiguous())])
             return None
-        widths = [self.part(num_columns, rank) for rank in range(self.world_size)]
-        parts = [local.new_empty(local.shape[0], width.stop - width.start) for width in widths[1:]]
-        self._exchange(receives=enumerate(parts, start=1))
-        return torch.cat([local, *parts], dim=1)
+        others = [local.new_empty(len(local), self.width(num_columns, peer)) for peer in self._peers]
+        self._exchange(receives=zip(self._peers, others, strict=True))
+        return torch.cat([local, *others], dim=1)
 
     def broadcast(self, tensor: Tensor) -> None:
         """Overwrite tensor, contiguous, of one shape and dtype everywhere, with rank 0's."""
@@ -113,4 +117,4 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
 
 
 def _loopback_interface() -> str:
-    return next(name for _, name in socket.if_nameindex() if name in ("lo", "lo0"))
+    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "lo")

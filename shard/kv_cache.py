@@ -76,4 +76,4 @@ def available_memory() -> int:
 
 
 def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
+    return f"{size / 1e6:.3g} MB"

@@ -51,10 +51,10 @@ class Checkpoint:
         self._stack = ExitStack()
         self._handles: dict[Path, Any] = {}
         self._files, listed = self._find()
-        self._headers = {path: _read_header(path) for path in self._files}
-        self.entries = {name: entry for header in self._headers.values() for name, entry in header.items()}
+        headers = {path: _read_header(path) for path in self._files}
+        self.entries = {name: entry for header in headers.values() for name, entry in header.items()}
         for name, path in listed.items():
-            if name not in self._headers[path]:
+            if name not in headers[path]:
                 raise CheckpointError(f"{path}: {INDEX_FILE} says it holds {name}, which is not in it")
 
     def __enter__(self) -> "Checkpoint":
@@ -169,10 +169,9 @@ class RankWeights:
 
     def stacked_rows(self, lengths: Mapping[str, int], *shape: int) -> Tensor:
         """This rank's part of several tensors [length, *shape], one below the other."""
-        parts = [self.group.part(length) for length in lengths.values()]
-        stacked = torch.empty(sum(part.stop - part.start for part in parts), *shape, dtype=self.dtype)
-        targets = torch.split(stacked, [part.stop - part.start for part in parts])
-        for (name, length), target in zip(lengths.items(), targets, strict=True):
+        widths = [self.group.width(length) for length in lengths.values()]
+        stacked = torch.empty(sum(widths), *shape, dtype=self.dtype)
+        for (name, length), target in zip(lengths.items(), torch.split(stacked, widths), strict=True):
             target.copy_(self._read(name, (length, *shape), self._row_part((length, *shape))))
         return stacked
 

@@ -25,6 +25,7 @@ class ScriptedFleet:
     def __init__(self, answer: Callable[[Row], int]) -> None:
         self.answer = answer
         self.plans: list[Plan] = []
+        self.has_plan = asyncio.Event()
         self.failure: Exception | None = None
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -36,6 +37,7 @@ class ScriptedFleet:
     async def submit(self, plan: Plan) -> None:
         self._fail()
         self.plans.append(plan)
+        self.has_plan.set()
         self._pending.append(plan)
 
     async def next_result(self) -> StepResult:

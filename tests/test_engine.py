@@ -150,8 +150,7 @@ async def test_a_late_request_joins_the_running_ones() -> None:
     async with running(fleet) as engine:
         first = asyncio.create_task(collect(engine.submit(request(50))))
         fleet.may_answer.clear()
-        while not fleet.plans:
-            await asyncio.sleep(0)
+        await fleet.has_plan.wait()
         second = asyncio.create_task(collect(engine.submit(request(5))))
         fleet.may_answer.set()
         assert [len(events) for events in await asyncio.gather(first, second)] == [50, 5]

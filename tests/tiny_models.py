@@ -71,8 +71,10 @@ def make_tiny(
     return path
 
 
-def prompt_logits(decoder: Decoder, ids: Tensor, block_size: int = 16) -> Tensor | None:
-    """The logits after every token of one prompt, run as a single step: [T, V] on rank 0, None elsewhere.
+def prompt_logits(
+    decoder: Decoder, ids: Tensor, block_size: int = 16, output_rows: Tensor | None = None
+) -> Tensor | None:
+    """The logits after every token, or some, of one prompt, run as a single step: [T, V] on rank 0, None elsewhere.
 
     The blocks are out of order and full of NaN, so what is read before it is written shows.
     """
@@ -92,7 +94,7 @@ def prompt_logits(decoder: Decoder, ids: Tensor, block_size: int = 16) -> Tensor
         tables=table.int()[None],
         starts=torch.zeros(1, dtype=torch.int32),
         counts=torch.tensor([num_tokens], dtype=torch.int32),
-        output_rows=positions,
+        output_rows=positions if output_rows is None else output_rows,
     ), caches)
 
 

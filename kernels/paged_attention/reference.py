@@ -142,13 +142,10 @@ def _attend_tile(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, form:
     scores = scores.view(num_sequences, num_kv_heads, share, count, length)
     scores.masked_fill_(~visible[:, None, None], -torch.inf)
     top = scores.amax(dim=-1, keepdim=True)
-    if form.sinks is not None:
-        sinks = form.sinks.double().view(num_kv_heads, share, 1, 1)
-        top = torch.maximum(top, sinks)
     weights = scores.sub_(top).exp_()
     total = weights.sum(dim=-1, keepdim=True)
     if form.sinks is not None:
-        total += (sinks - top).exp_()
+        total += (form.sinks.double().view(num_kv_heads, share, 1, 1) - top).exp_()
 
     out = weights.view(num_sequences, num_kv_heads, share * count, length) @ values
     out = out.view(num_sequences, num_kv_heads, share, count, head_dim).div_(total)

@@ -8,7 +8,7 @@ from typing import Self
 
 from router.api.schemas import GenerateBody
 from router.api.service import Service
-from router.errors import IncompleteGeneration, RouterError
+from router.errors import RouterError
 from router.request import Request
 from router.stream import Ending, Event, Stream
 from router.validation import check_mode, validate
@@ -37,12 +37,7 @@ class Answer:
         return self
 
     async def __anext__(self) -> Event:
-        try:
-            event = await anext(self._stream)
-        except StopAsyncIteration:
-            if self.ending is None:
-                raise IncompleteGeneration from None
-            raise
+        event = await anext(self._stream)
         self.ending = event.ending
         return event
 

@@ -18,8 +18,7 @@ class ColumnParallel:
 
     def __init__(self, weights: RankWeights, outputs: Mapping[str, int], in_features: int, has_bias: bool) -> None:
         """outputs: the name of each linear in the checkpoint and its number of outputs over all ranks."""
-        parts = [weights.group.part(length) for length in outputs.values()]
-        self.widths = [part.stop - part.start for part in parts]
+        self.widths = [weights.group.width(length) for length in outputs.values()]
         self._bias = None
         if has_bias:
             self._bias = weights.stacked_rows({f"{name}.bias": length for name, length in outputs.items()})
@@ -33,9 +32,7 @@ class ColumnParallel:
 class RowParallel:
     """A linear whose inputs are split over the ranks: each adds its own products, and the sums meet in a fixed tree."""
 
-    def __init__(
-        self, weights: RankWeights, name: str, in_features: int, out_features: int, has_bias: bool
-    ) -> None:
+    def __init__(self, weights: RankWeights, name: str, in_features: int, out_features: int, has_bias: bool) -> None:
         self._group = weights.group
         self._bias = weights.whole(f"{name}.bias", out_features) if has_bias else None
         # Without whole segments the ranks still add in one order, but another number of ranks adds in another.

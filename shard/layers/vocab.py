@@ -14,7 +14,7 @@ class VocabEmbedding:
         """weight: this rank's rows, [part of vocab_size, C]."""
         self.weight = weight
         self._group = group
-        self._share = group.part(vocab_size, rank=0).stop
+        self._share = group.width(vocab_size, rank=0)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """ids [T]: [T, C]. Every rank offers a row for each token and the owner's is taken: nothing is added up."""

@@ -100,4 +100,4 @@ def _inequality(config: ModelConfig, world_size: int) -> str:
         "intermediate_size": config.intermediate_size,
     }
     odd = [f"{name} = {size}" for name, size in inputs.items() if not num_own_segments(size, world_size)]
-    return f"{', '.join(odd)} is not a multiple of {NUM_SEGMENTS}" if odd else ""
+    return f"{NUM_SEGMENTS} does not divide {' and '.join(odd)}" if odd else ""

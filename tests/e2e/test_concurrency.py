@@ -11,12 +11,12 @@ from tests.e2e.client import Answer, stream
 from tests.e2e.server import serve
 
 
-def make_requests(count: int, seed: int) -> list[tuple[str, int]]:
-    """Prompts of 1 to 1,500 tokens (a word is about a token) and 1 to 400 tokens to generate."""
+def make_requests(count: int, seed: int) -> list[tuple[str, int, int]]:
+    """Texts, the number of their last tokens that are the prompt, 1 to 1,500, and 1 to 400 tokens to generate."""
     rng = random.Random(seed)
     words = ["file", "list", " return", " self", "(x)", "\n", " import", "def", " the", " of"]
     lengths = [1, 1500, *(int(1500 ** rng.random()) for _ in range(count - 2))]
-    return [("".join(rng.choices(words, k=length)), rng.choice([1, 16, 64, 400])) for length in lengths]
+    return [("".join(rng.choices(words, k=2 * length)), length, rng.choice([1, 16, 64, 400])) for length in lengths]
 
 
 @pytest.mark.slow
@@ -27,8 +27,9 @@ async def test_64_clients_equal_their_solo_runs(tmp_path: Path) -> None:
         timeout = aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
 
-            async def run(request: tuple[str, int]) -> Answer:
-                return await stream(session, server.url, request[0], max_new_tokens=request[1])
+            async def run(request: tuple[str, int, int]) -> Answer:
+                text, length, max_new_tokens = request
+                return await stream(session, server.url, text, truncate=length, max_new_tokens=max_new_tokens)
 
             together = await asyncio.gather(*(run(request) for request in requests))
             alone = [await run(request) for request in requests]

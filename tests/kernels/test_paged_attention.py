@@ -76,6 +76,15 @@ def test_heads(heads, head_dim):
     check_against_naive(made, [(0, 30, 7), (1, 19, 1)], form_of("all", num_heads=heads[0], scale=head_dim**-0.5))
 
 
+def test_a_sink_may_outweigh_all_keys_or_none():
+    made = scene([37])
+    sinks = torch.tensor([-torch.inf, -2000.0, 100.0, 2000.0])
+    check_against_naive(made, [(0, 30, 7)], {"scale": 0.3, "sinks": sinks})
+    plain, sunk = (made.attend([(0, 30, 7)], scale=0.3, **form)[0] for form in ({}, {"sinks": sinks}))
+    assert torch.equal(sunk[:, :2], plain[:, :2])
+    assert (sunk[:, 3] == 0).all()
+
+
 @pytest.mark.parametrize("block_size", [1, 5, 16, 64])
 def test_block_sizes(block_size):
     made = scene([37, 20], block_size=block_size)

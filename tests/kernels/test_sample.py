@@ -73,6 +73,17 @@ def test_pieces_of_noise_and_threads_change_no_bits(monkeypatch):
     assert torch.equal(again[1], logprobs)
 
 
+def test_noise_is_a_function_of_seed_position_and_token():
+    positions = (0, 1, 2**32 - 1, 77, 12345, 3)
+    noise = reference._gumbel(torch.tensor(SEEDS), torch.tensor(positions), 300)
+    expected = [
+        [gumbel(seed, position, token) for token in range(300)]
+        for seed, position in zip(SEEDS, positions, strict=True)
+    ]
+    assert torch.allclose(noise, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-10)
+    assert len(noise.unique()) == noise.numel()
+
+
 def test_ties_go_to_the_lowest_id_and_cutoffs_keep_all_of_them():
     logits = torch.tensor([[0.0, 2.0, 1.0, 2.0, 2.0, 1.0]])
     ids, logprobs = draw(logits, [{"do_sample": False}])

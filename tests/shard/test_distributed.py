@@ -227,6 +227,13 @@ def test_refused(rendezvous: str, rank: int, world_size: int, message: str) -> N
         connect(rendezvous, rank, world_size)
 
 
+def test_peers_that_do_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with pytest.raises(RuntimeError, match=r"(?i)time"):
+        connect(f"file://{tmp_path}/rendezvous", 0, 2, timeout=0.5)
+    Group(0, 2).close()
+
+
 def test_what_keeps_the_equality(tmp_path: Path) -> None:
     make_tiny(tmp_path / "even", heads=8, kv_heads=8)
     make_tiny(tmp_path / "odd", heads=2, kv_heads=2, intermediate=100)
@@ -235,7 +242,7 @@ def test_what_keeps_the_equality(tmp_path: Path) -> None:
         assert Decoder.load(tmp_path / "even", None, Group(0, world_size)).keeps_tp_equality
     odd = Decoder.load(tmp_path / "odd", None, Group(0, 2))
     assert not odd.keeps_tp_equality
-    assert odd.inequality == "intermediate_size = 100 is not a multiple of 8"
+    assert odd.inequality == "8 does not divide intermediate_size = 100"
     three = Decoder.load(tmp_path / "three", None, Group(0, 3))
     assert three.inequality == "3 shards do not divide the 8 segments of a row-parallel sum"
 

@@ -67,6 +67,13 @@ def open_all(group: list[Client]) -> list[ClientStream]:
     return [client.open(limits) for client in group]
 
 
+def run_step(streams: list[ClientStream], step_id: int) -> None:
+    for stream in streams:
+        stream.write(encode_plan(PROGRAM.steps[step_id]))
+    for stream in streams:
+        assert stream.read().step_id == step_id
+
+
 def serve(shards: list[Shard]) -> list[list[tuple[int, float]]]:
     """A router that lives: its results, within the 3 seconds that a recovery may take."""
     begun = time.monotonic()
@@ -156,9 +163,7 @@ def test_a_new_stream_while_the_old_ones_seem_alive(
     """As over TCP, when the router's machine is gone: nothing ends the old streams but the new ones."""
     with clients(shards) as group:
         old = open_all(group)
-        for stream in old:
-            stream.write(encode_plan(PROGRAM.steps[0]))
-            stream.read()
+        run_step(old, 0)
         old[favoured].write(encode_plan(PROGRAM.steps[1]))
         time.sleep(PAUSE)
         assert serve(shards) == expected
@@ -175,9 +180,7 @@ def test_one_broken_stream_of_a_living_router(
     """It opens again where it lost the stream: the other shard tells it to open there too."""
     with clients(shards) as group:
         streams = open_all(group)
-        for stream in streams:
-            stream.write(encode_plan(PROGRAM.steps[0]))
-            stream.read()
+        run_step(streams, 0)
         streams[favoured].cancel()
         streams[1 - favoured].write(encode_plan(PROGRAM.steps[1]))
         limits = new_epoch()

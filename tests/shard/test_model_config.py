@@ -71,8 +71,9 @@ def test_old_form(tmp_path: Path, scaling: Any) -> None:
 
 
 def test_defaults(tmp_path: Path) -> None:
-    absent = ("rope_parameters", "dtype", "attention_bias", "mlp_bias", "tie_word_embeddings", "hidden_act")
-    config = read(tmp_path, head_dim=None, num_key_value_heads=None, eos_token_id=None, **dict.fromkeys(absent, ABSENT))
+    names = ("rope_parameters", "dtype", "attention_bias", "mlp_bias", "tie_word_embeddings", "hidden_act")
+    absent: dict[str, Any] = dict.fromkeys(names, ABSENT)
+    config = read(tmp_path, head_dim=None, num_key_value_heads=None, eos_token_id=None, **absent)
     assert config.rope_theta == 10000.0
     assert config.dtype == torch.float32
     assert (config.head_dim, config.num_kv_heads) == (32, 8)

@@ -27,7 +27,8 @@ def ours(path: Path, dtype: torch.dtype | None) -> Tensor:
 
 @torch.no_grad()
 def theirs(path: Path, dtype: torch.dtype) -> Tensor:
-    return LlamaForCausalLM.from_pretrained(path, dtype=dtype)(IDS[None]).logits[0].float()
+    logits: Tensor = LlamaForCausalLM.from_pretrained(path, dtype=dtype)(IDS[None]).logits[0]
+    return logits.float()
 
 
 def relative_rms(logits: Tensor, expected: Tensor) -> float:
@@ -63,6 +64,15 @@ def test_old_configuration_and_many_files(tmp_path: Path) -> None:
                     max_file_size="50KB", is_old_config=True)
     assert len(list(old.glob("*.safetensors"))) > 2
     assert torch.equal(ours(old, None), ours(new, None))
+
+
+@pytest.mark.parametrize("rows", [[], [39], [3, 0, 39]])
+def test_only_the_wanted_rows_have_logits(tmp_path: Path, rows: list[int]) -> None:
+    make_tiny(tmp_path, vocab=VOCAB)
+    decoder, wanted = Decoder.load(tmp_path, None, Group()), torch.tensor(rows, dtype=torch.int64)
+    logits = prompt_logits(decoder, IDS, output_rows=wanted)
+    assert logits is not None
+    assert torch.equal(logits, ours(tmp_path, None)[wanted])
 
 
 def test_rotary_angles() -> None:

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, strategies
+from hypothesis import given, settings, strategies
 
 from router.text.detokenizer import Detokenizer
 from router.text.tokenizer import Tokenizer
@@ -31,6 +31,7 @@ def is_all_but_tail(joined: str, full: str) -> bool:
 
 
 @pytest.mark.parametrize("tokenizer", [demo_tokenizer(), byte_fallback_tokenizer()], ids=["bytes", "fallback"])
+@settings(deadline=None)
 @given(prompt=TEXTS, answer=TEXTS)
 def test_any_text_comes_out_whole(tokenizer: Tokenizer, prompt: str, answer: str) -> None:
     context, ids = ids_of(tokenizer, prompt), ids_of(tokenizer, answer)
@@ -40,12 +41,14 @@ def test_any_text_comes_out_whole(tokenizer: Tokenizer, prompt: str, answer: str
     assert is_all_but_tail(joined, full)
 
 
+@settings(deadline=None)
 @given(ids=strategies.lists(DEMO_IDS | DEMO_BYTES | UNKNOWN_IDS, max_size=80))
 def test_any_ids_of_a_byte_level_tokenizer(ids: list[int]) -> None:
     tokenizer = demo_tokenizer()
     assert is_all_but_tail("".join(pieces(tokenizer, ids)), tokenizer.decode(ids))
 
 
+@settings(deadline=None)
 @given(ids=strategies.lists(DEMO_BYTES, min_size=20, max_size=80))
 def test_endless_invalid_bytes(ids: list[int]) -> None:
     tokenizer = demo_tokenizer()
@@ -57,6 +60,7 @@ def test_endless_invalid_bytes(ids: list[int]) -> None:
         assert len(detokenizer._window) <= 17
 
 
+@settings(deadline=None)
 @given(ids=strategies.lists(strategies.integers(1, 275) | strategies.sampled_from([0xC3, 0xA9, 0xE2, 0x82, 0xAC]).map(
     lambda byte: FIRST_BYTE + byte), max_size=80))
 def test_any_ids_of_a_byte_fallback_tokenizer(ids: list[int]) -> None:

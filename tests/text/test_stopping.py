@@ -1,6 +1,6 @@
 """Stop strings anywhere in a text that comes in pieces."""
 
-from hypothesis import given, strategies
+from hypothesis import given, settings, strategies
 
 from router.text.stopping import StopMatcher
 
@@ -32,6 +32,7 @@ def test_the_one_that_ends_first_counts() -> None:
     assert push_all(["c", "abcd"], ["ab", "cd"]) == "abc"
 
 
+@settings(deadline=None)
 @given(stops=strategies.lists(strategies.text("ab", min_size=1, max_size=4), max_size=4),
        pieces=strategies.lists(LETTERS, max_size=8))
 def test_pieces_make_no_difference(stops: list[str], pieces: list[str]) -> None:
@@ -41,6 +42,7 @@ def test_pieces_make_no_difference(stops: list[str], pieces: list[str]) -> None:
     assert push_all(stops, pieces) == expected
 
 
+@settings(deadline=None)
 @given(stops=strategies.lists(strategies.text("ab", min_size=1, max_size=4), min_size=1, max_size=4),
        pieces=strategies.lists(LETTERS, max_size=30))
 def test_memory_is_bounded_by_the_stop_strings(stops: list[str], pieces: list[str]) -> None:

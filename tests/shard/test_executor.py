@@ -1,0 +1,153 @@
+"""The executor on one rank: what a shard promises beyond the equalities of test_bits."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shard.distributed import Group
+from shard.executor import Executor
+from shard.measure import measure_step_tokens
+from shard.slots import OrderError
+from shard.step import Row, Sampling, Step
+from tests.shard.programs import Program, Request, alone, make_first, make_row, prompt_step
+from tests.shard.ranks import Sampled, make_config, run_program
+from tests.tiny_models import make_tiny
+
+SEEDED = Sampling(do_sample=True, seed=21, temperature=1.1, top_p=0.9, repetition_penalty=1.3, frequency_penalty=0.2)
+REQUEST = Request(np.random.default_rng(3).integers(3, 160, 40).tolist(), 12, SEEDED)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def executor(model: Path) -> Executor:
+    return Executor(make_config(model), Group())
+
+
+@pytest.fixture(scope="module")
+def expected(executor: Executor) -> list[Sampled]:
+    """REQUEST, undisturbed."""
+    return run_program(executor, alone([REQUEST]))[0]
+
+
+def run_rows(executor: Executor, rows: list[Row]) -> list[Sampled]:
+    """Each row in a step of its own, after what ran before."""
+    program = Program(alone([REQUEST]).limits, [Step(i, (), (row,)) for i, row in enumerate(rows)], [[0]] * len(rows))
+    return run_program(executor, program)[0]
+
+
+def decode_rows(start: int, count: int, first_block: int) -> list[Row]:
+    """Positions from `start` on; a block for each position that begins one."""
+    return [
+        make_row(0, position, from_last_sample=True,
+                 new_blocks=[first_block + position // 16] if position % 16 == 0 else [])
+        for position in range(start, start + count)]
+
+
+def test_replayed_is_undisturbed(executor: Executor, expected: list[Sampled]) -> None:
+    """Forgotten after five tokens, the sequence comes back with its prompt and output as the input."""
+    tokens = [*REQUEST.prompt, *(sampled.token_id for sampled in expected[:5])]
+    begin = make_row(0, 0, tokens, new_blocks=[9, 10, 11], first=make_first(len(REQUEST.prompt), SEEDED, tokens))
+    assert run_rows(executor, [begin, *decode_rows(len(tokens), 6, 20)]) == expected[5:]
+
+
+def test_cached_is_fresh(executor: Executor, expected: list[Sampled]) -> None:
+    """A sequence that starts behind two blocks which another slot wrote."""
+    prompt = REQUEST.prompt
+    other = make_row(1, 0, [*prompt[:32], 5, 6], new_blocks=[7, 4, 30], is_sampled=False, first=make_first(34))
+    begin = make_row(0, 32, prompt[32:], new_blocks=[7, 4, 2], first=make_first(len(prompt), SEEDED, prompt))
+    program = Program(
+        alone([REQUEST] * 2).limits,
+        [Step(0, (), (other,)), Step(1, (1,), (begin,)),
+         *(Step(2 + i, (), (row,)) for i, row in enumerate(decode_rows(40, 11, 50)))],
+        [[], *[[0]] * 12])
+    assert run_program(executor, program)[0] == expected
+
+
+def test_a_row_may_go_back_and_write_again(executor: Executor, expected: list[Sampled]) -> None:
+    prompt = REQUEST.prompt
+    wrong = make_row(0, 0, [*prompt[:30], 9, 9, 9], new_blocks=[1, 2, 3], is_sampled=False,
+                     first=make_first(len(prompt), SEEDED, prompt))
+    right = make_row(0, 30, prompt[30:])
+    program = Program(alone([REQUEST]).limits, [Step(0, (), (wrong,)), Step(1, (), (right,))], [[], [0]])
+    assert run_program(executor, program)[0] == expected[:1]
+
+
+def test_a_step_may_sample_nothing(executor: Executor) -> None:
+    executor.open(alone([REQUEST]).limits)
+    row = make_row(0, 0, [5, 6], new_blocks=[1], is_sampled=False, first=make_first(4))
+    result = executor.execute(Step(0, (), (row,)))
+    assert result.rows == ()
+    assert result.forward_ns > 0
+
+
+def test_execute_is_logits_and_sample(executor: Executor, expected: list[Sampled]) -> None:
+    executor.open(alone([REQUEST]).limits)
+    for step, sampled in zip(alone([REQUEST]).steps, expected, strict=True):
+        result = executor.execute(step)
+        assert [(row.slot, row.token_ids, row.logprobs) for row in result.rows] == [
+            (0, (sampled.token_id,), (sampled.logprob,))]
+        assert result.step_id == step.step_id
+
+
+def test_open_empties_the_slots(executor: Executor) -> None:
+    limits = alone([REQUEST]).limits
+    executor.open(limits)
+    executor.execute(prompt_step(0))
+    executor.open(limits)
+    with pytest.raises(OrderError, match="slot 0 has had no first row"):
+        executor.execute(Step(0, (), (make_row(0, 8, from_last_sample=True),)))
+    executor.close()
+    with pytest.raises(OrderError, match="a step came before open"):
+        executor.execute(prompt_step(0))
+
+
+def test_facts(executor: Executor, model: Path) -> None:
+    facts = executor.facts(step_tokens=64)
+    assert (facts.vocab_size, facts.context_length, facts.eos_token_ids) == (160, 256, (2,))
+    assert (facts.rank, facts.world_size, facts.answers, facts.step_tokens) == (0, 1, True, 64)
+    assert facts.numerics == "reference/float32/kv-float32/contract-1"
+    assert facts.model_id == str(model)
+    assert facts.num_blocks == (64 << 20) // (2 * 16 * 2 * 32 * 2 * 4)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_dtype_is_a_choice(model: Path, dtype: str) -> None:
+    executor = Executor(replace(make_config(model, dtype), model_id="a-name", block_size=8), Group())
+    facts = executor.facts(16)
+    assert (facts.dtype, facts.kv_dtype, facts.block_size, facts.model_id) == (dtype, dtype, 8, "a-name")
+    assert facts.numerics == f"reference/{dtype}/kv-{dtype}/contract-1"
+    executor.open(alone([REQUEST]).limits)
+    assert executor.execute(prompt_step(0)).rows[0].logprobs[0] <= 0
+
+
+@pytest.mark.parametrize("kv_memory", [64 << 20, 16 * 16384, 25 * 16384])
+def test_step_tokens_are_measured(model: Path, kv_memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the KV memory holds one context only, or one and a half."""
+    executor = Executor(replace(make_config(model), kv_memory=kv_memory), Group())
+    sizes: list[int] = []
+
+    def count(step: Step, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
+        sizes.append(sum(row.count for row in step.rows))
+        return execute(step)
+    monkeypatch.setattr(executor, "execute", count)
+    step_tokens = measure_step_tokens(executor, Group())
+    assert step_tokens % 16 == 0
+    assert 16 <= step_tokens <= 4096
+    assert sizes[0] == 16
+    assert sizes[1:] == [16 << i for i in range(len(sizes) - 1)]
+    assert max(sizes) <= executor.bounds.num_blocks * 16
+
+
+def test_step_tokens_scale_with_the_time(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that runs 1 token in 2 ms runs 125 tokens in 250 ms, of which 112 are whole sixteens."""
+    def slow(step: Step, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
+        count = sum(row.count for row in step.rows)
+        return replace(execute(step), forward_ns=count * 2_000_000, sample_ns=0)
+    monkeypatch.setattr(executor, "execute", slow)
+    assert measure_step_tokens(executor, Group()) == 112
