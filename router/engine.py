@@ -160,8 +160,8 @@ class Engine:
 
     def _note_plan(self, plan: Plan) -> None:
         now = time.monotonic()
-        for sequence_id in plan.admitted:
-            running = self._requests.get(sequence_id)
+        for admission in plan.admitted:
+            running = self._requests.get(admission.sequence_id)
             if running is not None and running.stream.started_at is None:
                 running.stream.started_at = now
 
@@ -169,6 +169,6 @@ class Engine:
         self._metrics.step(plan.num_tokens - plan.num_decode_rows, plan.num_decode_rows, result.forward_time)
 
     def _note_occupancy(self) -> None:
-        pool = self._scheduler.pool
+        memory = self._scheduler.memory
         self._metrics.occupancy(
-            self._scheduler.num_waiting, self._scheduler.num_running, pool.num_used, pool.num_free)
+            self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available)

@@ -31,6 +31,12 @@ class BlockPool:
             self._counts[block] = 1
         return blocks
 
+    def hold(self, blocks: Iterable[int]) -> None:
+        """Hold blocks, which are not free, once more."""
+        for block in blocks:
+            assert self._counts[block] > 0, f"block {block} is free, so what it holds is gone"
+            self._counts[block] += 1
+
     def release(self, blocks: Iterable[int]) -> None:
         """Let go of each block once; one that nobody holds any more is free."""
         for block in blocks:

@@ -71,17 +71,25 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Admission:
+    """A sequence that begins to run, and how many of its tokens it found computed."""
+
+    sequence_id: int
+    hit_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One step. `step_id` is consecutive; the slots in `cleared_slots` were released since the last plan.
 
-    `admitted` and `preempted` are causes, not orders: ids of the sequences that began to run with this step, and of
+    `admitted` and `preempted` are causes, not orders: the sequences that began to run with this step, and the ids of
     those that had to let go of their blocks for it.
     """
 
     step_id: int
     rows: tuple[Row, ...]
     cleared_slots: tuple[int, ...] = ()
-    admitted: tuple[int, ...] = ()
+    admitted: tuple[Admission, ...] = ()
     preempted: tuple[int, ...] = ()
 
     @property

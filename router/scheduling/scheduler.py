@@ -3,7 +3,9 @@
 Continuous batching over a token budget: decode rows first, then running prefills, then waiting sequences, each
 oldest first; prefills are cut to what is left of the budget and share a step with decode rows. Blocks are
 allocated as sequences grow. When none is left the youngest running sequence is preempted: it lets go of its
-blocks and waits under its old arrival number, to be computed again with prompt and output as its input.
+blocks and waits under its old arrival number, to be computed again with prompt and output as its input. So do all
+sequences when the group dies; those that a step in flight named run alone then until they are answered, so that one
+that kills the group is found out and harms no other.
 
 *Finish* and *release* are two moments: a step in flight may still name a sequence that has ended, so its blocks
 and its slot return when no step does, by one path (`_settle`).
@@ -14,9 +16,14 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from router.scheduling.block_pool import BlockPool
-from router.scheduling.plan import FinishReason, First, Output, Plan, Row, RowResult, Sampled, StepResult
+from router.scheduling.memory import KvMemory
+from router.scheduling.plan import Admission, FinishReason, First, Output, Plan, Row, RowResult, Sampled, StepResult
 from router.scheduling.sequence import Sequence, Status
+
+MAX_PASSED = 64
+"""Times that younger sequences may be admitted before one that does not fit."""
+MAX_SOLO_DEATHS = 3
+"""In a row, before a suspect is given up."""
 
 
 @dataclass(slots=True)
@@ -25,12 +32,20 @@ class _Draft:
 
     budget: int
     rows: list[tuple[Sequence, Row]] = field(default_factory=list)
-    admitted: list[int] = field(default_factory=list)
+    admitted: list[Admission] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What `forget_all` did: how many sequences will be computed again, and the ids of those that were given up."""
+
+    num_replayed: int
+    given_up: tuple[int, ...]
+
+
 class Scheduler:
-    """Verbs: `add`, `plan`, `commit`, `finish`. Plain numbers in, plain numbers out.
+    """Verbs: `add`, `plan`, `commit`, `finish`, `forget_all`. Plain numbers in, plain numbers out.
 
     `max_slots` sequences run at once and a step computes at most `max_step_tokens`. Every sequence that is added
     must fit alone: its `max_length` is at most `block_size * num_blocks`.
@@ -46,14 +61,14 @@ class Scheduler:
         eos_token_ids: Collection[int] = (),
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room in the budget for a prefill"
-        self.pool = BlockPool(num_blocks)
-        self._block_size = block_size
+        self.memory = KvMemory(block_size, num_blocks)
         self._max_step_tokens = max_step_tokens
         self._eos_token_ids = frozenset(eos_token_ids)
         self._sequences: dict[int, Sequence] = {}
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._returning: list[Sequence] = []
+        self._suspects: list[Sequence] = []
         self._free_slots = list(range(max_slots - 1, -1, -1))
         self._cleared_slots: list[int] = []
         self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]]]] = deque()
@@ -67,25 +82,24 @@ class Scheduler:
     def num_running(self) -> int:
         return len(self._running)
 
+    @property
+    def num_wasted_slots(self) -> int:
+        """Places for tokens in blocks that running sequences hold, with no token planned for them."""
+        return sum(len(s.blocks) * self.memory.block_size - s.computed for s in self._running)
+
     def add(self, sequence: Sequence) -> None:
         """A new sequence starts to wait. Its id is larger than that of any before it."""
-        assert len(sequence.tokens) < sequence.max_length <= self._block_size * self.pool.num_blocks
+        assert len(sequence.tokens) < sequence.max_length <= self.memory.block_size * self.memory.pool.num_blocks
         self._sequences[sequence.id] = sequence
         insort(self._waiting, sequence, key=_age)
 
     def plan(self) -> Plan | None:
         """What the next step computes; None when nothing can run. May preempt the youngest sequences."""
         draft = _Draft(self._max_step_tokens)
-        for sequence in list(self._running):
-            if sequence.wants_decode:
-                self._draft_decode(sequence, draft)
-        for sequence in list(self._running):
-            if sequence.is_prefilling:
-                self._draft_prefill(sequence, draft)
-        while self._may_admit(draft):
-            sequence = self._admit()
-            draft.admitted.append(sequence.id)
-            self._draft_prefill(sequence, draft)
+        if self._suspects:
+            self._plan_suspect(draft)
+        else:
+            self._plan_all(draft)
         if not draft.rows:
             return None
         plan = Plan(
@@ -96,6 +110,25 @@ class Scheduler:
         self._next_step_id += 1
         return plan
 
+    def _plan_all(self, draft: _Draft) -> None:
+        for sequence in list(self._running):
+            if sequence.wants_decode:
+                self._draft_decode(sequence, draft)
+        for sequence in list(self._running):
+            if sequence.is_prefilling:
+                self._draft_prefill(sequence, draft)
+        while self._admit_next(draft):
+            pass
+
+    def _plan_suspect(self, draft: _Draft) -> None:
+        """The oldest suspect, alone: no other row in the step, and no other step in flight."""
+        if self._in_flight:
+            return
+        suspect = self._suspects[0]
+        if suspect.status is Status.WAITING:
+            self._admit(suspect, self.memory.match(suspect), draft)
+        self._draft_prefill(suspect, draft)
+
     def commit(self, result: StepResult) -> list[Sampled]:
         """Append the tokens of the oldest step in flight; those of a sequence that has ended since are dropped."""
         step_id, rows = self._in_flight.popleft()
@@ -104,6 +137,8 @@ class Scheduler:
         confirmed: list[Sampled] = []
         for sequence, row in rows:
             sequence.in_flight -= 1
+            if sequence.status is not Status.FINISHED:
+                self.memory.confirm(sequence, row.start + row.count)
             if row.output is Output.SAMPLE:
                 answer = next(answers)
                 assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
@@ -123,9 +158,36 @@ class Scheduler:
             self._waiting.remove(sequence)
         elif sequence.status is Status.RUNNING:
             self._running.remove(sequence)
+        self._clear_suspicion(sequence)
         sequence.status = Status.FINISHED
         sequence.finish_reason = reason
         self._settle(sequence)
+
+    def forget_all(self) -> Forgotten:
+        """The group is gone, and with it all keys and values and every step in flight: all sequences wait again."""
+        named = [s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED]
+        is_solo = all(s.is_suspect for s in named)
+        self._in_flight.clear()
+        self._next_step_id = 0
+        for sequence in named:
+            if not sequence.is_suspect:
+                sequence.is_suspect = True
+                insort(self._suspects, sequence, key=_age)
+            elif is_solo:
+                sequence.num_solo_deaths += 1
+        lost = [s for s in self._sequences.values() if s.status is not Status.WAITING]
+        for sequence in {*lost, *self._returning}:
+            sequence.in_flight = sequence.promised = 0
+            if sequence.status is Status.RUNNING:
+                self._preempt(sequence)
+            else:
+                self._settle(sequence)
+        self.memory.cache.clear()
+        self._cleared_slots.clear()
+        given_up = tuple(s.id for s in lost if s.num_solo_deaths >= MAX_SOLO_DEATHS)
+        for sequence_id in given_up:
+            self.finish(sequence_id, FinishReason.ERROR)
+        return Forgotten(len(lost) - len(given_up), given_up)
 
     def _draft_decode(self, sequence: Sequence, draft: _Draft) -> None:
         """A row for the next token, if the sequence has or gets a block for it."""
@@ -150,7 +212,7 @@ class Scheduler:
         self._draft(draft, sequence, Row(
             slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
             new_blocks=_unsent_blocks(sequence), output=Output.SAMPLE if end == sequence.prefill_end else Output.NONE,
-            first=_first(sequence) if start == 0 else None))
+            first=_first(sequence) if sequence.num_blocks_sent == 0 else None))
 
     def _draft(self, draft: _Draft, sequence: Sequence, row: Row) -> None:
         draft.rows.append((sequence, row))
@@ -160,34 +222,64 @@ class Scheduler:
         sequence.promised += row.output is Output.SAMPLE
         sequence.in_flight += 1
 
-    def _may_admit(self, draft: _Draft) -> bool:
-        """Whether the oldest waiting sequence fits: all its blocks, and one to grow for each that runs."""
-        if not self._waiting or not self._free_slots or not draft.budget:
+    def _admit_next(self, draft: _Draft) -> bool:
+        """Let the oldest waiting sequence that fits run: all its blocks, and one to grow for each that runs."""
+        if not self._free_slots or not draft.budget:
             return False
-        promised = sum(self._blocks_for(s.prefill_end) - len(s.blocks) for s in self._running if s.is_prefilling)
-        needed = self._blocks_for(len(self._waiting[0].tokens))
-        return self.pool.num_free - promised - len(self._running) >= needed
+        blocks_for = self.memory.blocks_for
+        promised = sum(blocks_for(s.prefill_end) - len(s.blocks) for s in self._running if s.is_prefilling)
+        reserve = promised + len(self._running)
+        if reserve >= self.memory.num_available:
+            return False
+        passed: list[Sequence] = []
+        for sequence in self._waiting:
+            matched = self.memory.match(sequence)
+            if self._is_prefix_coming(sequence, len(matched)):
+                continue
+            if self.memory.has_room(sequence, matched, reserve):
+                for older in passed:
+                    older.num_passed += 1
+                self._admit(sequence, matched, draft)
+                self._draft_prefill(sequence, draft)
+                return True
+            if sequence.num_passed >= MAX_PASSED:
+                return False
+            passed.append(sequence)
+        return False
 
-    def _admit(self) -> Sequence:
-        sequence = self._waiting.pop(0)
+    def _is_prefix_coming(self, sequence: Sequence, num_matched: int) -> bool:
+        """Whether a running sequence is computing the block that would be matched next."""
+        start = num_matched * self.memory.block_size
+        end = start + self.memory.block_size
+        return end < len(sequence.tokens) and any(
+            end <= other.prefill_end and other.num_blocks_cached <= num_matched
+            and other.namespace == sequence.namespace and other.tokens[start:end] == sequence.tokens[start:end]
+            and other.tokens[:start] == sequence.tokens[:start]
+            for other in self._running)
+
+    def _admit(self, sequence: Sequence, matched: list[int], draft: _Draft) -> None:
+        self._waiting.remove(sequence)
         sequence.status = Status.RUNNING
         sequence.slot = self._free_slots.pop()
         sequence.prefill_end = len(sequence.tokens)
+        sequence.num_passed = 0
+        self.memory.begin(sequence, matched)
         insort(self._running, sequence, key=_age)
-        return sequence
+        draft.admitted.append(Admission(sequence.id, sequence.computed))
 
     def _grow(self, sequence: Sequence, length: int, draft: _Draft) -> bool:
         """Give the sequence blocks for `length` tokens, preempting the youngest if need be. False: it sits out."""
-        needed = self._blocks_for(length) - len(sequence.blocks)
-        while needed > self.pool.num_free + sum(len(s.blocks) for s in self._returning):
-            victim = self._running[-1]
+        needed = max(0, self.memory.blocks_for(length) - len(sequence.blocks))
+        while needed > self.memory.num_available + sum(len(s.blocks) for s in self._returning):
+            # A suspect has to run next, whatever its age.
+            victim = next(s for s in reversed(self._running) if s is not sequence or not s.is_suspect)
             self._preempt(victim)
             draft.preempted.append(victim.id)
             if victim is sequence:
                 return False
-        if needed > self.pool.num_free:
+        if needed > self.memory.num_available:
             return False
-        sequence.blocks += self.pool.allocate(max(0, needed))
+        self.memory.extend(sequence, needed)
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
@@ -200,6 +292,7 @@ class Scheduler:
         confirmed = []
         for token_id, logprob in zip(answer.token_ids, answer.logprobs, strict=True):
             sequence.tokens.append(token_id)
+            self._clear_suspicion(sequence)
             reason = self._ending(sequence)
             confirmed.append(Sampled(sequence.id, token_id, logprob, reason))
             if reason is not None:
@@ -211,7 +304,14 @@ class Scheduler:
         """The length comes before the end token, as in TGI."""
         if len(sequence.tokens) >= sequence.max_length:
             return FinishReason.LENGTH
-        return FinishReason.EOS_TOKEN if sequence.tokens[-1] in self._eos_token_ids else None
+        is_eos = sequence.tokens[-1] in self._eos_token_ids and not sequence.ignore_eos
+        return FinishReason.EOS_TOKEN if is_eos else None
+
+    def _clear_suspicion(self, sequence: Sequence) -> None:
+        if sequence.is_suspect:
+            self._suspects.remove(sequence)
+            sequence.is_suspect = False
+            sequence.num_solo_deaths = 0
 
     def _settle(self, sequence: Sequence) -> None:
         """Take back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""
@@ -221,18 +321,14 @@ class Scheduler:
             self._returning.append(sequence)
             return
         if sequence.slot is not None:
-            self.pool.release(sequence.blocks)
+            self.memory.release(sequence)
             self._free_slots.append(sequence.slot)
             self._cleared_slots.append(sequence.slot)
         sequence.slot = None
-        sequence.blocks = []
         sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
         if sequence.status is Status.DRAINING:
             sequence.status = Status.WAITING
             insort(self._waiting, sequence, key=_age)
-
-    def _blocks_for(self, length: int) -> int:
-        return -(-length // self._block_size)
 
 
 def _age(sequence: Sequence) -> int:

@@ -37,15 +37,26 @@ class Sequence:
     max_length: int
     """Prompt and output together."""
     sampling: Sampling
+    namespace: str = ""
+    """Only sequences of one namespace share blocks."""
+    ignore_eos: bool = False
+    confirmed_only: bool = False
+    """Plan nothing for it while a step in flight names it."""
     status: Status = Status.WAITING
     finish_reason: FinishReason | None = None
     slot: int | None = None
     blocks: list[int] = field(default_factory=list)
     num_blocks_sent: int = 0
+    num_blocks_cached: int = 0
     computed: int = 0
     prefill_end: int = 0
     promised: int = 0
     in_flight: int = 0
+    num_passed: int = 0
+    """Times that a younger sequence was admitted before it."""
+    is_suspect: bool = False
+    """A step that named it was in flight when the group died; it has not been answered since."""
+    num_solo_deaths: int = 0
 
     @property
     def planned_length(self) -> int:
@@ -59,4 +70,5 @@ class Sequence:
     @property
     def wants_decode(self) -> bool:
         """Whether a next token is still to be planned."""
-        return not self.is_prefilling and self.planned_length < self.max_length
+        is_blocked = self.confirmed_only and self.in_flight > 0
+        return not self.is_prefilling and self.planned_length < self.max_length and not is_blocked

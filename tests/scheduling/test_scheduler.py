@@ -2,7 +2,18 @@
 
 import pytest
 
-from router.scheduling.plan import FinishReason, First, Output, Plan, Row, RowResult, Sampled, Sampling, StepResult
+from router.scheduling.plan import (
+    Admission,
+    FinishReason,
+    First,
+    Output,
+    Plan,
+    Row,
+    RowResult,
+    Sampled,
+    Sampling,
+    StepResult,
+)
 from router.scheduling.scheduler import Scheduler
 from router.scheduling.sequence import Sequence
 
@@ -37,13 +48,13 @@ def test_a_prompt_then_its_decode_rows() -> None:
     scheduler.add(make_sequence(1, 5, max_new=2))
     plan, sampled = step(scheduler, 7)
     assert plan == Plan(0, (Row(slot=0, start=0, token_ids=(100, 101, 102, 103, 104), new_blocks=(0, 1),
-                                first=First(GREEDY, prompt_length=5)),), admitted=(1,))
+                                first=First(GREEDY, prompt_length=5)),), admitted=(Admission(1),))
     assert sampled == [Sampled(1, 7, -1.0)]
     plan, sampled = step(scheduler, 8)
     assert plan == Plan(1, (Row(slot=0, start=5, from_last_sample=True),))
     assert sampled == [Sampled(1, 8, -1.0, FinishReason.LENGTH)]
     assert scheduler.plan() is None
-    assert scheduler.pool.num_used == 0
+    assert scheduler.memory.num_held == 0
 
 
 def test_a_block_comes_when_the_last_one_is_full() -> None:
@@ -90,7 +101,7 @@ def test_the_end_token_ends() -> None:
     scheduler.add(make_sequence(1, 4))
     _, sampled = step(scheduler, 99)
     assert sampled == [Sampled(1, 99, -1.0, FinishReason.EOS_TOKEN)]
-    assert (scheduler.plan(), scheduler.pool.num_used) == (None, 0)
+    assert (scheduler.plan(), scheduler.memory.num_held) == (None, 0)
 
 
 def test_length_comes_before_the_end_token() -> None:
@@ -105,7 +116,7 @@ def test_a_slot_is_cleared_before_it_is_given_again() -> None:
     scheduler.add(make_sequence(2, 4, max_new=1))
     assert step(scheduler, 7)[0].cleared_slots == ()
     plan, _ = step(scheduler, 7)
-    assert (plan.cleared_slots, plan.rows[0].slot, plan.admitted) == ((0,), 0, (2,))
+    assert (plan.cleared_slots, plan.rows[0].slot, plan.admitted) == ((0,), 0, (Admission(2),))
 
 
 def test_history_goes_to_the_shard_when_the_sampling_reads_it() -> None:
@@ -137,7 +148,8 @@ def test_the_youngest_is_preempted_and_comes_back_with_its_output() -> None:
     scheduler.finish(1, FinishReason.CANCELLED)
     plan, _ = step(scheduler, 24)
     row = plan.rows[0]
-    assert (row.start, row.token_ids) == (0, (200, 201, 202, 203, 204, 205, 21, 22, 23))
+    assert plan.admitted == (Admission(2, hit_tokens=8),), "its full blocks were not needed by others"
+    assert (row.start, row.token_ids, row.new_blocks) == (8, (23,), (2, 3, 4))
     assert row.first == First(GREEDY, prompt_length=6)
 
 
@@ -148,8 +160,8 @@ def test_a_preempted_sequence_keeps_its_place_in_the_line() -> None:
     for tokens in [(11, 21), (12, 22), (13, 23), (14,)]:
         step(scheduler, *tokens)
     scheduler.finish(1, FinishReason.CANCELLED)
-    plan, _ = step(scheduler)
-    assert [(plan.admitted, row.start, row.count) for row in plan.rows] == [((2,), 0, 8)]
+    plan, _ = step(scheduler, 24)
+    assert plan.admitted == (Admission(2, hit_tokens=8),)
 
 
 def test_finish_keeps_blocks_while_a_step_in_flight_names_the_sequence() -> None:
@@ -158,9 +170,9 @@ def test_finish_keeps_blocks_while_a_step_in_flight_names_the_sequence() -> None
     plan = scheduler.plan()
     assert plan is not None
     scheduler.finish(1, FinishReason.CANCELLED)
-    assert scheduler.pool.num_used == 1
+    assert scheduler.memory.num_held == 1
     assert scheduler.commit(answer(plan, 7)) == []
-    assert scheduler.pool.num_used == 0
+    assert scheduler.memory.num_held == 0
 
 
 def test_two_steps_in_flight() -> None:
@@ -172,9 +184,9 @@ def test_two_steps_in_flight() -> None:
     assert second.rows == (Row(slot=0, start=4, from_last_sample=True, new_blocks=(1,)),)
     assert scheduler.commit(answer(first, 99)) == [Sampled(1, 99, -1.0, FinishReason.EOS_TOKEN)]
     assert scheduler.plan() is None
-    assert scheduler.pool.num_used == 2, "the late row still writes to them"
+    assert scheduler.memory.num_held == 2, "the late row still writes to them"
     assert scheduler.commit(answer(second, 5)) == []
-    assert scheduler.pool.num_used == 0
+    assert scheduler.memory.num_held == 0
 
 
 def test_no_row_beyond_the_length_with_steps_in_flight() -> None:
@@ -198,7 +210,7 @@ def test_a_victim_in_flight_is_drained_first() -> None:
         assert plan is not None
         assert scheduler.num_waiting == (plan is plans[2])
         assert [sampled.token_id for sampled in scheduler.commit(answer(plan, *tokens))] == [*tokens]
-    assert (scheduler.pool.num_used, scheduler.num_running) == (3, 1)
+    assert (scheduler.memory.num_held, scheduler.num_running) == (3, 1)
 
 
 def test_finishing_what_has_ended_changes_nothing() -> None:

@@ -1,0 +1,66 @@
+"""The KV memory as the scheduler deals it out: blocks of sequences, some of them shared through the prefix cache."""
+
+from router.scheduling.block_pool import BlockPool
+from router.scheduling.prefix_cache import PrefixCache
+from router.scheduling.sequence import Sequence
+
+
+class KvMemory:
+    """Takes blocks for sequences and takes them back; the one that writes a sequence's `blocks`.
+
+    Blocks are free, held by sequences, or only cached; the last can be had like free ones.
+    """
+
+    def __init__(self, block_size: int, num_blocks: int) -> None:
+        self.block_size = block_size
+        self.pool = BlockPool(num_blocks)
+        self.cache = PrefixCache(self.pool, block_size)
+
+    @property
+    def num_available(self) -> int:
+        """Blocks that can be had without taking any from a sequence."""
+        return self.pool.num_free + self.cache.num_evictable
+
+    @property
+    def num_held(self) -> int:
+        """Blocks that sequences hold."""
+        return self.pool.num_blocks - self.num_available
+
+    def blocks_for(self, length: int) -> int:
+        """How many blocks hold `length` tokens."""
+        return -(-length // self.block_size)
+
+    def match(self, sequence: Sequence) -> list[int]:
+        """Cached blocks that a sequence may begin with. At least one token is left, to compute the next from."""
+        most = (len(sequence.tokens) - 1) // self.block_size
+        return self.cache.match(sequence.namespace, sequence.tokens, most)
+
+    def has_room(self, sequence: Sequence, matched: list[int], reserve: int) -> bool:
+        """Whether all tokens of a waiting sequence find blocks, with `reserve` blocks to spare."""
+        needed = self.blocks_for(len(sequence.tokens)) - len(matched)
+        return self.num_available - self.cache.num_idle(matched) - reserve >= needed
+
+    def begin(self, sequence: Sequence, matched: list[int]) -> None:
+        """The sequence holds the blocks that it was matched with; their tokens count as computed."""
+        self.cache.hold(matched)
+        sequence.blocks = list(matched)
+        sequence.num_blocks_cached = len(matched)
+        sequence.computed = len(matched) * self.block_size
+
+    def extend(self, sequence: Sequence, number: int) -> None:
+        """Give the sequence so many more blocks, evicting cached ones if need be; the caller knows they are there."""
+        self.cache.evict(number - self.pool.num_free)
+        sequence.blocks += self.pool.allocate(number)
+
+    def confirm(self, sequence: Sequence, length: int) -> None:
+        """The first `length` tokens have been computed and the result is back: their full blocks can be shared."""
+        num_full = length // self.block_size
+        if num_full > sequence.num_blocks_cached:
+            sequence.num_blocks_cached = self.cache.insert(
+                sequence.namespace, sequence.tokens, sequence.blocks[:num_full], sequence.num_blocks_cached)
+
+    def release(self, sequence: Sequence) -> None:
+        """Take all blocks of the sequence back."""
+        self.cache.release(sequence.blocks)
+        sequence.blocks = []
+        sequence.num_blocks_cached = 0
