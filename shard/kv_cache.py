@@ -17,7 +17,7 @@ DEFAULT_MAX_BLOCKS = 1 << 18             # of tiny models: the router keeps an e
 MIN_TOKENS = 256
 
 
-class KvMemoryError(Exception):
+class KvMemoryError(ValueError):
     """The KV memory is too small to serve anything; says by how much."""
 
 
@@ -58,11 +58,12 @@ def num_blocks(shape: KvShape, kv_memory: int | None, context_length: int, world
     needed = -(-min(MIN_TOKENS, context_length) // shape.block_size)
     if blocks < needed:
         raise KvMemoryError(
-            f"{_megabytes(memory)} of KV memory hold {blocks} blocks of {shape.block_size} tokens, {needed} are the "
-            f"least: {_megabytes(needed * shape.block_bytes - memory)} are missing, give more with --kv-memory")
+            f"{memory} bytes of KV memory hold {blocks} blocks of {shape.block_size} tokens and {needed} are the "
+            f"least: {needed * shape.block_bytes - memory} bytes are missing, "
+            f"set --kv-memory to {needed * shape.block_bytes} or more")
     if blocks * shape.block_size < context_length:
-        log.warning("%s of KV memory hold %d tokens, less than the context of %d: give more with --kv-memory",
-                    _megabytes(memory), blocks * shape.block_size, context_length)
+        log.warning("%d bytes of KV memory hold %d tokens, less than the context of %d: set --kv-memory higher",
+                    memory, blocks * shape.block_size, context_length)
     return blocks
 
 
@@ -73,7 +74,3 @@ def available_memory() -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.3g} MB"

@@ -145,7 +145,6 @@ async def serve(config: ShardConfig, facts: Facts, worker: Worker) -> None:
         server.add_insecure_port(config.listen)
     except RuntimeError as error:
         raise OSError(f"--listen {config.listen}: cannot listen there: {error}") from error
-    worker.start()
     await server.start()
     log.info("listening on %s", config.listen)
     await stop.wait()

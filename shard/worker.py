@@ -1,10 +1,10 @@
-"""The one thread that runs steps, in the order in which they came."""
+"""The orders of all streams, run one after the other on the thread that steps run on."""
 
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
@@ -47,41 +47,38 @@ class Progress:
 
 
 class Worker:
-    """Runs the orders that `put` queues. Those of a caller that is gone are skipped.
+    """Runs the orders that `put` queues, on the one thread of `steps`. Those of a caller that is gone are skipped.
 
     A step that raises leaves this rank's state unknown and the other ranks waiting: `die` ends the process.
     """
 
-    def __init__(self, executor: Executor, agreement: Agreement, die: Callable[[], NoReturn]) -> None:
+    def __init__(
+        self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn]
+    ) -> None:
         self.progress = Progress()
         self._executor = executor
         self._agreement = agreement
+        self._steps = steps
         self._die = die
-        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._may_run = threading.Lock()
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="steps", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def put(self, order: Order) -> None:
-        self._orders.put(order)
+        self._steps.submit(self._run, order)
 
     def stop(self) -> None:
         """Wait for the end of the running step; no other begins."""
         self._is_stopping = True
         self._may_run.acquire()
 
-    def _run(self) -> None:
+    def _run(self, order: Order) -> None:
         try:
-            while True:
-                self._serve(self._orders.get())
+            self._serve(order)
         except Exception:
-            if self._is_stopping:
-                return                   # the other ranks are leaving too, and an exchange with them broke off
-            log.exception("a step failed, the shard ends")
-            self._die()
+            # When all ranks are told to end, the first to do so breaks off the exchanges of the others.
+            if not self._is_stopping:
+                log.exception("a step failed, the shard ends")
+                self._die()
 
     def _serve(self, order: Order) -> None:
         if order.caller.ended.is_set():

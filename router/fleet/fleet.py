@@ -1,5 +1,6 @@
 """A group's shards as one: the seam between the engine and everything that computes."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Protocol
@@ -17,8 +18,8 @@ _MINIMUM = ("num_blocks", "step_tokens")
 class Fleet(Protocol):
     """What the engine needs of a group. Results come in the plans' order. Every method may raise FleetError."""
 
-    async def open(self, spaces: Spaces) -> None:
-        """Begin with empty slots; before the first plan."""
+    async def open(self, spaces: Spaces) -> Facts:
+        """Wait for the group and begin with empty slots: before the first plan, and again after a FleetError."""
 
     async def submit(self, plan: Plan) -> None:
         """Send a plan on its way; does not wait for it to run."""
@@ -34,9 +35,12 @@ class GrpcFleet:
     """The shards of one group over gRPC, one client each."""
 
     def __init__(self, targets: Sequence[str]) -> None:
+        self._targets = targets
         self._clients = [ShardClient(target) for target in targets]
         self._answering = 0
-        self._epoch = 0
+        self._epoch = time.time_ns()
+        """No other router of this group, before or after, counts from the same number."""
+        self._is_open = False
 
     async def describe(self) -> Facts:
         """Wait until every shard has loaded its model, and see that they are one group."""
@@ -45,10 +49,17 @@ class GrpcFleet:
         self._answering = next(index for index, shard in enumerate(shards) if shard.answers)
         return facts
 
-    async def open(self, spaces: Spaces) -> None:
+    async def open(self, spaces: Spaces) -> Facts:
+        if self._is_open:
+            # What is left of the old connections may belong to shards that are about to end.
+            await self.close()
+            self._clients = [ShardClient(target) for target in self._targets]
+        self._is_open = True
         self._epoch += 1
+        facts = await self.describe()
         for client in self._clients:
             await client.open(self._epoch, spaces)
+        return facts
 
     async def submit(self, plan: Plan) -> None:
         """Encoded once, written to every shard."""

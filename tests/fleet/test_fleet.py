@@ -86,10 +86,21 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     assert isinstance(result.rows[0], RowResult)
     assert shards[0].orders == shards[1].orders
     opened, planned = shards[0].orders
-    assert (opened.open.epoch, opened.open.max_slots, opened.open.max_blocks_per_slot) == (1, 4, 8)
+    assert (opened.open.max_slots, opened.open.max_step_tokens, opened.open.max_blocks_per_slot) == (4, 64, 8)
     first = planned.plan.rows[0].first
     assert (first.sampling.seed, first.sampling.top_k, first.prompt_length) == (2**64 - 1, 7, 2)
     assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])
+
+
+async def test_opened_again_it_counts_on(tmp_path: Path) -> None:
+    shard = EchoShard(0, world_size=1)
+    async with running(tmp_path, shard) as (fleet, _):
+        for _ in range(2):
+            assert (await fleet.open(SPACES)).num_blocks == 50
+            await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,)),)))
+            assert (await fleet.next_result()).rows[0].token_ids == (100,)
+    first, second = (order.open.epoch for order in shard.orders if order.HasField("open"))
+    assert 0 < first < second
 
 
 async def test_shards_out_of_step_are_an_error(tmp_path: Path) -> None:

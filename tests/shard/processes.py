@@ -60,6 +60,7 @@ def running(folder: Path, *flags: str, world_size: int = 1) -> Iterator[list[Sha
         assert [shard.process.poll() for shard in shards] == [None] * world_size
         assert [shard.end() for shard in shards] == [0] * world_size
         assert not any(shard.socket.exists() for shard in shards)
+        assert not any("Traceback" in shard.log.read_text() for shard in shards)
     finally:
         for shard in shards:
             shard.process.kill()

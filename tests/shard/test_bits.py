@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from shard.step import Sampling
 from tests.shard.programs import Request, alone, batched
@@ -76,6 +77,17 @@ def test_two_shards_are_one(
 ) -> None:
     programs = [alone(requests), batched(requests, 3)]
     assert run(make_config(model, dtype), programs, tmp_path, world_size=2) == [expected, expected]
+
+
+def test_two_threads_are_one(
+    model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path
+) -> None:
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1 if num_threads > 1 else 2)
+    try:
+        assert run(make_config(model, dtype), [batched(requests, 4)], tmp_path) == [expected]
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def test_another_seed_is_another_answer(model: Path, dtype: str, expected: Outputs, tmp_path: Path) -> None:

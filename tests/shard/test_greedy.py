@@ -1,6 +1,5 @@
 """Greedy answers of the demo model in float32 are those of transformers, on one shard and on two."""
 
-import warnings
 from pathlib import Path
 
 import pytest

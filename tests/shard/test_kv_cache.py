@@ -39,8 +39,8 @@ def test_this_machine_has_memory() -> None:
 def test_too_little_is_an_error(context_length: int) -> None:
     assert num_blocks(SHAPE, 16 * SHAPE.block_bytes, context_length, world_size=1) == 16
     message = re.escape(
-        "0.2 MB of KV memory hold 15 blocks of 16 tokens, 16 are the least: 0.0 MB are missing, "
-        "give more with --kv-memory")
+        "262143 bytes of KV memory hold 15 blocks of 16 tokens and 16 are the least: 1 bytes are missing, "
+        "set --kv-memory to 262144 or more")
     with pytest.raises(KvMemoryError, match=message):
         num_blocks(SHAPE, 16 * SHAPE.block_bytes - 1, context_length, world_size=1)
 
@@ -55,4 +55,4 @@ def test_less_than_one_context_is_reported(caplog: pytest.LogCaptureFixture) -> 
         assert caplog.messages == []
         num_blocks(SHAPE, 20 * SHAPE.block_bytes, context_length=321, world_size=1)
     assert caplog.messages == [
-        "0.3 MB of KV memory hold 320 tokens, less than the context of 321: give more with --kv-memory"]
+        "327680 bytes of KV memory hold 320 tokens, less than the context of 321: set --kv-memory higher"]

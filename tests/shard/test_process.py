@@ -63,8 +63,8 @@ def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("flags", "message"), [
     (["--model", "/nowhere"], "/nowhere/config.json does not exist"),
-    ([*MODEL, "--kv-memory", "300000"], "0.3 MB of KV memory hold 2 blocks of 16 tokens, 16 are the least: 1.8 MB are "
-                                        "missing, give more with --kv-memory"),
+    ([*MODEL, "--kv-memory", "300000"], "300000 bytes of KV memory hold 2 blocks of 16 tokens and 16 are the "
+                                        "least: 1797152 bytes are missing, set --kv-memory to 2097152 or more"),
     ([*MODEL, "--rank", "1"], "--rank 1: a group of 1 has ranks 0 to 0"),
     ([*MODEL, "--world-size", "2"], "--rendezvous is needed for --world-size 2"),
     ([*MODEL, "--listen", "unix:/nowhere/x.sock"], "--listen unix:/nowhere/x.sock: the folder /nowhere does not exist"),
@@ -77,6 +77,14 @@ def test_what_cannot_be_served_is_one_line(tmp_path: Path, flags: list[str], mes
     assert len(lines) == 1
     assert message in lines[0]
     assert not shard.socket.exists()
+
+
+def test_kernels_that_do_not_exist_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELS", "abacus")
+    shard = Shard(tmp_path, *MODEL)
+    assert shard.process.wait(SECONDS) == 1
+    assert shard.log.read_text().startswith("shard 0: KERNELS=abacus: ")
+    assert shard.log.read_text().count("\n") == 1
 
 
 def test_tcp(tmp_path: Path) -> None:

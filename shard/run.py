@@ -1,0 +1,62 @@
+"""From settings to a served shard: meet the group, load, measure, listen."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from tqdm import tqdm
+
+from kernels import dispatch
+from shard import distributed, process
+from shard.agreement import Agreement
+from shard.config import ShardConfig
+from shard.executor import Executor
+from shard.measure import measure_step_tokens
+from shard.server import serve
+from shard.weights import Progress
+from shard.worker import Worker
+
+log = logging.getLogger(__name__)
+
+GROUP_TIMEOUT = 24 * 3600.0
+"""Seconds that a rank waits for another. Long, for it may wait for a router; a rank that dies is noticed at once, and
+one that hangs is the launcher's to find."""
+
+
+def run(config: ShardConfig, has_bar: bool) -> None:
+    """Returns after SIGTERM or SIGINT. ValueError, OSError: what is wrong with the settings or the checkpoint."""
+    config.check()
+    group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
+    # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
+    steps = ThreadPoolExecutor(1, "steps", initializer=torch.set_num_threads, initargs=(config.num_threads,))
+    with _progress_bar(has_bar) as progress:
+        executor = steps.submit(Executor, config, group, progress).result()
+    facts = executor.facts(steps.submit(measure_step_tokens, executor, group).result())
+    log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s",
+             dispatch.kernel_set(), facts.dtype, facts.num_blocks, facts.block_size, config.num_threads,
+             facts.step_tokens, facts.numerics, _equality(executor))
+    worker = Worker(executor, Agreement(group), steps, die=partial(process.leave, 1, config.socket_path))
+    asyncio.run(serve(config, facts, worker))
+
+
+def _equality(executor: Executor) -> str:
+    if executor.decoder.keeps_tp_equality:
+        return "any number of shards that divides 8 gives the same bits"
+    return f"another number of shards gives other bits, for {executor.decoder.inequality}"
+
+
+@contextmanager
+def _progress_bar(is_shown: bool) -> Iterator[Progress | None]:
+    if not is_shown:
+        yield None
+        return
+    with tqdm(desc="Loading weights", unit="tensor", file=sys.stderr) as bar:
+        def show(name: str, num_read: int, num_tensors: int) -> None:
+            bar.total = num_tensors
+            bar.update(num_read - bar.n)
+        yield show
