@@ -1,31 +1,29 @@
 """The shards of one tensor-parallel group, and the few exchanges that they need.
 
-Tensors are moved between pairs of ranks, as bytes, and added afterwards in an order that is fixed here. A reduction of
-the backend would add in an order of its own, and gloo's collectives take about twice as long as these exchanges: they
-pass through its queue of threads.
+Tensors are moved between pairs of ranks, as bytes, and added afterwards in an order that is fixed here; a backend's
+reduction would add in an order of its own.
 """
 
-import os
-import socket
-from collections.abc import Iterable
-from datetime import timedelta
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+
+from shard.links import CollectiveLinks, Links, SocketLinks, Transfers
 
 
 class Group:
-    """One rank's end of its group. A group of one never touches torch.distributed.
+    """One rank's end of its group. A group of one has no links.
 
     Every rank calls the same methods in the same order. A peer that died raises RuntimeError at once, one that hangs
     after the timeout of `connect`.
     """
 
-    def __init__(self, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(self, rank: int = 0, world_size: int = 1, links: Links | None = None) -> None:
         self.rank = rank
         self.world_size = world_size
+        self._links = links
         self._peers = [peer for peer in range(world_size) if peer != rank]
 
     def part(self, length: int, rank: int | None = None) -> slice:
@@ -65,37 +63,34 @@ class Group:
         if self.world_size == 1:
             return local
         if self.rank != 0:
-            self._exchange(sends=[(0, local.contiguous())])
+            self._exchange([(0, local.contiguous())], [])
             return None
         others = [local.new_empty(len(local), self.width(num_columns, peer)) for peer in self._peers]
-        self._exchange(receives=zip(self._peers, others, strict=True))
+        self._exchange([], list(zip(self._peers, others, strict=True)))
         return torch.cat([local, *others], dim=1)
 
     def broadcast(self, tensor: Tensor) -> None:
         """Overwrite tensor, contiguous, of one shape and dtype everywhere, with rank 0's."""
         if self.rank == 0:
-            self._exchange(sends=[(peer, tensor) for peer in self._peers])
+            self._exchange([(peer, tensor) for peer in self._peers], [])
         else:
-            self._exchange(receives=[(0, tensor)])
+            self._exchange([], [(0, tensor)])
 
     def close(self) -> None:
         """Leave the group. Harmless when a peer is gone already, and when called twice."""
-        if self.world_size > 1 and dist.is_initialized():
-            dist.destroy_process_group()
+        if self._links is not None:
+            self._links.close()
 
-    def _exchange(self, sends: Iterable[tuple[int, Tensor]] = (), receives: Iterable[tuple[int, Tensor]] = ()) -> None:
-        # All are started before any is awaited, so no two ranks wait for each other's turn.
-        works = [dist.isend(tensor, peer) for peer, tensor in sends if tensor.numel()]
-        works += [dist.irecv(tensor, peer) for peer, tensor in receives if tensor.numel()]
-        for work in works:
-            assert work is not None, "a rank outside the group cannot exchange"
-            work.wait()
+    def _exchange(self, sends: Transfers, receives: Transfers) -> None:
+        if self._links is not None:
+            self._links.exchange(sends, receives)
 
 
 def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0) -> Group:
     """Meet the other ranks and return this one's end of the group. Size 1 meets nobody.
 
-    rendezvous  file:///path, of a file that does not exist yet, or tcp://host:port, where rank 0 will listen
+    rendezvous  file:///path for ranks of one machine: they meet at {path}-{rank}, files that do not exist yet;
+                or tcp://host:port, where rank 0 will listen
     timeout     seconds to wait for the others, here and in every later exchange
 
     Raises ValueError for a rank, size or rendezvous that cannot be, RuntimeError if the others do not come.
@@ -107,14 +102,7 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
     address = urlsplit(rendezvous)
     if address.scheme not in ("file", "tcp"):
         raise ValueError(f"rendezvous {rendezvous!r}: expected file:///path or tcp://host:port")
-    if address.scheme == "file" or address.hostname in ("localhost", "127.0.0.1", "::1"):
-        # gloo would look the host's own name up, which fails or finds an outer interface.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
-    dist.init_process_group(
-        "gloo", init_method=rendezvous, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
-    )
-    return Group(rank, world_size)
-
-
-def _loopback_interface() -> str:
-    return next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), "lo")
+    if address.scheme == "file":
+        return Group(rank, world_size, SocketLinks(Path(address.path), rank, world_size, timeout))
+    is_local = address.hostname in ("localhost", "127.0.0.1", "::1")
+    return Group(rank, world_size, CollectiveLinks(rendezvous, rank, world_size, timeout, is_local))

@@ -67,7 +67,6 @@ def random_floats(seed: int, *shape: int) -> Tensor:
 def work_of_two(rank: int, world_size: int, folder: Path, barrier: Barrier) -> Results:
     results: Results = {}
     group = connect(f"file://{folder}/rendezvous", rank, world_size)
-    results["interface"] = os.environ["GLOO_SOCKET_IFNAME"]
     results["gathered"] = [group.all_gather(x) for x in tensors_of(rank)]
     results["sum"] = group.tree_sum(partial_of(rank))
     columns = torch.arange(21).view(3, 7).float()
@@ -75,27 +74,31 @@ def work_of_two(rank: int, world_size: int, folder: Path, barrier: Barrier) -> R
     results["no columns"] = group.gather_columns(torch.empty(0, 4 - rank), 7)
     results["broadcast"] = torch.arange(3) + 10 * rank
     group.broadcast(results["broadcast"])
+    large = torch.full((1 << 20,), float(rank))  # more than a socket's buffer holds
+    results["large"] = group.all_gather(large)[:, ::1 << 18]
     results["logits"] = logits_of(folder, list(MODELS), group)
     group.close()
-    port = int((folder / "port").read_text())
-    group = connect(f"tcp://localhost:{port}", rank, world_size, timeout=HANG_SECONDS)
-    results["by tcp"] = group.all_gather(torch.tensor([rank]))
-    results |= failures(group, folder, barrier)
+    for name, (first, second) in rendezvous_of(folder).items():
+        group = connect(first, rank, world_size, timeout=HANG_SECONDS)
+        results[f"by {name}"] = group.all_gather(torch.tensor([rank]))
+        if rank == 0:
+            results[f"hang by {name}"] = failure_of(group)
+        barrier.wait()
+        group.close()
+        # With the default timeout, so that it is not what ends the wait.
+        group = connect(second, rank, world_size)
+        if rank == 0:
+            results[f"death by {name}"] = failure_of(group)
+        group.close()
+    results["interface"] = os.environ["GLOO_SOCKET_IFNAME"]
     return results
 
 
-def failures(group: Group, folder: Path, barrier: Barrier) -> Results:
-    """What rank 0 meets when rank 1 hangs, and when it is gone."""
-    results: Results = {}
-    if group.rank == 0:
-        results["hang"] = failure_of(group)
-    barrier.wait()
-    group.close()
-    # With the default timeout, so that it is not what ends the wait.
-    group = connect(f"file://{folder}/rendezvous-of-the-dead", group.rank, group.world_size)
-    if group.rank == 0:
-        results["death"] = failure_of(group)
-    return results
+def rendezvous_of(folder: Path) -> dict[str, tuple[str, str]]:
+    """Where to meet for each kind of links, twice."""
+    first, second = (folder / "ports").read_text().split()
+    return {"file": (f"file://{folder}/first", f"file://{folder}/second"),
+            "tcp": (f"tcp://localhost:{first}", f"tcp://localhost:{second}")}
 
 
 def failure_of(group: Group) -> tuple[str, float]:
@@ -131,7 +134,7 @@ def alone(folder: Path) -> dict[str, Tensor | None]:
 
 @pytest.fixture(scope="module")
 def two(folder: Path) -> list[Results]:
-    (folder / "port").write_text(str(free_port()))
+    (folder / "ports").write_text(f"{free_port()} {free_port()}")
     return run_ranks(work_of_two, 2, folder)
 
 
@@ -147,7 +150,9 @@ def test_exchanges(two: list[Results]) -> None:
                    for gathered, *both in zip(results["gathered"], tensors_of(0), tensors_of(1), strict=True))
         assert torch.equal(results["sum"], partial_of(0) + partial_of(1))
         assert torch.equal(results["broadcast"], torch.arange(3))
+        assert torch.equal(results["by file"], torch.tensor([[0], [1]]))
         assert torch.equal(results["by tcp"], torch.tensor([[0], [1]]))
+        assert torch.equal(results["large"], torch.tensor([[0.0] * 4, [1.0] * 4]))
         assert (results["columns"] is None) == (rank == 1)
     assert torch.equal(two[0]["columns"], torch.arange(21).view(3, 7).float())
     assert two[0]["no columns"].shape == (0, 7)
@@ -157,12 +162,16 @@ def test_processes_of_one_machine_meet_on_its_loopback(two: list[Results]) -> No
     assert {results["interface"] for results in two} <= {"lo", "lo0"}
 
 
-def test_a_peer_that_hangs_or_dies_is_an_error(two: list[Results]) -> None:
-    message, seconds = two[0]["hang"]
-    assert "Timed out" in message
+@pytest.mark.parametrize(("links", "hang", "death"), [
+    ("file", "rank 1 has said nothing for 1 s", "rank 1 is gone"),
+    ("tcp", "Timed out", "127.0.0.1"),  # who it was, over the loopback
+])
+def test_a_peer_that_hangs_or_dies_is_an_error(two: list[Results], links: str, hang: str, death: str) -> None:
+    message, seconds = two[0][f"hang by {links}"]
+    assert hang in message
     assert HANG_SECONDS <= seconds < 5 * HANG_SECONDS
-    message, seconds = two[0]["death"]
-    assert "127.0.0.1" in message  # who it was, over the loopback
+    message, seconds = two[0][f"death by {links}"]
+    assert death in message
     assert seconds < 30
 
 
@@ -229,9 +238,12 @@ def test_refused(rendezvous: str, rank: int, world_size: int, message: str) -> N
 
 def test_peers_that_do_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    with pytest.raises(RuntimeError, match=r"(?i)time"):
-        connect(f"file://{tmp_path}/rendezvous", 0, 2, timeout=0.5)
-    Group(0, 2).close()
+    for rendezvous in (f"file://{tmp_path}/rendezvous", f"tcp://localhost:{free_port()}"):
+        with pytest.raises(RuntimeError, match=r"(?i)time|has not come"):
+            connect(rendezvous, 0, 2, timeout=0.5)
+    with pytest.raises(RuntimeError, match="no other rank came"):
+        connect(f"file://{tmp_path}/rendezvous", 1, 2, timeout=0.5)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_keeps_the_equality(tmp_path: Path) -> None:
