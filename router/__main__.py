@@ -54,7 +54,8 @@ async def serve(config: RouterConfig) -> None:
     facts = _within(await fleet.describe(), config)
     limits = Limits.resolve(config, facts)
     metrics = Metrics(limits)
-    engine = Engine(fleet, facts, limits, metrics, lambda request: TextPath(tokenizer, request))
+    engine = Engine(fleet, facts, limits, metrics, lambda request: TextPath(tokenizer, request),
+                    config.pipeline_depth, config.max_shard_downtime)
     info = ServerInfo(model_id=config.model_id, model_sha=config.revision, compute_type=config.compute_type,
                       version=importlib.metadata.version("penstock"))
     runner = web.AppRunner(

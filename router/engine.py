@@ -1,4 +1,8 @@
-"""The engine: drives one group of shards, from requests to streams of text."""
+"""The engine: drives one group of shards, from requests to streams of text.
+
+When the group is lost nothing of a request is: the scheduler lets every sequence wait again, with its output as part
+of its input, and the streams go on where they paused once the group is back.
+"""
 
 import asyncio
 import logging
@@ -8,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from router.errors import GenerationError, Overloaded, Unhealthy
+from router.errors import GenerationError, Overloaded, RouterError, Unhealthy
 from router.facts import Facts
+from router.fleet.errors import FleetError
 from router.fleet.fleet import Fleet
 from router.fleet.wire import Spaces
 from router.limits import Limits
@@ -17,11 +22,14 @@ from router.metrics import Metrics
 from router.request import Request
 from router.scheduling import sequence
 from router.scheduling.plan import FinishReason, Plan, Sampled, StepResult
-from router.scheduling.scheduler import Scheduler
+from router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from router.stream import Ending, Event, Stream, Token
 from router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)
+
+RECONNECT_SECONDS = 0.05
+"""Pause between two attempts to open a group that answers but does not hold."""
 
 
 @dataclass(slots=True)
@@ -37,7 +45,8 @@ class _Running:
 class Engine:
     """Owns the scheduler and the fleet. Its one task is `run`; handlers call it on the same event loop.
 
-    `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight.
+    `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the next is planned and sent
+    before the tokens of the one that runs are back. Requests wait `max_downtime` seconds for a group that was lost.
     """
 
     def __init__(
@@ -47,13 +56,16 @@ class Engine:
         limits: Limits,
         metrics: Metrics,
         start_text: Callable[[Request], TextPath],
-        pipeline_depth: int = 1,
+        pipeline_depth: int = 2,
+        max_downtime: float = 120.0,
     ) -> None:
         self.facts = facts
         self._fleet = fleet
         self._metrics = metrics
         self._start_text = start_text
         self._depth = pipeline_depth
+        self._max_downtime = max_downtime
+        self._downtime: asyncio.TimerHandle | None = None
         self._spaces = Spaces(
             max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens,
@@ -61,12 +73,14 @@ class Engine:
         self._scheduler = Scheduler(
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
+        self._max_total_tokens = limits.max_total_tokens
         self._permits = limits.max_concurrent_requests
         self._requests: dict[int, _Running] = {}
         self._next_id = 0
         self._in_flight: deque[Plan] = deque()
         self._work = asyncio.Event()
         self.is_healthy = True
+        """Whether requests are taken: also while the group is away, for as long as they wait for it."""
 
     @contextmanager
     def permit(self) -> Iterator[None]:
@@ -92,31 +106,85 @@ class Engine:
         self._requests[sequence_id] = _Running(stream, text, len(output_so_far))
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
-            max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling))
+            max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
+            ignore_eos=request.ignore_eos))
         self._work.set()
         return stream
 
     async def run(self) -> None:
-        """Plan, submit, commit, deliver, until cancelled. Raises what ends it, after telling every request."""
+        """Drive the group, and wait for it when it is lost, until cancelled. Raises what is no loss but a fault."""
         try:
-            await self._fleet.open(self._spaces)
             while True:
-                while len(self._in_flight) < self._depth and (plan := self._scheduler.plan()):
-                    await self._fleet.submit(plan)
-                    self._in_flight.append(plan)
-                    self._note_plan(plan)
-                self._note_occupancy()
-                if not self._in_flight:
-                    await self._work.wait()
-                    self._work.clear()
-                    continue
-                result = await self._fleet.next_result()
-                self._note_step(self._in_flight.popleft(), result)
-                for sampled in self._scheduler.commit(result):
-                    self._deliver(sampled)
+                try:
+                    await self._open()
+                    await self._drive()
+                except FleetError as error:
+                    self._lose(error)
+                    await asyncio.sleep(RECONNECT_SECONDS)
         except Exception as error:
-            self._give_up(error)
+            self._fail_all(GenerationError(f"Server error: {error}"))
             raise
+
+    async def _drive(self) -> None:
+        """Plan, submit, commit, deliver."""
+        while True:
+            while len(self._in_flight) < self._depth and (plan := self._scheduler.plan()):
+                self._in_flight.append(plan)
+                self._note_plan(plan)
+                await self._fleet.submit(plan)
+            self._note_occupancy()
+            if not self._in_flight:
+                await self._work.wait()
+                self._work.clear()
+                continue
+            result = await self._fleet.next_result()
+            self._note_step(self._in_flight.popleft(), result)
+            for sampled in self._scheduler.commit(result):
+                self._deliver(sampled)
+
+    async def _open(self) -> None:
+        """Wait for the group. It may have come back with less memory, or with kernels of other numerics."""
+        facts = await self._fleet.open(self._spaces)
+        if facts.numerics != self.facts.numerics:
+            log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
+                        "undisturbed run", self.facts.numerics, facts.numerics)
+        if facts.capacity < self._max_total_tokens:
+            raise FleetError(f"the group came back with {facts.capacity} KV tokens, a request may have "
+                             f"{self._max_total_tokens}")
+        if facts.num_blocks < self._scheduler.memory.pool.num_blocks:
+            self._scheduler.resize(facts.num_blocks)
+        self.facts = facts
+        self.is_healthy = True
+        if self._downtime is not None:
+            self._downtime.cancel()
+            self._downtime = None
+            log.info("the group is back")
+
+    def _lose(self, error: FleetError) -> None:
+        """The group is gone: let every sequence wait again, give up those that have killed it."""
+        forgotten = self._scheduler.forget_all()
+        self._in_flight.clear()
+        log.error("the group is lost: %s; %d requests will go on when it is back", error, forgotten.num_replayed)
+        self._metrics.replayed(forgotten.num_replayed)
+        for sequence_id in forgotten.given_up:
+            self._requests.pop(sequence_id).stream.fail(GenerationError(
+                f"Server error: {MAX_SOLO_DEATHS} times in a row the shards died while they ran this request alone"))
+        if self._downtime is None and self.is_healthy:
+            self._metrics.group_restarted()
+            self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
+
+    def _expire(self) -> None:
+        log.error("the group has been away for %g s: its requests fail", self._max_downtime)
+        for sequence_id in self._requests:
+            self._scheduler.finish(sequence_id, FinishReason.ERROR)
+        self._fail_all(Unhealthy())
+
+    def _fail_all(self, error: RouterError) -> None:
+        """Tell every request, and take no new ones."""
+        self.is_healthy = False
+        for running in self._requests.values():
+            running.stream.fail(error)
+        self._requests.clear()
 
     def _cancel(self, sequence_id: int) -> None:
         """The client has left."""
@@ -151,19 +219,14 @@ class Engine:
         del self._requests[sequence_id]
         self._scheduler.finish(sequence_id, reason)
 
-    def _give_up(self, error: Exception) -> None:
-        """The group is gone, or its state can't be trusted: nothing of it can go on."""
-        self.is_healthy = False
-        for running in self._requests.values():
-            running.stream.fail(GenerationError(f"Server error: {error}"))
-        self._requests.clear()
-
     def _note_plan(self, plan: Plan) -> None:
         now = time.monotonic()
         for admission in plan.admitted:
             running = self._requests.get(admission.sequence_id)
             if running is not None and running.stream.started_at is None:
                 running.stream.started_at = now
+                running.stream.hit_tokens = admission.hit_tokens
+        self._metrics.planned(sum(admission.hit_tokens for admission in plan.admitted), len(plan.preempted))
 
     def _note_step(self, plan: Plan, result: StepResult) -> None:
         self._metrics.step(plan.num_tokens - plan.num_decode_rows, plan.num_decode_rows, result.forward_time)
@@ -171,4 +234,5 @@ class Engine:
     def _note_occupancy(self) -> None:
         memory = self._scheduler.memory
         self._metrics.occupancy(
-            self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available)
+            self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
+            self._scheduler.num_wasted_slots)

@@ -43,7 +43,8 @@ class Stream:
     """Async iterator of a request's events; ends after the event with the ending, raises what ended it otherwise.
 
     Belongs to the request, not to the engine that happens to run it. Leaving the `async with` before the end
-    cancels the request. Times are of `time.monotonic`; `started_at` is when its first step was sent.
+    cancels the request. Times are of `time.monotonic`; `started_at` is when its first step was sent. `hit_tokens` of
+    the prompt were found in the prefix cache.
     """
 
     def __init__(self, request: Request, cancel: Callable[[], None]) -> None:
@@ -52,6 +53,7 @@ class Stream:
         self.started_at: float | None = None
         self.first_token_at: float | None = None
         self.finished_at: float | None = None
+        self.hit_tokens = 0
         self._cancel = cancel
         self._queue: asyncio.Queue[Event | RouterError] = asyncio.Queue()
         self._is_over = False

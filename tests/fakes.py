@@ -19,7 +19,7 @@ LIMITS = Limits(max_input_tokens=1023, max_total_tokens=1024, max_batch_prefill_
 class ScriptedFleet:
     """A fleet whose shards are a function: `answer` gives the token of a sampled row.
 
-    Set `failure` to make the next call raise it; clear `may_answer` to hold results back.
+    Set `failure` to make the next call raise it, once; clear `may_answer` to hold results back, `may_open` to be away.
     """
 
     def __init__(self, answer: Callable[[Row], int]) -> None:
@@ -29,10 +29,14 @@ class ScriptedFleet:
         self.failure: Exception | None = None
         self.may_answer = asyncio.Event()
         self.may_answer.set()
+        self.may_open = asyncio.Event()
+        self.may_open.set()
         self._pending: deque[Plan] = deque()
 
-    async def open(self, spaces: Spaces) -> None:
-        self.spaces = spaces
+    async def open(self, spaces: Spaces) -> Facts:
+        await self.may_open.wait()
+        self._pending.clear()
+        return FACTS
 
     async def submit(self, plan: Plan) -> None:
         self._fail()
@@ -43,15 +47,16 @@ class ScriptedFleet:
     async def next_result(self) -> StepResult:
         await asyncio.sleep(0)
         await self.may_answer.wait()
-        self._fail()
         plan = self._pending.popleft()
         rows = tuple(RowResult(row.slot, (self.answer(row),), (-0.5,))
                      for row in plan.rows if row.output is Output.SAMPLE)
+        self._fail()
         return StepResult(plan.step_id, rows, forward_time=0.001)
 
     async def close(self) -> None:
         pass
 
     def _fail(self) -> None:
-        if self.failure is not None:
-            raise self.failure
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure

@@ -28,9 +28,11 @@ def request(max_new_tokens: int = 5, stop: tuple[str, ...] = ()) -> Request:
 
 @asynccontextmanager
 async def running(
-    fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1
+    fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1,
+    max_downtime: float = 60.0,
 ) -> AsyncIterator[Engine]:
-    engine = Engine(fleet, FACTS, LIMITS, Metrics(LIMITS), start_text or (lambda r: TextPath(TOKENIZER, r)), depth)
+    engine = Engine(fleet, FACTS, LIMITS, Metrics(LIMITS), start_text or (lambda r: TextPath(TOKENIZER, r)), depth,
+                    max_downtime)
     task = asyncio.create_task(engine.run())
     try:
         yield engine
@@ -119,18 +121,83 @@ async def test_what_fails_in_the_text_path_ends_alone() -> None:
         assert len(await collect(fine)) == 6
 
 
-async def test_a_lost_group_fails_every_request_and_refuses_new_ones() -> None:
+def shifting(row: Row) -> int:
+    """A token that depends on the position alone, so that a replay must give the same."""
+    return 70 + (row.start + row.count) * 7 % 23
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+async def test_a_lost_group_is_a_pause(depth: int) -> None:
+    fleet = ScriptedFleet(shifting)
+    async with running(fleet, depth=depth) as engine:
+        undisturbed = await collect(engine.submit(request(40)))
+        streams = [asyncio.create_task(collect(engine.submit(request(40)))) for _ in range(3)]
+        for _ in range(3):
+            num_plans = len(fleet.plans)
+            while len(fleet.plans) < num_plans + 5:
+                await asyncio.sleep(0)
+            fleet.failure = FleetError("shard 1 is gone")
+        assert await asyncio.gather(*streams) == [undisturbed] * 3
+        assert fleet.failure is None
+        assert engine.is_healthy
+
+
+async def test_requests_wait_for_a_group_that_is_away() -> None:
     fleet = ScriptedFleet(counting)
     async with running(fleet) as engine:
-        streams = [engine.submit(request(1000)) for _ in range(3)]
-        await asyncio.sleep(0.01)
-        fleet.failure = FleetError("shard 1 is gone")
-        for stream in streams:
-            with pytest.raises(GenerationError, match="shard 1 is gone"):
-                await collect(stream)
+        await collect(engine.submit(request(1)))
+        fleet.may_open.clear()
+        stream = engine.submit(request(5))
+        fleet.failure = FleetError("shard 0 is gone")
+        await asyncio.sleep(0.1)
+        late = engine.submit(request(5))
+        assert engine.is_healthy
+        fleet.may_open.set()
+        assert [len(await collect(waiting)) for waiting in (stream, late)] == [5, 5]
+
+
+async def test_a_group_that_stays_away_fails_what_waits_and_comes_back_clean() -> None:
+    fleet = ScriptedFleet(counting)
+    async with running(fleet, max_downtime=0.1) as engine:
+        await collect(engine.submit(request(1)))
+        fleet.may_open.clear()
+        stream = engine.submit(request(5))
+        fleet.failure = FleetError("shard 0 is gone")
+        with pytest.raises(Unhealthy):
+            await collect(stream)
         assert not engine.is_healthy
         with pytest.raises(Unhealthy):
             engine.submit(request())
+        fleet.may_open.set()
+        while not engine.is_healthy:
+            await asyncio.sleep(0.01)
+        assert len(await collect(engine.submit(request(5)))) == 5
+
+
+async def test_a_request_that_kills_is_found_and_the_others_finish() -> None:
+    def deadly(row: Row) -> int:
+        if 13 in row.token_ids:
+            fleet.failure = FleetError("shard 0 died")
+        return shifting(row)
+
+    fleet = ScriptedFleet(deadly)
+    async with running(fleet) as engine:
+        undisturbed = await collect(engine.submit(request(30)))
+        others = [asyncio.create_task(collect(engine.submit(request(30)))) for _ in range(4)]
+        poisoned = engine.submit(Request(input_ids=(13, 13), sampling=Sampling(), max_new_tokens=3))
+        with pytest.raises(GenerationError, match="3 times in a row the shards died"):
+            await collect(poisoned)
+        assert await asyncio.gather(*others) == [undisturbed] * 4
+
+
+async def test_a_fault_of_our_own_fails_every_request_and_ends_the_task() -> None:
+    fleet = ScriptedFleet(counting)
+    async with running(fleet) as engine:
+        stream = engine.submit(request(1000))
+        fleet.failure = ZeroDivisionError("a bug")
+        with pytest.raises(GenerationError, match="a bug"):
+            await collect(stream)
+        assert not engine.is_healthy
 
 
 async def test_permits_run_out_and_come_back() -> None:

@@ -189,6 +189,11 @@ class Scheduler:
             self.finish(sequence_id, FinishReason.ERROR)
         return Forgotten(len(lost) - len(given_up), given_up)
 
+    def resize(self, num_blocks: int) -> None:
+        """The KV memory has another size now. Only while no sequence holds any of it, as after `forget_all`."""
+        assert not self.memory.num_held
+        self.memory = KvMemory(self.memory.block_size, num_blocks)
+
     def _draft_decode(self, sequence: Sequence, draft: _Draft) -> None:
         """A row for the next token, if the sequence has or gets a block for it."""
         if sequence.status is not Status.RUNNING or not draft.budget:

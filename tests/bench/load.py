@@ -16,7 +16,7 @@ import aiohttp
 import click
 from tqdm import tqdm
 
-PIECES = ["import os\n\n\n", "def walk(path):\n", "    for name in os.listdir(path):\n", "        yield name\n", "self."]
+PIECES = ["import os\n\n\n", "def walk(path):\n", "    for name in os.listdir(path):\n", "        yield name\n"]
 
 
 @dataclass(slots=True)

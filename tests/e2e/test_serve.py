@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from huggingface_hub import InferenceClient
 
-from tests.e2e.client import generate, stream
+from tests.e2e.client import generate, stream, until_idle
 from tests.e2e.server import Server, serve
 
 SOURCE = "import os\n\n\ndef walk(path):\n"
@@ -27,12 +27,6 @@ README = Path(__file__).parents[2] / "README.md"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serve(tmp_path_factory.mktemp("serve"), "--num-shard", "2", "--dtype", "float32") as server:
         yield server
-
-
-def metric(text: str, name: str) -> float:
-    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
-    assert found, f"no {name} in\n{text}"
-    return float(found[1])
 
 
 async def test_stream_and_plain_agree(server: Server) -> None:
@@ -95,9 +89,7 @@ def test_readme_examples(server: Server, language: str) -> None:
 async def test_idle_holds_no_block(server: Server) -> None:
     async with aiohttp.ClientSession() as session:
         await asyncio.gather(*(stream(session, server.url, SOURCE, max_new_tokens=8) for _ in range(4)))
-        async with session.get(f"{server.url}/metrics") as response:
-            text = await response.text()
-    assert metric(text, 'penstock_kv_blocks{state="used"}') == 0
+        await until_idle(session, server.url)
 
 
 async def test_sigterm_drains_and_the_port_is_free_at_once(tmp_path: Path) -> None:
@@ -137,6 +129,5 @@ async def test_a_killed_router_is_back_without_reloading_the_weights(tmp_path: P
             assert time.monotonic() - killed_at < 3
             async with aiohttp.ClientSession() as session:
                 assert await stream(session, server.url, SOURCE, max_new_tokens=20) == undisturbed
-                async with session.get(f"{server.url}/metrics") as response:
-                    assert metric(await response.text(), 'penstock_kv_blocks{state="used"}') == 0
+                await until_idle(session, server.url)
             assert {shard.pid for shard in server.children("shard")} == shards
