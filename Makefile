@@ -9,7 +9,7 @@ PORT ?= 3000
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 
-.PHONY: help setup serve test test-slow lint protos clean
+.PHONY: help setup serve test test-slow bench lint protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -32,6 +32,9 @@ test: setup  ## Run the quick tests
 
 test-slow: setup  ## Run the slow tests
 	.venv/bin/pytest -m "slow and not gpu"
+
+bench: setup  ## Measure MODEL_ID under load: a table, and a picture in build/bench.png
+	MODEL_ID=$(MODEL_ID) NUM_SHARD=$(NUM_SHARD) .venv/bin/python -m tests.bench.serve
 
 lint: setup  ## Check style and types
 	.venv/bin/ruff check .
