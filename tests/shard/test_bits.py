@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from shard.distributed import Group
+from shard.executor import Executor
 from shard.step import Sampling
 from tests.shard.programs import Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run
+from tests.shard.scheduled import Traffic, run_traffic
 from tests.tiny_models import DEMO_MODEL, make_tiny
 
 SAMPLINGS = (
@@ -99,3 +102,34 @@ def test_another_seed_is_another_answer(model: Path, dtype: str, expected: Outpu
     first, second = ([sampled.token_id for sampled in tokens] for tokens in outputs)
     assert first != second
     assert outputs[0][0].logits == outputs[1][0].logits
+
+
+def conversations(vocab_size: int) -> list[Request]:
+    """Prompts that share beginnings: pairs of equal ones, and ones that go on where others end."""
+    rng = np.random.default_rng(11)
+    begin = rng.integers(3, vocab_size, 40).tolist()
+    longer = [*begin, *rng.integers(3, vocab_size, 50).tolist()]
+    prompts = [begin, longer, begin, longer, longer[:70], [*begin[:33], 5, 6], *(
+        rng.integers(3, vocab_size, 20).tolist() for _ in range(4))]
+    return [Request(prompt, 14 + index, SAMPLINGS[index % len(SAMPLINGS)]) for index, prompt in enumerate(prompts)]
+
+
+@pytest.mark.parametrize("traffic", [
+    pytest.param(Traffic(), id="depth 1"),
+    pytest.param(Traffic(depth=2), id="depth 2"),
+    pytest.param(Traffic(depth=3, max_step_tokens=17), id="depth 3 and small chunks"),
+    pytest.param(Traffic(depth=2, arrivals=range(0, 60, 6)), id="cached"),
+    pytest.param(Traffic(depth=2, num_blocks=12), id="preempted"),
+    pytest.param(Traffic(depth=2, losses=(2, 9, 30, 31)), id="replayed"),
+    pytest.param(Traffic(depth=2, num_blocks=11, losses=(5, 45), arrivals=range(0, 20, 2)), id="all of it"),
+])
+def test_the_schedule_changes_nothing(model: Path, dtype: str, traffic: Traffic, tmp_path: Path) -> None:
+    """Cached = fresh, depth 2 = depth 1, replayed = undisturbed: each request as by itself, its prompt in one step."""
+    requests = conversations(8192 if model == DEMO_MODEL else 160)
+    config = make_config(model, dtype)
+    (expected,) = run(config, [alone(requests)], tmp_path)
+    outputs, counted = run_traffic(Executor(config, Group()), requests, traffic)
+    assert outputs == expected
+    assert (counted.preempted > 0) == (traffic.num_blocks < 256)
+    assert (counted.replayed > 0) == bool(traffic.losses)
+    assert counted.hit_tokens > 0
