@@ -1,8 +1,9 @@
-"""Llama checkpoints small enough to make in a test: random weights, real files."""
+"""Checkpoints small enough to make in a test: random weights, real files."""
 
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +15,36 @@ from shard.models.decoder import Decoder
 DEMO_MODEL = Path(__file__).parents[1] / "deploy" / "demo_model" / "checkpoint"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
+WINDOW = 20
+SLIDING_LAYERS = {"sliding_window": WINDOW, "use_sliding_window": True}
+FAMILIES: dict[str, dict[str, Any]] = {  # for make_tiny
+    "llama": {"family": "llama"},
+    "mistral": {"family": "mistral", "sliding_window": None},
+    "mistral, window": {"family": "mistral", "sliding_window": WINDOW},
+    "qwen2": {"family": "qwen2", "use_sliding_window": False, "sliding_window": WINDOW, "max_window_layers": 0},
+    "qwen2, window": {"family": "qwen2", "max_window_layers": 1, **SLIDING_LAYERS},
+    "qwen2, layer types": {
+        "family": "qwen2", "layer_types": ["sliding_attention", "full_attention"], "max_window_layers": 2,
+        **SLIDING_LAYERS},
+    "qwen3": {"family": "qwen3", "use_sliding_window": False},
+    "qwen3, window, biases": {"family": "qwen3", "max_window_layers": 0, "attention_bias": True, **SLIDING_LAYERS},
+}
+SCALINGS: dict[str, dict[str, Any]] = {  # rope_parameters for heads of 32 and a context of 256
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 64},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    "yarn, mscale": {"rope_type": "yarn", "factor": 8.0, "mscale": 1.0, "mscale_all_dim": 0.7, "beta_fast": 16,
+                     "beta_slow": 2, "truncate": False, "original_max_position_embeddings": 64},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "longrope": {"rope_type": "longrope", "original_max_position_embeddings": 128,
+                 "short_factor": [1 + pair / 16 for pair in range(16)], "long_factor": [8.0] * 16},
+}
+
 
 def make_tiny(
     path: Path,
+    family: str = "llama",
     *,
     heads: int = 4,
     kv_heads: int = 2,
@@ -28,22 +56,29 @@ def make_tiny(
     context: int = 256,
     tied: bool = False,
     has_bias: bool = False,
+    rope: dict[str, Any] | None = None,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
     max_file_size: str = "1GB",
     is_old_config: bool = False,
     has_tokenizer: bool = False,
+    **keys: Any,
 ) -> Path:
     """Write a checkpoint into the folder `path` with transformers, and return the path.
 
     The weights are spread so that attention is uneven and logits differ by a few units.
+    family          transformers' name: llama, mistral, qwen2, qwen3
+    has_bias        of a Llama, in all linears
+    rope            rope_parameters; theta is 10000 unless they say
     max_file_size   split the weights into files of at most this size, with an index
     is_old_config   write config.json as transformers 4 did
     has_tokenizer   add the demo model's tokenizer, which needs its vocabulary of 8192
+    keys            more of the configuration, as the family has them
     """
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = LlamaConfig(
+    config = AutoConfig.for_model(
+        family,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
@@ -53,17 +88,17 @@ def make_tiny(
         vocab_size=vocab,
         max_position_embeddings=context,
         tie_word_embeddings=tied,
-        attention_bias=has_bias,
-        mlp_bias=has_bias,
         bos_token_id=0,
         eos_token_id=2,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0} | (rope or {}),
+        **({"attention_bias": True, "mlp_bias": True} if has_bias else {}),
+        **keys,
     )
-    model = LlamaForCausalLM(config).to(dtype)
+    model = AutoModelForCausalLM.from_config(config).to(dtype)
     _spread(model, seed)
     model.save_pretrained(path, max_shard_size=max_file_size)
     if is_old_config:
-        _rewrite_old(path / "config.json")
+        rewrite_old(path / "config.json")
     if has_tokenizer:
         assert vocab == 8192, f"the demo model's tokenizer has 8192 tokens, the model {vocab}"
         for name in TOKENIZER_FILES:
@@ -114,12 +149,16 @@ def _spread(model: torch.nn.Module, seed: int) -> None:
             parameter.copy_(noise * 0.1 + 1)
 
 
-def _rewrite_old(path: Path) -> None:
+def rewrite_old(path: Path) -> None:
+    """Give a config.json the form that transformers 4 wrote."""
     config = json.loads(path.read_text())
-    config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
-    config["rope_scaling"] = None
+    rope = config.pop("rope_parameters")
+    config["rope_theta"] = rope.pop("rope_theta")
+    rope["type"] = rope.pop("rope_type")
+    config["rope_scaling"] = None if rope == {"type": "default"} else rope
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.40.0"
-    if config["head_dim"] == config["hidden_size"] // config["num_attention_heads"]:
+    config.pop("layer_types", None)
+    if config["model_type"] == "llama" and config["head_dim"] == config["hidden_size"] // config["num_attention_heads"]:
         del config["head_dim"]
     path.write_text(json.dumps(config, indent=2))

@@ -13,3 +13,16 @@ class Norm:
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The norm of x + residual, and that sum: both [T, C]."""
         return rms_norm(x, self._weight, self._eps, residual)
+
+
+class HeadNorm:
+    """RMS norm of every head by itself, with one weight for all."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        """weight: [D]"""
+        self._norm = Norm(weight, eps)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, H, D]: the same."""
+        normed, _ = self._norm(x.view(-1, x.shape[-1]))
+        return normed.view(x.shape)

@@ -1,20 +1,18 @@
 """What a checkpoint says about its model: the one reader of config.json."""
 
-import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from shard.models.families import FAMILIES
+from shard.models.families import FAMILIES, Family
+from shard.models.keys import Keys, ModelConfigError, is_integer
+from shard.models.rotary_scaling import Rotation
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-
-class ModelConfigError(ValueError):
-    """The configuration is missing, malformed, or asks for what this version does not do: names file, key and value."""
+FULL, SLIDING = "full_attention", "sliding_attention"
+DEFAULT_WINDOW = 4096                    # these two are transformers'
+DEFAULT_MAX_WINDOW_LAYERS = 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +27,10 @@ class ModelConfig:
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    context_length: int                  # tokens
+    windows: tuple[int, ...]             # of each layer, in tokens; 0 for none
+    rotation: Rotation
     rms_norm_eps: float
-    rope_theta: float
+    has_head_norms: bool
     qkv_bias: bool
     output_bias: bool                    # of the attention's output projection
     mlp_bias: bool
@@ -45,7 +44,7 @@ class ModelConfig:
 
         Raises ModelConfigError.
         """
-        keys = _Keys.read(Path(directory) / "config.json")
+        keys = Keys.read(Path(directory) / "config.json")
         architecture = _architecture(keys)
         family = FAMILIES[architecture]
         keys.expect("hidden_act", "silu")
@@ -55,18 +54,21 @@ class ModelConfig:
         num_kv_heads = keys.integer("num_key_value_heads", default=num_heads)
         if num_heads % num_kv_heads:
             raise keys.error("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
+        head_dim = _head_dim(keys, family, hidden_size, num_heads)
+        num_layers = keys.integer("num_hidden_layers")
         return cls(
             architecture=architecture,
             vocab_size=keys.integer("vocab_size"),
             hidden_size=hidden_size,
             intermediate_size=keys.integer("intermediate_size"),
-            num_layers=keys.integer("num_hidden_layers"),
+            num_layers=num_layers,
             num_heads=num_heads,
             num_kv_heads=num_kv_heads,
-            head_dim=_head_dim(keys, hidden_size, num_heads),
-            context_length=keys.integer("max_position_embeddings"),
+            head_dim=head_dim,
+            windows=_windows(keys, family, num_layers),
+            rotation=Rotation.read(keys, head_dim),
             rms_norm_eps=keys.number("rms_norm_eps"),
-            rope_theta=_rope_theta(keys),
+            has_head_norms=family.has_head_norms,
             qkv_bias=keys.switch(family.qkv_bias),
             output_bias=keys.switch(family.output_bias),
             mlp_bias=keys.switch(family.mlp_bias),
@@ -74,6 +76,11 @@ class ModelConfig:
             dtype=_dtype(keys),
             eos_token_ids=_eos_token_ids(keys),
         )
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of a sequence."""
+        return self.rotation.context_length
 
     def check_world_size(self, world_size: int) -> None:
         """Raise ModelConfigError, with the sizes that would do, if the model cannot be split over so many shards."""
@@ -96,99 +103,42 @@ class ModelConfig:
             )
 
 
-class _Keys:
-    """The keys of one JSON object, read with errors that name the file, the key and the value."""
-
-    def __init__(self, path: Path, values: dict[str, Any], prefix: str = "") -> None:
-        self.path = path
-        self._values = values
-        self._prefix = prefix
-
-    @classmethod
-    def read(cls, path: Path) -> "_Keys":
-        try:
-            values = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            raise ModelConfigError(f"{path} does not exist") from None
-        except (OSError, ValueError) as error:
-            raise ModelConfigError(f"{path} cannot be read: {error}") from error
-        if not isinstance(values, dict):
-            raise ModelConfigError(f"{path}: expected an object of keys and values, found {type(values).__name__}")
-        return cls(path, values)
-
-    @property
-    def names(self) -> set[str]:
-        return set(self._values)
-
-    def get(self, key: str) -> Any:
-        return self._values.get(key)
-
-    def error(self, key: str, expected: str) -> ModelConfigError:
-        found = f"{self.get(key)!r}" if key in self._values else "no such key"
-        return ModelConfigError(f"{self.path}: {self._prefix}{key}: expected {expected}, found {found}")
-
-    def expect(self, key: str, value: Any) -> None:
-        if self._values.get(key, value) != value:
-            raise self.error(key, "none" if value is None else f"{value!r}, the only one supported")
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        value: Any = self.get(key)
-        value = default if value is None else value
-        if not _is_id(value) or value < 1:
-            raise self.error(key, "a whole number of at least 1")
-        return int(value)
-
-    def number(self, key: str, default: float | None = None) -> float:
-        value: Any = self.get(key)
-        value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-            raise self.error(key, "a number above 0")
-        return float(value)
-
-    def switch(self, key: bool | str) -> bool:
-        value = key if isinstance(key, bool) else self._values.get(key, False)
-        if not isinstance(value, bool):
-            raise self.error(str(key), "true or false")
-        return value
-
-    def section(self, *names: str) -> "_Keys":
-        """The object under the first of these keys that has one; an empty one if none does."""
-        for name in names:
-            value = self.get(name)
-            if isinstance(value, dict):
-                return _Keys(self.path, value, f"{self._prefix}{name}.")
-            if value is not None:
-                raise self.error(name, "an object or null")
-        return _Keys(self.path, {})
-
-
-def _architecture(keys: _Keys) -> str:
+def _architecture(keys: Keys) -> str:
     names = keys.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or str(names[0]) not in FAMILIES:
         raise keys.error("architectures", f"one of {', '.join(FAMILIES)}")
     return str(names[0])
 
 
-def _head_dim(keys: _Keys, hidden_size: int, num_heads: int) -> int:
-    if keys.get("head_dim") is None and hidden_size % num_heads:
+def _head_dim(keys: Keys, family: Family, hidden_size: int, num_heads: int) -> int:
+    if keys.get("head_dim") is None and family.head_dim is None and hidden_size % num_heads:
         raise keys.error("hidden_size", f"a multiple of num_attention_heads = {num_heads}, or a head_dim")
-    head_dim = keys.integer("head_dim", default=hidden_size // num_heads)
+    head_dim = keys.integer("head_dim", default=family.head_dim or hidden_size // num_heads)
     if head_dim % 2:
         raise keys.error("head_dim", f"an even size, for rotary embeddings turn pairs; it is {head_dim}")
     return head_dim
 
 
-def _rope_theta(keys: _Keys) -> float:
-    # transformers 5 has rope_parameters; 4 has rope_theta beside rope_scaling, whose oldest form says "type".
-    rope = keys.section("rope_parameters", "rope_scaling")
-    for key in ("rope_type", "type"):
-        rope.expect(key, "default")
-    for key in sorted(rope.names - {"rope_theta", "rope_type", "type"}):
-        raise rope.error(key, "none, for no scaling is supported")
-    return rope.number("rope_theta", default=keys.number("rope_theta", default=10000.0))
+def _windows(keys: Keys, family: Family, num_layers: int) -> tuple[int, ...]:
+    window = 0
+    # Where the key is absent transformers has a window, where it is null it has none.
+    if keys.switch(family.has_window) and keys.get("sliding_window", DEFAULT_WINDOW) is not None:
+        window = keys.integer("sliding_window", default=DEFAULT_WINDOW)
+    if not family.is_window_by_layer:
+        keys.expect("layer_types", None)
+        return (window,) * num_layers
+    kinds = keys.get("layer_types")
+    if kinds is None:
+        first = keys.integer("max_window_layers", default=DEFAULT_MAX_WINDOW_LAYERS, least=0)
+        return tuple(window if layer >= first else 0 for layer in range(num_layers))
+    if not isinstance(kinds, list) or len(kinds) != num_layers or any(kind not in (FULL, SLIDING) for kind in kinds):
+        raise keys.error("layer_types", f"a list of {num_layers}, each {FULL} or {SLIDING}")
+    if SLIDING in kinds and not window:
+        raise keys.error("layer_types", f"no {SLIDING}, for sliding_window is null or use_sliding_window false")
+    return tuple(window if kind == SLIDING else 0 for kind in kinds)
 
 
-def _dtype(keys: _Keys) -> torch.dtype:
+def _dtype(keys: Keys) -> torch.dtype:
     key = "dtype" if keys.get("dtype") is not None else "torch_dtype"
     name = keys.get(key)
     if name is None:
@@ -198,18 +148,14 @@ def _dtype(keys: _Keys) -> torch.dtype:
     return DTYPES[str(name)]
 
 
-def _eos_token_ids(keys: _Keys) -> tuple[int, ...]:
+def _eos_token_ids(keys: Keys) -> tuple[int, ...]:
     key = "eos_token_id"
     path = keys.path.with_name("generation_config.json")
     if path.exists():
-        generation = _Keys.read(path)
+        generation = Keys.read(path)
         keys = keys if generation.get(key) is None else generation
     value = keys.get(key)
     ids = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(_is_id(token) for token in ids):
+    if not all(is_integer(token, 0) for token in ids):
         raise keys.error(key, "a token id, a list of them, or null")
     return tuple(ids)
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,5 +1,6 @@
 """The decoder-only transformer (Vaswani et al. 2017; Touvron et al. 2023): embed, N blocks, norm, head."""
 
+import logging
 from pathlib import Path
 
 import torch
@@ -15,7 +16,10 @@ from shard.layers.norm import Norm
 from shard.layers.rope import Rotary
 from shard.layers.vocab import VocabEmbedding, VocabHead
 from shard.models.config import ModelConfig
+from shard.models.rotary_scaling import Rotation
 from shard.weights import Checkpoint, Progress, RankWeights
+
+logger = logging.getLogger(__name__)
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -24,9 +28,10 @@ HEAD = "lm_head.weight"
 class Block:
     """Attention and MLP, each behind a norm and added to what came in."""
 
-    def __init__(self, config: ModelConfig, weights: RankWeights, name: str, rotary: Rotary) -> None:
+    def __init__(self, config: ModelConfig, weights: RankWeights, layer: int, rotary: Rotary) -> None:
+        name = f"model.layers.{layer}"
         self._attention_norm = _norm(config, weights, f"{name}.input_layernorm")
-        self._attention = Attention(config, weights, f"{name}.self_attn", rotary)
+        self._attention = Attention(config, weights, f"{name}.self_attn", rotary, config.windows[layer])
         self._mlp_norm = _norm(config, weights, f"{name}.post_attention_layernorm")
         self._mlp = Mlp(config, weights, f"{name}.mlp")
 
@@ -48,8 +53,8 @@ class Decoder:
         self.num_kv_heads = config.num_kv_heads // group.world_size  # of this rank
         self.inequality = _inequality(config, group.world_size)
         self._embedding = VocabEmbedding(weights.rows(EMBEDDING, *shape), config.vocab_size, group)
-        rotary = Rotary(config.head_dim, config.rope_theta, config.context_length)
-        self._blocks = [Block(config, weights, f"model.layers.{i}", rotary) for i in range(config.num_layers)]
+        rotary = Rotary(config.rotation)
+        self._blocks = [Block(config, weights, layer, rotary) for layer in range(config.num_layers)]
         self._norm = _norm(config, weights, "model.norm")
         is_tied = config.is_head_tied or HEAD not in weights
         head = self._embedding.weight if is_tied else weights.rows(HEAD, *shape)
@@ -70,6 +75,7 @@ class Decoder:
             decoder = cls(config, weights)
             if group.rank == 0:
                 weights.warn_of_unread()
+                _warn_of_limitation(config.rotation)
         return decoder
 
     @property
@@ -89,6 +95,11 @@ class Decoder:
 
 def _norm(config: ModelConfig, weights: RankWeights, name: str) -> Norm:
     return Norm(weights.whole(f"{name}.weight", config.hidden_size), config.rms_norm_eps)
+
+
+def _warn_of_limitation(rotation: Rotation) -> None:
+    if rotation.limitation:
+        logger.warning("The context ends at %d tokens: %s", rotation.context_length, rotation.limitation)
 
 
 def _inequality(config: ModelConfig, world_size: int) -> str:

@@ -5,16 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers import AutoModelForCausalLM
 
 from shard.distributed import Group
-from shard.layers.rope import Rotary
 from shard.models.decoder import Decoder
-from tests.tiny_models import make_tiny, prompt_logits, random_ids
+from tests.tiny_models import FAMILIES, SCALINGS, WINDOW, make_tiny, prompt_logits, random_ids
 
 VOCAB = 160
 IDS = random_ids(40, VOCAB)
+ONE_OF_EACH = ["llama", "mistral, window", "qwen2, window", "qwen3, window, biases"]
 HALF_DTYPES = [torch.bfloat16, torch.float16]
 
 
@@ -27,12 +26,20 @@ def ours(path: Path, dtype: torch.dtype | None) -> Tensor:
 
 @torch.no_grad()
 def theirs(path: Path, dtype: torch.dtype) -> Tensor:
-    logits: Tensor = LlamaForCausalLM.from_pretrained(path, dtype=dtype)(IDS[None]).logits[0]
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation="eager")
+    logits: Tensor = model(IDS[None]).logits[0]
     return logits.float()
 
 
 def relative_rms(logits: Tensor, expected: Tensor) -> float:
     return float((logits - expected).double().norm() / expected.double().norm())
+
+
+def check(path: Path, dtype: torch.dtype) -> None:
+    """In float32 the logits are theirs; in a shorter format they are about as near to those as theirs are."""
+    expected = theirs(path, torch.float32)
+    bound = 1e-5 if dtype == torch.float32 else 1.2 * relative_rms(theirs(path, dtype), expected)
+    assert relative_rms(ours(path, dtype), expected) <= bound
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
@@ -41,10 +48,41 @@ def relative_rms(logits: Tensor, expected: Tensor) -> float:
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF_DTYPES])
 def test_logits(tmp_path: Path, dtype: torch.dtype, head_dim: int, kv_heads: int, tied: bool) -> None:
     make_tiny(tmp_path, heads=8, kv_heads=kv_heads, head_dim=head_dim, vocab=VOCAB, tied=tied, dtype=dtype)
-    expected = theirs(tmp_path, torch.float32)
-    error = relative_rms(ours(tmp_path, dtype), expected)
-    bound = 1e-5 if dtype == torch.float32 else 1.2 * relative_rms(theirs(tmp_path, dtype), expected)
-    assert error <= bound
+    check(tmp_path, dtype)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF_DTYPES])
+def test_families(tmp_path: Path, dtype: torch.dtype, name: str) -> None:
+    make_tiny(tmp_path, vocab=VOCAB, dtype=dtype, **FAMILIES[name])
+    check(tmp_path, dtype)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_scalings(tmp_path: Path, dtype: torch.dtype, scaling: str, name: str) -> None:
+    make_tiny(tmp_path, vocab=VOCAB, dtype=dtype, rope=SCALINGS[scaling], **FAMILIES[name])
+    check(tmp_path, dtype)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH[1:])
+def test_the_window_matters_and_only_beyond_it(tmp_path: Path, name: str) -> None:
+    """Otherwise a window that neither of the two observes would go unnoticed above."""
+    narrow, wide = (
+        ours(make_tiny(tmp_path / f"{window}", vocab=VOCAB, **FAMILIES[name] | {"sliding_window": window}), None)
+        for window in (WINDOW, len(IDS)))
+    assert torch.equal(narrow[:WINDOW], wide[:WINDOW])
+    assert relative_rms(narrow[WINDOW:], wide[WINDOW:]) > 0.01
+
+
+@pytest.mark.parametrize("scaling", [None, *SCALINGS])
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_old_configurations(tmp_path: Path, name: str, scaling: str | None) -> None:
+    new, old = (
+        make_tiny(tmp_path / form, vocab=VOCAB, rope=SCALINGS.get(scaling or ""), is_old_config=form == "old",
+                  **FAMILIES[name]) for form in ("new", "old"))
+    assert torch.equal(ours(old, None), ours(new, None))
 
 
 @pytest.mark.parametrize("dtype", HALF_DTYPES)
@@ -73,18 +111,3 @@ def test_only_the_wanted_rows_have_logits(tmp_path: Path, rows: list[int]) -> No
     logits = prompt_logits(decoder, IDS, output_rows=wanted)
     assert logits is not None
     assert torch.equal(logits, ours(tmp_path, None)[wanted])
-
-
-def test_rotary_angles() -> None:
-    theta, head_dim, num_positions = 500000.0, 128, 131072
-    config = LlamaConfig(
-        head_dim=head_dim,
-        max_position_embeddings=num_positions,
-        rope_parameters={"rope_type": "default", "rope_theta": theta},
-    )
-    positions = torch.arange(num_positions)[None]
-    cos, sin = (table[0, :, : head_dim // 2] for table in LlamaRotaryEmbedding(config)(torch.zeros(1), positions))
-    rotary = Rotary(head_dim, theta, num_positions)
-    # The angles are theirs to the bit: another float32 at position 131071 would be off by 4e-3.
-    torch.testing.assert_close(rotary.cos, cos, rtol=0, atol=1.2e-7)
-    torch.testing.assert_close(rotary.sin, sin, rtol=0, atol=1.2e-7)

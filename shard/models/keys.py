@@ -1,0 +1,93 @@
+"""The keys of a configuration file, read with errors that name the file, the key and the value."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+
+class ModelConfigError(ValueError):
+    """The configuration is missing, malformed, or asks for what this version does not do: names file, key and value."""
+
+
+class Keys:
+    """The keys of one JSON object. Every method raises ModelConfigError for a value that is not what it returns."""
+
+    def __init__(self, path: Path, values: dict[str, Any], prefix: str = "") -> None:
+        self.path = path
+        self._values = values
+        self._prefix = prefix
+
+    @classmethod
+    def read(cls, path: Path) -> "Keys":
+        try:
+            values = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise ModelConfigError(f"{path} does not exist") from None
+        except (OSError, ValueError) as error:
+            raise ModelConfigError(f"{path} cannot be read: {error}") from error
+        if not isinstance(values, dict):
+            raise ModelConfigError(f"{path}: expected an object of keys and values, found {type(values).__name__}")
+        return cls(path, values)
+
+    @property
+    def names(self) -> set[str]:
+        return set(self._values)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._values.get(key, default)
+
+    def error(self, key: str, expected: str) -> ModelConfigError:
+        found = f"{self.get(key)!r}" if key in self._values else "no such key"
+        return ModelConfigError(f"{self.path}: {self._prefix}{key}: expected {expected}, found {found}")
+
+    def expect(self, key: str, value: Any) -> None:
+        """The key is absent, or has this value, the only one that can be computed."""
+        if self.get(key, value) != value:
+            raise self.error(key, "none" if value is None else f"{value!r}, the only one supported")
+
+    def integer(self, key: str, default: int | None = None, least: int = 1) -> int:
+        value: Any = self.get(key)
+        value = default if value is None else value
+        if not is_integer(value, least):
+            raise self.error(key, f"a whole number of at least {least}")
+        return int(value)
+
+    def number(self, key: str, default: float | None = None, above: float = 0) -> float:
+        value: Any = self.get(key)
+        value = default if value is None else value
+        if not _is_number(value, above):
+            raise self.error(key, f"a number above {above}")
+        return float(value)
+
+    def numbers(self, key: str, count: int) -> list[float]:
+        """A list of `count` numbers above 0."""
+        values = self.get(key)
+        if not isinstance(values, list) or len(values) != count or not all(_is_number(value) for value in values):
+            raise self.error(key, f"a list of {count} numbers above 0")
+        return [float(value) for value in values]
+
+    def switch(self, key: bool | str, default: bool = False) -> bool:
+        """The value of a key, or a constant."""
+        value = key if isinstance(key, bool) else self.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(str(key), "true or false")
+        return value
+
+    def section(self, *names: str) -> "Keys":
+        """The object under the first of these keys that has one with anything in it; an empty one if none does."""
+        for name in names:
+            value = self.get(name)
+            if value is not None and not isinstance(value, dict):
+                raise self.error(name, "an object or null")
+            if value:
+                return Keys(self.path, value, f"{self._prefix}{name}.")
+        return Keys(self.path, {})
+
+
+def is_integer(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_number(value: Any, above: float = 0) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and above < value < math.inf
