@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
 
+from router.api import completions, native
 from router.api import info as information
-from router.api import native
 from router.api.body import json_response
 from router.api.failures import to_router_error
 from router.api.service import SERVICE, ServerInfo, Service
@@ -38,8 +38,10 @@ def make_app(
         web.post("/", native.compat_generate),
         web.post("/generate", native.generate),
         web.post("/generate_stream", native.generate_stream),
+        web.post("/v1/completions", completions.completions),
         web.post("/tokenize", information.tokenize),
         web.get("/info", information.info),
+        web.get("/v1/models", information.models),
         web.get("/health", information.health),
         web.get("/metrics", information.metrics),
     ])

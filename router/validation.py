@@ -1,8 +1,9 @@
 """What a request may ask for: TGI's rules in TGI's order and words, and from them the request the engine takes."""
 
 import secrets
+from dataclasses import dataclass
 
-from router.api.schemas import GenerateBody, Parameters
+from router.api.schemas import Parameters
 from router.errors import ValidationError
 from router.limits import Limits
 from router.request import Request
@@ -11,6 +12,20 @@ from router.text.tokenizer import Tokenizer, TokenizerError
 
 _TGI_CHUNK = 1024
 """Of more new tokens than this, TGI counts only so many against the limit on total tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a client asks for, by whichever API; not checked yet.
+
+    `is_greedy`: no sampling, whatever the parameters say. The others are as in `router.request.Request`.
+    """
+
+    inputs: str
+    parameters: Parameters
+    is_greedy: bool = False
+    keep_stop: bool = True
+    ignore_eos: bool = False
 
 
 def check_mode(parameters: Parameters, limits: Limits, is_stream: bool) -> None:
@@ -25,13 +40,13 @@ def check_mode(parameters: Parameters, limits: Limits, is_stream: bool) -> None:
         _refuse_if(best_of > limits.max_best_of, f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
 
 
-async def validate(body: GenerateBody, limits: Limits, tokenizer: Tokenizer, vocab_size: int) -> Request:
+async def validate(asked: Asked, limits: Limits, tokenizer: Tokenizer, vocab_size: int) -> Request:
     """The request as the engine takes it. ValidationError says the first rule that it breaks."""
-    parameters = body.parameters
+    parameters = asked.parameters
     _check_sampling(parameters)
-    _check_extent(body, limits)
+    _check_extent(asked, limits)
     try:
-        input_ids = await tokenizer.encode(body.inputs, truncate=parameters.truncate)
+        input_ids = await tokenizer.encode(asked.inputs, truncate=parameters.truncate)
     except TokenizerError as error:
         raise ValidationError(f"tokenizer error {error}") from error
     _check_tokens(input_ids, parameters.max_new_tokens, limits, vocab_size)
@@ -39,9 +54,11 @@ async def validate(body: GenerateBody, limits: Limits, tokenizer: Tokenizer, voc
     room = limits.max_total_tokens - len(input_ids)
     return Request(
         input_ids=input_ids,
-        sampling=_sampling(parameters),
+        sampling=_sampling(parameters, asked.is_greedy),
         max_new_tokens=room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room),
-        stop=tuple(parameters.stop))
+        stop=tuple(parameters.stop),
+        keep_stop=asked.keep_stop,
+        ignore_eos=asked.ignore_eos)
 
 
 def _refuse_if(is_broken: bool, rule: str) -> None:
@@ -65,9 +82,9 @@ def _check_sampling(parameters: Parameters) -> None:
     _refuse_if(p.top_k is not None and p.top_k <= 0, "`top_k` must be strictly positive")
 
 
-def _check_extent(body: GenerateBody, limits: Limits) -> None:
+def _check_extent(asked: Asked, limits: Limits) -> None:
     """Rules 8 to 13."""
-    p = body.parameters
+    p = asked.parameters
     _refuse_if(p.max_new_tokens == 0, "`max_new_tokens` must be strictly positive")
     _refuse_if(len(p.stop) > limits.max_stop_sequences,
                f"`stop` supports up to {limits.max_stop_sequences} stop sequences. Given: {len(p.stop)}")
@@ -75,7 +92,7 @@ def _check_extent(body: GenerateBody, limits: Limits) -> None:
     _refuse_if(p.seed is not None and (p.best_of or 1) > 1, "`seed` must not be set when `best_of` > 1")
     _refuse_if((p.top_n_tokens or 0) > limits.max_top_n_tokens,
                f"`top_n_tokens` must be >= 0 and <= {limits.max_top_n_tokens}. Given: {p.top_n_tokens}")
-    _refuse_if(not body.inputs, "`inputs` cannot be empty")
+    _refuse_if(not asked.inputs, "`inputs` cannot be empty")
     _refuse_if(p.truncate is not None and not 0 < p.truncate <= limits.max_input_tokens,
                f"`truncate` must be strictly positive and less than {limits.max_input_tokens}. Given: {p.truncate}")
 
@@ -110,9 +127,13 @@ def _check_supported(parameters: Parameters) -> None:
         _refuse_if(is_asked, f"`{name}` is not supported yet")
 
 
-def _sampling(parameters: Parameters) -> Sampling:
+def _sampling(parameters: Parameters, is_greedy: bool) -> Sampling:
     """With defaults filled in. As in TGI, a warper that changes something makes it sample. The seed is chosen here."""
     p = parameters
+    repetition_penalty = 1.0 if p.repetition_penalty is None else p.repetition_penalty
+    frequency_penalty = 0.0 if p.frequency_penalty is None else p.frequency_penalty
+    if is_greedy:
+        return Sampling(repetition_penalty=repetition_penalty, frequency_penalty=frequency_penalty)
     temperature = 1.0 if p.temperature is None else p.temperature
     top_k = 0 if p.top_k is None else p.top_k
     top_p = 1.0 if p.top_p is None else p.top_p
@@ -126,5 +147,5 @@ def _sampling(parameters: Parameters) -> Sampling:
         top_k=top_k,
         top_p=top_p,
         typical_p=typical_p,
-        repetition_penalty=1.0 if p.repetition_penalty is None else p.repetition_penalty,
-        frequency_penalty=0.0 if p.frequency_penalty is None else p.frequency_penalty)
+        repetition_penalty=repetition_penalty,
+        frequency_penalty=frequency_penalty)

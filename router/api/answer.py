@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from router.api.schemas import GenerateBody
 from router.api.service import Service
 from router.errors import RouterError
+from router.metrics import Metrics
 from router.request import Request
 from router.stream import Ending, Event, Stream
-from router.validation import check_mode, validate
+from router.validation import Asked, check_mode, validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,25 @@ class Times:
 class Answer:
     """Async iterator of a valid request's events. `ending` and `times` are set once the last one has come."""
 
-    def __init__(self, request: Request, stream: Stream, received_at: float) -> None:
+    def __init__(self, request: Request, stream: Stream, received_at: float, metrics: Metrics) -> None:
         self.request = request
+        self.ending: Ending | None = None
         self._stream = stream
         self._received_at = received_at
-        self.ending: Ending | None = None
+        self._metrics = metrics
+        self._last_at: float | None = None
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
         event = await anext(self._stream)
+        now = time.monotonic()
+        if self._last_at is None:
+            self._metrics.first_token(now - self._received_at)
+        else:
+            self._metrics.next_token(now - self._last_at)
+        self._last_at = now
         self.ending = event.ending
         return event
 
@@ -59,7 +67,7 @@ class Answer:
 
 
 @asynccontextmanager
-async def answering(service: Service, body: GenerateBody, is_stream: bool) -> AsyncIterator[Answer]:
+async def answering(service: Service, asked: Asked, is_stream: bool) -> AsyncIterator[Answer]:
     """Permit, validation, submission, in TGI's order; leaving cancels what still runs, and counts.
 
     Every RouterError passes through here, once.
@@ -69,12 +77,12 @@ async def answering(service: Service, body: GenerateBody, is_stream: bool) -> As
     metrics = service.metrics
     metrics.requested()
     try:
-        check_mode(body.parameters, service.limits, is_stream)
+        check_mode(asked.parameters, service.limits, is_stream)
         with engine.permit():
-            request = await validate(body, service.limits, service.tokenizer, engine.facts.vocab_size)
+            request = await validate(asked, service.limits, service.tokenizer, engine.facts.vocab_size)
             metrics.accepted(len(request.input_ids), request.max_new_tokens)
             async with engine.submit(request) as stream:
-                answer = Answer(request, stream, received_at)
+                answer = Answer(request, stream, received_at, metrics)
                 yield answer
     except RouterError as error:
         metrics.failed(error)

@@ -1,4 +1,4 @@
-"""What a server tells of itself and of a text: `/info`, `/health`, `/metrics`, `/tokenize`."""
+"""What a server tells of itself and of a text: `/info`, `/v1/models`, `/health`, `/metrics`, `/tokenize`."""
 
 from aiohttp import web
 
@@ -32,6 +32,13 @@ async def info(request: web.Request) -> web.Response:
         "model_dtype": facts.dtype,
         "numerics": facts.numerics,
     })
+
+
+async def models(request: web.Request) -> web.Response:
+    """OpenAI's list, of one."""
+    model_id = request.app[SERVICE].info.model_id
+    return json_response({
+        "object": "list", "data": [{"id": model_id, "object": "model", "created": 0, "owned_by": model_id}]})
 
 
 async def health(request: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
 """TGI's own routes: `POST /generate`, `POST /generate_stream` and `POST /`."""
 
 import struct
-from contextlib import suppress
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import orjson
@@ -9,11 +9,13 @@ from aiohttp import web
 
 from router.api.answer import Answer, answering
 from router.api.body import json_response, read_body
-from router.api.failures import to_router_error
+from router.api.headers import request_headers, time_headers
 from router.api.schemas import CompatBody, GenerateBody
 from router.api.service import SERVICE, Service
-from router.api.sse import EventWriter
+from router.api.sse import stream_events
+from router.errors import RouterError
 from router.stream import Ending, Event, Token
+from router.validation import Asked
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
@@ -44,42 +46,46 @@ def _is_full_text(body: GenerateBody, default: bool) -> bool:
     return default if asked is None else asked
 
 
+def _parse(body: GenerateBody) -> Asked:
+    return Asked(body.inputs, body.parameters)
+
+
 async def _whole_answer(
     service: Service, body: GenerateBody, is_full_text: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    tokens = []
-    async with answering(service, body, is_stream=False) as answer:
-        async for event in answer:
-            tokens.append(event.token)
+    async with answering(service, _parse(body), is_stream=False) as answer:
+        tokens = [event.token async for event in answer]
+    headers = {**request_headers(service, body.inputs), "x-compute-time": f"{answer.times.total:.9f}",
+               **time_headers(answer)}
+    return _render(answer, tokens, body, is_full_text), headers
+
+
+def _render(answer: Answer, tokens: list[Token], body: GenerateBody, is_full_text: bool) -> dict[str, Any]:
     ending = answer.ending
     assert ending is not None
     content: dict[str, Any] = {"generated_text": body.inputs * is_full_text + ending.text}
     if body.parameters.details:
         content["details"] = {
             **_details(answer, ending), "prefill": [], "tokens": [_token(token) for token in tokens]}
-    return content, {**_headers(service, body), **_time_headers(answer, ending)}
+    return content
 
 
 async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text: bool) -> web.StreamResponse:
     """The status is sent before anything is checked, as TGI does; what goes wrong is the last event."""
     service = request.app[SERVICE]
-    writer = EventWriter(request, _headers(service, body))
-    with suppress(ConnectionError):  # the client has left, nobody is to be told
-        async with writer:
-            try:
-                async with answering(service, body, is_stream=True) as answer:
-                    index = 0
-                    async for event in answer:
-                        index += 1
-                        await writer.send(_event(index, event, answer, body, is_full_text))
-            except ConnectionError:
-                raise
-            except Exception as error:
-                await writer.send(orjson.dumps(to_router_error(error).body()))
-    return writer.response
+    return await stream_events(
+        request, request_headers(service, body.inputs), _events(service, body, is_full_text), _render_failure)
 
 
-def _event(index: int, event: Event, answer: Answer, body: GenerateBody, is_full_text: bool) -> bytes:
+async def _events(service: Service, body: GenerateBody, is_full_text: bool) -> AsyncGenerator[bytes]:
+    async with answering(service, _parse(body), is_stream=True) as answer:
+        index = 0
+        async for event in answer:
+            index += 1
+            yield _render_event(index, event, answer, body, is_full_text)
+
+
+def _render_event(index: int, event: Event, answer: Answer, body: GenerateBody, is_full_text: bool) -> bytes:
     text = details = None
     if event.ending is not None:
         text = body.inputs * is_full_text + event.ending.text
@@ -87,6 +93,10 @@ def _event(index: int, event: Event, answer: Answer, body: GenerateBody, is_full
             details = {**_details(answer, event.ending), "input_length": len(answer.request.input_ids)}
     return orjson.dumps({
         "index": index, "token": _token(event.token), "generated_text": text, "details": details})
+
+
+def _render_failure(error: RouterError) -> bytes:
+    return orjson.dumps(error.body())
 
 
 def _details(answer: Answer, ending: Ending) -> dict[str, Any]:
@@ -107,25 +117,3 @@ def shortest_float32(value: float) -> float:
         if struct.pack("<f", short) == packed:
             return short
     return float(f"{value:.9g}")
-
-
-def _headers(service: Service, body: GenerateBody) -> dict[str, str]:
-    return {"x-compute-type": service.info.compute_type, "x-compute-characters": str(len(body.inputs))}
-
-
-def _time_headers(answer: Answer, ending: Ending) -> dict[str, str]:
-    """Milliseconds, but for `x-compute-time`, which is seconds."""
-    times = answer.times
-    milliseconds = {
-        "x-total-time": times.total,
-        "x-validation-time": times.validation,
-        "x-queue-time": times.queue,
-        "x-inference-time": times.inference,
-        "x-time-per-token": times.inference / ending.num_tokens,
-    }
-    return {
-        "x-compute-time": f"{times.total:.9f}",
-        "x-prompt-tokens": str(len(answer.request.input_ids)),
-        "x-generated-tokens": str(ending.num_tokens),
-        **{name: str(int(1000 * seconds)) for name, seconds in milliseconds.items()},
-    }

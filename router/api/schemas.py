@@ -3,7 +3,7 @@
 import struct
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
 
 def _to_float32(value: float) -> float:
@@ -12,6 +12,20 @@ def _to_float32(value: float) -> float:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
         raise ValueError("must fit into 32 bits") from None
+
+
+def _to_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _to_stops(value: object) -> object:
+    return [] if value is None else _to_list(value)
+
+
+def _refuse_empty(prompts: list[Any]) -> list[Any]:
+    if not prompts:
+        raise ValueError("Empty array detected. Do not use an empty array for the prompt.")
+    return prompts
 
 
 Float32 = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_to_float32)]
@@ -61,3 +75,31 @@ class CompatBody(GenerateBody):
     """`POST /`."""
 
     stream: bool = False
+
+
+class StreamOptions(Body):
+    """What a stream of OpenAI's carries beside tokens."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class CompletionBody(Body):
+    """`POST /v1/completions`. None is the same as absent.
+
+    Other fields are kept, for some of them ask for what is not built yet; `router.api.completions` knows which.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    prompt: Annotated[list[Any], BeforeValidator(_to_list), AfterValidator(_refuse_empty)]
+    model: str | None = None
+    max_tokens: UInt32 | None = None
+    temperature: Float32 | None = None
+    top_p: Float32 | None = None
+    seed: UInt64 | None = None
+    stop: Annotated[list[str], FailFast(), BeforeValidator(_to_stops)] = []
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    repetition_penalty: Float32 | None = None
+    ignore_eos: bool | None = None

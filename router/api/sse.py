@@ -1,12 +1,15 @@
 """Server-sent events."""
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self
 
 from aiohttp import web
+
+from router.api.failures import to_router_error
+from router.errors import RouterError
 
 KEEP_ALIVE = 15.0
 """Seconds without an event after which a comment says that the server is still there."""
@@ -48,3 +51,23 @@ class EventWriter:
                     await asyncio.sleep(rest)
                 else:
                     await self._write(b":\n\n")
+
+
+async def stream_events(
+    request: web.Request, headers: Mapping[str, str], events: AsyncGenerator[bytes],
+    render_failure: Callable[[RouterError], bytes], last: bytes | None = None,
+) -> web.StreamResponse:
+    """Answer with `events`, then `last`. A failure is an event too, for the status is sent before the first."""
+    writer = EventWriter(request, headers)
+    with suppress(ConnectionError):  # the client has left, nobody is to be told
+        async with writer, aclosing(events):
+            try:
+                async for data in events:
+                    await writer.send(data)
+            except ConnectionError:
+                raise
+            except Exception as error:
+                await writer.send(render_failure(to_router_error(error)))
+            if last is not None:
+                await writer.send(last)
+    return writer.response

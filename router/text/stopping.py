@@ -1,29 +1,109 @@
 """Stop strings: where an answer ends, wherever in a token that is. Pure."""
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A stop string in the text; `start` and `end` count from the start of the last piece.
+
+    `start` is negative if the stop string began in an earlier piece.
+    """
+
+    start: int
+    end: int
 
 
 class StopMatcher:
     """Looks for the first stop string that completes in a text that comes in pieces.
 
-    Keeps no more of the text than the longest stop string is long, so a match may span any number of pieces.
+    Keeps nothing of the text but how much of each stop string it ends with, so a match may span any number of pieces.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = tuple(stops)
-        self._reach = max(map(len, self._stops), default=0) - 1
-        self._tail = ""
+        """`stops`: none is empty."""
+        self._candidates = [_Candidate(stop) for stop in stops]
+
+    def push(self, piece: str) -> Match | None:
+        """The stop string that completes in `piece`; None while none does.
+
+        Of several, the one that ends first counts, and the longest of those. After a match the matcher is spent.
+        """
+        found = [(end, end - len(candidate.stop)) for candidate in self._candidates
+                 if (end := candidate.push(piece)) is not None]
+        if not found:
+            return None
+        end, start = min(found)
+        return Match(start, end)
+
+    @property
+    def num_held(self) -> int:
+        """Characters at the end of the text that a stop string may begin with."""
+        return max((candidate.num_matched for candidate in self._candidates), default=0)
+
+
+class _Candidate:
+    """One stop string, and how much of it the text ends with (Knuth, Morris, Pratt 1977).
+
+    The table of fallbacks grows as far as the text has matched, so a long stop string costs nothing in advance.
+    """
+
+    def __init__(self, stop: str) -> None:
+        self.stop = stop
+        self.num_matched = 0
+        self._fallbacks = [0]
+        """At n - 1: how many characters at the end of the first n are again the stop string's first; fewer than n."""
 
     def push(self, piece: str) -> int | None:
-        """How much of `piece` belongs to the text that ends with a stop string; None while none is complete.
-
-        Of several, the one that ends first counts. After a match the matcher is spent.
-        """
-        if not self._stops:
+        """Where in `piece` the stop string ends; None if it does not."""
+        position = 0 if self.num_matched else piece.find(self.stop[0])
+        if position < 0:
             return None
-        window = self._tail + piece
-        ends = [start + len(stop) for stop in self._stops if (start := window.find(stop)) >= 0]
-        if ends:
-            return min(ends) - len(self._tail)
-        self._tail = window[-self._reach:] if self._reach else ""
+        for end in range(position + 1, len(piece) + 1):
+            self.num_matched = self._extend(self.num_matched, piece[end - 1])
+            if self.num_matched == len(self.stop):
+                return end
+            if self.num_matched > len(self._fallbacks):
+                self._fallbacks.append(self._extend(self._fallbacks[-1], self.stop[len(self._fallbacks)]))
         return None
+
+    def _extend(self, num_matched: int, character: str) -> int:
+        while num_matched and self.stop[num_matched] != character:
+            num_matched = self._fallbacks[num_matched - 1]
+        return num_matched + (self.stop[num_matched] == character)
+
+
+class HeldText:
+    """The end of a text that is not given yet. Special tokens take part in it, but are never given."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[tuple[str, bool]] = deque()
+        self._length = 0
+
+    def push(self, piece: str, is_special: bool, num_kept: int) -> str:
+        """Add a piece, then give what lies before the last `num_kept` characters."""
+        if piece:
+            self._pieces.append((piece, is_special))
+            self._length += len(piece)
+        given = []
+        while (surplus := self._length - num_kept) > 0:
+            text, is_special = self._pieces.popleft()
+            if len(text) > surplus:
+                self._pieces.appendleft((text[surplus:], is_special))
+                text = text[:surplus]
+            self._length -= len(text)
+            if not is_special:
+                given.append(text)
+        return "".join(given)
+
+    def clear(self) -> None:
+        """Give up what is held."""
+        self._pieces.clear()
+        self._length = 0
+
+    @property
+    def text(self) -> str:
+        """What is held, without special tokens."""
+        return "".join(text for text, is_special in self._pieces if not is_special)

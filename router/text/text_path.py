@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from router.request import Request
 from router.text.detokenizer import NUM_CONTEXT, Detokenizer
-from router.text.stopping import StopMatcher
+from router.text.stopping import HeldText, StopMatcher
 from router.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A token's text; `is_stop` if a stop string ends with it, and the text is cut there."""
+    """The text that a token yields; `is_stop` if the answer ends here because of a stop string."""
 
     text: str
     is_special: bool
@@ -18,25 +18,39 @@ class Piece:
 
 
 class TextPath:
-    """Detokenizer and stop strings of one request."""
+    """Detokenizer and stop strings of one request.
+
+    If the request keeps stop strings, each token yields its own text, a special token too. If it cuts before them,
+    tokens yield what is certain to be part of the answer: what may be the beginning of a stop string is held until it
+    is known to be none, and comes with a later token. What is held when the last token has come is only in `text`.
+    """
 
     def __init__(self, tokenizer: Tokenizer, request: Request) -> None:
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer.decode, request.input_ids[-NUM_CONTEXT:])
         self._stop = StopMatcher(request.stop)
+        self._keep_stop = request.keep_stop
         self._texts: list[str] = []
+        self._held = HeldText()
 
     def push(self, token_id: int) -> Piece:
         """Take the next generated token. Stop strings see special tokens too."""
         text = self._detokenizer.push(token_id)
         is_special = self._tokenizer.is_special(token_id)
-        end = self._stop.push(text)
-        text = text[:end]
-        if not is_special:
-            self._texts.append(text)
-        return Piece(text, is_special, end is not None)
+        match = self._stop.push(text)
+        if self._keep_stop:
+            if match is not None:
+                text = text[:match.end]
+            answer = "" if is_special else text
+        else:
+            num_kept = self._stop.num_held if match is None else len(text) - match.start
+            answer = text = self._held.push(text, is_special, num_kept)
+            if match is not None:
+                self._held.clear()
+        self._texts.append(answer)
+        return Piece(text, is_special, match is not None)
 
     @property
     def text(self) -> str:
-        """The answer so far: the pieces that are not special tokens, joined."""
-        return "".join(self._texts)
+        """The answer so far: without special tokens, with what is held."""
+        return "".join(self._texts) + self._held.text

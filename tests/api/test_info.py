@@ -1,10 +1,15 @@
 """The routes that tell of the server, of a text, and of mistakes in the address."""
 
+import asyncio
+import timeit
+
 import pytest
 
 from router.engine import Engine
 from router.fleet.errors import FleetError
-from tests.api.conftest import Server, Start
+from router.metrics import Metrics
+from tests.api.conftest import Server, Start, until
+from tests.fakes import LIMITS
 
 
 async def test_info(server: Server) -> None:
@@ -20,13 +25,30 @@ async def test_info(server: Server) -> None:
 async def test_health(server: Server, path: str) -> None:
     response = await server.client.get(path)
     assert (response.status, await response.read()) == (200, b"")
-    server.fleet.failure = FleetError("gone")
+    server.fleet.failure = ZeroDivisionError("gone")
     response = await server.post("/generate", {"inputs": "a"})
     assert (response.status, await response.json()) == (424, {
         "error": "Request failed during generation: Server error: gone", "error_type": "generation"})
     await server.is_to_end.wait()
     response = await server.client.get(path)
     assert (response.status, await response.json()) == (503, {"error": "unhealthy", "error_type": "healthcheck"})
+
+
+async def test_health_while_a_lost_group_comes_back(server: Server) -> None:
+    server.fleet.may_open.clear()
+    server.fleet.failure = FleetError("gone")
+    waiting = asyncio.create_task(server.generate())
+    await until(lambda: server.series()["penstock_group_restarts"] == 1)
+    assert (await server.client.get("/health")).status == 200
+    server.fleet.may_open.set()
+    assert (await waiting)["generated_text"]
+    assert server.series()["penstock_replays"] == 1
+
+
+async def test_models(server: Server) -> None:
+    response = await server.client.get("/v1/models")
+    assert await response.json() == {
+        "object": "list", "data": [{"id": "demo", "object": "model", "created": 0, "owned_by": "demo"}]}
 
 
 async def test_tokenize(server: Server) -> None:
@@ -84,6 +106,49 @@ async def test_metrics_of_a_request(start: Start) -> None:
     assert series['tgi_batch_inference_count{method="decode"}'] == 4
     assert series['tgi_batch_forward_duration_sum{method="decode"}'] == pytest.approx(0.004)
     assert series['penstock_kv_blocks{state="free"}'] + series['penstock_kv_blocks{state="used"}'] == 256
+
+
+async def test_metrics_of_tokens(start: Start) -> None:
+    server = await start(answer=" b")
+    server.fleet.may_answer.clear()
+    waiting = asyncio.create_task(server.generate("a", max_new_tokens=4))
+    await until(lambda: bool(server.fleet.plans))
+    await asyncio.sleep(0.02)
+    server.fleet.may_answer.set()
+    await waiting
+    series = server.series()
+    first, between = "penstock_time_to_first_token_seconds", "penstock_inter_token_latency_seconds"
+    assert (series[f"{first}_count"], series[f"{between}_count"]) == (1, 3)
+    assert series[f'{first}_bucket{{le="0.02"}}'] == 0
+    assert 0.02 < series[f"{first}_sum"] <= series["tgi_request_duration_sum"]
+    assert series[f"{first}_sum"] + series[f"{between}_sum"] == pytest.approx(
+        series["tgi_request_duration_sum"], abs=0.01)
+
+
+async def test_metrics_of_the_prefix_cache(start: Start) -> None:
+    server = await start(answer=" b")
+    for _ in range(2):
+        await server.generate(" a" * 40, max_new_tokens=1)
+    assert server.series()["penstock_prefix_hit_tokens"] == 32
+
+
+def test_metrics_of_plans_and_losses() -> None:
+    metrics = Metrics(LIMITS)
+    metrics.planned(hit_tokens=32, preempted=2)
+    metrics.planned(hit_tokens=16, preempted=0)
+    metrics.replayed(3)
+    metrics.group_restarted()
+    metrics.occupancy(1, 2, used_blocks=3, free_blocks=4, wasted_slots=5)
+    lines = metrics.exposition().decode().splitlines()
+    assert {"penstock_prefix_hit_tokens 48.0", "penstock_preemptions 2.0", "penstock_replays 3.0",
+            "penstock_group_restarts 1.0", "penstock_kv_wasted_slots 5.0", 'penstock_kv_blocks{state="used"} 3.0',
+            "tgi_queue_size 1.0", "tgi_batch_current_size 2.0"} <= set(lines)
+
+
+def test_a_token_costs_little() -> None:
+    metrics = Metrics(LIMITS)
+    fastest = min(timeit.repeat(lambda: metrics.next_token(0.05), number=1000, repeat=20)) / 1000
+    assert fastest < 2e-6
 
 
 async def test_the_form_of_metrics(server: Server) -> None:

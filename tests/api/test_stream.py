@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from router.api import sse
-from router.fleet.errors import FleetError
 from tests.api.conftest import Server, Start, until
 
 TEXT = "Hello wörld, 😀 is all."
@@ -78,13 +77,13 @@ async def test_comments_keep_the_connection_alive(server: Server, monkeypatch: p
     assert rest.endswith("}\n\n")
 
 
-async def test_a_failure_of_the_group_is_the_last_event(server: Server) -> None:
+async def test_a_failure_of_the_engine_is_the_last_event(server: Server) -> None:
     server.fleet.may_answer.clear()
     response = await server.post("/generate_stream", {"inputs": "a"})
-    server.fleet.failure = FleetError("shard 0 died")
+    server.fleet.failure = ZeroDivisionError("a fault")
     server.fleet.may_answer.set()
     assert await response.text() == (
-        'data: {"error":"Request failed during generation: Server error: shard 0 died","error_type":"generation"}\n\n')
+        'data: {"error":"Request failed during generation: Server error: a fault","error_type":"generation"}\n\n')
     assert server.series()['tgi_request_failure{err="generation"}'] == 1
 
 

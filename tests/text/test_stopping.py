@@ -1,53 +1,85 @@
 """Stop strings anywhere in a text that comes in pieces."""
 
+import pytest
 from hypothesis import given, settings, strategies
 
-from router.text.stopping import StopMatcher
+from router.text.stopping import Match, StopMatcher
 
-LETTERS = strategies.text("ab", max_size=6)
+STOPS = strategies.lists(strategies.text("ab", min_size=1, max_size=6), max_size=4)
+PIECES = strategies.lists(strategies.text("ab", max_size=6), max_size=10)
 
 
-def push_all(stops: list[str], pieces: list[str]) -> str | None:
-    """The text up to the end of a stop string."""
+def push_all(stops: list[str], pieces: list[str]) -> tuple[str, str] | None:
+    """The text before the stop string that completes first, and that stop string."""
     matcher = StopMatcher(stops)
     text = ""
     for piece in pieces:
-        end = matcher.push(piece)
-        if end is not None:
-            return text + piece[:end]
+        match = matcher.push(piece)
+        if match is not None:
+            start, end = len(text) + match.start, len(text) + match.end
+            text += piece
+            return text[:start], text[start:end]
         text += piece
     return None
 
 
 def test_within_a_piece_and_across_pieces() -> None:
-    assert push_all(["Pari"], ["Hello ", "Paris"]) == "Hello Pari"
-    assert push_all(["end"], ["e", "n", "x", "en", "d."]) == "enxend"
-    assert push_all(["aab"], ["a", "a", "a", "b"]) == "aaab"
+    assert push_all(["Pari"], ["Hello ", "Paris"]) == ("Hello ", "Pari")
+    assert push_all(["end"], ["e", "n", "x", "en", "d."]) == ("enx", "end")
+    assert push_all(["aab"], ["a", "a", "a", "b"]) == ("a", "aab")
     assert push_all(["x"], ["abc", ""]) is None
     assert push_all([], ["abc"]) is None
 
 
+def test_places_count_from_the_last_piece() -> None:
+    matcher = StopMatcher(["cde"])
+    assert [matcher.push(piece) for piece in ("abc", "d", "ef")] == [None, None, Match(start=-2, end=1)]
+
+
 def test_the_one_that_ends_first_counts() -> None:
-    assert push_all(["long stop", "g s"], ["a long stop"]) == "a long s"
-    assert push_all(["c", "abcd"], ["ab", "cd"]) == "abc"
+    assert push_all(["long stop", "g s"], ["a long stop"]) == ("a lon", "g s")
+    assert push_all(["c", "abcd"], ["ab", "cd"]) == ("ab", "c")
+
+
+def test_the_longest_of_those_that_end_together_counts() -> None:
+    for stops in (["bc", "abc", "c"], ["abc", "c", "bc"]):
+        assert push_all(stops, ["xa", "bcd"]) == ("x", "abc")
+
+
+@pytest.mark.parametrize(("text", "num_held"), [
+    ("", 0), ("x", 0), ("xa", 1), ("aaa", 3), ("aaaa", 3), ("aaaab", 4), ("aaaaba", 5), ("aaaabaa", 6), ("aaabab", 0),
+    ("axn", 1), ("ne", 2)])
+def test_what_may_begin_a_stop_string_is_held(text: str, num_held: int) -> None:
+    matcher = StopMatcher(["aaabaac", "nex"])
+    assert matcher.push(text) is None
+    assert matcher.num_held == num_held
 
 
 @settings(deadline=None)
-@given(stops=strategies.lists(strategies.text("ab", min_size=1, max_size=4), max_size=4),
-       pieces=strategies.lists(LETTERS, max_size=8))
+@given(stops=STOPS, pieces=PIECES)
 def test_pieces_make_no_difference(stops: list[str], pieces: list[str]) -> None:
     text = "".join(pieces)
-    prefixes = (text[:end] for end in range(len(text) + 1))
-    expected = next((prefix for prefix in prefixes if prefix.endswith(tuple(stops))), None) if stops else None
-    assert push_all(stops, pieces) == expected
+    ends = (text[:end] for end in range(1, len(text) + 1))
+    expected = next(((prefix, max((stop for stop in stops if prefix.endswith(stop)), key=len))
+                     for prefix in ends if prefix.endswith(tuple(stops))), None)
+    found = push_all(stops, pieces)
+    assert found == (expected and (expected[0].removesuffix(expected[1]), expected[1]))
 
 
 @settings(deadline=None)
-@given(stops=strategies.lists(strategies.text("ab", min_size=1, max_size=4), min_size=1, max_size=4),
-       pieces=strategies.lists(LETTERS, max_size=30))
-def test_memory_is_bounded_by_the_stop_strings(stops: list[str], pieces: list[str]) -> None:
-    matcher = StopMatcher(stops)
+@given(stops=STOPS, pieces=PIECES)
+def test_no_more_is_held_than_may_begin_a_stop_string(stops: list[str], pieces: list[str]) -> None:
+    matcher, text = StopMatcher(stops), ""
     for piece in pieces:
+        text += piece
         if matcher.push(piece) is not None:
             break
-        assert len(matcher._tail) < max(map(len, stops))
+        beginnings = [stop[:length] for stop in stops for length in range(len(stop))]
+        assert matcher.num_held == max((len(part) for part in beginnings if text.endswith(part)), default=0)
+
+
+def test_a_long_stop_string_costs_no_more_than_what_it_matches() -> None:
+    matcher = StopMatcher(["ab" * 500_000])
+    assert matcher.push("ab" * 1000 + "b") is None
+    assert matcher.num_held == 0
+    assert sum(len(candidate._fallbacks) for candidate in matcher._candidates) <= 2001
