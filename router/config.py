@@ -43,10 +43,14 @@ class ServerConfig:
     max_batch_total_tokens: int | None
     max_batch_size: int | None
     """Sequences that run at once: slots."""
+    pipeline_depth: int
+    """Steps in flight at once, at least 1: the next is planned and sent before the one that runs is back."""
     payload_limit: int
     """Bytes of a request body."""
     graceful_termination_timeout: int
     """Seconds that running requests get to finish after SIGTERM."""
+    max_shard_downtime: int
+    """Seconds that requests wait for a group that is being restarted."""
     json_output: bool
     log_level: str
     """A name that `logging` knows."""
@@ -105,6 +109,8 @@ class LauncherConfig(ServerConfig):
     block_size: int | None
     threads: int | None
     """Threads that compute in each shard."""
+    step_timeout: int
+    """Seconds after which a step that has not ended is a hang."""
     shard_uds_path: str | None
     master_addr: str
     master_port: int | None

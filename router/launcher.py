@@ -1,6 +1,7 @@
 """`text-generation-launcher`: from a command line to the processes of one group, and to their end."""
 
 import asyncio
+import itertools
 import logging
 import os
 import socket
@@ -16,6 +17,7 @@ import click
 
 from router import environment, hub, logs
 from router.config import InvalidArgument, LauncherConfig
+from router.group import Group
 from router.hub import Checkpoint
 from router.options import NOTES, OPTIONS, Command
 from router.processes import Program
@@ -49,16 +51,29 @@ def launch(config: LauncherConfig) -> int:
         private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
         sockets = [stack.enter_context(_socket_path(f"{config.shard_uds_path or private / 'shard'}-{rank}"))
                    for rank in range(config.num_shard)]
+        log.info("Starting %d shard%s of %s", len(sockets), "s" * (len(sockets) > 1), config.model_id)
+        return asyncio.run(_supervise(
+            make_group(config, checkpoint, sockets, private), router_program(config, checkpoint, sockets),
+            config.graceful_termination_timeout))
+
+
+async def _supervise(group: Group, router: Program, drain_timeout: float) -> int:
+    return await Supervisor(group, router, drain_timeout).run()
+
+
+def make_group(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], private: Path) -> Group:
+    """The group that serves a checkpoint, with files of its own in the directory `private`."""
+    starts = itertools.count()
+
+    def programs() -> list[Program]:
+        """Each start has a rendezvous of its own; what shards left of theirs when they were killed is removed."""
+        for file in private.glob("meet-*"):
+            file.unlink()
         rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
-                      else f"file://{private / 'rendezvous'}")
-        shards = [shard_program(config, checkpoint, rank, path, rendezvous) for rank, path in enumerate(sockets)]
-        log.info("Starting %d shard%s of %s", len(shards), "s" * (len(shards) > 1), config.model_id)
-        return asyncio.run(_supervise(shards, router_program(config, checkpoint, sockets),
-                                      config.graceful_termination_timeout))
+                      else f"file://{private}/meet-{next(starts)}")
+        return [shard_program(config, checkpoint, rank, path, rendezvous) for rank, path in enumerate(sockets)]
 
-
-async def _supervise(shards: Sequence[Program], router: Program, drain_timeout: float) -> int:
-    return await Supervisor(shards, router, drain_timeout).run()
+    return Group(programs, [f"unix:{path}" for path in sockets], config.step_timeout)
 
 
 def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, socket_path: Path,

@@ -149,6 +149,8 @@ OPTIONS: list[click.Parameter] = [
     Option("--max-batch-total-tokens", MEMORY, "Tokens whose keys and values are held at once, at most. "
            "Default: what the memory holds.", type=Integer(1, 2**32 - 1)),
     Option("--max-batch-size", MEMORY, "Sequences that run at once, at most.", type=COUNT),
+    Option("--pipeline-depth", MEMORY, "Penstock: steps in flight at once; 1 waits for each step before it plans the "
+           "next.", type=POSITIVE, default=2),
     Noted("--waiting-served-ratio", MEMORY, "Accepted; no effect, since prefill is chunked.", type=float,
           default=0.3, note=lambda value: f"{value} has no effect, since prefill is chunked"),
     Noted("--max-waiting-tokens", MEMORY, "Accepted; no effect, since prefill is chunked.", type=COUNT,
@@ -179,6 +181,11 @@ OPTIONS: list[click.Parameter] = [
     Option("--sharded", SHARDS, "true asks for more than one shard.", type=bool),
     Option("--threads", SHARDS, "Penstock: computing threads of each shard. Default: the processor's cores, shared.",
            type=POSITIVE),
+    Option("--step-timeout", SHARDS, "Penstock: seconds after which a step that has not ended, or a shard that does "
+           "not answer, is taken for a hang, and the shards are restarted. Must be longer than any real step.",
+           type=POSITIVE, default=60),
+    Option("--max-shard-downtime", SHARDS, "Penstock: seconds that requests wait for a group that is restarting before "
+           "they are answered with 503.", type=COUNT, default=120),
     Option("--shard-uds-path", SHARDS, "Sockets of the shards: PATH-0, PATH-1, … Default: in a private directory."),
     Option("--master-addr", SHARDS, "Address where the shards meet, if a port is given.", default="localhost"),
     Option("--master-port", SHARDS, "Port where the shards meet. Default: they meet at a file in a private directory.",

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+BACKOFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
+"""Waits before new starts after deaths in a row: the first is at once, and there is none after one more death."""
 REMEMBERED_BYTES = 8192
 NUM_LAST_LINES = 20
 RELAY_SECONDS = 1.0

@@ -1,38 +1,35 @@
-"""Keeps the processes of one group together: starts them, restarts the router, ends them all."""
+"""Keeps the processes of one group together: its shards, and its router, until the end of all."""
 
 import asyncio
 import logging
 import signal
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
-from router.processes import Process, Program, started
+from router.group import Group
+from router.processes import BACKOFF_SECONDS, Process, Program, started
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 QUICK_DEATH_SECONDS = 5.0
-BACKOFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
-"""Waits before the restarts after quick deaths in a row: the first is at once, and there is none after one more."""
 USAGE_ERROR = 2
 """Exit code of a router that would end in the same way each time: its settings can't be met."""
-CAUSE_SECONDS = 0.5
-"""A router may give up because of a dead shard, an instant before that is known to be dead."""
-SHARD_SECONDS = 10.0
-"""How long the shards may take to end when asked to."""
 DRAIN_SLACK_SECONDS = 1.0
 """The router ends overdue requests itself, and tells their clients; it is killed only if it doesn't."""
 
 
 class Supervisor:
-    """Runs the programs of one group: its shards, and a router that drains for `drain_timeout` seconds.
+    """Runs a group's shards, and a router that drains for `drain_timeout` seconds.
 
-    A router that died is started again, for the shards keep the weights; the death of a shard ends all. To be made
-    in the event loop.
+    Neither ends when the other dies: both are started again, for the shards keep the weights, and the router keeps the
+    requests. To be made in the event loop.
     """
 
-    def __init__(self, shards: Sequence[Program], router: Program, drain_timeout: float) -> None:
-        self._shards = shards
+    def __init__(self, group: Group, router: Program, drain_timeout: float) -> None:
+        self._group = group
         self._router = router
         self._drain_timeout = drain_timeout
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -60,22 +57,17 @@ class Supervisor:
             task.cancel()
 
     async def _run(self) -> int:
-        async with AsyncExitStack() as stack:
-            shards = [await stack.enter_async_context(started(program)) for program in self._shards]
-            router = await stack.enter_async_context(_background(self._keep_router()))
-            ends = [shard.ended for shard in shards]
-            await asyncio.wait([router, *ends], return_when=asyncio.FIRST_COMPLETED)
-            if self._stop.done():
-                await router
-                for shard in shards:
-                    shard.terminate()
-                await asyncio.wait(ends, timeout=SHARD_SECONDS)
-                return 0
-            await asyncio.wait(ends, timeout=CAUSE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            for process in [shard for shard in shards if shard.ended.done()] or [router.result()]:
-                log.error("%s %s, so all processes end. Its last lines:\n%s", process.name, process.ending,
-                          "\n".join(f"    {line}" for line in process.last_lines))
-            return 1
+        drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        async with _background(self._group.keep(drained)) as group, _background(self._keep_router()) as router:
+            await asyncio.wait([group, router], return_when=asyncio.FIRST_COMPLETED)
+            if group.done() and (loss := group.result()) is not None:
+                return _give_up(loss.causes)
+            process = router.result()
+            if not self._stop.done():
+                return _give_up([(process, process.ending)])
+            drained.set_result(None)
+            await group
+            return 0
 
     async def _keep_router(self) -> Process:
         """Run the router until it has drained or it is of no use to start it again; returns its last process."""
@@ -104,8 +96,16 @@ class Supervisor:
             return router
 
 
+def _give_up(causes: Sequence[tuple[Process, str]]) -> int:
+    """Say why; returns the exit code."""
+    for process, what in causes:
+        log.error("%s %s, so all processes end. Its last lines:\n%s", process.name, what,
+                  "\n".join(f"    {line}" for line in process.last_lines))
+    return 1
+
+
 @asynccontextmanager
-async def _background(work: Coroutine[None, None, Process]) -> AsyncIterator[asyncio.Task[Process]]:
+async def _background(work: Coroutine[None, None, _T]) -> AsyncIterator[asyncio.Task[_T]]:
     """A task that is over when the block is left."""
     task = asyncio.create_task(work)
     try:

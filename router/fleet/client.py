@@ -1,6 +1,8 @@
 """One shard, over gRPC: a channel and the one stream of plans."""
 
+import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
@@ -22,6 +24,20 @@ _OPTIONS = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A shard's steps since it started, counted; at most one runs at a time."""
+
+    steps_begun: int
+    steps_ended: int
+    began_seconds_ago: float
+    """Since the last step began; 0 before the first."""
+
+    @property
+    def is_in_step(self) -> bool:
+        return self.steps_begun > self.steps_ended
+
+
 class ShardClient:
     """Writes orders and reads results; `target` is a gRPC address. Every method may raise FleetError."""
 
@@ -35,6 +51,12 @@ class ShardClient:
         """Waits for the shard to load its model, however long that takes."""
         message = await self._guard(self._stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True))
         return wire.decode_facts(message)
+
+    async def health(self, max_seconds: float) -> Health:
+        """FleetError if no answer comes within `max_seconds`; a shard that loads its model does not answer yet."""
+        message = await self._guard(
+            self._stub.Health(shard_pb2.HealthRequest(), timeout=max_seconds, wait_for_ready=True))
+        return Health(message.steps_begun, message.steps_ended, message.began_seconds_ago)
 
     async def open(self, epoch: int, spaces: Spaces) -> None:
         """Start the stream; the shard clears its slots."""
@@ -62,5 +84,5 @@ class ShardClient:
             return await call
         except grpc.aio.AioRpcError as error:
             raise FleetError(f"shard {self.target}: {error.code().name}: {error.details()}") from error
-        except grpc.aio.UsageError as error:
+        except asyncio.InvalidStateError as error:  # the stream ended before the write, as when a shard died at idle
             raise FleetError(f"shard {self.target} ended the stream") from error

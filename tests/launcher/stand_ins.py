@@ -12,10 +12,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import grpc
+
+from protos import shard_pb2, shard_pb2_grpc
 
 ROOT = Path(__file__).parents[2]
 CHECKPOINT = ROOT / "deploy/demo_model/checkpoint"
@@ -97,7 +102,7 @@ def _note(name: str, event: str) -> None:
         events.write(f"{os.getpid()} {name} {event}\n")
 
 
-def _live(name: str, parent: int, behaviour: str) -> None:
+def _live(name: str, parent: int, behaviour: str, serve: Callable[[], None] = lambda: None) -> None:
     """Until SIGTERM, or until the parent is gone. Words of `behaviour` say how."""
     def on_term(number: int, frame: object) -> None:
         _note(name, "SIGTERM")
@@ -112,10 +117,46 @@ def _live(name: str, parent: int, behaviour: str) -> None:
     if "refuses" in behaviour:
         print(f"{name}: these settings can't be met", file=sys.stderr)
         sys.exit(2)
+    if "loads" in behaviour:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    else:
+        serve()
     _note(name, "ready")
     while os.getppid() == parent:
         time.sleep(0.05)
     _note(name, "orphaned")
+
+
+class _Health(shard_pb2_grpc.ShardServicer):
+    """Tells of steps: SIGUSR1 begins one and SIGUSR2 ends it; `steps` in the behaviour is one at the start."""
+
+    def __init__(self, name: str, behaviour: str) -> None:
+        self._name = name
+        self._crashes = "crashes" in behaviour
+        self._begun = self._ended = int("steps" in behaviour)
+        self._began_at = time.monotonic()
+        self._answers: list[tuple[int, int]] = []
+        signal.signal(signal.SIGUSR1, self._begin)
+        signal.signal(signal.SIGUSR2, self._end)
+
+    def _begin(self, number: int, frame: object) -> None:
+        self._began_at = time.monotonic()
+        self._begun += 1
+
+    def _end(self, number: int, frame: object) -> None:
+        self._ended += 1
+
+    def Health(self, request: shard_pb2.HealthRequest, context: grpc.ServicerContext) -> shard_pb2.HealthReply:
+        """Notes, and may crash, when it gives an answer for the second time: who asks again has got the first."""
+        steps = self._begun, self._ended
+        self._answers.append(steps)
+        if self._answers.count(steps) == 2:
+            _note(self._name, f"told {self._ended} of {self._begun}")
+            if self._crashes:
+                print(f"{self._name}: out of memory", file=sys.stderr, flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return shard_pb2.HealthReply(steps_begun=self._begun, steps_ended=self._ended,
+                                     began_seconds_ago=time.monotonic() - self._began_at if self._begun else 0.0)
 
 
 def _shard(arguments: Sequence[str]) -> None:
@@ -126,10 +167,17 @@ def _shard(arguments: Sequence[str]) -> None:
         parser.add_argument(flag, type=int)
     parser.add_argument("--json-output", action="store_true")
     given = parser.parse_args(arguments)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(given.listen.removeprefix("unix:"))
-        listener.listen()
-        _live(f"shard-{given.rank}", given.parent_pid, os.environ.get(f"SHARD_{given.rank}", ""))
+    name, behaviour = f"shard-{given.rank}", os.environ.get(f"SHARD_{given.rank}", "")
+    if given.rendezvous.startswith("file://"):
+        Path(f"{given.rendezvous.removeprefix('file://')}-{given.rank}").touch(exist_ok=False)
+    server = grpc.server(ThreadPoolExecutor(1))
+    shard_pb2_grpc.add_ShardServicer_to_server(_Health(name, behaviour), server)
+
+    def serve() -> None:
+        server.add_insecure_port(given.listen)
+        server.start()
+
+    _live(name, given.parent_pid, behaviour, serve)
 
 
 def _router(arguments: Sequence[str]) -> None:
@@ -139,8 +187,9 @@ def _router(arguments: Sequence[str]) -> None:
 
 
 def _launcher(arguments: Sequence[str]) -> None:
-    from router import launcher
+    from router import launcher, watch
     from router.processes import Program
+    watch.POLL_SECONDS, watch.CALL_SECONDS = 0.05, 0.5
     launcher._program = lambda name, module, arguments: Program(name, [sys.executable, __file__, module, *arguments])
     launcher.main(list(arguments))
 

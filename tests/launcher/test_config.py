@@ -50,6 +50,10 @@ def test_settings_that_contradict_are_refused(invoke, started, arguments, messag
     (["--kv-memory", "1.5 MB"], "kv_memory", 1_500_000),
     (["--kv-memory", "2k"], "kv_memory", 2000),
     (["-g", "5"], "graceful_termination_timeout", 5),
+    (["--pipeline-depth", "1"], "pipeline_depth", 1),
+    (["--max-shard-downtime", "0"], "max_shard_downtime", 0),
+    (["--step-timeout", "7"], "step_timeout", 7),
+    ([], "step_timeout", 60),
     (["--dtype", "float32"], "dtype", "float32"),
     (["--huggingface-hub-cache", "/data"], "huggingface_hub_cache", Path("/data"))])
 def test_value(parse, arguments, name, value):
@@ -61,6 +65,15 @@ def test_number_of_bytes_that_is_none(invoke, text):
     result = invoke("--model-id", "m", f"--kv-memory={text}")
     assert result.exit_code == 2
     assert repr(text) in result.output
+
+
+@pytest.mark.parametrize("arguments", [["--pipeline-depth", "0"], ["--step-timeout", "0"],
+                                       ["--max-shard-downtime", "-1"]])
+def test_number_out_of_range(invoke, started, arguments):
+    result = invoke("--model-id", "m", *arguments)
+    assert result.exit_code == 2
+    assert arguments[0] in result.output
+    assert not started
 
 
 def test_flag_wins_over_variable(parse):
@@ -88,7 +101,8 @@ def test_compute_type(parse):
 
 @pytest.fixture
 def router_config(parse) -> RouterConfig:
-    config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1")
+    config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1", "--pipeline-depth", "3",
+                   "--max-shard-downtime", "4")
     return config.for_router(model_dir=Path("/models/a b"), revision="abc", shard_sockets=["unix:/x-0", "unix:/x-1"],
                              parent_pid=17)
 
@@ -102,7 +116,8 @@ def test_router_config_survives_json(router_config):
 
 
 def test_router_config_holds_what_the_launcher_was_told(router_config, parse):
-    config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1")
+    config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1", "--pipeline-depth", "3",
+                   "--max-shard-downtime", "4")
     for field in dataclasses.fields(ServerConfig):
         assert getattr(router_config, field.name) == getattr(config, field.name)
     assert router_config.model_id == "some/model"

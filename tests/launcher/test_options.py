@@ -30,7 +30,8 @@ OTHERWISE = {
     "--master-port": None,          # a file in it
     "--usage-stats": "off",
 }
-ADDED = {"--kv-memory", "--block-size", "--threads"}
+ADDED = {"--kv-memory": None, "--block-size": None, "--threads": None, "--pipeline-depth": 2, "--step-timeout": 60,
+         "--max-shard-downtime": 120}
 SHORT = {"--port": "-p", "--graceful-termination-timeout": "-g", "--env": "-e"}
 
 BY_FLAG = {option.opts[0]: option for option in OPTIONS}
@@ -38,7 +39,7 @@ UNSUPPORTED = {flag: option for flag, option in BY_FLAG.items() if isinstance(op
 
 
 def test_every_option_of_tgi_is_known_and_no_more():
-    assert set(BY_FLAG) == set(TGI) | ADDED
+    assert set(BY_FLAG) == set(TGI) | set(ADDED)
 
 
 def test_defaults_are_those_of_tgi(monkeypatch):
@@ -49,6 +50,12 @@ def test_defaults_are_those_of_tgi(monkeypatch):
     got = {f"--{name.replace('_', '-')}": value for name, value in context.params.items()} | noted
     assert {flag: got[flag] for flag in TGI if flag not in UNSUPPORTED} == \
         {flag: value for flag, value in (TGI | OTHERWISE).items() if flag not in UNSUPPORTED}
+
+
+def test_added_options_are_marked_and_have_their_defaults():
+    values = main.make_context("launcher", []).params
+    assert {flag: values[BY_FLAG[flag].name] for flag in ADDED} == ADDED
+    assert {flag for flag, option in BY_FLAG.items() if (option.help or "").startswith("Penstock: ")} == set(ADDED)
 
 
 @pytest.mark.parametrize("flag", sorted(BY_FLAG))

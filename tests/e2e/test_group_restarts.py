@@ -1,0 +1,63 @@
+"""A group that is killed again and again: each time a whole new one takes its place, and nothing of the old stays."""
+
+import asyncio
+import errno
+import os
+import signal
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from router.watch import POLL_SECONDS
+from tests.e2e.client import many_clients, stream
+from tests.e2e.server import Server, serve
+
+NUM_RESTARTS = 100
+SOURCE = "import os\n\n\ndef walk(path):\n"
+
+
+def shard_of(server: Server, rank: int) -> psutil.Process:
+    [shard] = [shard for shard in server.children("shard") if f"--rank {rank} " in " ".join(shard.cmdline())]
+    return shard
+
+
+def most(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The highest of each kind."""
+    return tuple(max(kind) for kind in zip(*counts, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+async def test_a_hundred_restarts_leave_nothing_behind(tmp_path: Path) -> None:
+    shared_memory = set(os.listdir("/dev/shm"))
+    generations: list[list[psutil.Process]] = []
+    counts: list[tuple[int, ...]] = []
+    with serve(tmp_path, "--num-shard", "2") as server:
+        launcher, [router] = psutil.Process(server.process.pid), server.children("router")
+        [private] = (tmp_path / "tmp").iterdir()
+        async with many_clients() as session:
+            undisturbed = await stream(session, server.url, SOURCE, max_new_tokens=4)
+            for number in range(NUM_RESTARTS + 1):
+                if number:
+                    os.kill(shard_of(server, number % 2).pid, signal.SIGKILL)
+                    while any(shard.is_running() for shard in generations[-1]):
+                        await asyncio.sleep(0.01)
+                assert await stream(session, server.url, SOURCE, max_new_tokens=4) == undisturbed
+                # Lost before the launcher has heard of its steps, a group would count as dead without one.
+                await asyncio.sleep(2 * POLL_SECONDS)
+                generations.append(server.children("shard"))
+                assert len(generations[-1]) == 2
+                assert {path.name for path in private.iterdir()} == {"shard-0", "shard-1"}
+                counts.append((launcher.num_fds(), launcher.num_threads(), router.num_fds(), router.num_threads()))
+        assert server.children("router") == [router]
+        assert set(launcher.children(recursive=True)) == {router, *generations[-1]}
+        for early, late in zip(most(counts[:10]), most(counts[-10:]), strict=True):
+            assert late <= early, counts
+    everyone = {shard for generation in generations for shard in generation}
+    assert len(everyone) == 2 * (NUM_RESTARTS + 1)
+    assert not [shard for shard in everyone if shard.is_running()]
+    assert set(os.listdir("/dev/shm")) <= shared_memory
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", server.port)) == errno.ECONNREFUSED
