@@ -1,7 +1,7 @@
 """The KV memory as the scheduler deals it out: blocks of sequences, some of them shared through the prefix cache."""
 
 from router.scheduling.block_pool import BlockPool
-from router.scheduling.prefix_cache import PrefixCache
+from router.scheduling.prefix_cache import Key, Node, PrefixCache
 from router.scheduling.sequence import Sequence
 
 
@@ -30,22 +30,38 @@ class KvMemory:
         """How many blocks hold `length` tokens."""
         return -(-length // self.block_size)
 
-    def match(self, sequence: Sequence) -> list[int]:
-        """Cached blocks that a sequence may begin with. At least one token is left, to compute the next from."""
+    def match(self, sequence: Sequence) -> Node:
+        """The cached blocks that a sequence may begin with. At least one token is left, to compute the next from."""
         most = (len(sequence.tokens) - 1) // self.block_size
-        return self.cache.match(sequence.namespace, sequence.tokens, most)
+        sequence.matched = self.cache.match(sequence.namespace, sequence.tokens, most, sequence.matched)
+        return sequence.matched
 
-    def has_room(self, sequence: Sequence, matched: list[int], reserve: int) -> bool:
+    def missing(self, sequence: Sequence, matched: Node) -> tuple[Node, Key] | None:
+        """The block that a waiting sequence would match next: the one that it continues, and its key."""
+        if (matched.depth + 1) * self.block_size >= len(sequence.tokens):
+            return None
+        return matched, self.cache.key(sequence.namespace, sequence.tokens, matched.depth)
+
+    def coming(self, sequence: Sequence) -> tuple[Node, Key] | None:
+        """The block that a running sequence's prefill will share next, named as by `missing`."""
+        index = sequence.num_blocks_cached
+        if (index + 1) * self.block_size > sequence.prefill_end:
+            return None
+        key = self.cache.key(sequence.namespace, sequence.tokens, index)
+        return self.cache.last(sequence.blocks, index), key
+
+    def has_room(self, sequence: Sequence, matched: Node, reserve: int) -> bool:
         """Whether all tokens of a waiting sequence find blocks, with `reserve` blocks to spare."""
-        needed = self.blocks_for(len(sequence.tokens)) - len(matched)
-        return self.num_available - self.cache.num_idle(matched) - reserve >= needed
+        spare = self.num_available - reserve - self.blocks_for(len(sequence.tokens)) + matched.depth
+        return spare >= 0 and spare >= self.cache.num_idle(matched)
 
-    def begin(self, sequence: Sequence, matched: list[int]) -> None:
+    def begin(self, sequence: Sequence, matched: Node) -> None:
         """The sequence holds the blocks that it was matched with; their tokens count as computed."""
-        self.cache.hold(matched)
-        sequence.blocks = list(matched)
-        sequence.num_blocks_cached = len(matched)
-        sequence.computed = len(matched) * self.block_size
+        sequence.blocks = self.cache.path(matched)
+        self.cache.hold(sequence.blocks)
+        sequence.num_blocks_cached = matched.depth
+        sequence.computed = matched.depth * self.block_size
+        sequence.matched = None
 
     def extend(self, sequence: Sequence, number: int) -> None:
         """Give the sequence so many more blocks, evicting cached ones if need be; the caller knows they are there."""
@@ -57,7 +73,7 @@ class KvMemory:
         num_full = length // self.block_size
         if num_full > sequence.num_blocks_cached:
             sequence.num_blocks_cached = self.cache.insert(
-                sequence.namespace, sequence.tokens, sequence.blocks[:num_full], sequence.num_blocks_cached)
+                sequence.namespace, sequence.tokens, sequence.blocks, num_full, sequence.num_blocks_cached)
 
     def release(self, sequence: Sequence) -> None:
         """Take all blocks of the sequence back."""

@@ -82,8 +82,8 @@ class Admission:
 class Plan:
     """One step. `step_id` is consecutive; the slots in `cleared_slots` were released since the last plan.
 
-    `admitted` and `preempted` are causes, not orders: the sequences that began to run with this step, and the ids of
-    those that had to let go of their blocks for it.
+    `admitted` and `preempted` are causes, not orders: the sequences that begin to run with this step, and the ids of
+    those that had to let go of their blocks since the last plan.
     """
 
     step_id: int

@@ -6,19 +6,26 @@ from dataclasses import dataclass, field
 
 from router.scheduling.block_pool import BlockPool
 
+Key = tuple[int | str, ...]
+"""The tokens of a block; those of a sequence's first block stand behind its namespace (adapter, tenant, image)."""
+
 
 @dataclass(slots=True, eq=False)
-class _Node:
-    """A cached block: the tokens in it, and through its parents those before them."""
+class Node:
+    """A cached block: the tokens in it, and through its parents those before them. The root holds none.
 
-    tokens: tuple[int, ...]
+    `depth` counts the blocks up to and with this one.
+    """
+
+    key: Key
     block: int
-    parent: "_Node | None"
-    children: dict[tuple[int, ...], "_Node"] = field(default_factory=dict)
+    depth: int
+    parent: "Node | None"
+    children: dict[Key, "Node"] = field(default_factory=dict)
 
 
 class PrefixCache:
-    """A radix tree over full blocks, with a root for each namespace (adapter, tenant, image).
+    """A radix tree over full blocks.
 
     The cache holds each of its blocks once in the pool, and so does every sequence that uses it. A sequence that holds
     a cached block holds all blocks before it too. So when a sequence lets go of its blocks from the last to the first,
@@ -29,8 +36,8 @@ class PrefixCache:
     def __init__(self, pool: BlockPool, block_size: int) -> None:
         self._pool = pool
         self._block_size = block_size
-        self._roots: dict[str, _Node] = {}
-        self._nodes: dict[int, _Node] = {}
+        self._root = Node((), block=-1, depth=0, parent=None)
+        self._nodes: dict[int, Node] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()
 
     def __contains__(self, block: int) -> bool:
@@ -45,46 +52,67 @@ class PrefixCache:
         """Cached blocks that no sequence holds."""
         return len(self._idle)
 
-    def match(self, namespace: str, tokens: Sequence[int], max_blocks: int) -> list[int]:
-        """The blocks of the longest cached prefix of `tokens`, at most `max_blocks`. Changes nothing."""
-        node = self._roots.get(namespace)
-        blocks: list[int] = []
-        while node is not None and len(blocks) < max_blocks:
-            node = node.children.get(self._key(tokens, len(blocks)))
-            if node is not None:
-                blocks.append(node.block)
-        return blocks
+    def match(
+        self, namespace: str, tokens: Sequence[int], max_blocks: int, earlier: Node | None = None,
+    ) -> Node:
+        """The last block of the longest cached prefix of `tokens`, at most `max_blocks`. Changes nothing.
 
-    def num_idle(self, blocks: Sequence[int]) -> int:
-        """How many of these blocks could be evicted now."""
-        return sum(block in self._idle for block in blocks)
+        `earlier` is what a match of the first of these tokens gave: the search goes on there if it is still cached.
+        """
+        is_cached = earlier is not None and self._nodes.get(earlier.block) is earlier
+        node = earlier if earlier is not None and is_cached else self._root
+        while node.depth < max_blocks:
+            child = node.children.get(self.key(namespace, tokens, node.depth))
+            if child is None:
+                break
+            node = child
+        return node
+
+    def last(self, blocks: Sequence[int], num_cached: int) -> Node:
+        """The node of the last cached one of a sequence's blocks, of which the first `num_cached` are."""
+        return self._nodes[blocks[num_cached - 1]] if num_cached else self._root
+
+    def path(self, node: Node) -> list[int]:
+        """The blocks from the first to that of `node`."""
+        blocks = []
+        while node.parent is not None:
+            blocks.append(node.block)
+            node = node.parent
+        return blocks[::-1]
+
+    def num_idle(self, node: Node) -> int:
+        """How many blocks up to `node` could be evicted now: none before one that a sequence holds."""
+        number = 0
+        while node.parent is not None and node.block in self._idle:
+            number += 1
+            node = node.parent
+        return number
 
     def hold(self, blocks: Sequence[int]) -> None:
-        """A sequence begins to use cached blocks, as `match` gave them."""
+        """A sequence begins to use cached blocks, as a path gave them."""
         for block in blocks:
             self._idle.pop(block, None)
         self._pool.hold(blocks)
 
-    def insert(self, namespace: str, tokens: Sequence[int], blocks: Sequence[int], num_cached: int) -> int:
-        """Cache blocks whose keys and values are confirmed; returns how many of `blocks` are cached now.
+    def insert(
+        self, namespace: str, tokens: Sequence[int], blocks: Sequence[int], num_full: int, num_cached: int,
+    ) -> int:
+        """Cache the first `num_full` blocks, whose keys and values are confirmed; returns how many are cached now.
 
-        `blocks` hold the first full blocks of `tokens`, the caller holds them all, and the first `num_cached` are in
-        the tree. Where another sequence came first with the same tokens its block stays, and nothing after it is
-        cached, for the caller does not hold that block.
+        `blocks` hold `tokens`, the caller holds them all, and the first `num_cached` are in the tree. Where another
+        sequence came first with the same tokens its block stays, and nothing after it is cached, for the caller does
+        not hold that block.
         """
-        if num_cached:
-            node = self._nodes[blocks[num_cached - 1]]
-        else:
-            node = self._roots.setdefault(namespace, _Node((), -1, None))
-        for index in range(num_cached, len(blocks)):
-            key = self._key(tokens, index)
+        node = self.last(blocks, num_cached)
+        for index in range(num_cached, num_full):
+            key = self.key(namespace, tokens, index)
             if key in node.children:
                 return index
-            child = _Node(key, blocks[index], node)
+            child = Node(key, blocks[index], index + 1, node)
             node.children[key] = self._nodes[child.block] = child
             self._pool.hold([child.block])
             node = child
-        return len(blocks)
+        return num_full
 
     def release(self, blocks: Sequence[int]) -> None:
         """A sequence lets go of its blocks, cached or not."""
@@ -101,7 +129,7 @@ class PrefixCache:
             node = self._nodes.pop(block)
             assert node.parent is not None
             assert not node.children, f"block {block} is evicted before those that continue it"
-            del node.parent.children[node.tokens]
+            del node.parent.children[node.key]
             self._pool.release([block])
         return number
 
@@ -110,8 +138,9 @@ class PrefixCache:
         self._pool.release(self._nodes)
         self._nodes.clear()
         self._idle.clear()
-        self._roots.clear()
+        self._root.children.clear()
 
-    def _key(self, tokens: Sequence[int], index: int) -> tuple[int, ...]:
-        """The tokens of block `index`; shorter than a block, and so in no tree, where they end."""
-        return tuple(tokens[index * self._block_size:(index + 1) * self._block_size])
+    def key(self, namespace: str, tokens: Sequence[int], index: int) -> Key:
+        """What block `index` of `tokens` is found by; shorter than a block, and so in no tree, where they end."""
+        block = tokens[index * self._block_size:(index + 1) * self._block_size]
+        return tuple(block) if index else (namespace, *block)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from router.scheduling.memory import KvMemory
 from router.scheduling.plan import Admission, FinishReason, First, Output, Plan, Row, RowResult, Sampled, StepResult
+from router.scheduling.prefix_cache import Node
 from router.scheduling.sequence import Sequence, Status
 
 MAX_PASSED = 64
@@ -28,12 +29,11 @@ MAX_SOLO_DEATHS = 3
 
 @dataclass(slots=True)
 class _Draft:
-    """A plan in the making: the budget that is left, its rows with their sequences, its causes."""
+    """A plan in the making: the budget that is left, its rows with their sequences, who begins to run."""
 
     budget: int
     rows: list[tuple[Sequence, Row]] = field(default_factory=list)
     admitted: list[Admission] = field(default_factory=list)
-    preempted: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class Scheduler:
         self._suspects: list[Sequence] = []
         self._free_slots = list(range(max_slots - 1, -1, -1))
         self._cleared_slots: list[int] = []
+        self._preempted: list[int] = []
         self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]]]] = deque()
         self._next_step_id = 0
 
@@ -104,21 +105,23 @@ class Scheduler:
             return None
         plan = Plan(
             self._next_step_id, tuple(row for _, row in draft.rows), tuple(self._cleared_slots),
-            tuple(draft.admitted), tuple(draft.preempted))
+            tuple(draft.admitted), tuple(self._preempted))
         self._in_flight.append((plan.step_id, draft.rows))
         self._cleared_slots.clear()
+        self._preempted.clear()
         self._next_step_id += 1
         return plan
 
     def _plan_all(self, draft: _Draft) -> None:
-        for sequence in list(self._running):
+        ready = [s for s in self._running if not s.is_held_back]
+        for sequence in ready:
             if sequence.wants_decode:
                 self._draft_decode(sequence, draft)
-        for sequence in list(self._running):
+        for sequence in ready:
             if sequence.is_prefilling:
                 self._draft_prefill(sequence, draft)
-        while self._admit_next(draft):
-            pass
+        if self._waiting and self._free_slots:
+            self._admit_waiting(draft)
 
     def _plan_suspect(self, draft: _Draft) -> None:
         """The oldest suspect, alone: no other row in the step, and no other step in flight."""
@@ -131,6 +134,7 @@ class Scheduler:
 
     def commit(self, result: StepResult) -> list[Sampled]:
         """Append the tokens of the oldest step in flight; those of a sequence that has ended since are dropped."""
+        assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
         step_id, rows = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
         answers = iter(result.rows)
@@ -176,7 +180,7 @@ class Scheduler:
             elif is_solo:
                 sequence.num_solo_deaths += 1
         lost = [s for s in self._sequences.values() if s.status is not Status.WAITING]
-        for sequence in {*lost, *self._returning}:
+        for sequence in [*lost, *(s for s in self._returning if s.status is Status.FINISHED)]:
             sequence.in_flight = sequence.promised = 0
             if sequence.status is Status.RUNNING:
                 self._preempt(sequence)
@@ -198,7 +202,7 @@ class Scheduler:
         """A row for the next token, if the sequence has or gets a block for it."""
         if sequence.status is not Status.RUNNING or not draft.budget:
             return
-        if not self._grow(sequence, sequence.computed + 1, draft):
+        if not self._grow(sequence, sequence.computed + 1):
             return
         assert sequence.slot is not None
         self._draft(draft, sequence, Row(
@@ -208,16 +212,22 @@ class Scheduler:
         """A row for the next chunk: what is left of the budget, at most half of the whole while others wait."""
         if sequence.status is not Status.RUNNING or not draft.budget:
             return
-        others_wait = bool(self._waiting) or any(s.is_prefilling for s in self._running if s is not sequence)
-        most = min(draft.budget, self._max_step_tokens // 2) if others_wait else draft.budget
+        most = min(draft.budget, self._max_step_tokens // 2) if self._others_wait(sequence) else draft.budget
         start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
-        if not self._grow(sequence, end, draft):
+        if not self._grow(sequence, end):
             return
         assert sequence.slot is not None
         self._draft(draft, sequence, Row(
             slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
             new_blocks=_unsent_blocks(sequence), output=Output.SAMPLE if end == sequence.prefill_end else Output.NONE,
             first=_first(sequence) if sequence.num_blocks_sent == 0 else None))
+
+    def _others_wait(self, sequence: Sequence) -> bool:
+        """Whether others could compute a prompt with what the sequence leaves of the budget."""
+        if sequence.is_suspect:
+            return False
+        could_admit = bool(self._waiting and self._free_slots)
+        return could_admit or any(s.is_prefilling for s in self._running if s is not sequence)
 
     def _draft(self, draft: _Draft, sequence: Sequence, row: Row) -> None:
         draft.rows.append((sequence, row))
@@ -227,42 +237,40 @@ class Scheduler:
         sequence.promised += row.output is Output.SAMPLE
         sequence.in_flight += 1
 
-    def _admit_next(self, draft: _Draft) -> bool:
-        """Let the oldest waiting sequence that fits run: all its blocks, and one to grow for each that runs."""
-        if not self._free_slots or not draft.budget:
-            return False
-        blocks_for = self.memory.blocks_for
-        promised = sum(blocks_for(s.prefill_end) - len(s.blocks) for s in self._running if s.is_prefilling)
-        reserve = promised + len(self._running)
-        if reserve >= self.memory.num_available:
-            return False
+    def _admit_waiting(self, draft: _Draft) -> None:
+        """Let waiting sequences run, oldest first: each needs all its blocks, and one to grow for each that runs.
+
+        One whose next block a running sequence is computing waits for it, and then shares it.
+        """
+        reserve = sum(self._reserve_of(s) for s in self._running)
+        coming = {self.memory.coming(s) for s in self._running}
         passed: list[Sequence] = []
-        for sequence in self._waiting:
+        for sequence in list(self._waiting):
+            if not self._free_slots or not draft.budget or reserve >= self.memory.num_available:
+                return
             matched = self.memory.match(sequence)
-            if self._is_prefix_coming(sequence, len(matched)):
+            missing = self.memory.missing(sequence, matched)
+            if missing is not None and missing in coming:
                 continue
-            if self.memory.has_room(sequence, matched, reserve):
-                for older in passed:
-                    older.num_passed += 1
-                self._admit(sequence, matched, draft)
-                self._draft_prefill(sequence, draft)
-                return True
-            if sequence.num_passed >= MAX_PASSED:
-                return False
-            passed.append(sequence)
-        return False
+            if not self.memory.has_room(sequence, matched, reserve):
+                if sequence.num_passed >= MAX_PASSED:
+                    return
+                passed.append(sequence)
+                continue
+            self._admit(sequence, matched, draft)
+            self._draft_prefill(sequence, draft)
+            reserve += self._reserve_of(sequence)
+            coming.add(self.memory.coming(sequence))
+            for older in passed:
+                older.num_passed += 1
+            if any(older.num_passed >= MAX_PASSED for older in passed):
+                return
 
-    def _is_prefix_coming(self, sequence: Sequence, num_matched: int) -> bool:
-        """Whether a running sequence is computing the block that would be matched next."""
-        start = num_matched * self.memory.block_size
-        end = start + self.memory.block_size
-        return end < len(sequence.tokens) and any(
-            end <= other.prefill_end and other.num_blocks_cached <= num_matched
-            and other.namespace == sequence.namespace and other.tokens[start:end] == sequence.tokens[start:end]
-            and other.tokens[:start] == sequence.tokens[:start]
-            for other in self._running)
+    def _reserve_of(self, sequence: Sequence) -> int:
+        """Blocks to keep for a running sequence: for the rest of its prefill, and one to grow."""
+        return 1 + max(0, self.memory.blocks_for(sequence.prefill_end) - len(sequence.blocks))
 
-    def _admit(self, sequence: Sequence, matched: list[int], draft: _Draft) -> None:
+    def _admit(self, sequence: Sequence, matched: Node, draft: _Draft) -> None:
         self._waiting.remove(sequence)
         sequence.status = Status.RUNNING
         sequence.slot = self._free_slots.pop()
@@ -272,14 +280,16 @@ class Scheduler:
         insort(self._running, sequence, key=_age)
         draft.admitted.append(Admission(sequence.id, sequence.computed))
 
-    def _grow(self, sequence: Sequence, length: int, draft: _Draft) -> bool:
+    def _grow(self, sequence: Sequence, length: int) -> bool:
         """Give the sequence blocks for `length` tokens, preempting the youngest if need be. False: it sits out."""
-        needed = max(0, self.memory.blocks_for(length) - len(sequence.blocks))
+        needed = self.memory.blocks_for(length) - len(sequence.blocks)
+        if needed <= 0:
+            return True
         while needed > self.memory.num_available + sum(len(s.blocks) for s in self._returning):
             # A suspect has to run next, whatever its age.
             victim = next(s for s in reversed(self._running) if s is not sequence or not s.is_suspect)
             self._preempt(victim)
-            draft.preempted.append(victim.id)
+            self._preempted.append(victim.id)
             if victim is sequence:
                 return False
         if needed > self.memory.num_available:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from router.scheduling.plan import FinishReason, Sampling
+from router.scheduling.prefix_cache import Node
 
 
 class Status(Enum):
@@ -52,6 +53,8 @@ class Sequence:
     prefill_end: int = 0
     promised: int = 0
     in_flight: int = 0
+    matched: Node | None = None
+    """While it waits: where the last look into the prefix cache ended."""
     num_passed: int = 0
     """Times that a younger sequence was admitted before it."""
     is_suspect: bool = False
@@ -70,5 +73,9 @@ class Sequence:
     @property
     def wants_decode(self) -> bool:
         """Whether a next token is still to be planned."""
-        is_blocked = self.confirmed_only and self.in_flight > 0
-        return not self.is_prefilling and self.planned_length < self.max_length and not is_blocked
+        return not self.is_prefilling and self.planned_length < self.max_length
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether nothing may be planned for it until the steps in flight that name it are back."""
+        return self.confirmed_only and self.in_flight > 0

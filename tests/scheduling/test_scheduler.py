@@ -2,45 +2,8 @@
 
 import pytest
 
-from router.scheduling.plan import (
-    Admission,
-    FinishReason,
-    First,
-    Output,
-    Plan,
-    Row,
-    RowResult,
-    Sampled,
-    Sampling,
-    StepResult,
-)
-from router.scheduling.scheduler import Scheduler
-from router.scheduling.sequence import Sequence
-
-GREEDY = Sampling()
-
-
-def make_scheduler(num_blocks: int = 100, max_slots: int = 4, max_step_tokens: int = 16, eos: int = 99) -> Scheduler:
-    return Scheduler(block_size=4, num_blocks=num_blocks, max_slots=max_slots, max_step_tokens=max_step_tokens,
-                     eos_token_ids={eos})
-
-
-def make_sequence(id: int, length: int, max_new: int = 8, sampling: Sampling = GREEDY) -> Sequence:
-    """Prompt of sequence 3: 300, 301, 302, …"""
-    return Sequence(id=id, tokens=[100 * id + i for i in range(length)], prompt_length=length,
-                    max_length=length + max_new, sampling=sampling)
-
-
-def answer(plan: Plan, *tokens: int) -> StepResult:
-    slots = [row.slot for row in plan.rows if row.output is Output.SAMPLE]
-    return StepResult(plan.step_id, tuple(
-        RowResult(slot, (token,), (-1.0,)) for slot, token in zip(slots, tokens, strict=True)))
-
-
-def step(scheduler: Scheduler, *tokens: int) -> tuple[Plan, list[Sampled]]:
-    plan = scheduler.plan()
-    assert plan is not None
-    return plan, scheduler.commit(answer(plan, *tokens))
+from router.scheduling.plan import Admission, FinishReason, First, Output, Plan, Row, Sampled, Sampling, StepResult
+from tests.scheduling.literals import GREEDY, answer, make_scheduler, make_sequence, planned, spans, step
 
 
 def test_a_prompt_then_its_decode_rows() -> None:
@@ -83,7 +46,7 @@ def test_decode_rows_come_first_and_a_prefill_takes_the_rest() -> None:
     step(scheduler, 7, 7)
     scheduler.add(make_sequence(3, 40))
     plan, _ = step(scheduler, 8, 8)
-    assert [(row.slot, row.start, row.count) for row in plan.rows] == [(0, 4, 1), (1, 4, 1), (2, 0, 14)]
+    assert spans(plan) == [(0, 4, 1), (1, 4, 1), (2, 0, 14)]
 
 
 def test_one_prefill_takes_half_the_budget_while_others_wait() -> None:
@@ -96,12 +59,26 @@ def test_one_prefill_takes_half_the_budget_while_others_wait() -> None:
         (0, 0, 8, Output.NONE), (1, 0, 3, Output.SAMPLE), (2, 0, 4, Output.SAMPLE)]
 
 
+def test_one_prefill_takes_the_whole_budget_while_others_find_no_slot() -> None:
+    scheduler = make_scheduler(max_slots=1)
+    scheduler.add(make_sequence(1, 40))
+    scheduler.add(make_sequence(2, 3))
+    assert spans(step(scheduler)[0]) == [(0, 0, 16)]
+
+
 def test_the_end_token_ends() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence(1, 4))
     _, sampled = step(scheduler, 99)
     assert sampled == [Sampled(1, 99, -1.0, FinishReason.EOS_TOKEN)]
     assert (scheduler.plan(), scheduler.memory.num_held) == (None, 0)
+
+
+def test_the_end_token_does_not_end_what_ignores_it() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 4, max_new=2, ignore_eos=True))
+    assert step(scheduler, 99)[1] == [Sampled(1, 99, -1.0)]
+    assert step(scheduler, 99)[1] == [Sampled(1, 99, -1.0, FinishReason.LENGTH)]
 
 
 def test_length_comes_before_the_end_token() -> None:
@@ -167,8 +144,7 @@ def test_a_preempted_sequence_keeps_its_place_in_the_line() -> None:
 def test_finish_keeps_blocks_while_a_step_in_flight_names_the_sequence() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence(1, 4))
-    plan = scheduler.plan()
-    assert plan is not None
+    plan = planned(scheduler)
     scheduler.finish(1, FinishReason.CANCELLED)
     assert scheduler.memory.num_held == 1
     assert scheduler.commit(answer(plan, 7)) == []
@@ -178,9 +154,7 @@ def test_finish_keeps_blocks_while_a_step_in_flight_names_the_sequence() -> None
 def test_two_steps_in_flight() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence(1, 4, max_new=8))
-    first, second = scheduler.plan(), scheduler.plan()
-    assert first is not None
-    assert second is not None
+    first, second = planned(scheduler), planned(scheduler)
     assert second.rows == (Row(slot=0, start=4, from_last_sample=True, new_blocks=(1,)),)
     assert scheduler.commit(answer(first, 99)) == [Sampled(1, 99, -1.0, FinishReason.EOS_TOKEN)]
     assert scheduler.plan() is None
@@ -202,15 +176,27 @@ def test_a_victim_in_flight_is_drained_first() -> None:
     scheduler.add(make_sequence(1, 6, max_new=10))
     scheduler.add(make_sequence(2, 6, max_new=10))
     step(scheduler, 11, 21)
-    plans = [scheduler.plan() for _ in range(3)]
-    assert [[(row.slot, row.start) for row in plan.rows] for plan in plans if plan] == [
-        [(0, 6), (1, 6)], [(0, 7), (1, 7)], [(0, 8)]]
-    assert [plan.preempted for plan in plans if plan] == [(), (), (2,)]
+    plans = [planned(scheduler) for _ in range(3)]
+    assert [spans(plan) for plan in plans] == [[(0, 6, 1), (1, 6, 1)], [(0, 7, 1), (1, 7, 1)], [(0, 8, 1)]]
+    assert [plan.preempted for plan in plans] == [(), (), (2,)]
     for plan, tokens in zip(plans, [(12, 22), (13, 23), (14,)], strict=True):
-        assert plan is not None
         assert scheduler.num_waiting == (plan is plans[2])
         assert [sampled.token_id for sampled in scheduler.commit(answer(plan, *tokens))] == [*tokens]
     assert (scheduler.memory.num_held, scheduler.num_running) == (3, 1)
+
+
+def test_a_preemption_is_told_with_the_next_plan() -> None:
+    """Sequence 1 needs a block while a step in flight names both: its own row waits until those of 2 are back."""
+    scheduler = make_scheduler(num_blocks=4)
+    scheduler.add(make_sequence(1, 7))
+    scheduler.add(make_sequence(2, 4))
+    step(scheduler, 11, 21)
+    plan = planned(scheduler)
+    assert spans(plan) == [(0, 7, 1), (1, 4, 1)]
+    assert scheduler.plan() is None
+    scheduler.commit(answer(plan, 12, 22))
+    plan = planned(scheduler)
+    assert (spans(plan), plan.preempted, plan.cleared_slots) == ([(0, 8, 1)], (2,), (1,))
 
 
 def test_finishing_what_has_ended_changes_nothing() -> None:
@@ -225,3 +211,26 @@ def test_results_must_come_in_order() -> None:
     scheduler.plan()
     with pytest.raises(AssertionError, match="result of step 3, expected 0"):
         scheduler.commit(StepResult(3, ()))
+
+
+def test_a_result_needs_a_step_in_flight() -> None:
+    with pytest.raises(AssertionError, match="result of step 0, but none is in flight"):
+        make_scheduler().commit(StepResult(0, ()))
+
+
+@pytest.mark.parametrize(("length", "chunk", "tokens", "third"), [
+    (4, 4, (7, 8), [(0, 4, 1), (1, 5, 1)]),
+    (40, 8, (8,), [(1, 5, 1), (0, 8, 15)]),
+])
+def test_a_confirmed_only_sequence_waits_for_its_results(
+    length: int, chunk: int, tokens: tuple[int, ...], third: list[tuple[int, int, int]],
+) -> None:
+    """Not even the next chunk of its prompt is planned while a step in flight names it."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, length, confirmed_only=True))
+    scheduler.add(make_sequence(2, 4))
+    first = planned(scheduler)
+    assert spans(first) == [(0, 0, chunk), (1, 0, 4)]
+    assert spans(planned(scheduler)) == [(1, 4, 1)]
+    scheduler.commit(answer(first, *tokens))
+    assert spans(planned(scheduler)) == third

@@ -1,0 +1,77 @@
+"""Schedulers with a fault planted in each, which the simulation has to find."""
+
+from collections.abc import Sequence as Items
+
+from router.scheduling.plan import FinishReason, Row, Sampled, StepResult
+from router.scheduling.prefix_cache import Key, PrefixCache
+from router.scheduling.scheduler import Scheduler, _Draft
+from router.scheduling.sequence import Sequence, Status
+
+
+class DoubleFree(Scheduler):
+    """Cancelling lets go of the blocks at once, and again when the steps in flight are back."""
+
+    def finish(self, sequence_id: int, reason: FinishReason) -> None:
+        sequence = self._sequences.get(sequence_id)
+        super().finish(sequence_id, reason)
+        if sequence is not None and sequence.in_flight:
+            self.memory.cache.release(sequence.blocks)
+
+
+class CachedWhenPlanned(Scheduler):
+    """Blocks can be shared as soon as a plan writes to them."""
+
+    def _draft(self, draft: _Draft, sequence: Sequence, row: Row) -> None:
+        super()._draft(draft, sequence, row)
+        self.memory.confirm(sequence, min(sequence.computed, len(sequence.tokens)))
+
+
+class SlotReused(Scheduler):
+    """The slot of a cancelled sequence is given out while a step in flight still names it."""
+
+    def finish(self, sequence_id: int, reason: FinishReason) -> None:
+        sequence = self._sequences.get(sequence_id)
+        super().finish(sequence_id, reason)
+        if sequence is not None and sequence.slot is not None:
+            self._free_slots.append(sequence.slot)
+
+
+class LostPin(Scheduler):
+    """The first of several results takes all pins."""
+
+    def commit(self, result: StepResult) -> list[Sampled]:
+        for sequence, _ in self._in_flight[0][1]:
+            sequence.in_flight = 1
+        return super().commit(result)
+
+
+class LeakedBlock(Scheduler):
+    """The last block of a preempted sequence is never free again."""
+
+    def _settle(self, sequence: Sequence) -> None:
+        if sequence.status is Status.DRAINING and not sequence.in_flight:
+            sequence.blocks.pop()
+        super()._settle(sequence)
+
+
+class SkippedVictim(Scheduler):
+    """A sequence that was preempted while a step in flight named it is not put back."""
+
+    def _settle(self, sequence: Sequence) -> None:
+        was_in_flight = sequence in self._returning
+        super()._settle(sequence)
+        if was_in_flight and sequence.status is Status.WAITING:
+            self._waiting.remove(sequence)
+
+
+class SharedAcrossNamespaces(Scheduler):
+    """The prefix cache does not look at the namespace."""
+
+    def add(self, sequence: Sequence) -> None:
+        super().add(sequence)
+        self.memory.cache.__class__ = _OneNamespace
+
+
+class _OneNamespace(PrefixCache):
+    def key(self, namespace: str, tokens: Items[int], index: int) -> Key:
+        return super().key("", tokens, index)

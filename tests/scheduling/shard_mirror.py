@@ -1,0 +1,96 @@
+"""A shard made of hashes: a position's keys and values are a hash of all tokens up to it, and so is the next token."""
+
+from dataclasses import dataclass, field
+
+from router.scheduling.plan import Output, Plan, Row, RowResult, StepResult
+
+EOS = 1
+
+
+def extend(chain: list[int], token_id: int) -> None:
+    """Append what the position of one more token holds; the first element stands for the namespace."""
+    chain.append(hash((chain[-1], token_id)))
+
+
+def chain_of(namespace: int, tokens: list[int]) -> list[int]:
+    """What the positions of `tokens` hold, behind an element for the namespace."""
+    chain = [namespace]
+    for token_id in tokens:
+        extend(chain, token_id)
+    return chain
+
+
+def sample(value: int, salt: int) -> int:
+    """The token after a position that holds `value`: one in 24 is the end token."""
+    choice = hash((value, salt)) % 24
+    return EOS if choice == 0 else choice + 1
+
+
+@dataclass(slots=True)
+class Resident:
+    """A slot: its block table, what each position must hold, the sampling's seed, the token sampled last."""
+
+    chain: list[int]
+    salt: int
+    blocks: list[int] = field(default_factory=list)
+    last_token: int | None = None
+
+
+class ShardMirror:
+    """Runs plans as a shard does, and sees for every row that memory holds what its sequence has written there.
+
+    A row reads all positions before it, so a block that was shared too early, given to two sequences, or taken back
+    while a row still used it shows as a wrong value.
+    """
+
+    def __init__(self, block_size: int, num_blocks: int) -> None:
+        self.memory: list[list[int | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self._block_size = block_size
+        self._slots: dict[int, Resident] = {}
+        self._next_step_id = 0
+
+    def run(self, plan: Plan, firsts: dict[int, Resident]) -> StepResult:
+        """Run a step. `firsts` are the new residents by slot: the tokens behind a prefix hit come with no row."""
+        assert plan.step_id == self._next_step_id, f"step {plan.step_id} comes after {self._next_step_id - 1}"
+        self._next_step_id += 1
+        for slot in plan.cleared_slots:
+            assert slot in self._slots, f"slot {slot} is cleared but holds no sequence"
+            del self._slots[slot]
+        for row in plan.rows:
+            if row.first is not None:
+                assert row.slot not in self._slots, f"slot {row.slot} is given out twice"
+                self._slots[row.slot] = firsts[row.slot]
+        return StepResult(plan.step_id, tuple(
+            RowResult(row.slot, (token_id,), (-1.0,)) for row in plan.rows
+            if (token_id := self._run_row(row)) is not None))
+
+    def blocks(self, slot: int) -> list[int]:
+        return self._slots[slot].blocks
+
+    def holds(self, block: int, values: list[int]) -> bool:
+        """Whether the first positions of a block hold `values`."""
+        return self.memory[block][:len(values)] == values
+
+    def _run_row(self, row: Row) -> int | None:
+        resident = self._slots[row.slot]
+        resident.blocks += row.new_blocks
+        chain, size = resident.chain, self._block_size
+        assert row.start == len(chain) - 1, f"slot {row.slot}: a row starts at {row.start}, not at {len(chain) - 1}"
+        for index in range(-(-row.start // size)):
+            values = chain[1 + index * size:1 + min((index + 1) * size, row.start)]
+            assert self.holds(resident.blocks[index], values), (
+                f"slot {row.slot} reads block {resident.blocks[index]} at {index * size}: it holds other tokens")
+        inputs = [*([resident.last_token] if row.from_last_sample else []), *row.token_ids]
+        for token_id in inputs:
+            assert token_id is not None, f"slot {row.slot} goes on from a token that was never sampled"
+            index, offset = divmod(len(chain) - 1, size)
+            extend(chain, token_id)
+            assert index < len(resident.blocks), f"slot {row.slot} has no block for position {len(chain) - 2}"
+            self.memory[resident.blocks[index]][offset] = chain[-1]
+        if row.output is Output.NONE:
+            return None
+        index, offset = divmod(len(chain) - 2, size)
+        value = self.memory[resident.blocks[index]][offset]
+        assert value is not None
+        resident.last_token = sample(value, resident.salt)
+        return resident.last_token
