@@ -19,7 +19,7 @@ def check_tensor(op: str, name: str, tensor: Tensor, shape: Sequence[int], *dtyp
         raise ValueError(f"{op}: {name} {list(shape)} is not contiguous, its strides are {list(tensor.stride())}")
 
 
-def check_rank(op: str, name: str, tensor: Tensor, axes: str) -> None:
+def check_axes(op: str, name: str, tensor: Tensor, axes: str) -> None:
     """Raise ValueError unless `tensor` has as many axes as `axes` names, for instance "T, H, D"."""
     if tensor.dim() != axes.count(",") + 1:
         raise ValueError(f"{op}: {name} has shape {list(tensor.shape)}, expected [{axes}]")

@@ -50,11 +50,11 @@ def main(parent_pid: int | None, json_output: bool, **settings: Any) -> None:
         run(config, has_bar=config.rank == 0 and not json_output)
     except (ValueError, OSError) as error:
         print(f"shard {config.rank}: {error}", file=sys.stderr)
-        process.leave(1, config.socket_path)
+        process.leave(1)
     except Exception:
         logging.exception("the shard ends")
-        process.leave(1, config.socket_path)
-    process.leave(0, config.socket_path)
+        process.leave(1)
+    process.leave(0)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,19 @@
-"""The shard's settings, as its command line gives them; it reads no environment variables."""
+"""The shard's settings, as its command line gives them.
+
+The one environment variable is a switch for tests: with SHARD_DIE_ON_TOKEN=ID a shard kills itself (SIGKILL) when it is
+to compute a step with that token among its inputs, as a request does that hits a fatal bug.
+"""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_SOCKET_PATH = 107                    # bytes that a Unix socket's address holds, sockaddr_un less its final zero
+
+
+def _die_on_token() -> int | None:
+    value = os.environ.get("SHARD_DIE_ON_TOKEN")
+    return int(value) if value else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,7 @@ class ShardConfig:
     kv_memory: int | None = None         # bytes; None: a share of the free memory
     block_size: int = 16                 # tokens
     threads: int | None = None           # None: this shard's share of the physical cores
+    die_on_token: int | None = field(default_factory=_die_on_token)
 
     @property
     def socket_path(self) -> Path | None:

@@ -100,9 +100,10 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
     if world_size == 1:
         return Group()
     address = urlsplit(rendezvous)
-    if address.scheme not in ("file", "tcp"):
+    is_file = address.scheme == "file" and not address.netloc and len(address.path) > 1
+    if not is_file and not (address.scheme == "tcp" and address.hostname and address.port):
         raise ValueError(f"rendezvous {rendezvous!r}: expected file:///path or tcp://host:port")
-    if address.scheme == "file":
+    if is_file:
         return Group(rank, world_size, SocketLinks(Path(address.path), rank, world_size, timeout))
     is_local = address.hostname in ("localhost", "127.0.0.1", "::1")
     return Group(rank, world_size, CollectiveLinks(rendezvous, rank, world_size, timeout, is_local))

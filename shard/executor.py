@@ -1,5 +1,7 @@
 """One shard's model, KV memory and slots: what an order acts on."""
 
+import os
+import signal
 import time
 
 import torch
@@ -78,7 +80,10 @@ class Executor:
         """Take the step in and run the model: float32 [sampled rows, V] on rank 0, None on the others."""
         slots = self._open_slots()
         slots.apply(step)
-        return self.decoder.forward(batch.build(step.rows, slots), self.caches)
+        inputs = batch.build(step.rows, slots)
+        if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.decoder.forward(inputs, self.caches)
 
     @torch.inference_mode()
     def sample(self, step: Step, logits: Tensor | None) -> tuple[RowResult, ...]:

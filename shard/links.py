@@ -48,7 +48,10 @@ class SocketLinks:
         self._sockets: dict[int, socket.socket] = {}
         own = Path(f"{path}-{rank}")
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(own))
+            try:
+                listener.bind(str(own))
+            except OSError as error:
+                raise ValueError(f"rendezvous {own}: cannot listen there: {error}") from error
             try:
                 listener.listen(world_size)
                 for peer in range(rank):
@@ -63,6 +66,7 @@ class SocketLinks:
             link.setblocking(True)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
 
     def exchange(self, sends: Transfers, receives: Transfers) -> None:
         """Peer after peer in ascending order, the lower rank of a pair sending first: so none wait in a circle."""

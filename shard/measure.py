@@ -21,7 +21,7 @@ def measure_step_tokens(executor: Executor, group: Group) -> int:
     bounds = executor.bounds
     prompt_blocks = -(-bounds.context_length // bounds.block_size)
     num_blocks = int(group.all_gather(torch.tensor([bounds.num_blocks])).min())
-    room = max(num_blocks // prompt_blocks * bounds.context_length, min(num_blocks, prompt_blocks) * bounds.block_size)
+    room = num_blocks // prompt_blocks * bounds.context_length or num_blocks * bounds.block_size
     limit = min(MAX_TOKENS, room)
     max_prompts = -(-limit // bounds.context_length)
     executor.open(Open(0, max_slots=max_prompts, max_step_tokens=limit, max_blocks_per_slot=prompt_blocks))

@@ -14,7 +14,10 @@ PATIENCE_SECONDS = 10.0
 
 
 def leave(code: int, socket_path: Path | None = None) -> NoReturn:
-    """End at once. The thread that runs steps may wait for another rank, and Python's own exit would wait for it."""
+    """End at once. The thread that runs steps may wait for another rank, and Python's own exit would wait for it.
+
+    socket_path: of a server that still runs, and so cannot remove it.
+    """
     if socket_path:
         socket_path.unlink(missing_ok=True)
     logging.shutdown()

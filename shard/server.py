@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from protos import shard_pb2, shard_pb2_grpc
 from shard import wire
@@ -58,9 +59,14 @@ class Stream:
     def fail(self, code: grpc.StatusCode, message: str) -> None:
         self._put(StreamError(code, message))
 
-    def drop(self) -> None:
+    def abort(self, message: str) -> None:
+        """End it, unless it has ended. Its orders that still wait are skipped."""
         if not self.ended.is_set():
-            self.fail(grpc.StatusCode.ABORTED, "another shard of the group has a newer stream: open one to every shard")
+            self.ended.set()
+            self.fail(grpc.StatusCode.ABORTED, message)
+
+    def drop(self) -> None:
+        self.abort("another shard of the group has a newer stream: open one to every shard")
 
     async def answers(self) -> AsyncIterator[StepResult]:
         """Raises StreamError where the stream failed."""
@@ -122,13 +128,12 @@ class ShardServicer(shard_pb2_grpc.ShardServicer):
                 self._worker.put(Order(stream, work, content))
                 step_id += 1
             self._worker.put(Order(stream, None))
-        except ValueError as error:
+        except (ValueError, DecodeError) as error:
             stream.fail(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     def _take_over(self, stream: Stream) -> None:
-        if self._current and not self._current.ended.is_set():
-            self._current.ended.set()
-            self._current.fail(grpc.StatusCode.ABORTED, "a newer stream took the place of this one")
+        if self._current:
+            self._current.abort("a newer stream took the place of this one")
         self._current = stream
 
 
@@ -139,8 +144,6 @@ async def serve(config: ShardConfig, facts: Facts, worker: Worker) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = grpc.aio.server(options=_OPTIONS)
     shard_pb2_grpc.add_ShardServicer_to_server(ShardServicer(facts, worker), server)
-    if config.socket_path:
-        config.socket_path.unlink(missing_ok=True)
     try:
         server.add_insecure_port(config.listen)
     except RuntimeError as error:

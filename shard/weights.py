@@ -15,7 +15,7 @@ from torch import Tensor
 
 from shard.distributed import Group
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -181,7 +181,7 @@ class RankWeights:
         unread = sorted(name for name in self._checkpoint.entries
                         if name not in self._names_read and not name.endswith("rotary_emb.inv_freq"))
         if unread:
-            logger.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
+            log.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
 
     def _row_part(self, shape: tuple[int, ...]) -> tuple[slice, ...]:
         return (self.group.part(shape[0]), *(slice(length) for length in shape[1:]))

@@ -18,7 +18,7 @@ def decode_open(message: shard_pb2.Open) -> Open:
 
 
 def decode_plan(message: shard_pb2.Plan, step_id: int) -> Step:
-    """Raises ValueError if the plan is not the one of `step_id`, has no rows, or has one without input tokens."""
+    """Raises ValueError if the plan is not the one of `step_id`, has no rows, or has one that no shard could run."""
     if message.step_id != step_id:
         raise ValueError(f"plan.step_id is {message.step_id}, the next one of this stream is {step_id}")
     if not message.rows:
@@ -54,14 +54,18 @@ def _decode_row(message: shard_pb2.Row, where: str) -> Row:
 
 
 def _decode_first(message: shard_pb2.First, where: str) -> First:
+    history_ids = _decode_ids(message.history_ids, f"{where}.first.history_ids")
     sampling = message.sampling
+    for name in ("temperature", "top_p", "typical_p", "repetition_penalty"):
+        if not getattr(sampling, name) > 0:
+            raise ValueError(f"{where}.first.sampling.{name} is {getattr(sampling, name)}, it must be above 0")
     return First(
         sampling=Sampling(
             do_sample=sampling.do_sample, seed=sampling.seed, temperature=sampling.temperature, top_k=sampling.top_k,
             top_p=sampling.top_p, typical_p=sampling.typical_p, repetition_penalty=sampling.repetition_penalty,
             frequency_penalty=sampling.frequency_penalty),
         prompt_length=message.prompt_length,
-        history_ids=_decode_ids(message.history_ids, f"{where}.first.history_ids"))
+        history_ids=history_ids)
 
 
 def _decode_ids(data: bytes, where: str) -> Ids:

@@ -60,7 +60,7 @@ class Worker:
         self._agreement = agreement
         self._steps = steps
         self._die = die
-        self._may_run = threading.Lock()
+        self._is_running = threading.Lock()
         self._is_stopping = False
 
     def put(self, order: Order) -> None:
@@ -69,7 +69,8 @@ class Worker:
     def stop(self) -> None:
         """Wait for the end of the running step; no other begins."""
         self._is_stopping = True
-        self._may_run.acquire()
+        with self._is_running:
+            pass
 
     def _run(self, order: Order) -> None:
         try:
@@ -81,7 +82,9 @@ class Worker:
                 self._die()
 
     def _serve(self, order: Order) -> None:
-        if order.caller.ended.is_set():
+        # Another rank may be in the middle of a step that this one agreed to and then skipped: an exchange for the next
+        # order would reach it as the model's numbers.
+        if self._is_stopping or order.caller.ended.is_set():
             return
         if order.work is None:
             order.caller.finish()
@@ -90,7 +93,9 @@ class Worker:
         elif isinstance(order.work, Open):
             self._executor.open(order.work)
         else:
-            with self._may_run:
+            with self._is_running:
+                if self._is_stopping:
+                    return
                 result = self._time(order.work)
             order.caller.answer(result)
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import FLOATS, check_rank, check_tensor
+from kernels.checks import FLOATS, check_axes, check_tensor
 from kernels.kv_cache import KvCache
 
 _implementation = dispatch.choose("kv_write")
@@ -20,7 +20,7 @@ def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
     Raises ValueError for shapes or dtypes that do not fit together.
     """
     op = "kv_write"
-    check_rank(op, "k", k, "T, KV, D")
+    check_axes(op, "k", k, "T, KV, D")
     shape = (k.shape[0], cache.num_kv_heads, cache.head_dim)
     check_tensor(op, "k", k, shape, *FLOATS)
     check_tensor(op, "v", v, shape, k.dtype)

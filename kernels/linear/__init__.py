@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import FLOATS, check_rank, check_tensor
+from kernels.checks import FLOATS, check_axes, check_tensor
 
 _implementation = dispatch.choose("linear")
 
@@ -28,7 +28,7 @@ def pack(weight: Tensor, segments: int = 1) -> PackedWeight:
     K is cut into `segments` equal segments, a power of two, that are summed apart and added in a binary tree. A rank
     that owns half of K packs its half with half the segments. Raises ValueError if K cannot be cut so.
     """
-    check_rank("pack", "weight", weight, "N, K")
+    check_axes("pack", "weight", weight, "N, K")
     check_tensor("pack", "weight", weight, weight.shape, *FLOATS)
     out_features, in_features = weight.shape
     if segments < 1 or segments & (segments - 1):
@@ -59,7 +59,7 @@ def linear(
     bit. Raises ValueError for shapes or dtypes that do not fit together.
     """
     op = "linear"
-    check_rank(op, "x", x, "T, K")
+    check_axes(op, "x", x, "T, K")
     check_tensor(op, "x", x, (x.shape[0], packed.in_features), *FLOATS)
     if bias is not None:
         check_tensor(op, "bias", bias, (packed.out_features,), *FLOATS)

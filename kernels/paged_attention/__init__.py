@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import FLOATS, check_rank, check_tensor
+from kernels.checks import FLOATS, check_axes, check_tensor
 from kernels.kv_cache import KvCache
 
 _implementation = dispatch.choose("paged_attention")
@@ -61,8 +61,8 @@ def paged_attention(
     dtypes or counts that do not fit together.
     """
     op = "paged_attention"
-    check_rank(op, "q", q, "T, H, D")
-    check_rank(op, "tables", tables, "S, max_blocks")
+    check_axes(op, "q", q, "T, H, D")
+    check_axes(op, "tables", tables, "S, max_blocks")
     num_tokens, num_heads, _ = q.shape
     num_sequences = tables.shape[0]
     check_tensor(op, "q", q, (num_tokens, num_heads, cache.head_dim), *FLOATS)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import FLOATS, check_rank, check_tensor
+from kernels.checks import FLOATS, check_axes, check_tensor
 
 _implementation = dispatch.choose("rms_norm")
 
@@ -17,7 +17,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = No
     Both results are [T, C] in the dtype of x. Raises ValueError for shapes or dtypes that do not fit together.
     """
     op = "rms_norm"
-    check_rank(op, "x", x, "T, C")
+    check_axes(op, "x", x, "T, C")
     check_tensor(op, "x", x, x.shape, *FLOATS)
     check_tensor(op, "weight", weight, (x.shape[1],), *FLOATS)
     if residual is not None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import FLOATS, check_rank, check_tensor
+from kernels.checks import FLOATS, check_axes, check_tensor
 
 _implementation = dispatch.choose("rope")
 
@@ -20,9 +20,9 @@ def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> t
     Raises ValueError for shapes or dtypes that do not fit together.
     """
     op = "rope"
-    check_rank(op, "q", q, "T, H, D")
-    check_rank(op, "k", k, "T, KV, D")
-    check_rank(op, "cos", cos, "P, R / 2")
+    check_axes(op, "q", q, "T, H, D")
+    check_axes(op, "k", k, "T, KV, D")
+    check_axes(op, "cos", cos, "P, R / 2")
     num_tokens, _, head_dim = q.shape
     check_tensor(op, "q", q, q.shape, *FLOATS)
     check_tensor(op, "k", k, (num_tokens, k.shape[1], head_dim), q.dtype)

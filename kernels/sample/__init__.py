@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import check_rank, check_tensor
+from kernels.checks import check_axes, check_tensor
 from kernels.sample.parameters import SampleParameters
 
 __all__ = ["SampleParameters", "sample"]
@@ -43,12 +43,12 @@ def sample(
     history ids that do not fit.
     """
     op = "sample"
-    check_rank(op, "logits", logits, "R, V")
+    check_axes(op, "logits", logits, "R, V")
     num_rows = logits.shape[0]
     check_tensor(op, "logits", logits, logits.shape, torch.float32)
     for name, dtype in _DTYPES.items():
         check_tensor(op, name, getattr(parameters, name), (num_rows,), dtype)
-    check_rank(op, "history_ids", history_ids, "total")
+    check_axes(op, "history_ids", history_ids, "total")
     check_tensor(op, "history_ids", history_ids, history_ids.shape, torch.int64)
     check_tensor(op, "history_offsets", history_offsets, (num_rows + 1,), torch.int64)
     result: tuple[Tensor, Tensor] = _implementation.sample(logits, parameters, history_ids, history_offsets)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import FLOATS, check_rank, check_tensor
+from kernels.checks import FLOATS, check_axes, check_tensor
 
 _implementation = dispatch.choose("silu_mul")
 
@@ -14,7 +14,7 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     float32, bfloat16 or float16. Raises ValueError for another dtype or an odd width.
     """
     op = "silu_mul"
-    check_rank(op, "gate_up", gate_up, "T, 2 * I")
+    check_axes(op, "gate_up", gate_up, "T, 2 * I")
     check_tensor(op, "gate_up", gate_up, gate_up.shape, *FLOATS)
     if gate_up.shape[1] % 2:
         raise ValueError(f"{op}: gate_up has shape {list(gate_up.shape)}, its width must be even")

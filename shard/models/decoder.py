@@ -19,7 +19,7 @@ from shard.models.config import ModelConfig
 from shard.models.rotary_scaling import Rotation
 from shard.weights import Checkpoint, Progress, RankWeights
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
@@ -99,7 +99,7 @@ def _norm(config: ModelConfig, weights: RankWeights, name: str) -> Norm:
 
 def _warn_of_limitation(rotation: Rotation) -> None:
     if rotation.limitation:
-        logger.warning("The context ends at %d tokens: %s", rotation.context_length, rotation.limitation)
+        log.warning("The context ends at %d tokens: %s", rotation.context_length, rotation.limitation)
 
 
 def _inequality(config: ModelConfig, world_size: int) -> str:

@@ -35,7 +35,7 @@ def make_requests(vocab_size: int, num_requests: int = 10) -> list[Request]:
         for index, length in enumerate([1, 16, 17, 70, *rng.integers(2, 60, num_requests - 4)])]
 
 
-@pytest.fixture(scope="module", params=["tiny", "demo"])
+@pytest.fixture(scope="module", params=["tiny", pytest.param("demo", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "demo":
         return DEMO_MODEL

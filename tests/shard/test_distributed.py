@@ -229,6 +229,9 @@ def test_partial_sums_meet_as_in_one_linear(world_size: int, monkeypatch: pytest
         ("file:///nowhere", -1, 2, "rank -1 is not in a group of 2"),
         ("http://host:1", 0, 2, "rendezvous 'http://host:1': expected file:///path or tcp://host:port"),
         ("", 0, 2, "rendezvous '': expected"),
+        ("file://store", 0, 2, "rendezvous 'file://store': expected"),
+        ("tcp://localhost", 0, 2, "rendezvous 'tcp://localhost': expected"),
+        ("file:///nowhere/store", 0, 2, "rendezvous /nowhere/store-0: cannot listen there"),
     ],
 )
 def test_refused(rendezvous: str, rank: int, world_size: int, message: str) -> None:

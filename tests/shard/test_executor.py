@@ -144,6 +144,15 @@ def test_step_tokens_are_measured(model: Path, kv_memory: int, monkeypatch: pyte
     assert max(sizes) <= executor.bounds.num_blocks * 16
 
 
+@pytest.mark.parametrize("context", [10, 250])
+def test_step_tokens_of_a_context_without_whole_blocks(tmp_path: Path, context: int) -> None:
+    """In a KV memory of one context there is no place for a second prompt, though the last block has room."""
+    model = make_tiny(tmp_path / "model", context=context)
+    executor = Executor(replace(make_config(model), kv_memory=-(-context // 16) * 16384), Group())
+    assert executor.bounds.num_blocks == -(-context // 16)
+    assert measure_step_tokens(executor, Group()) >= 16
+
+
 def test_step_tokens_scale_with_the_time(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that runs 1 token in 2 ms runs 125 tokens in 250 ms, of which 112 are whole sixteens."""
     def slow(step: Step, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]

@@ -79,6 +79,19 @@ def test_what_cannot_be_served_is_one_line(tmp_path: Path, flags: list[str], mes
     assert not shard.socket.exists()
 
 
+def test_what_cannot_be_served_leaves_others_alone(tmp_path: Path) -> None:
+    """Neither the socket of a shard that listens, nor a file that --listen names by mistake."""
+    file = tmp_path / "notes.txt"
+    file.write_text("to be kept")
+    with running(tmp_path, *MODEL) as (listening,):
+        for flags in ([*MODEL, "--listen", f"unix:{listening.socket}", "--world-size", "2"],
+                      [*MODEL, "--listen", f"unix:{file}"]):
+            refused = Shard(tmp_path, *flags, rank=1 if "--world-size" in flags else 0)
+            assert refused.process.wait(SECONDS) == 1
+        assert listening.socket.is_socket()
+    assert file.read_text() == "to be kept"
+
+
 def test_kernels_that_do_not_exist_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS", "abacus")
     shard = Shard(tmp_path, *MODEL)

@@ -1,5 +1,6 @@
 """Protobuf in, plain values out; and what a stream is refused for."""
 
+import math
 import struct
 
 import pytest
@@ -52,6 +53,8 @@ def test_a_row_with_nothing_but_its_input() -> None:
     (plan(token_ids=b""), r"plan 3, rows\[0\] has no input tokens"),
     (plan(token_ids=b"12345"), r"plan 3, rows\[0\]\.token_ids has 5 bytes, no multiple of 4"),
     (plan(first=shard_pb2.First(history_ids=b"1")), r"plan 3, rows\[0\]\.first\.history_ids has 1 bytes"),
+    (plan(first=shard_pb2.First()), r"plan 3, rows\[0\]\.first\.sampling\.temperature is 0\.0, it must be above 0"),
+    (plan(first=shard_pb2.First(sampling=shard_pb2.Sampling(temperature=1, top_p=math.nan))), r"\.top_p is nan"),
     (plan(output=2), r"plan 3, rows\[0\]\.output is 2, known are NONE \(0\) and SAMPLE \(1\)"),
 ])
 def test_what_a_plan_is_refused_for(message: shard_pb2.Plan, complaint: str) -> None:
