@@ -6,7 +6,9 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Coroutine
 from dataclasses import replace
+from typing import TypeVar
 
 import uvloop
 from aiohttp import web
@@ -28,7 +30,10 @@ from router.text.tokenizer import Tokenizer, TokenizerError
 
 log = logging.getLogger("router")
 
+_T = TypeVar("_T")
 PARENT_POLL_SECONDS = 0.5
+LAST_WORDS_SECONDS = 0.5
+"""How long the answers to requests that were given up may take; less than the launcher waits for."""
 
 
 def main() -> None:
@@ -51,7 +56,31 @@ async def serve(config: RouterConfig) -> None:
     watch = asyncio.create_task(_end_with_parent(config.parent_pid, stop))
     tokenizer = Tokenizer.load(config.model_dir / "tokenizer.json", config.validation_workers)
     fleet = GrpcFleet(config.shard_sockets)
-    facts = _within(await fleet.describe(), config)
+    try:
+        facts = await _unless(stop, fleet.describe())
+        if facts is not None:
+            await _answer(config, tokenizer, fleet, _within(facts, config), stop)
+    finally:
+        await fleet.close()
+        tokenizer.close()
+        watch.cancel()
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | None:
+    """What `work` gives; None if `stop` is set first, for shards may load their model for minutes."""
+    tasks = working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        stopping.cancel()
+
+
+async def _answer(
+    config: RouterConfig, tokenizer: Tokenizer, fleet: GrpcFleet, facts: Facts, stop: asyncio.Event
+) -> None:
+    """Serve until `stop` is set, then let what runs finish; what is left after the time for that fails."""
     limits = Limits.resolve(config, facts)
     metrics = Metrics(limits)
     engine = Engine(fleet, facts, limits, metrics, lambda request: TextPath(tokenizer, request),
@@ -60,15 +89,15 @@ async def serve(config: RouterConfig) -> None:
                       version=importlib.metadata.version("penstock"))
     runner = web.AppRunner(
         make_app(Engines(engine), tokenizer, limits, metrics, info), handler_cancellation=True, auto_decompress=False,
-        access_log=None, shutdown_timeout=config.graceful_termination_timeout)
+        access_log=None, shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
     await runner.setup()
     await web.TCPSite(runner, config.hostname, config.port, backlog=1024).start()
     _announce(config, facts, limits)
     await stop.wait()
+    # Not left to aiohttp, which would break the connections off without a word, after twice its timeout.
+    overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
     await runner.cleanup()
-    await fleet.close()
-    tokenizer.close()
-    watch.cancel()
+    overdue.cancel()
 
 
 def _within(facts: Facts, config: RouterConfig) -> Facts:

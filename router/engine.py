@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 0.05
 """Pause between two attempts to open a group that answers but does not hold."""
+_MAY_CHANGE = ("num_blocks", "step_tokens", "numerics")
+"""Facts that may be others when the group is back."""
 
 
 @dataclass(slots=True)
@@ -74,6 +76,7 @@ class Engine:
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
         self._max_total_tokens = limits.max_total_tokens
+        self._num_blocks = facts.num_blocks
         self._permits = limits.max_concurrent_requests
         self._requests: dict[int, _Running] = {}
         self._next_id = 0
@@ -143,16 +146,19 @@ class Engine:
                 self._deliver(sampled)
 
     async def _open(self) -> None:
-        """Wait for the group. It may have come back with less memory, or with kernels of other numerics."""
+        """Wait for the group. Its memory and numerics may be others than before; of more, only a new router can learn."""
         facts = await self._fleet.open(self._spaces)
+        if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
+            raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
+        if facts.capacity < self._max_total_tokens:
+            raise RuntimeError(f"the group came back with {facts.capacity} KV tokens, a request may have "
+                               f"{self._max_total_tokens}")
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
                         "undisturbed run", self.facts.numerics, facts.numerics)
-        if facts.capacity < self._max_total_tokens:
-            raise FleetError(f"the group came back with {facts.capacity} KV tokens, a request may have "
-                             f"{self._max_total_tokens}")
-        if facts.num_blocks < self._scheduler.memory.pool.num_blocks:
-            self._scheduler.resize(facts.num_blocks)
+        num_blocks = min(facts.num_blocks, self._num_blocks)
+        if num_blocks != self._scheduler.memory.pool.num_blocks:
+            self._scheduler.resize(num_blocks)
         self.facts = facts
         self.is_healthy = True
         if self._downtime is not None:
@@ -175,6 +181,10 @@ class Engine:
 
     def _expire(self) -> None:
         log.error("the group has been away for %g s: its requests fail", self._max_downtime)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Fail all requests as Unhealthy, and take no new ones until the group is opened anew."""
         for sequence_id in self._requests:
             self._scheduler.finish(sequence_id, FinishReason.ERROR)
         self._fail_all(Unhealthy())
@@ -229,7 +239,7 @@ class Engine:
         self._metrics.planned(sum(admission.hit_tokens for admission in plan.admitted), len(plan.preempted))
 
     def _note_step(self, plan: Plan, result: StepResult) -> None:
-        self._metrics.step(plan.num_tokens - plan.num_decode_rows, plan.num_decode_rows, result.forward_time)
+        self._metrics.step(plan.num_tokens > plan.num_decode_rows, result.forward_time, result.sample_time)
 
     def _note_occupancy(self) -> None:
         memory = self._scheduler.memory

@@ -1,6 +1,7 @@
 """What the shards of a group report of themselves, as one."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,9 @@ class Facts:
     def capacity(self) -> int:
         """Tokens that the KV memory holds."""
         return self.block_size * self.num_blocks
+
+    def differences(self, other: "Facts", besides: Collection[str]) -> list[str]:
+        """`name: ours and theirs` of each fact that differs, but for those named."""
+        names = [field.name for field in fields(self) if field.name not in besides]
+        return [f"{name}: {getattr(self, name)} and {getattr(other, name)}" for name in names
+                if getattr(self, name) != getattr(other, name)]

@@ -40,7 +40,8 @@ def serve(**options: Any) -> None:
     sys.exit(launch(config))
 
 
-main = Command("text-generation-launcher", params=OPTIONS, callback=serve, help=serve.__doc__)
+main = click.version_option(package_name="penstock", message="%(prog)s %(version)s")(
+    Command("text-generation-launcher", params=[*OPTIONS], callback=serve, help=serve.__doc__))
 
 
 def launch(config: LauncherConfig) -> int:

@@ -40,6 +40,9 @@ class Limits:
         if max_total > facts.capacity:
             raise LimitError(f"Not enough memory to handle `max_total_tokens={max_total}`: the KV memory holds "
                              f"{facts.capacity} tokens. Raise --kv-memory or lower --max-total-tokens")
+        if max_total < 2:
+            raise LimitError(f"`max_total_tokens` must be >= 2, a prompt and an answer. Given: {max_total}; the KV "
+                             f"memory and `max_batch_total_tokens` allow {facts.capacity}")
         max_input = config.max_input_tokens or max_total - 1
         if max_input >= max_total:
             raise LimitError(f"`max_input_tokens` must be < `max_total_tokens`. Given: {max_input} and {max_total}")

@@ -62,10 +62,12 @@ class Metrics:
     def _define_steps(self) -> None:
         counts = Counter("tgi_batch_inference_count", "Steps run", ["method"], registry=self._registry)
         successes = Counter("tgi_batch_inference_success", "Steps that came back", ["method"], registry=self._registry)
+        inferences = Histogram("tgi_batch_inference_duration", "The shards' work on a step", ["method"],
+                               buckets=_DURATIONS, registry=self._registry)
         forwards = Histogram("tgi_batch_forward_duration", "The model's part of a step", ["method"],
                              buckets=_DURATIONS, registry=self._registry)
-        self._steps = {method: (counts.labels(method), successes.labels(method), forwards.labels(method))
-                       for method in ("prefill", "decode")}
+        self._steps = {method: (counts.labels(method), successes.labels(method), inferences.labels(method),
+                                forwards.labels(method)) for method in ("prefill", "decode")}
         self._queue_size = Gauge("tgi_queue_size", "Requests that wait", registry=self._registry)
         self._batch_size = Gauge("tgi_batch_current_size", "Requests that run", registry=self._registry)
         self._preemptions = self._counter("penstock_preemptions", "Times that a request let go of its KV memory")
@@ -133,11 +135,12 @@ class Metrics:
         """The group was lost and is to come back."""
         self._group_restarts.inc()
 
-    def step(self, prefill_tokens: int, decode_rows: int, forward_time: float) -> None:
+    def step(self, has_prefill: bool, forward_time: float, sample_time: float) -> None:
         """A step came back. As in TGI, one that ran any prompt tokens is a prefill."""
-        count, success, forward = self._steps["prefill" if prefill_tokens else "decode"]
+        count, success, inference, forward = self._steps["prefill" if has_prefill else "decode"]
         count.inc()
         success.inc()
+        inference.observe(forward_time + sample_time)
         forward.observe(forward_time)
 
     def occupancy(

@@ -93,8 +93,8 @@ class ShardServicer(shard_pb2_grpc.ShardServicer):
         return shard_pb2.HealthReply(
             steps_begun=progress.steps_begun,
             steps_ended=progress.steps_ended,
-            began_seconds_ago=now - progress.began_at if progress.steps_begun else 0.0,
-            ended_seconds_ago=now - progress.ended_at if progress.steps_ended else 0.0)
+            began_seconds_ago=now - progress.began_at,
+            ended_seconds_ago=now - progress.ended_at)
 
     async def Execute(
         self, request_iterator: AsyncIterator[shard_pb2.Order], context: Any

@@ -38,12 +38,13 @@ class Order:
 
 @dataclass(slots=True)
 class Progress:
-    """Monotonic times in seconds; 0 before the first step."""
+    """Monotonic times in seconds. The first step is the measurement that the shard started with: one that listens can
+    run steps, so if it dies in the next one it is that step's doing."""
 
-    steps_begun: int = 0
-    steps_ended: int = 0
-    began_at: float = 0.0
-    ended_at: float = 0.0
+    began_at: float
+    ended_at: float
+    steps_begun: int = 1
+    steps_ended: int = 1
 
 
 class Worker:
@@ -55,7 +56,7 @@ class Worker:
     def __init__(
         self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn]
     ) -> None:
-        self.progress = Progress()
+        self.progress = Progress(began_at=time.monotonic(), ended_at=time.monotonic())
         self._executor = executor
         self._agreement = agreement
         self._steps = steps

@@ -31,12 +31,13 @@ class ScriptedFleet:
         self.may_answer.set()
         self.may_open = asyncio.Event()
         self.may_open.set()
+        self.facts = FACTS
         self._pending: deque[Plan] = deque()
 
     async def open(self, spaces: Spaces) -> Facts:
         await self.may_open.wait()
         self._pending.clear()
-        return FACTS
+        return self.facts
 
     async def submit(self, plan: Plan) -> None:
         self._fail()
@@ -51,7 +52,7 @@ class ScriptedFleet:
         rows = tuple(RowResult(row.slot, (self.answer(row),), (-0.5,))
                      for row in plan.rows if row.output is Output.SAMPLE)
         self._fail()
-        return StepResult(plan.step_id, rows, forward_time=0.001)
+        return StepResult(plan.step_id, rows, forward_time=0.001, sample_time=0.0005)
 
     async def close(self) -> None:
         pass

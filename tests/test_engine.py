@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,38 @@ async def test_a_group_that_stays_away_fails_what_waits_and_comes_back_clean() -
         assert len(await collect(engine.submit(request(5)))) == 5
 
 
+async def test_a_group_of_another_model_is_a_fault() -> None:
+    """Tokens of two models must not end up in one answer: the router ends, and a new one learns the new facts."""
+    fleet = ScriptedFleet(counting)
+    async with running(fleet) as engine:
+        stream = engine.submit(request(1000))
+        fleet.facts = replace(FACTS, weights_digest="1")
+        fleet.failure = FleetError("shard 0 is gone")
+        with pytest.raises(GenerationError, match="came back with other facts, weights_digest: 0 and 1"):
+            await collect(stream)
+        assert not engine.is_healthy
+
+
+async def test_a_group_with_too_little_memory_for_a_request_is_a_fault() -> None:
+    fleet = ScriptedFleet(counting)
+    async with running(fleet) as engine:
+        stream = engine.submit(request(1000))
+        fleet.facts = replace(FACTS, num_blocks=63)
+        fleet.failure = FleetError("shard 0 is gone")
+        with pytest.raises(GenerationError, match="came back with 1008 KV tokens, a request may have 1024"):
+            await collect(stream)
+
+
+async def test_the_memory_follows_the_group() -> None:
+    fleet = ScriptedFleet(counting)
+    async with running(fleet) as engine:
+        for num_blocks, expected in ((70, 70), (100, 100), (300, FACTS.num_blocks)):
+            fleet.facts = replace(FACTS, num_blocks=num_blocks)
+            fleet.failure = FleetError("shard 0 is gone")
+            assert len(await collect(engine.submit(request(3)))) == 3
+            assert engine._scheduler.memory.pool.num_blocks == expected
+
+
 async def test_a_request_that_kills_is_found_and_the_others_finish() -> None:
     def deadly(row: Row) -> int:
         if 13 in row.token_ids:
@@ -188,6 +221,20 @@ async def test_a_request_that_kills_is_found_and_the_others_finish() -> None:
         with pytest.raises(GenerationError, match="3 times in a row the shards died"):
             await collect(poisoned)
         assert await asyncio.gather(*others) == [undisturbed] * 4
+
+
+async def test_what_is_given_up_fails_and_frees_its_blocks() -> None:
+    async with running(ScriptedFleet(counting)) as engine:
+        stream = engine.submit(request(1000))
+        await anext(stream)
+        engine.give_up()
+        with pytest.raises(Unhealthy):
+            await collect(stream)
+        with pytest.raises(Unhealthy):
+            engine.submit(request())
+        while engine._in_flight:
+            await asyncio.sleep(0)
+        assert engine._scheduler.memory.num_held == 0
 
 
 async def test_a_fault_of_our_own_fails_every_request_and_ends_the_task() -> None:

@@ -55,6 +55,11 @@ class Answer:
         return self.request.sampling.seed if self.request.sampling.do_sample else None
 
     @property
+    def hit_tokens(self) -> int:
+        """Of the prompt, found in the prefix cache when the request first ran."""
+        return self._stream.hit_tokens
+
+    @property
     def times(self) -> Times:
         stream = self._stream
         assert stream.started_at is not None

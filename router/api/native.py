@@ -100,8 +100,10 @@ def _render_failure(error: RouterError) -> bytes:
 
 
 def _details(answer: Answer, ending: Ending) -> dict[str, Any]:
+    """TGI's, and of the prompt's tokens those that were found in the prefix cache."""
     return {
-        "finish_reason": ending.finish_reason.value, "generated_tokens": ending.num_tokens, "seed": answer.seed}
+        "finish_reason": ending.finish_reason.value, "generated_tokens": ending.num_tokens, "seed": answer.seed,
+        "prefix_hit_tokens": answer.hit_tokens}
 
 
 def _token(token: Token) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Protocol
 
 from router.facts import Facts
@@ -91,8 +91,6 @@ def agree(shards: Sequence[ShardFacts]) -> Facts:
         raise FleetError(f"{answering} shards answer, exactly one must")
     first = shards[0].facts
     for shard in shards[1:]:
-        for name in (field.name for field in fields(Facts) if field.name not in _MINIMUM):
-            ours, theirs = getattr(first, name), getattr(shard.facts, name)
-            if ours != theirs:
-                raise FleetError(f"shards differ in {name}: {ours} and {theirs}")
+        if differences := first.differences(shard.facts, besides=_MINIMUM):
+            raise FleetError(f"shards differ in {', '.join(differences)}")
     return replace(first, **{name: min(getattr(shard.facts, name) for shard in shards) for name in _MINIMUM})

@@ -20,7 +20,8 @@ async def test_an_answer_in_full(server: Server) -> None:
     details = answer.pop("details")
     assert answer == {"generated_text": TEXT}
     tokens = details.pop("tokens")
-    assert details == {"finish_reason": "eos_token", "generated_tokens": len(tokens), "seed": None, "prefill": []}
+    assert details == {"finish_reason": "eos_token", "generated_tokens": len(tokens), "seed": None,
+                       "prefix_hit_tokens": 0, "prefill": []}
     assert "".join(token["text"] for token in tokens) == TEXT + "<|im_end|>"
     assert tokens[-1] == {"id": 2, "text": "<|im_end|>", "logprob": -0.5, "special": True}
     assert not any(token["special"] for token in tokens[:-1])

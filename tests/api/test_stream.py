@@ -29,7 +29,7 @@ async def test_the_bytes(start: Start) -> None:
         '"generated_text":null,"details":null}\n\n'
         'data: {"index":2,"token":{"id":2,"text":"<|im_end|>","logprob":-0.5,"special":true},'
         '"generated_text":"a","details":{"finish_reason":"eos_token","generated_tokens":2,"seed":null,'
-        '"input_length":1}}\n\n')
+        '"prefix_hit_tokens":0,"input_length":1}}\n\n')
 
 
 async def test_headers(server: Server) -> None:

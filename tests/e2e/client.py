@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -79,11 +78,7 @@ async def scrape(session: aiohttp.ClientSession, url: str) -> dict[str, float]:
 
 async def metric(session: aiohttp.ClientSession, url: str, name: str) -> float:
     """The value of one series of /metrics."""
-    async with session.get(f"{url}/metrics") as response:
-        text = await response.text()
-    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
-    assert found, f"no {name} in\n{text}"
-    return float(found[1])
+    return (await scrape(session, url))[name]
 
 
 async def until_idle(session: aiohttp.ClientSession, url: str, seconds: float = 2.0) -> None:

@@ -4,10 +4,9 @@ import asyncio
 import random
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from tests.e2e.client import Answer, stream
+from tests.e2e.client import Answer, many_clients, stream
 from tests.e2e.server import serve
 
 
@@ -24,8 +23,7 @@ def make_requests(count: int, seed: int) -> list[tuple[str, int, int]]:
 async def test_64_clients_equal_their_solo_runs(tmp_path: Path) -> None:
     requests = make_requests(64, seed=1)
     with serve(tmp_path, "--num-shard", "2", "--dtype", "float32") as server:
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
+        async with many_clients() as session:
 
             async def run(request: tuple[str, int, int]) -> Answer:
                 text, length, max_new_tokens = request

@@ -125,6 +125,17 @@ async def test_a_dead_shard_is_an_error_that_names_it(tmp_path: Path) -> None:
             await waiting
 
 
+async def test_a_shard_that_died_while_nothing_ran_is_an_error_too(tmp_path: Path) -> None:
+    """The stream is over before the write: gRPC has another exception for that than for one that breaks it off."""
+    async with running(tmp_path, EchoShard(0, world_size=1)) as (fleet, servers):
+        await fleet.open(SPACES)
+        await servers[0].stop(None)
+        while not fleet._clients[0]._stream.done():
+            await asyncio.sleep(0.001)
+        with pytest.raises(FleetError, match=r"0\.sock ended the stream"):
+            await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,)),)))
+
+
 def shard_facts(rank: int, **changes: Any) -> ShardFacts:
     return ShardFacts(rank=rank, answers=rank == 0, facts=replace(FACTS, world_size=2, **changes))
 

@@ -111,4 +111,3 @@ def test_cost_does_not_grow_with_the_answer() -> None:
 
     first = min(run() for _ in range(2))
     assert min(run() for _ in range(2)) < 3 * first
-    assert first < 100e-6

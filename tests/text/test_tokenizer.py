@@ -1,7 +1,6 @@
 """Loading, encoding in threads, places of tokens, truncation."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,12 +102,3 @@ async def test_text_path(tokenizer: Tokenizer) -> None:
     assert (text, pieces[-1].is_stop) == ("Pari", True)
     pieces, text = push_all(("im_",), ids)
     assert (text, pieces[-1]) == ("Paris", Piece("<|im_", is_special=True, is_stop=True))
-
-
-def test_text_path_is_quick() -> None:
-    ids = demo_tokenizer()._encode("the quick brown fox jumps, é 😀. " * 200, False, None)
-    path = TextPath(demo_tokenizer(), Request((67,), Sampling(), 100, ("never", "nor this", "or that")))
-    started_at = time.process_time()
-    for token_id in ids:
-        path.push(token_id)
-    assert (time.process_time() - started_at) / len(ids) < 100e-6

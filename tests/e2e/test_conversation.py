@@ -1,0 +1,47 @@
+"""The next turn of a conversation: only what is new in it is computed."""
+
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from tests.e2e.client import Answer, events, many_clients, scrape, whole
+from tests.e2e.server import DEMO_MODEL, Server, serve
+
+BLOCK_SIZE = 16
+FIRST_TURN = ("<|im_start|>system\nYou write short Python functions and say what they do.<|im_end|>\n"
+              "<|im_start|>user\nWhat does os.path.join do, and when is it of use?<|im_end|>\n<|im_start|>assistant\n")
+SECOND_TURN = "<|im_end|>\n<|im_start|>user\nAnd on Windows?<|im_end|>\n<|im_start|>assistant\n"
+
+
+async def ask(server: Server, inputs: str) -> tuple[Answer, dict[str, Any], float]:
+    """The answer, its details, and by how much the hits in the metrics grew."""
+    async with many_clients() as session:
+        before = await scrape(session, server.url)
+        received = [event async for event in events(session, server.url, inputs, max_new_tokens=64)]
+        after = await scrape(session, server.url)
+    return (whole(received), received[-1]["details"],
+            after["penstock_prefix_hit_tokens"] - before["penstock_prefix_hit_tokens"])
+
+
+async def test_the_second_turn_computes_only_what_is_new(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
+    with serve(tmp_path, "--num-shard", "2") as server:
+        first, details, hits = await ask(server, FIRST_TURN)
+        assert details["prefix_hit_tokens"] == hits == 0
+        prompt = FIRST_TURN + first.text + SECOND_TURN
+        second, details, hits = await ask(server, prompt)
+
+    known = [*tokenizer.encode(FIRST_TURN).ids, *first.ids[:-1]]
+    wanted = tokenizer.encode(prompt).ids
+    shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(known, wanted, strict=False))))
+    print(f"{hits:.0f} of {len(wanted)} tokens were found, {shared} were known")
+    assert details["prefix_hit_tokens"] == hits == shared // BLOCK_SIZE * BLOCK_SIZE
+    assert details["input_length"] == len(wanted)
+    assert hits > len(tokenizer.encode(FIRST_TURN).ids), "generated tokens are found as well"
+
+    with serve(tmp_path, "--num-shard", "2") as fresh:
+        cold, details, _ = await ask(fresh, prompt)
+    assert details["prefix_hit_tokens"] == 0
+    assert cold == second

@@ -1,0 +1,144 @@
+"""Shards are killed and stopped amid streams: every answer is what it is without that, to the bit."""
+
+import asyncio
+import itertools
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+
+from tests.e2e.client import Answer, events, many_clients, scrape, stream, whole
+from tests.e2e.prompts import source
+from tests.e2e.server import Server, serve
+
+STOPS = ["\n\n", "return", "self.", ":\n"]
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """What befalls a group: a signal to some of its shards."""
+
+    signal: signal.Signals
+    ranks: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.signal.name} of {' and '.join(map(str, self.ranks))}"
+
+
+KILLS = [Blow(signal.SIGKILL, (0,)), Blow(signal.SIGKILL, (1,)), Blow(signal.SIGKILL, (0, 1))]
+HANGS = [Blow(signal.SIGSTOP, (0,)), Blow(signal.SIGSTOP, (1,))]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    inputs: str
+    parameters: dict[str, Any]
+
+
+def make_asks(rng: random.Random, count: int, longest: int) -> list[Ask]:
+    """Half are greedy, half sampled; some of both have penalties, a quarter has a stop string."""
+    asks = []
+    for index in range(count):
+        parameters: dict[str, Any] = {"max_new_tokens": rng.randint(longest // 3, longest)}
+        if index % 2:
+            parameters |= {"do_sample": True, "seed": rng.getrandbits(64), "temperature": rng.uniform(0.6, 1.2)}
+            if index % 3:
+                parameters["top_p"] = rng.uniform(0.7, 0.99)
+        if index % 5 < 2:
+            parameters["repetition_penalty"] = rng.uniform(1.05, 1.3)
+        if index % 8 < 2:
+            parameters["stop"] = [rng.choice(STOPS)]
+        asks.append(Ask(source(rng, rng.randint(1, 12)), parameters))
+    return asks
+
+
+def shards(server: Server) -> dict[int, psutil.Process]:
+    """The shard of each rank."""
+    processes = server.children("shard")
+    return {int(arguments[arguments.index("--rank") + 1]): process
+            for process in processes for arguments in [process.cmdline()]}
+
+
+async def undisturbed(session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask]) -> list[Answer]:
+    return await asyncio.gather(*(stream(session, server.url, ask.inputs, **ask.parameters) for ask in asks))
+
+
+async def struck(
+    session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask], blow: Blow, num_tokens: int, delay: float
+) -> tuple[list[Answer], int]:
+    """The answers, when the blow falls `delay` seconds after `num_tokens` of all tokens have come; and how many of
+    the streams it hit before their end. The first error of any stream ends it all."""
+    num_received, is_time = 0, asyncio.Event()
+
+    async def run(ask: Ask) -> Answer:
+        nonlocal num_received
+        received = []
+        async for event in events(session, server.url, ask.inputs, **ask.parameters):
+            received.append(event)
+            num_received += 1
+            if num_received >= num_tokens:
+                is_time.set()
+        return whole(received)
+
+    group = shards(server)
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(run(ask)) for ask in asks]
+        await is_time.wait()
+        await asyncio.sleep(delay)
+        for rank in blow.ranks:
+            group[rank].send_signal(blow.signal)
+        num_hit = sum(not task.done() for task in running)
+    return [task.result() for task in running], num_hit
+
+
+async def survive(
+    tmp_path: Path, blows: Sequence[Blow], rounds: Sequence[Sequence[Ask]], rng: random.Random, step_timeout: int
+) -> None:
+    """A round for each blow, at a moment of its own; first all of them undisturbed."""
+    with serve(tmp_path, "--num-shard", "2", "--step-timeout", str(step_timeout)) as server:
+        async with many_clients() as session:
+            expected = {id(asks): await undisturbed(session, server, asks) for asks in rounds}
+            [router] = server.children("router")
+            for number, (blow, asks) in enumerate(zip(blows, itertools.cycle(rounds), strict=False), 1):
+                wanted, group = expected[id(asks)], shards(server)
+                begin, before = time.monotonic(), await scrape(session, server.url)
+                num_tokens = max(1, int(rng.uniform(0, 0.6) * sum(len(answer.ids) for answer in wanted)))
+                answers, num_hit = await struck(session, server, asks, blow, num_tokens, rng.uniform(0, 0.1))
+                after = await scrape(session, server.url)
+                num_replays = after["penstock_replays"] - before["penstock_replays"]
+                print(f"round {number:2}: {blow} after {num_tokens:4} tokens, {num_hit} streams hit, "
+                      f"{num_replays:.0f} replays, {time.monotonic() - begin:.1f} s")
+                different = [case for case in zip(asks, answers, wanted, strict=True) if case[1] != case[2]]
+                assert not different
+                assert num_hit >= len(asks) // 4
+                assert num_replays >= 1
+                assert after['penstock_kv_blocks{state="used"}'] == 0
+                new = shards(server)
+                assert new.keys() == group.keys()
+                assert not {process.pid for process in new.values()} & {process.pid for process in group.values()}
+            assert server.children("router") == [router]
+    print("answers: " + ", ".join(f"{number} ended by {reason}" for reason, number in Counter(
+        answer.finish_reason for answers in expected.values() for answer in answers).items()))
+
+
+@pytest.mark.timeout(120)
+async def test_streams_outlive_their_shards(tmp_path: Path) -> None:
+    rng = random.Random(2025)
+    await survive(tmp_path, [*KILLS, HANGS[1]], [make_asks(rng, 8, longest=36)], rng, step_timeout=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+async def test_twenty_rounds_of_32_streams(tmp_path: Path) -> None:
+    rng = random.Random(2026)
+    blows = [*KILLS * 5, *HANGS * 2, HANGS[0]]
+    rng.shuffle(blows)
+    await survive(tmp_path, blows, [make_asks(rng, 32, longest=72) for _ in blows], rng, step_timeout=3)

@@ -1,0 +1,78 @@
+"""A request that kills whatever shard computes it ends alone; those that ran beside it are answered as ever."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from tokenizers import Tokenizer
+
+from tests.e2e.client import Answer, events, many_clients, scrape, stream
+from tests.e2e.prompts import source
+from tests.e2e.server import DEMO_MODEL, Server, serve
+
+MARKER = " PILCROW"
+"""One token, rare enough."""
+NOT_MEASURED = 4096
+"""Shards run the token ids below this when they measure."""
+
+
+async def ask_all(session: aiohttp.ClientSession, server: Server, prompts: Sequence[str]) -> list[Answer]:
+    """Half are greedy, half sampled, some of both with a penalty."""
+    return await asyncio.gather(*(
+        stream(session, server.url, prompt, max_new_tokens=60, do_sample=index % 2 == 1, seed=index,
+               repetition_penalty=1.2 if index % 3 else 1.0)
+        for index, prompt in enumerate(prompts)))
+
+
+async def poison(session: aiohttp.ClientSession, server: Server, name: str) -> tuple[int, dict[str, str]]:
+    body = {"inputs": f"def {name}{MARKER}(self):", "parameters": {"max_new_tokens": 20}}
+    async with session.post(f"{server.url}/generate", json=body) as response:
+        return response.status, await response.json()
+
+
+@pytest.mark.slow
+async def test_requests_that_kill_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [marker] = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json")).encode(MARKER).ids
+    assert marker >= NOT_MEASURED, "or no shard would start"
+    monkeypatch.setenv("SHARD_DIE_ON_TOKEN", str(marker))
+    rng = random.Random(3)
+    prompts = [source(rng, rng.randint(1, 10)) for _ in range(16)]
+    with serve(tmp_path, "--num-shard", "2") as server:
+        async with many_clients() as session:
+            undisturbed = await ask_all(session, server, prompts)
+            others = asyncio.create_task(ask_all(session, server, prompts))
+            await asyncio.sleep(0.3)
+            errors = await asyncio.gather(*(poison(session, server, name) for name in ("a", "b")))
+            assert not others.done()
+            assert await others == undisturbed
+            series = await scrape(session, server.url)
+            assert await ask_all(session, server, prompts[:1]) == undisturbed[:1]
+    for status, error in errors:
+        assert (status, error["error_type"]) == (424, "generation")
+        assert "3 times in a row" in error["error"]
+    assert series["penstock_replays"] > 3, "others were in the step that the group first died in"
+
+
+@pytest.mark.slow
+async def test_a_request_that_kills_amid_its_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shards die of a token that was sampled, and its client has what came before."""
+    parameters: dict[str, Any] = {"max_new_tokens": 60, "do_sample": True, "temperature": 1.5, "seed": 8}
+    prompt, prompts = source(random.Random(4), 2), [source(random.Random(5), 4)]
+    with serve(tmp_path, "--num-shard", "2") as server:
+        async with many_clients() as session:
+            answer = await stream(session, server.url, prompt, **parameters)
+            undisturbed = await ask_all(session, server, prompts)
+    place = next(place for place in range(5, 59) if answer.ids[place] >= NOT_MEASURED)
+    assert not set(undisturbed[0].ids) & {answer.ids[place]}
+    monkeypatch.setenv("SHARD_DIE_ON_TOKEN", str(answer.ids[place]))
+    with serve(tmp_path, "--num-shard", "2") as server:
+        async with many_clients() as session:
+            others = asyncio.create_task(ask_all(session, server, prompts))
+            received = [event async for event in events(session, server.url, prompt, **parameters)]
+            assert await others == undisturbed
+    assert received.pop()["error_type"] == "generation"
+    assert tuple(event["token"]["id"] for event in received) == answer.ids[:place + 1]
