@@ -146,7 +146,7 @@ class Engine:
                 self._deliver(sampled)
 
     async def _open(self) -> None:
-        """Wait for the group. Its memory and numerics may be others than before; of more, only a new router can learn."""
+        """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
         facts = await self._fleet.open(self._spaces)
         if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
             raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
