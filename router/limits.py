@@ -6,6 +6,10 @@ from typing import Self
 from router.config import RouterConfig
 from router.facts import Facts
 
+DEFAULT_SHARE = 7 / 8
+"""Of the KV memory, for one request. A group that is started again may find a little less memory free than before,
+and what its requests were promised must still fit."""
+
 
 class LimitError(ValueError):
     """The flags and the group do not fit together; the message names both."""
@@ -33,7 +37,7 @@ class Limits:
     @classmethod
     def resolve(cls, config: RouterConfig, facts: Facts) -> Self:
         """Complete the flags with what the group reports. LimitError if they ask for more than it has."""
-        max_total = config.max_total_tokens or min(facts.context_length, facts.capacity)
+        max_total = config.max_total_tokens or min(facts.context_length, int(facts.capacity * DEFAULT_SHARE))
         if max_total > facts.context_length:
             raise LimitError(f"`max_total_tokens` must be <= the model's context of {facts.context_length} tokens. "
                              f"Given: {max_total}")

@@ -159,7 +159,7 @@ OPTIONS: list[click.Parameter] = [
     Option("--max-input-tokens", LIMITS, "Length of a prompt. Default: max-total-tokens - 1.", type=POSITIVE),
     Option("--max-input-length", LIMITS, "The old name of --max-input-tokens.", type=POSITIVE),
     Option("--max-total-tokens", LIMITS, "Length of a prompt and its answer. "
-           "Default: the model's context, or what the memory holds if that is less.", type=POSITIVE),
+           "Default: the model's context, or 7/8 of the KV memory if that is less.", type=POSITIVE),
     Option("--max-concurrent-requests", LIMITS, "Requests in the server; more are answered with 429.",
            type=POSITIVE, default=128),
     Option("--max-best-of", LIMITS, "Candidates for one answer.", type=COUNT, default=2),

@@ -1,33 +1,42 @@
-"""The shard's log, on stderr: lines for people, or one JSON object a line."""
+"""The shard's log on stderr, in the router's two forms: lines for people, or one JSON object a line."""
 
 import json
 import logging
 import sys
 from datetime import UTC, datetime
+from typing import Any
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.000000Z  INFO shard-0: message`"""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(f"%(asctime)s %(levelname)7s shard-{rank}: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return _timestamp(record)
 
 
 class JsonFormatter(logging.Formatter):
-    """The keys that TGI's processes write."""
+    """Timestamp, level, message, target and rank; error with the traceback if there is one."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()
         self._rank = rank
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
+        line: dict[str, Any] = {"timestamp": _timestamp(record), "level": record.levelname,
+                                "message": record.getMessage(), "target": record.name, "rank": self._rank}
         if record.exc_info:
-            message += "\n" + self.formatException(record.exc_info)
-        return json.dumps({
-            "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
-            "level": record.levelname,
-            "fields": {"message": message},
-            "target": record.name,
-            "rank": self._rank,
-        })
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
 
 
 def start(json_output: bool, rank: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter(f"%(asctime)s %(levelname)s shard-{rank}: %(message)s")
-    handler.setFormatter(JsonFormatter(rank) if json_output else plain)
+    handler.setFormatter(JsonFormatter(rank) if json_output else TextFormatter(rank))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
