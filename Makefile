@@ -9,14 +9,15 @@ PORT ?= 3000
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 
-.PHONY: help setup serve test test-slow bench lint protos clean
+.PHONY: help setup serve test test-slow sanitize bench lint protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-setup: .venv/stamp  ## Install everything into .venv
+setup: .venv/stamp  ## Install everything into .venv, and compile the kernels
+	@.venv/bin/python -m kernels.build
 
-.venv/stamp: pyproject.toml
+.venv/stamp: pyproject.toml setup.py
 	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo '$(NEEDS)'; exit 1; }
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --upgrade 'pip>=25.1'
@@ -32,6 +33,11 @@ test: setup  ## Run the quick tests
 
 test-slow: setup  ## Run the slow tests
 	.venv/bin/pytest -m "slow and not gpu"
+
+sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBehaviorSanitizer
+	.venv/bin/python -m kernels.build --sanitize
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	KERNELS_SANITIZED=1 .venv/bin/pytest tests/kernels
 
 bench: setup  ## Measure MODEL_ID under load: a table, and a picture in build/bench.png
 	MODEL_ID=$(MODEL_ID) NUM_SHARD=$(NUM_SHARD) .venv/bin/python -m tests.bench.serve

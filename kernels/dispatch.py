@@ -1,25 +1,51 @@
-"""Which implementation of the kernels this process uses: chosen once, by the variable KERNELS, never silently."""
+"""Which implementation of the kernels this process uses: chosen once, never silently.
+
+KERNELS=reference | cpu asks for one, and it is an error if that cannot be. Otherwise it is cpu, or the reference, with
+a warning, where there are no compiled kernels for the processor.
+"""
 
 import functools
 import importlib
+import logging
 import os
 from types import ModuleType
 
-KERNEL_SETS = ("reference",)
+KERNEL_SETS = ("reference", "cpu")
+
+log = logging.getLogger(__name__)
 
 
 @functools.cache
 def kernel_set() -> str:
-    """The name of the kernel set of this process, for its log line and for `numerics`.
-
-    Raises ValueError if KERNELS names a set that this version does not have.
-    """
-    name = os.environ.get("KERNELS") or KERNEL_SETS[0]
-    if name not in KERNEL_SETS:
+    """The name of the kernel set of this process. Raises ValueError if KERNELS names one that cannot be used."""
+    name = os.environ.get("KERNELS")
+    if name and name not in KERNEL_SETS:
         raise ValueError(
             f"KERNELS={name}: these kernels do not exist in this version, which has: {', '.join(KERNEL_SETS)}"
         )
-    return name
+    if name == "reference":
+        return name
+    try:
+        importlib.import_module("kernels.native")
+    except (ValueError, OSError) as error:
+        if name or os.environ.get("KERNELS_PATH"):
+            raise ValueError(f"KERNELS={name or ''}: {error}") from error
+        log.warning("the reference kernels serve, many times slower than compiled ones: %s", error)
+        return "reference"
+    return "cpu"
+
+
+def path() -> str:
+    """The kernel set with its instruction path, for the log line and for `numerics`."""
+    if kernel_set() == "reference":
+        return "reference"
+    return f"cpu-{importlib.import_module('kernels.native').library.path}"
+
+
+def set_threads(count: int) -> None:
+    """How many threads the ops of this process use, the calling one included."""
+    if kernel_set() == "cpu":
+        importlib.import_module("kernels.native").library.set_threads(count)
 
 
 def choose(op: str) -> ModuleType:

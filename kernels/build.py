@@ -1,0 +1,92 @@
+"""`python -m kernels.build`: compiles csrc/ into one shared library for each instruction path, in kernels/lib/.
+
+The name of a library has the hash of what it was made from, so a library that is there is never made again, and one of
+other sources is never loaded. Needs a C++20 compiler (the variable CXX, or c++) and nothing else, torch least of all.
+"""
+
+import hashlib
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "csrc"
+LIBRARIES = Path(__file__).parent / "lib"
+
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")
+_AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mprefer-vector-width=512")
+PATHS = {"avx512_bf16": (*_AVX512, "-mavx512bf16"), "avx512": _AVX512, "avx2": _AVX2}
+"""The instruction paths, the best first, and what the compiler is told for them."""
+
+_FLAGS = ("-std=c++20", "-O3", "-Wall", "-Wextra", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+          "-fvisibility=hidden", "-fPIC", "-shared", "-pthread")
+_SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
+
+
+class BuildError(RuntimeError):
+    """There is no compiler, or it refused; has its words."""
+
+
+def library(path: str, is_sanitized: bool = False) -> Path:
+    """Where the library of an instruction path is, once it is built from the sources that are there now."""
+    digest = hashlib.sha256(" ".join(_flags(path, is_sanitized)).encode())
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + source.read_bytes())
+    return LIBRARIES / f"penstock-{path}-{digest.hexdigest()[:16]}{'-sanitized' * is_sanitized}.so"
+
+
+def build(is_sanitized: bool = False) -> list[Path]:
+    """Make the libraries that are not there, and remove those of other sources. Raises BuildError."""
+    wanted = {path: library(path, is_sanitized) for path in PATHS}
+    missing = [path for path, file in wanted.items() if not file.exists()]
+    LIBRARIES.mkdir(exist_ok=True)
+    if missing:
+        print(f"compiling the kernels for {', '.join(missing)}", file=sys.stderr)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda path: _compile(path, wanted[path], is_sanitized), missing))
+    for file in LIBRARIES.glob("*.so"):
+        if file not in wanted.values() and file.stem.endswith("-sanitized") == is_sanitized:
+            file.unlink()
+    return list(wanted.values())
+
+
+def can_build() -> bool:
+    """Whether the kernels mean anything to this machine's kind of processor."""
+    return platform.machine() in ("x86_64", "AMD64")
+
+
+def _flags(path: str, is_sanitized: bool) -> tuple[str, ...]:
+    return (*_FLAGS, *PATHS[path], *(_SANITIZE if is_sanitized else ()))
+
+
+def _compile(path: str, target: Path, is_sanitized: bool) -> None:
+    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    partial = target.with_suffix(f".{os.getpid()}")
+    sources = [str(source) for source in sorted(SOURCES.glob("*.cpp"))]
+    command = [*compiler, *_flags(path, is_sanitized), *sources, "-o", str(partial)]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise BuildError(f"the CPU kernels need a C++ compiler, {compiler[0]} is not there: "
+                         "apt-get install g++") from error
+    except subprocess.CalledProcessError as error:
+        partial.unlink(missing_ok=True)
+        raise BuildError(f"{shlex.join(command)}\n{error.stderr}") from error
+    partial.rename(target)
+
+
+def main() -> None:
+    if not can_build():
+        print(f"There are no compiled kernels for {platform.machine()}: the reference serves", file=sys.stderr)
+        return
+    try:
+        build(is_sanitized="--sanitize" in sys.argv[1:])
+    except BuildError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+// What the library offers to kernels/native.py, which has the same signatures. Pointers are to contiguous memory unless a
+// stride is given; strides count elements. Whoever calls has checked everything.
+#pragma once
+
+#include <cstdint>
+
+#include "vec.h"
+
+namespace penstock {
+
+enum DType : int64_t { kF32 = 0, kBF16 = 1, kF16 = 2 };
+
+// f(T{}) for the type that dtype names.
+template <class F>
+void with_type(int64_t dtype, F&& f) {
+  if (dtype == kF32) f(f32{});
+  if (dtype == kBF16) f(bf16{});
+  if (dtype == kF16) f(f16{});
+}
+
+}  // namespace penstock
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+// One pool for the process, of `count` threads with the one that calls.
+void penstock_set_threads(int64_t count);
+
+}
+#pragma GCC visibility pop

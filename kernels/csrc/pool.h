@@ -1,0 +1,22 @@
+// One pool of threads for all ops of a process.
+#pragma once
+
+#include <cstdint>
+
+namespace penstock {
+
+using Work = void (*)(void* context, int64_t index);
+
+int num_threads();
+
+// Calls work(context, i) once for each i in [0, n), in no order, on the calling thread and the pool's others. Small i are
+// taken first. Denormals are zero in each of them, in arithmetic and when read. A call from a second thread while the
+// pool is busy runs on that thread alone.
+void run(int64_t n, Work work, void* context);
+
+template <class F>
+void parallel(int64_t n, F&& f) {
+  run(n, [](void* context, int64_t index) { (*static_cast<F*>(context))(index); }, &f);
+}
+
+}  // namespace penstock

@@ -1,0 +1,81 @@
+"""The compiled kernels of this processor. Importing this module finds and loads their library, or raises.
+
+KERNELS_PATH=avx512_bf16 | avx512 | avx2 forces an instruction path; KERNELS_SANITIZED=1 loads what `make sanitize`
+built.
+"""
+
+import ctypes
+import functools
+import os
+import re
+from pathlib import Path
+
+import torch
+
+from kernels import build
+
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+"""DType of csrc/abi.h."""
+
+_NEEDS = {
+    "avx2": {"avx2", "fma", "f16c"},
+    "avx512": {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq"},
+    "avx512_bf16": {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16"},
+}
+
+
+class Library:
+    """The library of one instruction path. Its functions are attributes, without their prefix; they release the GIL."""
+
+    def __init__(self, path: str) -> None:
+        """Raises FileNotFoundError if it was not built."""
+        self.path = path
+        file = build.library(path, os.environ.get("KERNELS_SANITIZED") == "1")
+        if not file.exists():
+            raise FileNotFoundError(f"{file} was not built: run `make setup`, or `python -m kernels.build`")
+        library = ctypes.CDLL(str(file))
+        for name, argtypes in _declarations().items():
+            function = library[f"penstock_{name}"]
+            function.argtypes, function.restype = argtypes, None
+            setattr(self, name, function)
+
+
+def processor_paths() -> tuple[str, ...]:
+    """The instruction paths that this processor can run, the best first."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ()
+    flags = set(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
+    return tuple(path for path in build.PATHS if flags >= _NEEDS[path])
+
+
+@functools.cache
+def load(path: str) -> Library:
+    return Library(path)
+
+
+def _chosen_path() -> str:
+    paths, name = processor_paths(), os.environ.get("KERNELS_PATH")
+    if not paths:
+        raise ValueError("the CPU kernels need a processor with AVX2, on Linux")
+    if name and name not in paths:
+        raise ValueError(f"KERNELS_PATH={name}: this processor runs {', '.join(paths)}")
+    return name or paths[0]
+
+
+def _declarations() -> dict[str, list[type]]:
+    """The argument types of each function in csrc/abi.h."""
+    text = re.sub(r"//.*", "", (build.SOURCES / "abi.h").read_text())
+    found = re.findall(r"\bvoid penstock_(\w+)\(([^)]*)\);", text)
+    return {name: [_ctype(argument.strip()) for argument in arguments.split(",")] for name, arguments in found}
+
+
+def _ctype(argument: str) -> type:
+    if "*" in argument:
+        return ctypes.c_void_p
+    return {"int64_t": ctypes.c_int64, "float": ctypes.c_float}[argument.split()[0]]
+
+
+library = load(_chosen_path())
+"""What the ops call."""
