@@ -32,7 +32,7 @@ def check_axes(op: str, name: str, tensor: Tensor, axes: str) -> None:
 
 
 def _check_shape(op: str, name: str, tensor: Tensor, shape: Sequence[int], dtypes: tuple[torch.dtype, ...]) -> None:
-    if tensor.shape != torch.Size(shape):
+    if tensor.shape != tuple(shape):
         raise ValueError(f"{op}: {name} has shape {list(tensor.shape)}, expected {list(shape)}")
     if tensor.dtype not in dtypes:
         expected = " or ".join(str(dtype) for dtype in dtypes)
