@@ -3,7 +3,6 @@
 //
 // Tiles of 64 keys and segments of 512 start at multiples of the absolute position, under a window too. A segment is an
 // online softmax from scratch; segments merge in ascending order, whether one thread computes them all or many.
-#include <atomic>
 #include <memory>
 
 #include "abi.h"
@@ -15,6 +14,7 @@ namespace {
 
 constexpr int64_t kSegment = 512;                        // keys; another segment changes bits
 constexpr int64_t kRows = 48, kMaxState = kRows * 256;   // rows, and rows * dim, of an item; they change no bits
+constexpr size_t kKeptParts = 1 << 20;                   // floats that a thread keeps for its next call
 
 struct Call {
   const void *q, *cache;
@@ -374,4 +374,5 @@ extern "C" void penstock_paged_attention(void* out, const void* q, int64_t q_str
   static thread_local Plan plan;
   plan.make(call, tables, max_blocks, starts, counts, num_sequences);
   attend(call, DType(cache_dtype), plan);
+  if (plan.parts.size() > kKeptParts) plan.parts = {};
 }

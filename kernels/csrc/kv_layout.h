@@ -7,6 +7,8 @@
 // so that a dot product is a chain of multiply-adds over rows. In bfloat16 the rows lie interleaved in pairs: a register
 // of 32 elements is what one vdpbf16ps multiplies, and what load_pairs() widens. The other types have row after row.
 //
+// What was never written may be anything: kv_write changes nothing but its tokens, and attention takes care of the rest.
+//
 // Blocks of a multiple of 16 tokens are cells, [tokens / 16, KV heads]. Other blocks are loose, [tokens, KV heads, 2, dim]:
 // they are correct and take no more room, but attention has to make cells of them first.
 #pragma once
