@@ -26,5 +26,13 @@ extern "C" {
 // One pool for the process, of `count` threads with the one that calls.
 void penstock_set_threads(int64_t count);
 
+// Memory that the ranks of a group share, all zeros at first: how much of it, and an exchange through it.
+// transfers: int64 [world_size, 4], for each peer what to send (address, bytes) and where to put what comes (address,
+// bytes); both are moved on as bytes are. Returns when all is done, or when nothing moved for `patience` microseconds:
+// then is_done is 0, and the call may be made again.
+void penstock_exchange_bytes(int64_t world_size, int64_t* bytes);
+void penstock_exchange(void* base, int64_t rank, int64_t world_size, int64_t* transfers, int64_t patience,
+                       int64_t* is_done);
+
 }
 #pragma GCC visibility pop
