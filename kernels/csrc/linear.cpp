@@ -26,7 +26,7 @@ constexpr int kColumns = kGroup / kLanes;     // registers of outputs in a group
 constexpr int kRows = 6;                      // of a tile; with 4 columns they leave 8 registers for x and w
 constexpr int kTiles = 8;                     // of a piece of work
 constexpr int64_t kBlockBytes = 16 << 10;     // of a panel: stays in the first cache while the tiles pass over it
-constexpr int64_t kAhead = 4 << 10;           // bytes that a panel is read ahead of its use
+constexpr int64_t kAhead = 16 << 10;           // bytes that a panel is read ahead of its use
 constexpr int64_t kConvertedRows = 512;       // of x at a time, where x has to be converted
 
 #if defined(__AVX512F__)

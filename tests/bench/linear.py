@@ -59,7 +59,7 @@ def plain(weight: Tensor, segments: int, is_head: bool) -> Run:
 
 def prepacked(weight: Tensor, segments: int, is_head: bool) -> Run:
     """oneDNN's own layout; torch has it for its compiler."""
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight.to_mkldnn())
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
 
@@ -69,7 +69,7 @@ CONTENDERS = {"own": own, "torch": plain, "onednn": prepacked}
 def stack(shapes: Shapes, kind: str, dtype: torch.dtype) -> list[Run]:
     runs = []
     for n, k, segments in (*shapes.layers, shapes.head):
-        weight = torch.randn(n, k, dtype=torch.float32).mul_(k**-0.5).to(dtype)
+        weight = torch.empty(n, k, dtype=dtype).uniform_(-(k**-0.5), k**-0.5)
         runs.append(CONTENDERS[kind](weight, segments, (n, k, segments) == shapes.head))
     return runs
 
