@@ -33,6 +33,14 @@ void penstock_set_threads(int64_t count);
 void penstock_exchange_bytes(int64_t world_size, int64_t* bytes);
 void penstock_exchange(void* base, int64_t rank, int64_t world_size, int64_t* transfers, int64_t patience,
                        int64_t* is_done);
+// weight [outputs, inputs] as linear wants it; packed_size says in how many bytes.
+void penstock_packed_size(int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, int64_t* size);
+void penstock_pack(const void* weight, int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, void* packed);
+// x [rows, inputs], bias [outputs] or null: out [rows, outputs].
+void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const void* bias,
+                     int64_t bias_dtype, void* out, int64_t out_dtype);
+// Rows of a weight of one segment, as they were packed: out [count, inputs].
+void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out);
 
 }
 #pragma GCC visibility pop
