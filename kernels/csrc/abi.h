@@ -41,6 +41,19 @@ void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* p
                      int64_t bias_dtype, void* out, int64_t out_dtype);
 // Rows of a weight of one segment, as they were packed: out [count, inputs].
 void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out);
+// k and v [num_tokens, num_kv_heads, head_dim] with strides between tokens. *status is 0, or 1 if a slot is outside the
+// cache: then nothing was written.
+void penstock_kv_write(const void* k, int64_t k_stride, const void* v, int64_t v_stride, int64_t dtype, void* cache,
+                       int64_t cache_dtype, int64_t num_blocks, int64_t block_size, int64_t num_kv_heads,
+                       int64_t head_dim, const int64_t* slots, int64_t num_tokens, int64_t* status);
+
+// q [num_tokens, num_heads, head_dim] with a stride between tokens; softcap 0 and sinks null: none. *status is 0, or why
+// nothing was computed: 1 for starts and counts that do not fit, 2 for a block that the cache does not have.
+void penstock_paged_attention(void* out, const void* q, int64_t q_stride, int64_t dtype, const void* cache,
+                              int64_t cache_dtype, int64_t num_blocks, int64_t block_size, int64_t num_kv_heads,
+                              int64_t head_dim, const int32_t* tables, int64_t max_blocks, const int32_t* starts,
+                              const int32_t* counts, int64_t num_sequences, int64_t num_tokens, int64_t num_heads,
+                              float scale, int64_t window, float softcap, const float* sinks, int64_t* status);
 
 }
 #pragma GCC visibility pop

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import FLOATS, check_axes, check_tensor
+from kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 from kernels.kv_cache import KvCache
 
 _implementation = dispatch.choose("kv_write")
@@ -22,7 +22,7 @@ def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
     op = "kv_write"
     check_axes(op, "k", k, "T, KV, D")
     shape = (k.shape[0], cache.num_kv_heads, cache.head_dim)
-    check_tensor(op, "k", k, shape, *FLOATS)
-    check_tensor(op, "v", v, shape, k.dtype)
+    check_rows(op, "k", k, shape, *FLOATS)
+    check_rows(op, "v", v, shape, k.dtype)
     check_tensor(op, "slots", slots, (k.shape[0],), torch.int64)
     _implementation.kv_write(k, v, cache, slots)

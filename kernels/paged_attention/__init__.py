@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import FLOATS, check_axes, check_tensor
+from kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 from kernels.kv_cache import KvCache
 
 _implementation = dispatch.choose("paged_attention")
@@ -65,7 +65,7 @@ def paged_attention(
     check_axes(op, "tables", tables, "S, max_blocks")
     num_tokens, num_heads, _ = q.shape
     num_sequences = tables.shape[0]
-    check_tensor(op, "q", q, (num_tokens, num_heads, cache.head_dim), *FLOATS)
+    check_rows(op, "q", q, (num_tokens, num_heads, cache.head_dim), *FLOATS)
     check_tensor(op, "tables", tables, tables.shape, torch.int32)
     check_tensor(op, "starts", starts, (num_sequences,), torch.int32)
     check_tensor(op, "counts", counts, (num_sequences,), torch.int32)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels.kv_cache import KvCache
+from kernels.paged_attention.lengths import check_lengths
 
 # Elements in float64 at a time, 2 MiB: larger ones leave the processor's cache, and malloc hands their pages back to
 # the system and takes them again on every call, which was measured to take up to twice as long.
@@ -55,9 +56,9 @@ def paged_attention(
     """Sequences with equally many queries are computed together, their keys padded to those of the longest."""
     form = Form(scale, window, softcap, sinks)
     all_starts, all_counts = starts.tolist(), counts.tolist()
-    _check_lengths(q, cache, tables, all_starts, all_counts)
+    check_lengths(q, cache, tables, all_starts, all_counts)
     first_row = counts.cumsum(0) - counts
-    out = torch.empty_like(q)
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     for count in sorted(set(all_counts) - {0}):
         members = [sequence for sequence, own in enumerate(all_counts) if own == count]
         members.sort(key=lambda sequence: all_starts[sequence])
@@ -69,17 +70,6 @@ def paged_attention(
             keys, values = _gather(cache, tables[some], queries, length, form)
             out[rows] = _attend(q[rows], keys, values, queries, length, form).to(q.dtype)
     return out
-
-
-def _check_lengths(q: Tensor, cache: KvCache, tables: Tensor, starts: list[int], counts: list[int]) -> None:
-    if sum(counts) != q.shape[0] or min(counts, default=0) < 0:
-        raise ValueError(f"paged_attention: q has {q.shape[0]} rows, counts are {counts} with sum {sum(counts)}")
-    longest = max((start + count for start, count in zip(starts, counts, strict=True)), default=0)
-    if min(starts, default=0) < 0 or longest > tables.shape[1] * cache.block_size:
-        raise ValueError(
-            f"paged_attention: tables {list(tables.shape)} hold {tables.shape[1] * cache.block_size} positions "
-            f"in blocks of {cache.block_size}; starts {starts} and counts {counts} need 0 to {longest}"
-        )
 
 
 def _batches(members: list[int], starts: list[int], count: int, width: int) -> list[list[int]]:

@@ -1,10 +1,11 @@
 import pytest
 import torch
 
+from kernels import native
 from kernels.kv_write import kv_write
 from kernels.paged_attention import allocate_cache, block_bytes
 from kernels.paged_attention.reference import cache_blocks
-from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS
+from tests.kernels.accuracy import DTYPES
 from tests.kernels.paging import scene
 
 
@@ -14,26 +15,94 @@ def empty_cache(dtype, head_dim=48, block_size=16):
     return cache
 
 
+def stored(kernel_set, cache):
+    """The K and V in a cache, [num_blocks, 2, KV, block_size, D]: a copy in torch of what csrc/kv_layout.h says."""
+    if kernel_set == "reference":
+        return cache_blocks(cache).clone()
+    heads, dim = cache.num_kv_heads, -(-cache.head_dim // 16) * 16
+    data = cache.data.view(cache.dtype)
+    if cache.block_size % 16:
+        blocks = data.view(cache.num_blocks, cache.block_size, heads, 2, dim).permute(0, 3, 2, 1, 4)
+    else:
+        cells = data.view(-1, heads, 2, 16 * dim)
+        k, v = cells[:, :, 0], cells[:, :, 1]
+        if cache.dtype == torch.bfloat16:
+            k = k.view(-1, heads, dim // 2, 16, 2).permute(0, 1, 3, 2, 4).flatten(3)
+            v = v.view(-1, heads, 8, dim, 2).permute(0, 1, 2, 4, 3).flatten(2, 3)
+        else:
+            k, v = k.view(-1, heads, dim, 16).transpose(2, 3), v.view(-1, heads, 16, dim)
+        blocks = torch.stack([k, v], dim=1).view(cache.num_blocks, -1, 2, heads, 16, dim).permute(0, 2, 3, 1, 4, 5)
+        blocks = blocks.flatten(3, 4)
+    return blocks[..., : cache.head_dim].clone()
+
+
 @pytest.mark.parametrize("cache_dtype", DTYPES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("block_size", [1, 5, 16])
-@pytest.mark.parametrize("num_tokens", TOKEN_COUNTS)
-def test_each_token_lies_in_its_slot_and_nothing_else_changes(num_tokens, block_size, dtype, cache_dtype):
+@pytest.mark.parametrize("block_size", [1, 5, 16, 32])
+@pytest.mark.parametrize(("num_tokens", "head_dim"), [(1, 48), (17, 23), (100, 48)])
+def test_each_token_lies_in_its_slot_and_nothing_else_changes(
+    kernel_set, num_tokens, head_dim, block_size, dtype, cache_dtype
+):
     generator = torch.Generator().manual_seed(num_tokens)
-    cache = empty_cache(cache_dtype, block_size=block_size)
+    cache = empty_cache(cache_dtype, head_dim=head_dim, block_size=block_size)
     slots = torch.randperm(9 * block_size, generator=generator)[:num_tokens]
-    k, v = torch.randn(2, len(slots), 3, 48, generator=generator).to(dtype)
+    k, v = torch.randn(2, len(slots), 3, head_dim, generator=generator).to(dtype)
     kv_write(k, v, cache, slots)
-    blocks = cache_blocks(cache)
-    for slot, own_k, own_v in zip(slots.tolist(), k, v, strict=True):
-        place = blocks[slot // block_size, :, :, slot % block_size]
-        assert torch.equal(place[0], own_k.to(cache_dtype))
-        assert torch.equal(place[1], own_v.to(cache_dtype))
-        place.fill_(torch.nan)
+    blocks = stored(kernel_set, cache).permute(0, 3, 1, 2, 4).flatten(0, 1)
+    assert torch.equal(blocks[slots], torch.stack([k, v], dim=1).to(cache_dtype))
+    blocks[slots] = torch.nan
     assert blocks.isnan().all()
 
 
-def test_bytes_of_a_block():
+def test_bits_stay_where_the_dtype_stays(kernel_set):
+    """Denormals and NaNs too."""
+    cache = empty_cache(torch.bfloat16, head_dim=16)
+    bits = torch.arange(144 * 2 * 3 * 16) * 4 + 3
+    k, v = bits.to(torch.int16).view(torch.bfloat16).view(144, 2, 3, 16).unbind(1)
+    kv_write(k, v, cache, torch.arange(144))
+    blocks = stored(kernel_set, cache).permute(0, 3, 1, 2, 4).flatten(0, 1)
+    assert torch.equal(blocks.contiguous().view(torch.int16), torch.stack([k, v], dim=1).contiguous().view(torch.int16))
+
+
+def test_rows_may_be_columns_of_a_matrix(kernel_set):
+    qkv = torch.randn(20, (4 + 3 + 3) * 48)
+    k, v = (part.unflatten(1, (3, 48)) for part in qkv.split([4 * 48, 3 * 48, 3 * 48], dim=1)[1:])
+    views, copies = empty_cache(torch.bfloat16), empty_cache(torch.bfloat16)
+    kv_write(k, v, views, torch.arange(7, 27))
+    kv_write(k.contiguous(), v.contiguous(), copies, torch.arange(7, 27))
+    assert torch.equal(views.data, copies.data)
+
+
+def test_threads_change_nothing(cpu_kernels):
+    k, v = torch.randn(2, 2000, 3, 48)
+    caches = []
+    try:
+        for threads in (1, 2, 3):
+            native.library.set_threads(threads)
+            cache = allocate_cache(125, block_size=16, num_kv_heads=3, head_dim=48, dtype=torch.bfloat16, device="cpu")
+            kv_write(k, v, cache, torch.arange(2000))
+            caches.append(cache.data)
+    finally:
+        native.library.set_threads(1)
+    assert torch.equal(caches[0], caches[1])
+    assert torch.equal(caches[0], caches[2])
+
+
+def test_no_tokens(kernel_set):
+    cache = empty_cache(torch.float32)
+    kv_write(torch.empty(0, 3, 48), torch.empty(0, 3, 48), cache, torch.empty(0, dtype=torch.int64))
+    assert cache.data.view(torch.float32).isnan().all()
+
+
+@pytest.mark.parametrize("slot", [-1, 144, 2**40])
+def test_slots_outside_the_cache_are_an_error(cpu_kernels, slot):
+    cache = empty_cache(torch.float32)
+    with pytest.raises(ValueError, match=rf"kv_write: slots \[3, {slot}\] are not all in 9 blocks of 16"):
+        kv_write(torch.ones(2, 3, 48), torch.ones(2, 3, 48), cache, torch.tensor([3, slot]))
+    assert cache.data.view(torch.float32).isnan().all()
+
+
+def test_bytes_of_a_block(kernel_set):
     for dtype in DTYPES:
         cache = empty_cache(dtype)
         size = block_bytes(block_size=16, num_kv_heads=3, head_dim=48, dtype=dtype)
@@ -44,7 +113,7 @@ def test_bytes_of_a_block():
         block_bytes(block_size=16, num_kv_heads=3, head_dim=48, dtype=torch.int8)
 
 
-def test_a_block_moves_by_copying_its_row():
+def test_a_block_moves_by_copying_its_row(kernel_set):
     made = scene([50])
     before = made.attend([(0, 0, 50)], scale=0.2)[0]
     source, target = int(made.tables[0, 1]), (set(range(7)) - set(made.tables[0].tolist())).pop()
@@ -54,7 +123,7 @@ def test_a_block_moves_by_copying_its_row():
     assert torch.equal(made.attend([(0, 0, 50)], scale=0.2)[0], before)
 
 
-def test_errors_name_the_shapes():
+def test_errors_name_the_shapes(kernel_set):
     cache = empty_cache(torch.float32)
     k, slots = torch.ones(4, 3, 48), torch.arange(4)
     with pytest.raises(ValueError, match=r"kv_write: k has shape \[4, 3, 32\], expected \[4, 3, 48\]"):

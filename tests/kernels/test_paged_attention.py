@@ -1,11 +1,14 @@
 import itertools
+import threading
 
 import pytest
 import torch
 
+from kernels import native
 from kernels.kv_write import kv_write
-from kernels.paged_attention import paged_attention, reference
-from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once
+from kernels.paged_attention import allocate_cache, paged_attention, reference
+from tests import kernel_sets
+from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 from tests.kernels.paging import scene, slots
 
 FORMS = {
@@ -16,6 +19,8 @@ FORMS = {
     "sinks": {"sinks": True},
     "all": {"window": 33, "softcap": 5.0, "sinks": True},
 }
+NEAR = {torch.float32: 1e-6, torch.bfloat16: 4e-3, torch.float16: 5e-4}
+"""Relative RMS: rounding the exact result to 16 bits alone is 1.7e-3 and 2.1e-4."""
 
 
 def form_of(name, num_heads=4, scale=0.3):
@@ -25,82 +30,93 @@ def form_of(name, num_heads=4, scale=0.3):
     return form
 
 
-def naive(made, sequence, position, scale, window=0, softcap=0.0, sinks=None):
-    """The output at one position, float64 [H, D], head by head from K and V as they were before paging."""
-    q = made.q[sequence][position].double()
-    k = made.k[sequence][: position + 1].to(made.cache.dtype).double()
-    v = made.v[sequence][: position + 1].to(made.cache.dtype).double()
-    if window:
-        k, v = k[-window:], v[-window:]
+def naive(made, part, scale, window=0, softcap=0.0, sinks=None):
+    """The output of one part, float64 [count, H, D], head by head from K and V as they were before paging."""
+    sequence, start, count = part
+    q = made.q[sequence][start : start + count].double()
+    k, v = (of[sequence][: start + count].to(made.cache.dtype).double() for of in (made.k, made.v))
+    query, key = torch.arange(start, start + count)[:, None], torch.arange(start + count)
+    visible = (key <= query) & (key > query - window) if window else key <= query
     heads = []
-    for head in range(len(q)):
-        kv_head = head // (len(q) // k.shape[1])
-        scores = k[:, kv_head] @ q[head] * scale
+    for head in range(q.shape[1]):
+        kv_head = head // (q.shape[1] // k.shape[1])
+        scores = q[:, head] @ k[:, kv_head].T * scale
         if softcap:
             scores = softcap * torch.tanh(scores / softcap)
+        scores = scores.masked_fill(~visible, -torch.inf)
         if sinks is not None:
-            scores = torch.cat([scores, sinks[head : head + 1].double()])
-        weights = torch.softmax(scores, dim=0)[: len(v)]
+            scores = torch.cat([scores, sinks[head].double().expand(count, 1)], dim=1)
+        weights = torch.softmax(scores, dim=1)[:, : len(v)]
         heads.append(weights @ v[:, kv_head])
-    return torch.stack(heads)
+    return torch.stack(heads, dim=1)
 
 
-def check_against_naive(made, parts, form):
-    for (sequence, start, count), out in zip(parts, made.attend(parts, **form), strict=True):
-        exact = torch.stack([naive(made, sequence, start + row, **form) for row in range(count)])
-        assert_rounded_once(out, exact)
+def check_against_naive(kernel_set, made, parts, form):
+    outs = made.attend(parts, **form)
+    exact = [naive(made, part, **form) for part in parts]
+    if kernel_set == "reference":
+        for out, own in zip(outs, exact, strict=True):
+            assert_rounded_once(out, own)
+    else:
+        assert relative_rms(torch.cat(outs), torch.cat(exact)) < NEAR[outs[0].dtype]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("num_tokens", TOKEN_COUNTS)
 @pytest.mark.parametrize("form", FORMS)
-def test_one_chunk(form, num_tokens, dtype):
+def test_one_chunk(kernel_set, form, num_tokens, dtype):
     made = scene([num_tokens + 7], dtype=dtype)
-    check_against_naive(made, [(0, 7, num_tokens)], form_of(form))
+    check_against_naive(kernel_set, made, [(0, 7, num_tokens)], form_of(form))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_chunks_and_decode_rows_in_one_call(form, dtype):
+def test_chunks_and_decode_rows_in_one_call(kernel_set, form, dtype):
     lengths = [1, 17, 100, 64, 33, 40, 3]
     made = scene(lengths, dtype=dtype)
     counts = [1, 1, 16, 63, 1, 16, 3]
     parts = [(i, length - count, count) for i, (length, count) in enumerate(zip(lengths, counts, strict=True))]
-    check_against_naive(made, parts, form_of(form))
+    check_against_naive(kernel_set, made, parts, form_of(form))
 
 
-@pytest.mark.parametrize("head_dim", [32, 48, 64, 80, 128, 256])
-@pytest.mark.parametrize("heads", [(1, 1), (3, 3), (4, 2), (6, 2), (5, 1), (8, 1), (16, 2)])
-def test_heads(heads, head_dim):
+@pytest.mark.parametrize("head_dim", [16, 24, 48, 64, 80, 128, 256, 320])
+@pytest.mark.parametrize("heads", [(1, 1), (3, 3), (4, 2), (5, 1), (8, 1), (16, 2), (23, 1)])
+def test_heads(kernel_set, heads, head_dim):
     made = scene([37, 20], num_heads=heads[0], num_kv_heads=heads[1], head_dim=head_dim, dtype=torch.bfloat16)
-    check_against_naive(made, [(0, 30, 7), (1, 19, 1)], form_of("all", num_heads=heads[0], scale=head_dim**-0.5))
+    form = form_of("all", num_heads=heads[0], scale=head_dim**-0.5)
+    check_against_naive(kernel_set, made, [(0, 30, 7), (1, 19, 1)], form)
 
 
-def test_a_sink_may_outweigh_all_keys_or_none():
+def test_a_sink_may_outweigh_all_keys_or_none(kernel_set):
     made = scene([37])
     sinks = torch.tensor([-torch.inf, -2000.0, 100.0, 2000.0])
-    check_against_naive(made, [(0, 30, 7)], {"scale": 0.3, "sinks": sinks})
+    check_against_naive(kernel_set, made, [(0, 30, 7)], {"scale": 0.3, "sinks": sinks})
     plain, sunk = (made.attend([(0, 30, 7)], scale=0.3, **form)[0] for form in ({}, {"sinks": sinks}))
     assert torch.equal(sunk[:, :2], plain[:, :2])
     assert (sunk[:, 3] == 0).all()
 
 
-@pytest.mark.parametrize("block_size", [1, 5, 16, 64])
-def test_block_sizes(block_size):
-    made = scene([37, 20], block_size=block_size)
-    check_against_naive(made, [(0, 30, 7), (1, 19, 1)], form_of("all"))
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("block_size", [1, 5, 16, 32, 48, 64])
+def test_block_sizes(kernel_set, block_size, dtype):
+    made, usual = (scene([137], dtype=dtype, block_size=size) for size in (block_size, 16))
+    kv_write(made.k[0], made.v[0], usual.cache, slots(usual.tables[0, :9], torch.arange(137), 16))
+    usual.q[0].copy_(made.q[0])
+    for part in [(0, 95, 42), (0, 89, 1)]:
+        check_against_naive(kernel_set, made, [part], form_of("all"))
+        assert torch.equal(*(some.attend([part], **form_of("all"))[0] for some in (made, usual)))
 
 
 @pytest.mark.parametrize(("dtype", "cache_dtype"), list(itertools.permutations(DTYPES, 2)))
-def test_the_cache_may_have_a_dtype_of_its_own(dtype, cache_dtype):
+def test_the_cache_may_have_a_dtype_of_its_own(kernel_set, dtype, cache_dtype):
     made = scene([37], dtype=dtype, cache_dtype=cache_dtype)
-    check_against_naive(made, [(0, 20, 17)], form_of("plain"))
+    check_against_naive(kernel_set, made, [(0, 20, 17)], form_of("plain"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cuts", [[1] * 100, [7, 64, 28, 1], [64, 36], [99, 1]])
-def test_chunked_has_the_bits_of_whole(cuts, form, dtype):
+def test_chunked_has_the_bits_of_whole(kernel_set, cuts, form, dtype):
     made = scene([100], dtype=dtype)
     whole = made.attend([(0, 0, 100)], **form_of(form))[0]
     start, chunks = 0, []
@@ -112,7 +128,7 @@ def test_chunked_has_the_bits_of_whole(cuts, form, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_batched_has_the_bits_of_alone(form, dtype):
+def test_batched_has_the_bits_of_alone(kernel_set, form, dtype):
     lengths = [1, 17, 300, 64, 33, 40, 3, 129]
     made = scene(lengths, dtype=dtype)
     counts = [1, 1, 16, 63, 1, 16, 3, 1]
@@ -122,7 +138,8 @@ def test_batched_has_the_bits_of_alone(form, dtype):
 
 
 @pytest.mark.parametrize("form", ["plain", "all"])
-def test_cutting_the_work_or_sharing_it_between_threads_changes_no_bits(monkeypatch, form):
+def test_how_the_reference_cuts_its_work_changes_no_bits(monkeypatch, form):
+    kernel_sets.use(monkeypatch, "reference")
     made = scene([100, 100, 30, 90])
     parts = [(0, 0, 100), (1, 0, 100), (2, 29, 1), (3, 89, 1)]
     whole = torch.cat(made.attend(parts, **form_of(form)))
@@ -138,23 +155,28 @@ def test_cutting_the_work_or_sharing_it_between_threads_changes_no_bits(monkeypa
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("is_key_bad", [True, False])
+@pytest.mark.parametrize(("dtype", "position"), [(torch.float32, 40), (torch.bfloat16, 41)])
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_query_does_not_see_cannot_harm_it(form, bad):
-    """A value that overflowed at position 40 is seen by the later queries (of the window) and by no others."""
-    made, clean = scene([64], num_kv_heads=1), scene([64], num_kv_heads=1)
-    blocks = made.cache.data.view(torch.float32).view(-1, 2, 1, 16, 32)
-    blocks[made.tables[0, 2], :, 0, 8] = bad
+def test_what_a_query_does_not_see_cannot_harm_it(kernel_set, form, dtype, position, is_key_bad, bad):
+    """A value that overflowed at one position is seen by the later queries (of the window) and by no others."""
+    made, clean = (scene([64], num_kv_heads=1, dtype=dtype) for _ in range(2))
+    k, v = (of[0][position : position + 1].clone() for of in (made.k, made.v))
+    if is_key_bad:
+        k.fill_(bad)
+    v[:, :, ::3] = bad
+    kv_write(k, v, made.cache, slots(made.tables[0, :4], torch.tensor([position]), 16))
     out, expected = (some.attend([(0, 0, 64)], **form_of(form))[0] for some in (made, clean))
     window = form_of(form).get("window", 0)
     seen = torch.zeros(64, dtype=torch.bool)
-    seen[40 : 40 + window if window else None] = True
+    seen[position : position + window if window else None] = True
     assert torch.equal(out[~seen], expected[~seen])
     assert not out[seen].isfinite().all()
-    decode = torch.cat([made.attend([(0, position, 1)], **form_of(form))[0] for position in range(64)])
+    decode = torch.cat([made.attend([(0, at, 1)], **form_of(form))[0] for at in range(64)])
     assert torch.equal(decode.nan_to_num(9.0, 8.0, 7.0), out.nan_to_num(9.0, 8.0, 7.0))
 
 
-def test_tables_cost_nothing_past_the_longest_sequence():
+def test_tables_cost_nothing_past_the_longest_sequence(kernel_set):
     """All entries of these tables would be 100 million tokens, 200 GB in float64."""
     made = scene([20, 5], head_dim=64)
     wide = torch.full((2, 100_000), -1, dtype=torch.int32)
@@ -166,7 +188,7 @@ def test_tables_cost_nothing_past_the_longest_sequence():
     assert torch.equal(out, out[:2].repeat(32, 1, 1))
 
 
-def test_nothing_to_do():
+def test_nothing_to_do(kernel_set):
     made = scene([20, 5])
     assert made.attend([(0, 20, 0)], scale=0.3)[0].shape == (0, 4, 32)
     out = made.attend([(0, 19, 1), (1, 3, 0), (1, 4, 1)], scale=0.3)
@@ -175,7 +197,7 @@ def test_nothing_to_do():
     assert paged_attention(made.q[0][:0], made.cache, made.tables[:0], none, none, scale=0.3).shape == (0, 4, 32)
 
 
-def test_a_sequence_grows_by_writing_and_reading():
+def test_a_sequence_grows_by_writing_and_reading(kernel_set):
     """Prefill, then token after token as a shard does it, equals everything written at once."""
     whole, grown = scene([50], dtype=torch.bfloat16), scene([50], dtype=torch.bfloat16)
     grown.cache.data.view(torch.bfloat16).fill_(torch.nan)
@@ -188,7 +210,7 @@ def test_a_sequence_grows_by_writing_and_reading():
     assert torch.equal(torch.cat(outs), whole.attend([(0, 0, 50)], scale=0.3)[0])
 
 
-def test_errors_name_the_shapes():
+def test_errors_name_the_shapes(kernel_set):
     made = scene([20, 5])
     q, tables = made.q[0][:2], made.tables
     starts, counts = torch.tensor([19, 4], dtype=torch.int32), torch.ones(2, dtype=torch.int32)
@@ -209,9 +231,164 @@ def test_errors_name_the_shapes():
         call(tables=tables.long())
     with pytest.raises(ValueError, match=r"q has 2 rows, counts are \[1, 2\] with sum 3"):
         call(counts=torch.tensor([1, 2], dtype=torch.int32))
+    with pytest.raises(ValueError, match=r"q has 2 rows, counts are \[3, -1\] with sum 2"):
+        call(counts=torch.tensor([3, -1], dtype=torch.int32))
+    with pytest.raises(ValueError, match=r"starts \[-1, 4\] and counts \[1, 1\] need 0 to 5"):
+        call(starts=torch.tensor([-1, 4], dtype=torch.int32))
     with pytest.raises(ValueError, match=r"tables \[2, 4\] hold 64 positions in blocks of 16; .* need 0 to 65"):
         call(starts=torch.tensor([64, 4], dtype=torch.int32))
     with pytest.raises(ValueError, match=r"sinks has shape \[2\], expected \[4\]"):
         call(sinks=torch.ones(2))
     with pytest.raises(ValueError, match=r"window -1 and softcap 0\.0 must not be negative"):
         call(window=-1)
+    with pytest.raises(ValueError, match=r"q \[2, 4, 32\] has no contiguous rows, its strides are \[128, 1, 4\]"):
+        call(q=torch.ones(2, 32, 4).transpose(1, 2))
+
+
+def test_blocks_that_do_not_exist_are_an_error(cpu_kernels):
+    made = scene([20, 5])
+    made.tables[0, 1] = made.cache.num_blocks
+    assert made.attend([(0, 15, 1)], scale=1.0)[0].isfinite().all()
+    with pytest.raises(ValueError, match="tables name blocks that are not among the cache's 6"):
+        made.attend([(0, 16, 1)], scale=1.0)
+
+
+def test_rows_may_be_columns_of_a_matrix(kernel_set):
+    made = scene([20, 5], dtype=torch.bfloat16)
+    whole = made.attend([(0, 3, 17), (1, 4, 1)], scale=0.3)
+    q = torch.cat([made.q[0][3:], made.q[1][4:]]).flatten(1)
+    matrix = torch.cat([torch.full_like(q, torch.nan), q, torch.full_like(q, torch.nan)], dim=1)
+    rows = matrix[:, q.shape[1] : 2 * q.shape[1]].unflatten(1, (4, 32))
+    starts, counts = torch.tensor([3, 4], dtype=torch.int32), torch.tensor([17, 1], dtype=torch.int32)
+    assert torch.equal(paged_attention(rows, made.cache, made.tables, starts, counts, scale=0.3), torch.cat(whole))
+
+
+@pytest.fixture
+def set_threads():
+    yield lambda count: native.library.set_threads(count)
+    native.library.set_threads(1)
+
+
+LONG_FORMS = {"plain": {}, "window": {"window": 700}, "all": {"window": 101, "softcap": 5.0, "sinks": True}}
+
+
+def long_form(name, num_heads):
+    form = {"scale": 0.2, **LONG_FORMS[name]}
+    if "sinks" in form:
+        form["sinks"] = torch.linspace(-2, 4, num_heads)
+    return form
+
+
+@pytest.mark.parametrize("form", LONG_FORMS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_threads_change_no_bits(cpu_kernels, set_threads, dtype, form):
+    """Decode rows of many segments are cut, chunks are not, and all of it is shared."""
+    made = scene([2100, 700, 33, 513], num_heads=6, dtype=dtype)
+    mixed = [(0, 2099, 1), (1, 600, 100), (2, 32, 1), (3, 511, 2)]
+    outs = {}
+    for threads in (1, 2, 3):
+        set_threads(threads)
+        calls = (mixed, [mixed[0]], [mixed[3]])
+        outs[threads] = [torch.cat(made.attend(parts, **long_form(form, 6))) for parts in calls]
+    for threads in (2, 3):
+        assert all(torch.equal(one, more) for one, more in zip(outs[1], outs[threads], strict=True))
+    assert torch.equal(outs[1][0][:1], outs[1][1])
+    assert torch.equal(outs[1][0][-2:], outs[1][2])
+    exact = torch.cat([naive(made, part, **long_form(form, 6)) for part in mixed])
+    assert relative_rms(outs[1][0], exact) < NEAR[dtype]
+
+
+def test_calls_from_two_threads_at_once(cpu_kernels, set_threads):
+    set_threads(2)
+    made = scene([600, 300], dtype=torch.bfloat16)
+    parts = [(0, 500, 100), (1, 299, 1)]
+    expected = torch.cat(made.attend(parts, scale=0.2))
+    outs = [[], []]
+    threads = [
+        threading.Thread(target=lambda own=own: own.extend(torch.cat(made.attend(parts, scale=0.2)) for _ in range(20)))
+        for own in outs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(out, expected) for own in outs for out in own)
+    assert len(outs[0]) == len(outs[1]) == 20
+
+
+def chunked(made, cuts, length, **form):
+    start, chunks, counts = 0, [], itertools.cycle(cuts)
+    while start < length:
+        count = min(next(counts), length - start)
+        chunks += made.attend([(0, start, count)], **form)
+        start += count
+    return torch.cat(chunks)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_chunks_of_a_long_sequence_have_the_bits_of_whole(cpu_kernels, dtype):
+    made = scene([1100], num_heads=3, num_kv_heads=1, head_dim=16, dtype=dtype)
+    for form in LONG_FORMS:
+        whole = made.attend([(0, 0, 1100)], **long_form(form, 3))[0]
+        for cuts in ([7], [64, 100, 1, 391]):
+            assert torch.equal(chunked(made, cuts, 1100, **long_form(form, 3)), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", LONG_FORMS)
+@pytest.mark.parametrize("heads", [(15, 5), (8, 8), (14, 2), (71, 1)])
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 128, 256])
+def test_bits_of_awkward_shapes(cpu_kernels, set_threads, head_dim, heads, form, dtype):
+    made = scene([1100, 200], num_heads=heads[0], num_kv_heads=heads[1], head_dim=head_dim, dtype=dtype)
+    set_threads(2)
+    whole, other = made.attend([(0, 0, 1100), (1, 0, 200)], **long_form(form, heads[0]))
+    for cuts in ([1], [7], [64], [100], [3, 1, 250, 2, 77]):
+        assert torch.equal(chunked(made, cuts, 1100, **long_form(form, heads[0])), whole)
+    assert torch.equal(made.attend([(1, 0, 200)], **long_form(form, heads[0]))[0], other)
+    exact = naive(made, (0, 900, 200), **long_form(form, heads[0]))
+    assert relative_rms(whole[900:], exact) < NEAR[dtype]
+
+
+def test_denormals_have_the_bits_of_alone(cpu_kernels):
+    """Values near the smallest numbers, as bfloat16 and float32 have them."""
+    for dtype in (torch.bfloat16, torch.float32):
+        made = scene([130], dtype=dtype)
+        made.q[0].mul_(1e-20)
+        kv_write(made.k[0] * 1e-19, made.v[0] * 1e-38, made.cache, slots(made.tables[0, :9], torch.arange(130), 16))
+        whole = made.attend([(0, 0, 130)], scale=1.0)[0]
+        assert torch.equal(chunked(made, [1], 130, scale=1.0).view(torch.uint8), whole.contiguous().view(torch.uint8))
+        assert whole.abs().max() > 0
+        assert not (whole.signbit() & (whole == 0)).any()
+
+
+def test_every_output_is_written(cpu_kernels, monkeypatch):
+    made = scene([40, 9], num_heads=6, head_dim=24, dtype=torch.bfloat16)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *args, **options: empty(*args, **options).fill_(torch.nan))
+    assert all(out.isfinite().all() for out in made.attend([(0, 3, 37), (1, 8, 1)], scale=0.3))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rewriting_the_end_of_a_sequence(kernel_set, dtype):
+    """Drafts that were taken back leave their K and V behind, even Inf; they are overwritten before they are seen."""
+    made, fresh = (scene([60], dtype=dtype) for _ in range(2))
+    draft = torch.full((21, 2, 32), torch.inf, dtype=dtype)
+    kv_write(draft, draft, made.cache, slots(made.tables[0, :4], torch.arange(39, 60), 16))
+    for position in range(39, 60):
+        some = slice(position, position + 1)
+        kv_write(made.k[0][some], made.v[0][some], made.cache, slots(made.tables[0, :4], torch.tensor([position]), 16))
+        out, expected = (of.attend([(0, position, 1)], scale=0.3)[0] for of in (made, fresh))
+        assert torch.equal(out, expected)
+
+
+def test_a_large_scale_and_large_scores(cpu_kernels):
+    made = scene([100])
+    for form in ({"scale": 30.0}, {"scale": 30.0, "softcap": 50.0}):
+        exact = naive(made, (0, 60, 40), **form)
+        assert relative_rms(made.attend([(0, 60, 40)], **form)[0], exact) < 1e-4  # scores near 500, in float32
+
+
+def test_a_head_that_is_too_large_is_an_error(cpu_kernels):
+    with pytest.raises(ValueError, match="head_dim 5000 is larger than 4096"):
+        allocate_cache(1, block_size=16, num_kv_heads=1, head_dim=5000, dtype=torch.float32, device="cpu")

@@ -1,0 +1,377 @@
+// Attention of a ragged batch over the paged cache: how the work is cut into items for threads, and one item's way through
+// its tiles. attention_tile.h has the arithmetic.
+//
+// Tiles of 64 keys and segments of 512 start at multiples of the absolute position, under a window too. A segment is an
+// online softmax from scratch; segments merge in ascending order, whether one thread computes them all or many.
+#include <atomic>
+#include <memory>
+
+#include "abi.h"
+#include "attention_tile.h"
+#include "pool.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kSegment = 512;                        // keys; another segment changes bits
+constexpr int64_t kRows = 48, kMaxState = kRows * 256;   // rows, and rows * dim, of an item; they change no bits
+
+struct Call {
+  const void *q, *cache;
+  void* out;
+  int64_t q_stride, num_heads, num_kv_heads, head_dim, block_size, window;
+  DType dtype;
+  Form form;
+  const float* sinks;
+
+  int64_t dim() const { return padded_dim(head_dim); }
+  int64_t share() const { return num_heads / num_kv_heads; }  // query heads of a KV head
+  int64_t max_rows() const { return std::max<int64_t>(1, std::min(kRows, kMaxState / dim())); }
+  int64_t low(int64_t position) const { return window ? std::max<int64_t>(0, position + 1 - window) : 0; }
+};
+
+// The work of one thread: some rows of some KV heads of a sequence, over the keys [begin, end).
+struct Item {
+  const int32_t* table;
+  int64_t start, token;     // position of the sequence's first query, and its index in q
+  int64_t head, num_heads;  // KV heads
+  int64_t row, num_rows;    // of each of these heads: share() rows for each token
+  int64_t low;              // the first key that any of the rows sees
+  int64_t begin, end;       // begin is a multiple of kTile
+  float* part;              // where the state goes for merging; null: these are all keys, and the item writes the output
+
+  int64_t rows() const { return num_heads * num_rows; }
+  int64_t cost() const { return num_heads * (num_rows + 4) * (end - begin); }
+  int64_t num_segments() const { return (end - 1) / kSegment - begin / kSegment + 1; }
+};
+
+// Of the online softmax of some rows: maximum, sum of weights, weighted sum of V.
+struct State {
+  float *max, *sum, *out;
+  State(float* p, int64_t rows) : max(p), sum(p + rows), out(p + 2 * rows) {}
+  static int64_t size(int64_t rows, int64_t dim) { return rows * (dim + 2); }
+};
+
+void merge(const State& to, const State& from, int64_t rows, int64_t dim) {
+  for (int64_t r = 0; r < rows; r++) {
+    const float max = std::max(to.max[r], from.max[r]);
+    const Vec own = exp2(set(to.max[r] - max)), other = exp2(set(from.max[r] - max));
+    alignas(64) float sums[kLanes];
+    store(sums, fma(set(to.sum[r]), own, set(from.sum[r]) * other));
+    to.max[r] = max;
+    to.sum[r] = sums[0];
+    for (int64_t i = r * dim; i < (r + 1) * dim; i += kLanes) {
+      store(to.out + i, fma(load(to.out + i), own, load(from.out + i) * other));
+    }
+  }
+}
+
+// f(index in the state, token, query head) for each row of an item.
+template <class F>
+void each_row(const Call& call, const Item& item, F&& f) {
+  const int64_t share = call.share();
+  int64_t i = 0;
+  for (int64_t head = item.head; head < item.head + item.num_heads; head++) {
+    for (int64_t row = item.row; row < item.row + item.num_rows; row++) {
+      f(i++, item.token + row / share, head * share + row % share);
+    }
+  }
+}
+
+// The factor of what was summed without the sink, by the sum with it.
+float with_sink(const State& state, int64_t row, float sink, float& factor) {
+  const float logit = std::min(sink * kLog2e, 3e38f), max = std::max(state.max[row], logit);
+  alignas(64) float factors[kLanes] = {state.max[row] - max, logit - max};
+  store(factors, exp2(load(factors)));
+  factor = factors[0];
+  return std::fma(state.sum[row], factors[0], factors[1]);
+}
+
+void finish(const Call& call, const Item& item, const State& state) {
+  const int64_t dim = call.dim();
+  each_row(call, item, [&](int64_t i, int64_t token, int64_t head) {
+    float factor = 1, sum = state.sum[i];
+    if (call.sinks) sum = with_sink(state, i, call.sinks[head], factor);
+    const Vec scale = set(factor / sum);
+    with_type(call.dtype, [&]<class T>(T) {
+      T* const out = static_cast<T*>(call.out) + (token * call.num_heads + head) * call.head_dim;
+      for (int64_t d = 0; d < call.head_dim; d += kLanes) {
+        store(out + d, load(state.out + i * dim + d) * scale + zero(), call.head_dim - d);  // -0 + 0 is 0
+      }
+    });
+  });
+}
+
+// Computes items, one after the other. X is what is multiplied with the cache's T: bfloat16 or float32.
+template <class X, class T>
+class Worker {
+ public:
+  Worker(const Call& call) : call_(call), dim_(call.dim()) {}
+
+  void run(const Item& item, const Item* next) {
+    item_ = &item;
+    next_ = next;
+    load_queries();
+    const State total(item.part ? item.part : states_[0], item.rows());
+    for (int64_t begin = item.begin, end; begin < item.end; begin = end) {
+      end = std::min(item.end, (begin / kSegment + 1) * kSegment);
+      if (begin == item.begin) {
+        attend(begin, end, total);
+      } else {
+        const State more(states_[1], item.rows());
+        attend(begin, end, more);
+        merge(total, more, item.rows(), dim_);
+      }
+    }
+    if (!item.part) finish(call_, item, total);
+  }
+
+ private:
+  using Cells = const T* [kColumns];
+
+  void load_queries() {
+    each_row(call_, *item_, [&](int64_t i, int64_t token, int64_t head) {
+      with_type(call_.dtype, [&]<class Q>(Q) {
+        const Q* const q = static_cast<const Q*>(call_.q) + token * call_.q_stride + head * call_.head_dim;
+        if constexpr (std::is_same_v<Q, X>) {
+          std::fill_n(std::copy_n(q, call_.head_dim, q_ + i * dim_), dim_ - call_.head_dim, X{});
+        } else if constexpr (std::is_same_v<X, float>) {
+          for (int64_t d = 0; d < dim_; d += kLanes) store(q_ + i * dim_ + d, load(q + d, call_.head_dim - d));
+        }
+      });
+    });
+  }
+
+  // The online softmax of all rows over the keys [begin, end), which lie in one segment.
+  void attend(int64_t begin, int64_t end, const State& out) {
+    const int64_t rows = item_->rows();
+    std::fill_n(out.max, rows, kNone);
+    std::fill_n(out.out, rows * dim_, 0.f);
+    std::fill_n(lanes_[0], rows * kLanes, 0.f);
+    for (int64_t tile = begin; tile < end; tile += kTile) attend_tile(tile, out);
+    for (int64_t i = 0; i < rows; i++) out.sum[i] = penstock::sum(load(lanes_[i]));
+  }
+
+  void attend_tile(int64_t tile, const State& out) {
+    const bool has_own_cells = !has_cells(call_.block_size);
+    Cells base, base_after, cells, ahead;
+    bool has_after = false;
+    if (!has_own_cells) {
+      find_cells(*item_, tile, base);
+      has_after = find_cells_after(tile, base_after);
+    }
+    for (int64_t h = 0; h < item_->num_heads; h++) {
+      const bool is_last = h + 1 == item_->num_heads;
+      if (has_own_cells) {
+        make_cells(tile, item_->head + h, cells);
+      } else {
+        for (int c = 0; c < kColumns; c++) cells[c] = base[c] + h * cell_size(dim_);
+        for (int c = 0; c < kColumns; c++) ahead[c] = is_last ? base_after[c] : cells[c] + cell_size(dim_);
+      }
+      attend_head(tile, h * item_->num_rows, cells, !has_own_cells && (!is_last || has_after) ? ahead : nullptr, out);
+    }
+  }
+
+  // All rows of one KV head, whose state begins at `index`, over one tile.
+  void attend_head(int64_t tile, int64_t index, const Cells& cells, const T* const* ahead, const State& out) {
+    const int64_t groups = (item_->num_rows + kGroup - 1) / kGroup;
+    const int64_t size = (item_->num_rows + groups - 1) / groups;
+    for (int64_t row = 0; row < item_->num_rows; row += size) {
+      const Group group = group_of(tile, row, std::min(size, item_->num_rows - row));
+      if (group.sees_nothing()) continue;
+      const int64_t i = index + row;
+      multiply_all_keys(group, q_ + i * dim_, dim_, cells, ahead, scores_);
+      take_weights(group, call_.form, scores_, out.max + i, lanes_ + i, alpha_, weights_);
+      add_values(group, weights_, dim_, cells, ahead, alpha_, out.out + i * dim_);
+      ahead = nullptr;
+    }
+  }
+
+  Group group_of(int64_t tile, int64_t row, int64_t rows) const {
+    Group group{};
+    for (int64_t r = 0; r < rows; r++) {
+      const int64_t position = item_->start + (item_->row + row + r) / call_.share();
+      const int64_t low = std::min<int64_t>(call_.low(position) - tile, kTile), high = std::max<int64_t>(position + 1 - tile, 0);
+      group.add({static_cast<int>(std::max<int64_t>(low, 0)), static_cast<int>(std::min<int64_t>(high, kTile))});
+    }
+    return group;
+  }
+
+  // The cells of an item's first head in a tile. Where no row sees a key it may be any cell, for it is not read.
+  void find_cells(const Item& item, int64_t tile, Cells& cells) const {
+    for (int c = 0; c < kColumns; c++) {
+      const int64_t key = std::clamp(tile + c * kCellKeys, item.low, item.end - 1);
+      const int64_t slot = item.table[key / call_.block_size] * call_.block_size + key % call_.block_size;
+      cells[c] = static_cast<const T*>(call_.cache) + (slot / kCellKeys * call_.num_kv_heads + item.head) * cell_size(dim_);
+    }
+  }
+
+  // The cells that will be read after this tile's.
+  bool find_cells_after(int64_t tile, Cells& cells) const {
+    if (tile + kTile < item_->end) {
+      find_cells(*item_, tile + kTile, cells);
+    } else if (next_) {
+      find_cells(*next_, next_->begin, cells);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  // The cells of a head in a tile, made from loose blocks; zeros where the item sees no key.
+  void make_cells(int64_t tile, int64_t head, Cells& cells) {
+    const size_t size = static_cast<size_t>(kColumns * cell_size(dim_));
+    if (!made_) made_ = std::make_unique<T[]>(size);
+    std::fill_n(made_.get(), size, T{});
+    for (int c = 0; c < kColumns; c++) cells[c] = made_.get() + c * cell_size(dim_);
+    for (int64_t key = std::max(tile, item_->low); key < std::min(tile + kTile, item_->end); key++) {
+      const int64_t slot = item_->table[key / call_.block_size] * call_.block_size + key % call_.block_size;
+      const T* const loose = static_cast<const T*>(call_.cache) + (slot * call_.num_kv_heads + head) * 2 * dim_;
+      T* const cell = made_.get() + (key - tile) / kCellKeys * cell_size(dim_);
+      for (int64_t d = 0; d < dim_; d += kLanes) put_in_cell(cell, key % kCellKeys, d, dim_, loose + d, loose + dim_ + d);
+    }
+  }
+
+  const Call& call_;
+  const int64_t dim_;
+  const Item *item_, *next_;
+  std::unique_ptr<T[]> made_;
+  alignas(64) X q_[kMaxState];
+  alignas(64) float states_[2][kMaxState + 2 * kRows];
+  alignas(64) float lanes_[kRows][kLanes];
+  alignas(64) float scores_[kGroup * kTile];
+  alignas(64) X weights_[kGroup * kTile];
+  alignas(64) float alpha_[kLanes] = {};
+};
+
+// What a call has to do. A thread keeps its plan's memory for its next call.
+struct Plan {
+  std::vector<Item> units, items;  // a unit is all keys of some rows; an item is a unit, or a segment of one
+  std::vector<float> parts;        // the states of the segments
+
+  void make(const Call& call, const int32_t* tables, int64_t max_blocks, const int32_t* starts, const int32_t* counts,
+            int64_t num_sequences) {
+    units.clear();
+    items.clear();
+    // Two threads are well balanced by eight items; one thread has nothing to balance.
+    const int64_t threads = num_threads(), enough = threads > 1 ? 4 * threads : 0;
+    int64_t token = 0;
+    for (int64_t s = 0; s < num_sequences; token += counts[s++]) {
+      add_sequence(call, {tables + s * max_blocks, starts[s], token, 0, 0, 0, 0, 0, 0, 0, nullptr}, counts[s], num_sequences,
+                   enough);
+    }
+    cut(call.dim(), enough);
+  }
+
+ private:
+  void add_sequence(const Call& call, Item item, int64_t count, int64_t num_sequences, int64_t enough) {
+    for (const int64_t all = count * call.share(); item.row < all; item.row += item.num_rows) {
+      item.num_rows = std::min(call.max_rows(), all - item.row);
+      item.low = call.low(item.start + item.row / call.share());
+      item.begin = item.low / kTile * kTile;
+      item.end = item.start + (item.row + item.num_rows - 1) / call.share() + 1;
+      // All heads together read the memory in order; each alone is more items for the threads.
+      const bool is_few = num_sequences * item.num_segments() < enough;
+      const int64_t together = is_few ? 1 : call.max_rows() / item.num_rows;
+      for (item.head = 0; item.head < call.num_kv_heads; item.head += together) {
+        item.num_heads = std::min(together, call.num_kv_heads - item.head);
+        units.push_back(item);
+      }
+    }
+  }
+
+  // A unit that would keep a thread busy for too long is cut into its segments; the largest items come first.
+  void cut(int64_t dim, int64_t enough) {
+    int64_t cost = 0, size = 0;
+    for (const Item& unit : units) cost += unit.cost();
+    auto is_cut = [&](const Item& unit) { return unit.num_segments() > 1 && unit.cost() * enough > cost; };
+    for (const Item& unit : units) size += is_cut(unit) ? unit.num_segments() * State::size(unit.rows(), dim) : 0;
+    parts.resize(static_cast<size_t>(size));
+    float* part = parts.data();
+    for (Item& unit : units) {
+      if (!is_cut(unit)) {
+        items.push_back(unit);
+        continue;
+      }
+      unit.part = part;
+      for (Item item = unit; item.begin < unit.end; item.begin = item.end) {
+        item.end = std::min(unit.end, (item.begin / kSegment + 1) * kSegment);
+        item.low = std::max(item.low, item.begin);
+        item.part = part;
+        part += State::size(unit.rows(), dim);
+        items.push_back(item);
+      }
+    }
+    auto is_larger = [](const Item& a, const Item& b) { return a.cost() > b.cost(); };
+    if (!std::is_sorted(items.begin(), items.end(), is_larger)) std::stable_sort(items.begin(), items.end(), is_larger);
+  }
+};
+
+void finish_cut(const Call& call, const Item& unit) {
+  const int64_t size = State::size(unit.rows(), call.dim());
+  const State total(unit.part, unit.rows());
+  for (int64_t s = 1; s < unit.num_segments(); s++) {
+    merge(total, State(unit.part + s * size, unit.rows()), unit.rows(), call.dim());
+  }
+  finish(call, unit, total);
+}
+
+template <class X, class T>
+void run_items(const Call& call, const Plan& plan) {
+  const int64_t count = static_cast<int64_t>(plan.items.size()), threads = num_threads();
+  parallel(count, [&](int64_t i) {
+    Worker<X, T> worker(call);
+    worker.run(plan.items[i], i + threads < count ? &plan.items[i + threads] : nullptr);  // most likely its next one
+  });
+}
+
+void attend(const Call& call, DType cache_dtype, const Plan& plan) {
+  with_type(cache_dtype, [&]<class T>(T) {
+    if constexpr (std::is_same_v<T, bf16> && kHasDot) {
+      if (call.dtype == kBF16) return run_items<bf16, T>(call, plan);
+    }
+    run_items<float, T>(call, plan);
+  });
+  if (plan.parts.empty()) return;
+  parallel(static_cast<int64_t>(plan.units.size()), [&](int64_t i) {
+    if (plan.units[i].part) finish_cut(call, plan.units[i]);
+  });
+}
+
+enum Status : int64_t { kOk = 0, kBadLengths = 1, kBadBlocks = 2 };
+
+Status check(const Call& call, int64_t num_blocks, const int32_t* tables, int64_t max_blocks, const int32_t* starts,
+             const int32_t* counts, int64_t num_sequences, int64_t num_tokens) {
+  int64_t tokens = 0;
+  for (int64_t s = 0; s < num_sequences; s++) {
+    const int64_t end = int64_t{starts[s]} + counts[s];
+    if (starts[s] < 0 || counts[s] < 0 || end > max_blocks * call.block_size) return kBadLengths;
+    tokens += counts[s];
+    if (counts[s] == 0) continue;
+    const int32_t* const table = tables + s * max_blocks;
+    for (int64_t i = call.low(starts[s]) / call.block_size; i <= (end - 1) / call.block_size; i++) {
+      if (table[i] < 0 || table[i] >= num_blocks) return kBadBlocks;
+    }
+  }
+  return tokens == num_tokens ? kOk : kBadLengths;
+}
+
+}  // namespace
+}  // namespace penstock
+
+using namespace penstock;
+
+extern "C" void penstock_paged_attention(void* out, const void* q, int64_t q_stride, int64_t dtype, const void* cache,
+                                         int64_t cache_dtype, int64_t num_blocks, int64_t block_size,
+                                         int64_t num_kv_heads, int64_t head_dim, const int32_t* tables,
+                                         int64_t max_blocks, const int32_t* starts, const int32_t* counts,
+                                         int64_t num_sequences, int64_t num_tokens, int64_t num_heads, float scale,
+                                         int64_t window, float softcap, const float* sinks, int64_t* status) {
+  const Call call{q,          cache,  out,  q_stride, num_heads, num_kv_heads, head_dim, block_size, window, DType(dtype),
+                  Form::of(scale, softcap), sinks};
+  *status = check(call, num_blocks, tables, max_blocks, starts, counts, num_sequences, num_tokens);
+  if (*status != kOk || num_tokens == 0) return;
+  static thread_local Plan plan;
+  plan.make(call, tables, max_blocks, starts, counts, num_sequences);
+  attend(call, DType(cache_dtype), plan);
+}

@@ -1,0 +1,293 @@
+// The arithmetic of attention on one tile: 64 keys of a KV head against a few rows, a row being one query head of one
+// token. A row's bits are its own:
+//   A dot product is one chain of multiply-adds, ascending in dimension (scores) or key (output), whatever the shape of
+//   the register tile. With bfloat16 queries and cache, where the processor has it, the links are vdpbf16ps and weights
+//   are rounded to bfloat16; otherwise everything is float32.
+//   What is masked is an identity (weight 0, rescaling exactly 1), so computing it and skipping it are the same. For that
+//   exp2(0) is exactly 1, denormals are zero in every thread as they always are to vdpbf16ps, and what a row must not see
+//   is finite or taken away (see add_values_each).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "kv_layout.h"
+#include "vec.h"
+
+namespace penstock {
+
+constexpr int kTile = 64, kColumns = kTile / kLanes;     // keys, and registers of keys; another tile changes bits
+constexpr int kTilePairs = kTile / 2, kCellPairs = kCellKeys / 2;
+constexpr float kNone = -1e30f;                          // the maximum of no scores: finite, so that kNone - kNone is 0
+constexpr float kLog2e = 1.44269504f;
+#if defined(__AVX512F__)
+constexpr int kGroup = 6, kWidth = 4;                    // rows and registers of a register tile; changes no bits
+#else
+constexpr int kGroup = 3, kWidth = 2;
+#endif
+
+#if defined(__AVX512BF16__)
+constexpr bool kHasDot = true;
+INLINE Vec dot_pairs(Vec acc, __m512i x, __m512i y) { return {_mm512_dpbf16_ps(acc.v, (__m512bh)x, (__m512bh)y)}; }
+#else
+constexpr bool kHasDot = false;
+#endif
+
+template <int N, class F>
+INLINE void pick(int n, F&& f) {  // f(n), with n in [1, N] known at compile time
+  if constexpr (N == 1) {
+    f(std::integral_constant<int, 1>{});
+  } else {
+    n == N ? f(std::integral_constant<int, N>{}) : pick<N - 1>(n, f);
+  }
+}
+
+// Into L2: to L1 was measured far slower. In assembler, for GCC drops a function that does nothing but prefetch.
+template <class T>
+INLINE void prefetch_rows(const T* p, int64_t width) {
+  asm volatile("prefetcht1 %0" : : "m"(*p));
+  if constexpr (!kPaired<T>) asm volatile("prefetcht1 %0" : : "m"(p[width]));
+}
+
+// acc[r][c] += x[r][2j] * row 2j of y + x[r][2j + 1] * row 2j + 1, for j in [begin, end). at(j, c) is where 16 lanes of
+// both rows are. Both products of attention are this.
+template <int R, int C, class X, class At, class Fetch>
+INLINE void accumulate(Vec (&acc)[R][C], const X* x, int64_t stride, int64_t begin, int64_t end, int64_t width, At at,
+                       Fetch fetch) {
+  for (int64_t j = begin; j < end; j++) {
+    fetch(j);
+    if constexpr (std::is_same_v<X, bf16>) {
+#if defined(__AVX512BF16__)
+      __m512i y[C];
+      UNROLL for (int c = 0; c < C; c++) y[c] = _mm512_loadu_si512(at(j, c));
+      UNROLL for (int r = 0; r < R; r++) {
+        int32_t pair;
+        std::memcpy(&pair, x + r * stride + 2 * j, sizeof pair);
+        const __m512i both = _mm512_set1_epi32(pair);
+        UNROLL for (int c = 0; c < C; c++) acc[r][c] = dot_pairs(acc[r][c], both, y[c]);
+      }
+#endif
+    } else {
+      Vec even[C], odd[C];
+      UNROLL for (int c = 0; c < C; c++) load_rows(at(j, c), width, even[c], odd[c]);
+      UNROLL for (int r = 0; r < R; r++) {
+        const Vec factor = set(x[r * stride + 2 * j]);
+        UNROLL for (int c = 0; c < C; c++) acc[r][c] = fma(factor, even[c], acc[r][c]);
+      }
+      UNROLL for (int r = 0; r < R; r++) {
+        const Vec factor = set(x[r * stride + 2 * j + 1]);
+        UNROLL for (int c = 0; c < C; c++) acc[r][c] = fma(factor, odd[c], acc[r][c]);
+      }
+    }
+  }
+}
+
+// scores[r][16c..] = q[r] · the keys of cell c, for c < C. Prefetches all cells of `ahead`, if given.
+template <int R, int C, class X, class T>
+__attribute__((noinline)) void multiply_keys(const X* q, int64_t dim, const T* const* cells, const T* const* ahead,
+                                             float* scores) {
+  Vec acc[R][C];
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = zero();
+  const T* keys[C];
+  UNROLL for (int c = 0; c < C; c++) keys[c] = cells[c];
+  accumulate(
+      acc, q, dim, 0, dim / 2, kLanes, [&](int64_t j, int c) { return keys[c] + pair_offset<T>(j, 0, kLanes); },
+      [&](int64_t j) {
+        if (!ahead) return;
+        UNROLL for (int c = 0; c < kColumns; c++) prefetch_rows(ahead[c] + pair_offset<T>(j, 0, kLanes), kLanes);
+      });
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) store(scores + r * kTile + c * kLanes, acc[r][c]);
+}
+
+// out[r][d..] = out[r][d..] * alpha[r] + p[r] · V for C registers of dimensions, over the pairs [begin, end) of the tile's
+// keys. Prefetches the same places of `ahead`, if given.
+template <int R, int C, class X, class T>
+__attribute__((noinline)) void multiply_values(const X* p, int64_t dim, int64_t d, const T* const* cells,
+                                               const T* const* ahead, int64_t begin, int64_t end, const float* alpha,
+                                               float* out) {
+  out += d;
+  Vec acc[R][C];
+  UNROLL for (int r = 0; r < R; r++) {
+    UNROLL for (int c = 0; c < C; c++) acc[r][c] = load(out + r * dim + c * kLanes) * set(alpha[r]);
+  }
+  const int64_t here = values_offset(dim) + pair_offset<T>(0, d, dim);
+  for (int64_t cell = begin / kCellPairs; cell * kCellPairs < end; cell++) {
+    const int64_t first = cell * kCellPairs;
+    const T *const values = cells[cell] + here, *const next = ahead ? ahead[cell] + here : nullptr;
+    auto at = [&](const T* base, int64_t j, int c) { return base + pair_offset<T>(j, c * kLanes, dim); };
+    accumulate(
+        acc, p + 2 * first, kTile, std::max<int64_t>(begin - first, 0), std::min<int64_t>(end - first, kCellPairs), dim,
+        [&](int64_t j, int c) { return at(values, j, c); },
+        [&](int64_t j) {
+          if (!next) return;
+          UNROLL for (int c = 0; c < C; c++) prefetch_rows(at(next, j, c), dim);
+        });
+  }
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) store(out + r * dim + c * kLanes, acc[r][c]);
+}
+
+// Keys of a tile: [low, high), counted from its first.
+struct Range {
+  int low, high;
+};
+
+// Up to kGroup rows that share each load of K and V, and what they see of the tile.
+struct Group {
+  int rows;
+  Range seen[kGroup];
+  Range some{kTile, 0}, all{0, kTile};  // what at least one row sees, what each of them sees
+
+  void add(Range range) {
+    range = {std::max(range.low, 0), std::min(range.high, kTile)};
+    seen[rows++] = range;
+    if (range.low < range.high) some = {std::min(some.low, range.low), std::max(some.high, range.high)};
+    all = {std::max(all.low, range.low), std::min(all.high, range.high)};
+  }
+  bool sees_nothing() const { return some.low >= some.high; }
+  bool sees_all() const { return all.low == 0 && all.high == kTile; }
+  int first_column() const { return some.low / kLanes; }
+  int end_column() const { return (some.high + kLanes - 1) / kLanes; }
+  int first_pair() const { return some.low / 2; }
+  int end_pair() const { return (some.high + 1) / 2; }
+};
+
+// What a score is beside q·k. Everything is in powers of 2.
+struct Form {
+  float scale;  // of q·k: to the score, or to the exponent of softcap's tanh
+  float cap;    // of tanh; 0: there is none
+
+  static Form of(float scale, float softcap) {
+    return softcap > 0 ? Form{scale / softcap * (2 * kLog2e), softcap * kLog2e} : Form{scale * kLog2e, 0};
+  }
+};
+
+INLINE Vec shape_score(Vec s, const Form& form) {
+  s = s * set(form.scale);
+  if (form.cap == 0) return s;
+  // tanh(x) = 1 - 2 / (e^2x + 1), which is ±1 beyond the range of exp2
+  const Vec tanh = set(1.f) - set(2.f) / (exp2(min(set(100.f), s)) + set(1.f));
+  return tanh * set(form.cap);
+}
+
+// The online softmax of up to kGroup rows: the weights p of this tile, and alpha, the factors for what was summed before.
+// `sums` has a row's sum of weights in lanes. The weights of all keys in the columns' pairs are written.
+template <class X>
+inline void take_weights(const Group& group, const Form& form, float* scores, float* max, float (*sums)[kLanes],
+                         float* alpha, X* p) {
+  const Vec none = set(-INFINITY);
+  const int begin = group.first_column() & ~1, end = (group.end_column() + 1) & ~1;
+  for (int r = 0; r < group.rows; r++) {
+    Vec top = none;
+    for (int c = begin; c < end; c++) {
+      float* const at = scores + r * kTile + c * kLanes;
+      Vec x = shape_score(load(at), form);
+      if (!group.sees_all()) {
+        x = select(first(group.seen[r].high - c * kLanes), x, none);
+        x = select(first(group.seen[r].low - c * kLanes), none, x);
+      }
+      store(at, x);
+      top = penstock::max(top, x);
+    }
+    const float next = std::max(max[r], largest(top));
+    alpha[r] = max[r] - next;
+    max[r] = next;
+  }
+  store(alpha, exp2(load(alpha)));
+  for (int r = 0; r < group.rows; r++) {
+    Vec sum = load(sums[r]) * set(alpha[r]);
+    for (int c = begin; c < end; c += 2) {
+      const int64_t at = r * kTile + c * kLanes;
+      const Vec even = exp2(load(scores + at) - set(max[r])), odd = exp2(load(scores + at + kLanes) - set(max[r]));
+      if constexpr (std::is_same_v<X, bf16>) {
+#if defined(__AVX512BF16__)
+        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd.v, even.v);
+        _mm512_storeu_si512(p + at, both);
+        sum = dot_pairs(sum, both, _mm512_set1_epi32(0x3f803f80));  // ones: the sum of what V is multiplied with
+#endif
+      } else {
+        store(p + at, even);
+        store(p + at + kLanes, odd);
+        sum = (sum + even) + odd;
+      }
+    }
+    store(sums[r], sum);
+  }
+}
+
+template <class T>
+bool is_finite(const T* const* cells, int64_t dim, int begin, int end) {  // the values of the pairs [begin, end)
+  Vec bad = zero();
+  for (int j = begin; j < end; j++) {
+    for (int64_t d = 0; d < dim; d += kLanes) {
+      Vec even, odd;
+      load_rows(cells[j / kCellPairs] + values_offset(dim) + pair_offset<T>(j % kCellPairs, d, dim), dim, even, odd);
+      bad = fma(odd, zero(), fma(even, zero(), bad));
+    }
+  }
+  return sum(bad) == 0;
+}
+
+template <int R, class X, class T>
+INLINE void multiply_all_values(const X* p, int64_t dim, const T* const* cells, const T* const* ahead, int begin, int end,
+                                const float* alpha, float* out) {
+  for (int64_t d = 0; d < dim; d += kWidth * kLanes) {
+    pick<kWidth>(static_cast<int>(std::min<int64_t>(kWidth, (dim - d) / kLanes)), [&](auto C) {
+      multiply_values<R, C>(p, dim, d, cells, ahead, begin, end, alpha, out);
+    });
+  }
+}
+
+// As add_values, when some row must not see a value that is Inf or NaN, for 0 * NaN is NaN: each row alone, with a copy
+// of V where all that it does not see is 0. The instructions, and so the bits, are the same.
+template <class X, class T>
+__attribute__((noinline)) void add_values_each(const Group& group, const X* p, int64_t dim, const T* const* cells,
+                                               const float* alpha, float* out) {
+  static thread_local std::vector<T> copy;
+  copy.resize(static_cast<size_t>(kColumns * cell_size(dim)));
+  const T* copies[kColumns];
+  for (int c = 0; c < kColumns; c++) copies[c] = copy.data() + c * cell_size(dim);
+  for (int r = 0; r < group.rows; r++) {
+    std::fill(copy.begin(), copy.end(), T{});
+    for (int key = group.seen[r].low; key < group.seen[r].high; key++) {
+      const int64_t cell = key / kCellKeys, row = key % kCellKeys;
+      for (int64_t d = 0; d < dim; d++) {
+        const int64_t at = values_offset(dim) + element_offset<T>(row, d, dim);
+        copy[static_cast<size_t>(cell * cell_size(dim) + at)] = cells[cell][at];
+      }
+    }
+    multiply_all_values<1>(p + r * kTile, dim, copies, static_cast<const T* const*>(nullptr), group.first_pair(),
+                           group.end_pair(), alpha + r, out + r * dim);
+  }
+}
+
+// out[r] = out[r] * alpha[r] + p[r] · V.
+template <class X, class T>
+INLINE void add_values(const Group& group, const X* p, int64_t dim, const T* const* cells, const T* const* ahead,
+                       const float* alpha, float* out) {
+  const int begin = group.first_pair(), end = group.end_pair();
+  const int low = std::min((group.all.low + 1) / 2, end), high = std::max(group.all.high / 2, low);
+  if (!is_finite(cells, dim, begin, low) || !is_finite(cells, dim, high, end)) {
+    return add_values_each(group, p, dim, cells, alpha, out);
+  }
+  pick<kGroup>(group.rows, [&](auto R) { multiply_all_values<R>(p, dim, cells, ahead, begin, end, alpha, out); });
+}
+
+// scores[r] = q[r] · K, for the columns of which some row sees a key.
+template <class X, class T>
+INLINE void multiply_all_keys(const Group& group, const X* q, int64_t dim, const T* const* cells, const T* const* ahead,
+                              float* scores) {
+  const int end = group.end_column();
+  for (int c = group.first_column(); c < end; c += kWidth) {
+    pick<kGroup>(group.rows, [&](auto R) {
+      pick<kWidth>(std::min(kWidth, end - c), [&](auto C) {
+        multiply_keys<R, C>(q, dim, cells + c, c == group.first_column() ? ahead : nullptr, scores + c * kLanes);
+      });
+    });
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "abi.h"
+#include "kv_layout.h"
+#include "pool.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kWorthAThread = 16 << 10;  // elements of K that take as long as waking a thread
+
+struct Tokens {
+  const void *k, *v;
+  int64_t k_stride, v_stride, count, num_kv_heads, head_dim;
+  const int64_t* slots;
+};
+
+// The first n ≤ 16 values, then zeros. What has the type already keeps its bits.
+template <class From, class To>
+INLINE void convert(const From* from, int64_t n, To* to) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::memset(static_cast<void*>(to), 0, kLanes * sizeof(To));
+    std::memcpy(to, from, static_cast<size_t>(std::min<int64_t>(n, kLanes)) * sizeof(To));
+  } else {
+    store(to, load(from, n));
+  }
+}
+
+template <class From, class To>
+void write_head(const Tokens& tokens, int64_t head, bool in_cells, To* cache) {
+  const int64_t dim = padded_dim(tokens.head_dim), heads = tokens.num_kv_heads;
+  for (int64_t t = 0; t < tokens.count; t++) {
+    const int64_t slot = tokens.slots[t];
+    const From* k = static_cast<const From*>(tokens.k) + t * tokens.k_stride + head * tokens.head_dim;
+    const From* v = static_cast<const From*>(tokens.v) + t * tokens.v_stride + head * tokens.head_dim;
+    To* const cell = cache + (slot / kCellKeys * heads + head) * cell_size(dim);
+    To* const loose = cache + (slot * heads + head) * 2 * dim;
+    for (int64_t d = 0; d < dim; d += kLanes) {
+      alignas(64) To some_k[kLanes], some_v[kLanes];
+      convert(k + d, tokens.head_dim - d, some_k);
+      convert(v + d, tokens.head_dim - d, some_v);
+      if (in_cells) {
+        put_in_cell(cell, slot % kCellKeys, d, dim, some_k, some_v);
+      } else {
+        std::memcpy(loose + d, some_k, sizeof some_k);
+        std::memcpy(loose + dim + d, some_v, sizeof some_v);
+      }
+    }
+  }
+}
+
+// Heads share nothing; tokens do: two lie in one pair of V.
+template <class From, class To>
+void write(const Tokens& tokens, bool in_cells, To* cache) {
+  const int64_t size = tokens.count * tokens.num_kv_heads * tokens.head_dim;
+  const int64_t parts = std::clamp<int64_t>(size / kWorthAThread, 1, tokens.num_kv_heads);
+  parallel(parts, [&](int64_t part) {
+    for (int64_t head = part; head < tokens.num_kv_heads; head += parts) {
+      write_head<From>(tokens, head, in_cells, cache);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace penstock
+
+using namespace penstock;
+
+extern "C" void penstock_kv_write(const void* k, int64_t k_stride, const void* v, int64_t v_stride, int64_t dtype,
+                                  void* cache, int64_t cache_dtype, int64_t num_blocks, int64_t block_size,
+                                  int64_t num_kv_heads, int64_t head_dim, const int64_t* slots, int64_t num_tokens,
+                                  int64_t* status) {
+  const int64_t num_slots = num_blocks * block_size;
+  *status = !std::all_of(slots, slots + num_tokens, [&](int64_t slot) { return slot >= 0 && slot < num_slots; });
+  if (*status) return;
+  const Tokens tokens{k, v, k_stride, v_stride, num_tokens, num_kv_heads, head_dim, slots};
+  with_type(dtype, [&]<class From>(From) {
+    with_type(cache_dtype, [&]<class To>(To) { write<From>(tokens, has_cells(block_size), static_cast<To*>(cache)); });
+  });
+}

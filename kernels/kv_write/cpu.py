@@ -1,0 +1,20 @@
+"""kv_write in C++: csrc/kv_write.cpp, in the layout of csrc/kv_layout.h."""
+
+import ctypes
+
+from torch import Tensor
+
+from kernels import native
+from kernels.kv_cache import KvCache
+
+
+def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
+    num_tokens, num_kv_heads, head_dim = k.shape
+    data, status = cache.data, ctypes.c_int64()
+    num_blocks = data.shape[0]
+    native.library.kv_write(
+        k.data_ptr(), k.stride(0), v.data_ptr(), v.stride(0), native.DTYPES[k.dtype], data.data_ptr(),
+        native.DTYPES[cache.dtype], num_blocks, cache.block_size, num_kv_heads, head_dim, slots.data_ptr(), num_tokens,
+        ctypes.byref(status))
+    if status.value:
+        raise ValueError(f"kv_write: slots {slots.tolist()} are not all in {num_blocks} blocks of {cache.block_size}")

@@ -1,0 +1,46 @@
+"""Paged attention in C++: csrc/attention.cpp, over the layout of csrc/kv_layout.h."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from kernels import native
+from kernels.kv_cache import KvCache
+from kernels.paged_attention.lengths import check_lengths
+
+LANES = 16
+MAX_HEAD_DIM = 4096  # a row has to fit into a thread's memory
+
+
+def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+    """Heads are rounded up to whole registers."""
+    if head_dim > MAX_HEAD_DIM:
+        raise ValueError(f"block_bytes: head_dim {head_dim} is larger than {MAX_HEAD_DIM}")
+    return 2 * num_kv_heads * block_size * (-(-head_dim // LANES) * LANES) * dtype.itemsize
+
+
+def paged_attention(
+    q: Tensor,
+    cache: KvCache,
+    tables: Tensor,
+    starts: Tensor,
+    counts: Tensor,
+    scale: float,
+    window: int,
+    softcap: float,
+    sinks: Tensor | None,
+) -> Tensor:
+    num_tokens, num_heads, head_dim = q.shape
+    num_sequences, max_blocks = tables.shape
+    out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype)
+    data, status = cache.data, ctypes.c_int64()
+    native.library.paged_attention(
+        out.data_ptr(), q.data_ptr(), q.stride(0), native.DTYPES[q.dtype], data.data_ptr(), native.DTYPES[cache.dtype],
+        data.shape[0], cache.block_size, cache.num_kv_heads, head_dim, tables.data_ptr(), max_blocks, starts.data_ptr(),
+        counts.data_ptr(), num_sequences, num_tokens, num_heads, scale, window, softcap,
+        None if sinks is None else sinks.data_ptr(), ctypes.byref(status))
+    if status.value:
+        check_lengths(q, cache, tables, starts.tolist(), counts.tolist())
+        raise ValueError(f"paged_attention: tables name blocks that are not among the cache's {data.shape[0]}")
+    return out
