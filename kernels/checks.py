@@ -13,6 +13,25 @@ def check_tensor(op: str, name: str, tensor: Tensor, shape: Sequence[int], *dtyp
     _check_shape(op, name, tensor, shape, dtypes)
     if not tensor.is_contiguous():
         raise ValueError(f"{op}: {name} {list(shape)} is not contiguous, its strides are {list(tensor.stride())}")
+    _check_kind(op, name, tensor, shape, dtypes)
+    if not tensor.is_contiguous():
+        raise ValueError(f"{op}: {name} {list(shape)} is not contiguous, its strides are {list(tensor.stride())}")
+
+
+def check_rows(op: str, name: str, tensor: Tensor, shape: Sequence[int], *dtypes: torch.dtype) -> None:
+    """check_tensor for rows that may lie apart: only what comes after the first axis is contiguous."""
+    _check_kind(op, name, tensor, shape, dtypes)
+    if not (tensor.is_contiguous() or tensor[:1].is_contiguous()):
+        raise ValueError(
+            f"{op}: the rows of {name} {list(shape)} are not contiguous, its strides are {list(tensor.stride())}")
+
+
+def _check_kind(op: str, name: str, tensor: Tensor, shape: Sequence[int], dtypes: Sequence[torch.dtype]) -> None:
+    if tensor.shape != torch.Size(shape):
+        raise ValueError(f"{op}: {name} has shape {list(tensor.shape)}, expected {list(shape)}")
+    if tensor.dtype not in dtypes:
+        expected = " or ".join(str(dtype) for dtype in dtypes)
+        raise ValueError(f"{op}: {name} {list(shape)} has dtype {tensor.dtype}, expected {expected}")
 
 
 def check_rows(op: str, name: str, tensor: Tensor, shape: Sequence[int], *dtypes: torch.dtype) -> None:

@@ -54,6 +54,25 @@ void penstock_paged_attention(void* out, const void* q, int64_t q_stride, int64_
                               int64_t head_dim, const int32_t* tables, int64_t max_blocks, const int32_t* starts,
                               const int32_t* counts, int64_t num_sequences, int64_t num_tokens, int64_t num_heads,
                               float scale, int64_t window, float softcap, const float* sinks, int64_t* status);
+// x, residual (or null), out, total: [rows, width] of dtype; total is not written without a residual.
+void penstock_rms_norm(int64_t dtype, int64_t weight_dtype, const void* x, const void* residual, const void* weight,
+                       float eps, void* out, void* total, int64_t rows, int64_t width);
+
+// q [tokens, heads, head_dim] and k [tokens, kv_heads, head_dim] with strides between tokens; cos, sin [positions, half].
+void penstock_rope(int64_t dtype, const void* q, int64_t q_stride, int64_t heads, const void* k, int64_t k_stride,
+                   int64_t kv_heads, const float* cos, const float* sin, const int64_t* positions, void* q_out,
+                   void* k_out, int64_t tokens, int64_t head_dim, int64_t half);
+
+// gate_up [rows, 2 * width], out [rows, width].
+void penstock_silu_mul(int64_t dtype, const void* gate_up, void* out, int64_t rows, int64_t width);
+
+// logits [rows, vocabulary]; parameters and results [rows]; history_offsets [rows + 1]. If the history of a row that has
+// penalties is none of the vocabulary's, is_wrong becomes 1 and nothing is sampled.
+void penstock_sample(const float* logits, int64_t rows, int64_t vocabulary, const uint8_t* do_sample,
+                     const int64_t* seed, const int64_t* position, const float* temperature, const int64_t* top_k,
+                     const float* top_p, const float* typical_p, const float* repetition_penalty,
+                     const float* frequency_penalty, const int64_t* history_ids, const int64_t* history_offsets,
+                     int64_t history_length, int64_t* ids, float* logprobs, int64_t* is_wrong);
 
 }
 #pragma GCC visibility pop
