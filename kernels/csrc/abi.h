@@ -33,6 +33,7 @@ void penstock_set_threads(int64_t count);
 void penstock_exchange_bytes(int64_t world_size, int64_t* bytes);
 void penstock_exchange(void* base, int64_t rank, int64_t world_size, int64_t* transfers, int64_t patience,
                        int64_t* is_done);
+
 // weight [outputs, inputs] as linear wants it; packed_size says in how many bytes.
 void penstock_packed_size(int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, int64_t* size);
 void penstock_pack(const void* weight, int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, void* packed);
@@ -41,6 +42,7 @@ void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* p
                      int64_t bias_dtype, void* out, int64_t out_dtype);
 // Rows of a weight of one segment, as they were packed: out [count, inputs].
 void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out);
+
 // k and v [num_tokens, num_kv_heads, head_dim] with strides between tokens. *status is 0, or 1 if a slot is outside the
 // cache: then nothing was written.
 void penstock_kv_write(const void* k, int64_t k_stride, const void* v, int64_t v_stride, int64_t dtype, void* cache,
@@ -54,6 +56,7 @@ void penstock_paged_attention(void* out, const void* q, int64_t q_stride, int64_
                               int64_t head_dim, const int32_t* tables, int64_t max_blocks, const int32_t* starts,
                               const int32_t* counts, int64_t num_sequences, int64_t num_tokens, int64_t num_heads,
                               float scale, int64_t window, float softcap, const float* sinks, int64_t* status);
+
 // x, residual (or null), out, total: [rows, width] of dtype; total is not written without a residual.
 void penstock_rms_norm(int64_t dtype, int64_t weight_dtype, const void* x, const void* residual, const void* weight,
                        float eps, void* out, void* total, int64_t rows, int64_t width);
