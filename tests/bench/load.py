@@ -56,7 +56,8 @@ def percentile(values: list[float], share: float) -> float:
 async def generate_load(url: str, concurrency: int, prompts: Sequence[str], new: int) -> Load:
     """Send the prompts, at most `concurrency` at once; each is answered with `new` tokens, greedily chosen."""
     load, waiting = Load(concurrency), list(prompts)
-    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
+    # A connection for each request: llama.cpp's server closes them after a stream without saying so.
+    connector, timeout = aiohttp.TCPConnector(limit=0, force_close=True), aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(url, connector=connector, timeout=timeout) as session:
         body = {"model": await _model(session), "max_tokens": new, "temperature": 0, "ignore_eos": True,
                 "stream": True, "stream_options": {"include_usage": True}}

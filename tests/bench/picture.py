@@ -14,7 +14,7 @@ Loads = Mapping[str, Mapping[int, Sequence[Load]]]
 
 
 def draw(loads: Loads, title: str, file: Path) -> None:
-    figure, (throughput, per_token, first) = plt.subplots(1, 3, figsize=(13, 4))
+    figure, (throughput, per_token, first) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
     for server, by_concurrency in loads.items():
         numbers = list(by_concurrency)
         rates = [median(load.tokens_per_second for load in rounds) for rounds in by_concurrency.values()]
@@ -29,4 +29,4 @@ def draw(loads: Loads, title: str, file: Path) -> None:
     throughput.legend()
     figure.suptitle(title)
     file.parent.mkdir(exist_ok=True)
-    figure.savefig(file, dpi=120, bbox_inches="tight")
+    figure.savefig(file, dpi=120)

@@ -4,6 +4,7 @@ import random
 import re
 from pathlib import Path
 
+import click
 from tokenizers import Tokenizer
 
 WORD = re.compile(r" [A-Za-z]{2,}")
@@ -14,22 +15,25 @@ class PromptWriter:
     """Writes prompts for the model in a folder; the same ones for the same seed."""
 
     def __init__(self, model: Path, length: int, seed: int = 0) -> None:
-        """Raises ValueError if the tokenizer has no plain words."""
-        self._tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+        """Raises ClickException if there is no tokenizer with plain words."""
+        file = model / "tokenizer.json"
+        if not file.exists():
+            raise click.ClickException(f"{file} does not exist")
+        self._tokenizer = Tokenizer.from_file(str(file))
         self._length = length
         self._random = random.Random(seed)
         texts = (self._tokenizer.decode([number], skip_special_tokens=False)
                  for number in range(self._tokenizer.get_vocab_size()))
         self._words = [text for text in texts if WORD.fullmatch(text)]
         if not self._words:
-            raise ValueError(f"{model}: no token of its tokenizer is a space and a word")
+            raise click.ClickException(f"{file}: no token is a space and a word")
 
     def write(self) -> str:
-        """Raises ValueError if no text of this length is found."""
+        """Raises ClickException if no text of this length is found."""
         words = self._random.choices(self._words, k=self._length)
         for _ in range(ATTEMPTS):
             surplus = len(self._tokenizer.encode("".join(words)).ids) - self._length
             if surplus == 0:
                 return "".join(words)
             words = words[:-surplus] if surplus > 0 else [*words, *self._random.choices(self._words, k=-surplus)]
-        raise ValueError(f"no random text has exactly {self._length} tokens")
+        raise click.ClickException(f"no random text has exactly {self._length} tokens")
