@@ -50,7 +50,7 @@ class VllmEngine:
     def _add(self, trial: dict[str, Any]) -> None:
         number = next(self._numbers)
         ids = random.Random(number).choices(range(FIRST_ID, self._vocab_size), k=trial["prompt"])
-        sampling = {"temperature": 0.8, "top_p": 0.95, "seed": number} if trial["is_sampled"] else {"temperature": 0.0}
+        sampling = {"temperature": 0.8, "top_p": 0.95} if trial["is_sampled"] else {"temperature": 0.0}
         parameters = SamplingParams(
             **sampling, max_tokens=trial["new"], ignore_eos=True, detokenize=False,
             output_kind=RequestOutputKind.DELTA)
