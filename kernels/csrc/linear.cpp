@@ -90,16 +90,40 @@ struct FusePairs {
   using W = bf16;
   template <int R, int C>
   static INLINE void step(Vec (&sums)[R][C], const X* x, int64_t x_stride, const W* w, int64_t column_stride) {
-    Vec low[C], high[C];
-    UNROLL for (int c = 0; c < C; c++) load_pairs(w + c * column_stride, low[c], high[c]);
-    UNROLL for (int r = 0; r < R; r++) {
-      const Vec a = set(x[r * x_stride]);
-      UNROLL for (int c = 0; c < C; c++) sums[r][c] = fma(a, low[c], sums[r][c]);
+    UNROLL for (int half = 0; half < 2; half++) {
+      Vec column[C];
+      UNROLL for (int c = 0; c < C; c++) {
+        const bf16* pairs = w + c * column_stride;
+        column[c] = half ? load_high<C>(pairs) : load_low(pairs);
+      }
+      UNROLL for (int r = 0; r < R; r++) {
+        const Vec a = set(x[r * x_stride + half]);
+        UNROLL for (int c = 0; c < C; c++) sums[r][c] = fma(a, column[c], sums[r][c]);
+        asm volatile("" ::: "memory");  // loads stay where they are needed: hoisted, they drive sums out of registers
+      }
     }
-    UNROLL for (int r = 0; r < R; r++) {
-      const Vec a = set(x[r * x_stride + 1]);
-      UNROLL for (int c = 0; c < C; c++) sums[r][c] = fma(a, high[c], sums[r][c]);
+  }
+
+ private:
+  static INLINE Vec load_low(const bf16* w) {
+    Vec low, high;
+    load_pairs(w, low, high);
+    return low;
+  }
+  template <int C>
+  static INLINE Vec load_high(const bf16* w) {
+#if !defined(__AVX512F__)
+    if (C == 1) {  // six rows leave no register for the mask of load_pairs
+      const auto high = [](const bf16* p) {
+        const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(words, 16), 16));
+      };
+      return {high(w), high(w + 16)};
     }
+#endif
+    Vec low, high;
+    load_pairs(w, low, high);
+    return high;
   }
 };
 
@@ -156,7 +180,7 @@ INLINE void prefetch_near(const void* p) { _mm_prefetch(static_cast<const char*>
 INLINE void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 template <class Kernel, int R, int C>
-void run_tile(const Run<Kernel>& run) {
+[[gnu::noinline]] void run_tile(const Run<Kernel>& run) {
   using W = typename Kernel::W;
   constexpr int64_t kStep = Layout<W>::kStep;
   constexpr int kStepBytes = kStep * sizeof(W);
@@ -211,7 +235,9 @@ struct Output {
   void write(const float* sums, int64_t row, int64_t rows, int64_t first, int columns) const {
     alignas(64) float biases[kGroup] = {};  // zeros, where there is none: no sum leaves as -0
     const int64_t count = std::min<int64_t>(columns * kLanes, width - first);
-    if (bias) with_type(bias_dtype, [&](auto type) { widen(static_cast<const decltype(type)*>(bias) + first, count, biases); });
+    if (bias) {
+      with_type(bias_dtype, [&](auto type) { widen(static_cast<const decltype(type)*>(bias) + first, count, biases); });
+    }
     with_type(dtype, [&](auto type) {
       for (int64_t r = 0; r < rows; r++) {
         auto* out = static_cast<decltype(type)*>(data) + (row + r) * width + first;
@@ -237,7 +263,9 @@ void convert(const From* from, const Layout<W>& layout, To* to) {
     if constexpr (std::is_same_v<To, From>) {
       std::memcpy(to, from, static_cast<size_t>(layout.width) * sizeof(To));
     } else {
-      for (int64_t k = 0; k < layout.width; k += kLanes) store(to + k, load(from + k, layout.width - k), layout.width - k);
+      for (int64_t k = 0; k < layout.width; k += kLanes) {
+        store(to + k, load(from + k, layout.width - k), layout.width - k);
+      }
     }
     std::fill(to + layout.width, to + padded, To{});
   }
@@ -286,12 +314,15 @@ struct Linear {
   // x has `rows` rows, which are those from first_row on of the output.
   void multiply(const X* x, int64_t first_row, int64_t rows) const {
     const Tiles tiles{rows, (rows + kRows - 1) / kRows};
-    const int64_t chunks = (tiles.count + kTiles - 1) / kTiles;
-    parallel_ranges(layout.groups * chunks, [&](int64_t i, int64_t next) {
-      const int64_t group = i / chunks, chunk = i % chunks;
-      const int64_t ahead = (next / chunks - group) * layout.group_size() * static_cast<int64_t>(sizeof(W));
-      const int64_t begin = tiles.count * chunk / chunks, end = tiles.count * (chunk + 1) / chunks;
-      multiply_group(x, first_row, tiles, begin, end, group, ahead);
+    const int64_t chunks = (tiles.count + kTiles - 1) / kTiles, most = chunks ? (tiles.count + chunks - 1) / chunks : 0;
+    const auto cut = [&](int64_t i) {
+      const int64_t tile = i % tiles.count;
+      return i - tile + std::min(tiles.count, (tile / most + 1) * most);
+    };
+    parallel_ranges(layout.groups * tiles.count, cut, [&](int64_t begin, int64_t end, int64_t next) {
+      const int64_t group = begin / tiles.count, begin_tile = begin % tiles.count;
+      const int64_t ahead = (next / tiles.count - group) * layout.group_size() * static_cast<int64_t>(sizeof(W));
+      multiply_group(x, first_row, tiles, begin_tile, begin_tile + end - begin, group, ahead);
     });
   }
 
@@ -334,7 +365,7 @@ struct Linear {
     }
   }
 
-  // What one of `count` tiles fetches of the next group: the first and the middle one do it, each up to 128 bytes a step.
+  // What one of `count` tiles fetches of the next group: up to 128 bytes a step for the first and for the middle one.
   static int64_t prefetched(int64_t tile, int64_t count, int64_t ahead, int64_t step_bytes) {
     if (count == 1 || ahead == 0) return 0;
     if (tile == 0) return ahead;
@@ -351,23 +382,31 @@ void multiply(const void* x, int64_t x_dtype, int64_t rows, const void* packed, 
 
 // ---- packing --------------------------------------------------------------------------------------------------------
 
-// One panel: a row of the weight is an output, which becomes a lane.
+// The steps [begin, end) of a segment for one output, whose row begins at `from`; null stands for a row of zeros.
 template <class W>
-void pack_column(const W* weight, const Layout<W>& layout, int64_t inputs, int64_t outputs, int64_t first, W* packed) {
+void pack_row(const W* from, int64_t width, int64_t begin, int64_t end, W* to) {
   constexpr int64_t kStep = Layout<W>::kStep, depth = kDepth<W>;
-  constexpr int64_t kSteps = 32;  // written while their part of the panel is in the first cache
+  const int64_t whole = from ? std::clamp(width / depth, begin, end) : begin;
+  for (int64_t step = begin; step < whole; step++) {
+    std::memcpy(to + step * kStep, from + step * depth, sizeof(W) * depth);
+  }
+  for (int64_t step = whole; step < end; step++) {
+    for (int64_t d = 0; d < depth; d++) {
+      to[step * kStep + d] = from && step * depth + d < width ? from[step * depth + d] : W{};
+    }
+  }
+}
+
+// A panel is written in blocks that stay in the first cache while rows of the weight become its lanes.
+template <class W>
+void pack_panel(const W* weight, const Layout<W>& layout, const Header& header, int64_t first, W* packed) {
+  constexpr int64_t kSteps = 32;
   for (int64_t s = 0; s < layout.segments; s++) {
-    for (int64_t block = 0; block < layout.steps; block += kSteps) {
-      const int64_t end = std::min(block + kSteps, layout.steps);
+    for (int64_t begin = 0; begin < layout.steps; begin += kSteps) {
+      const int64_t end = std::min(begin + kSteps, layout.steps);
       for (int64_t output = first; output < first + kPanel; output++) {
-        const W* from = weight + output * inputs + s * layout.width;
-        W* to = packed + layout.at(output) + s * layout.steps * kStep;
-        for (int64_t step = block; step < end; step++) {
-          for (int64_t d = 0; d < depth; d++) {
-            const int64_t k = step * depth + d;
-            to[step * kStep + d] = output < outputs && k < layout.width ? from[k] : W{};
-          }
-        }
+        const W* from = output < header.outputs ? weight + output * header.inputs + s * layout.width : nullptr;
+        pack_row(from, layout.width, begin, end, packed + layout.at(output) + s * layout.steps * layout.kStep);
       }
     }
   }
@@ -390,7 +429,7 @@ extern "C" void penstock_pack(const void* weight, int64_t dtype, int64_t outputs
     using W = decltype(type);
     const Layout<W> layout(header);
     parallel(layout.groups * kGroup / kPanel, [&](int64_t i) {
-      pack_column(static_cast<const W*>(weight), layout, inputs, outputs, i * kPanel, elements<W>(packed));
+      pack_panel(static_cast<const W*>(weight), layout, header, i * kPanel, elements<W>(packed));
     });
   });
 }
