@@ -18,9 +18,8 @@ void silu_mul(const T* gate_up, T* out, int64_t rows, int64_t width) {
     for (int64_t row = begin; row < end; row++) {
       const T* gate = gate_up + 2 * row * width;
       const T* up = gate + width;
-      for (int64_t i = 0; i < width; i += kLanes) {
-        store(out + row * width + i, silu(load(gate + i, width - i)) * load(up + i, width - i), width - i);
-      }
+      T* to = out + row * width;
+      for_vectors(width, [&](int64_t i, int64_t n) { store(to + i, silu(load(gate + i, n)) * load(up + i, n), n); });
     }
   });
 }

@@ -18,7 +18,7 @@ namespace penstock {
 class Weights {
  public:
   Weights(float top, double temperature) : top_(top) {
-    const double scale = 0x1.71547652b82fep+0 / std::max(temperature, 0x1p-90);
+    const double scale = 0x1.71547652b82fep+0 / std::clamp(temperature, 0x1p-90, 0x1p90);  // what float32 can work with
     high_ = static_cast<float>(scale);
     low_ = static_cast<float>(scale - high_);
     lowest_ = -200.f / high_;

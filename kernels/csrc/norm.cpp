@@ -6,48 +6,53 @@
 namespace penstock {
 namespace {
 
-constexpr int kSums = 4;  // independent sums, for the latency of an addition
-
+// A row, or the sum of two, which is rounded and kept.
 template <class T>
-void add(const T* x, const T* residual, T* total, int64_t width) {
-  for (int64_t i = 0; i < width; i += kLanes) {
-    store(total + i, load(x + i, width - i) + load(residual + i, width - i), width - i);
+struct Summed {
+  const T *x, *residual;
+  T* total;
+
+  INLINE Vec operator()(int64_t i, int64_t n) const {
+    if (!residual) return load(x + i, n);
+    store(total + i, load(x + i, n) + load(residual + i, n), n);
+    return load(total + i, n);
   }
-}
+};
 
-template <class T>
-float sum_of_squares(const T* x, int64_t width) {
+template <class F>
+float sum_of_squares(int64_t width, F&& values) {
+  constexpr int kSums = 4;  // the additions of one would wait for each other
   Vec sums[kSums] = {zero(), zero(), zero(), zero()};
   int64_t i = 0;
   for (; i + kSums * kLanes <= width; i += kSums * kLanes) {
     UNROLL for (int s = 0; s < kSums; s++) {
-      const Vec v = load(x + i + s * kLanes);
+      const Vec v = values(i + s * kLanes, kLanes);
       sums[s] = fma(v, v, sums[s]);
     }
   }
-  UNROLL for (int s = 0; s < kSums; s++) {
-    if (i + s * kLanes < width) {
-      const Vec v = load(x + i + s * kLanes, width - i - s * kLanes);
-      sums[s] = fma(v, v, sums[s]);
-    }
+  UNROLL for (int s = 0; s < kSums; s++, i += kLanes) {
+    if (i >= width) break;
+    const Vec v = values(i, width - i);
+    sums[s] = fma(v, v, sums[s]);
   }
   return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
 template <class T, class W>
-void norm_row(const T* x, const W* weight, float eps, T* out, int64_t width) {
-  const Vec scale = set(1.f / std::sqrt(sum_of_squares(x, width) / static_cast<float>(width) + eps));
-  for (int64_t i = 0; i < width; i += kLanes) {
-    store(out + i, load(x + i, width - i) * scale * load(weight + i, width - i), width - i);
-  }
+void norm_row(const Summed<T>& row, const W* weight, float eps, T* out, int64_t width) {
+  const Vec scale = set(1.f / std::sqrt(sum_of_squares(width, row) / static_cast<float>(width) + eps));
+  const T* x = row.residual ? row.total : row.x;
+  for_vectors(width, [&](int64_t i, int64_t n) {
+    store(out + i, load(x + i, n) * scale * load(weight + i, n), n);
+  });
 }
 
 template <class T, class W>
 void rms_norm(const T* x, const T* residual, const W* weight, float eps, T* out, T* total, int64_t rows, int64_t width) {
   parallel_rows(rows, width, [&](int64_t begin, int64_t end) {
     for (int64_t at = begin * width; at < end * width; at += width) {
-      if (residual) add(x + at, residual + at, total + at, width);
-      norm_row(residual ? total + at : x + at, weight, eps, out + at, width);
+      const Summed<T> row{x + at, residual ? residual + at : nullptr, total + at};
+      norm_row(row, weight, eps, out + at, width);
     }
   });
 }

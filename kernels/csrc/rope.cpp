@@ -22,13 +22,12 @@ struct Angles {
 template <class T>
 void rotate(const T* x, const Angles& angles, T* out) {
   const int64_t half = angles.half;
-  for (int64_t i = 0; i < half; i += kLanes) {
-    const int64_t n = half - i;
+  for_vectors(half, [&](int64_t i, int64_t n) {
     const Vec cos = load(angles.cos + i, n), sin = load(angles.sin + i, n);
     const Vec first = load(x + i, n), second = load(x + half + i, n);
     store(out + i, first * cos - second * sin, n);
     store(out + half + i, second * cos + first * sin, n);
-  }
+  });
 }
 
 template <class T>

@@ -23,13 +23,14 @@ struct Batch {
   int64_t rows, vocabulary;
   const uint8_t* do_sample;
   const int64_t *seed, *position;
-  const float* temperature;
+  const float* temperatures;
   const int64_t* top_k;
   const float *top_p, *typical_p, *repetition_penalty, *frequency_penalty;
   const int64_t *history_ids, *history_offsets;
   int64_t history_length;
 
   Penalties penalties(int64_t row) const { return {repetition_penalty[row], frequency_penalty[row]}; }
+  double temperature(int64_t row) const { return std::max(temperatures[row], FLT_MIN); }  // less would be read as 0
   Cutoffs cutoffs(int64_t row) const { return {top_k[row], top_p[row], typical_p[row]}; }
   Philox noise(int64_t row) const {
     return {static_cast<uint64_t>(seed[row]), static_cast<uint32_t>(position[row])};
@@ -155,10 +156,11 @@ Choice choose(const Batch& batch, int64_t index, bool is_split, Memory& memory) 
   if (!batch.do_sample[index]) {
     return {top.id, static_cast<float>(-std::log(static_cast<double>(total_weight(row, Weights(top.score, 1)))))};
   }
-  const Weights weights(top.score, batch.temperature[index]);
+  const double temperature = batch.temperature(index);
+  const Weights weights(top.score, temperature);
   const Kept kept = cut(row, top.score, weights, batch.cutoffs(index), memory.cutoffs);
   const Philox noise = batch.noise(index);
-  return Race{row, weights, kept, noise, top.score, batch.temperature[index]}.finish(top.id);
+  return Race{row, weights, kept, noise, top.score, temperature}.finish(top.id);
 }
 
 bool has_wrong_history(const Batch& batch) {
