@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,11 @@ PATIENCE = 60.0                          # seconds after SIGTERM
 
 def last_lines(text: str, number: int = 25) -> str:
     return "\n".join(text.rstrip().splitlines()[-number:])
+
+
+def exit_on_sigterm() -> None:
+    """So that `with` blocks end the children then too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 class Child:

@@ -19,6 +19,7 @@ import torch
 from tqdm import tqdm
 
 from shard.config import physical_cores
+from tests.bench.children import exit_on_sigterm
 from tests.bench.model import existing_model
 from tests.bench.peers import DIRECTORY, Engine, find_peers, own_engine, peer_options
 from tests.bench.trial import Result, Trial
@@ -184,6 +185,7 @@ def main(
     model: Path | None, threads: int, rounds: int, sequences: str, prompt: int, new: int, prefill: int,
     is_sampled: bool, vllm: Path | None, llama: Path | None, gguf: Path | None,
 ) -> None:
+    exit_on_sigterm()
     trials = make_trials([int(number) for number in sequences.split(",")], prompt, new, prefill, is_sampled)
     model = existing_model(model)
     with started(model, threads, vllm, llama, gguf) as engines:

@@ -18,7 +18,7 @@ from statistics import median
 import click
 
 from shard.config import physical_cores
-from tests.bench.children import ROOT, Child
+from tests.bench.children import ROOT, Child, exit_on_sigterm
 from tests.bench.load import Load, generate_load, percentile
 from tests.bench.model import existing_model
 from tests.bench.peers import DIRECTORY, ServerCommand, find_peers, own_server, peer_options
@@ -162,6 +162,7 @@ def main(
     model_id: Path | None, num_shard: int, threads: int, concurrency: str, requests: int, prompt: int, new: int,
     rounds: int, vllm: Path | None, llama: Path | None, gguf: Path | None, flags: tuple[str, ...],
 ) -> None:
+    exit_on_sigterm()
     model = existing_model(model_id)
     commands: list[Callable[[int], ServerCommand]] = [
         lambda port: own_server(model, port, ["--num-shard", str(num_shard), *flags])]
