@@ -46,11 +46,20 @@ INLINE void pick(int n, F&& f) {  // f(n), with n in [1, N] known at compile tim
   }
 }
 
-// Into L2: to L1 was measured far slower. In assembler, for GCC drops a function that does nothing but prefetch.
+template <int N, class F>
+INLINE void pick_width(int64_t n, F&& f) {  // f(the largest of N, N / 2, … 1 that is not over n)
+  if constexpr (N == 1) {
+    f(std::integral_constant<int, 1>{});
+  } else {
+    n >= N ? f(std::integral_constant<int, N>{}) : pick_width<N / 2>(n, f);
+  }
+}
+
+// Into L1, which measured faster than into L2. In assembler, for GCC drops a function that does nothing but prefetch.
 template <class T>
 INLINE void prefetch_rows(const T* p, int64_t width) {
-  asm volatile("prefetcht1 %0" : : "m"(*p));
-  if constexpr (!kPaired<T>) asm volatile("prefetcht1 %0" : : "m"(p[width]));
+  asm volatile("prefetcht0 %0" : : "m"(*p));
+  if constexpr (!kPaired<T>) asm volatile("prefetcht0 %0" : : "m"(p[width]));
 }
 
 // acc[r][c] += x[r][2j] * row 2j of y + x[r][2j + 1] * row 2j + 1, for j in [begin, end). at(j, c) is where 16 lanes of
@@ -149,8 +158,8 @@ struct Group {
   }
   bool sees_nothing() const { return some.low >= some.high; }
   bool sees_all() const { return all.low == 0 && all.high == kTile; }
-  int first_column() const { return some.low / kLanes; }
-  int end_column() const { return (some.high + kLanes - 1) / kLanes; }
+  int first_column() const { return some.low / (2 * kLanes) * 2; }  // registers of keys, two and two
+  int end_column() const { return (some.high + 2 * kLanes - 1) / (2 * kLanes) * 2; }
   int first_pair() const { return some.low / 2; }
   int end_pair() const { return (some.high + 1) / 2; }
 };
@@ -174,12 +183,12 @@ INLINE Vec shape_score(Vec s, const Form& form) {
 }
 
 // The online softmax of up to kGroup rows: the weights p of this tile, and alpha, the factors for what was summed before.
-// `sums` has a row's sum of weights in lanes. The weights of all keys in the columns' pairs are written.
+// `sums` has a row's sum of weights in lanes.
 template <class X>
 inline void take_weights(const Group& group, const Form& form, float* scores, float* max, float (*sums)[kLanes],
                          float* alpha, X* p) {
   const Vec none = set(-INFINITY);
-  const int begin = group.first_column() & ~1, end = (group.end_column() + 1) & ~1;
+  const int begin = group.first_column(), end = group.end_column();
   for (int r = 0; r < group.rows; r++) {
     Vec top = none;
     for (int c = begin; c < end; c++) {
@@ -234,9 +243,10 @@ bool is_finite(const T* const* cells, int64_t dim, int begin, int end) {  // the
 template <int R, class X, class T>
 INLINE void multiply_all_values(const X* p, int64_t dim, const T* const* cells, const T* const* ahead, int begin, int end,
                                 const float* alpha, float* out) {
-  for (int64_t d = 0; d < dim; d += kWidth * kLanes) {
-    pick<kWidth>(static_cast<int>(std::min<int64_t>(kWidth, (dim - d) / kLanes)), [&](auto C) {
+  for (int64_t d = 0; d < dim;) {
+    pick_width<kWidth>((dim - d) / kLanes, [&](auto C) {
       multiply_values<R, C>(p, dim, d, cells, ahead, begin, end, alpha, out);
+      d += C * kLanes;
     });
   }
 }
@@ -281,12 +291,17 @@ template <class X, class T>
 INLINE void multiply_all_keys(const Group& group, const X* q, int64_t dim, const T* const* cells, const T* const* ahead,
                               float* scores) {
   const int end = group.end_column();
-  for (int c = group.first_column(); c < end; c += kWidth) {
+  for (int c = group.first_column(); c < end;) {
+    const int width = std::min(kWidth, end - c);  // 2 or 4
     pick<kGroup>(group.rows, [&](auto R) {
-      pick<kWidth>(std::min(kWidth, end - c), [&](auto C) {
-        multiply_keys<R, C>(q, dim, cells + c, c == group.first_column() ? ahead : nullptr, scores + c * kLanes);
-      });
+      if (width == kWidth) {
+        multiply_keys<R, kWidth>(q, dim, cells + c, ahead, scores + c * kLanes);
+      } else {
+        multiply_keys<R, 2>(q, dim, cells + c, ahead, scores + c * kLanes);
+      }
     });
+    c += width;
+    ahead = nullptr;
   }
 }
 

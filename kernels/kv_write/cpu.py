@@ -13,7 +13,7 @@ def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
     data, status = cache.data, ctypes.c_int64()
     num_blocks = data.shape[0]
     native.library.kv_write(
-        k.data_ptr(), k.stride(0), v.data_ptr(), v.stride(0), native.DTYPES[k.dtype], data.data_ptr(),
+        k.data_ptr(), k.stride()[0], v.data_ptr(), v.stride()[0], native.DTYPES[k.dtype], data.data_ptr(),
         native.DTYPES[cache.dtype], num_blocks, cache.block_size, num_kv_heads, head_dim, slots.data_ptr(), num_tokens,
         ctypes.byref(status))
     if status.value:
