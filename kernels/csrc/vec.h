@@ -249,8 +249,8 @@ INLINE Vec exp2(Vec x) {
   return exp2_of_parts(n, x - n);
 }
 
-// 2^(x * (high + low)) for a small low and products from -252 to 127, as exact as exp2(): a product is not rounded before
-// its whole part is off.
+// 2^(x * (high + low)) for a small low and products from -252 to 127, as exact as exp2(): a product is not rounded
+// before its whole part is off.
 INLINE Vec exp2(Vec x, Vec high, Vec low) {
   const Vec n = round(x * high);
   return exp2_of_parts(n, fma(x, low, fma(x, high, zero() - n)));
