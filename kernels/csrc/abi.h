@@ -61,7 +61,7 @@ void penstock_paged_attention(void* out, const void* q, int64_t q_stride, int64_
 void penstock_rms_norm(int64_t dtype, int64_t weight_dtype, const void* x, const void* residual, const void* weight,
                        float eps, void* out, void* total, int64_t rows, int64_t width);
 
-// q [tokens, heads, head_dim] and k [tokens, kv_heads, head_dim] with strides between tokens; cos, sin [positions, half].
+// q [tokens, heads, head_dim] and k [tokens, kv_heads, head_dim] with strides between tokens; cos and sin [.., half].
 void penstock_rope(int64_t dtype, const void* q, int64_t q_stride, int64_t heads, const void* k, int64_t k_stride,
                    int64_t kv_heads, const float* cos, const float* sin, const int64_t* positions, void* q_out,
                    void* k_out, int64_t tokens, int64_t head_dim, int64_t half);
@@ -69,8 +69,8 @@ void penstock_rope(int64_t dtype, const void* q, int64_t q_stride, int64_t heads
 // gate_up [rows, 2 * width], out [rows, width].
 void penstock_silu_mul(int64_t dtype, const void* gate_up, void* out, int64_t rows, int64_t width);
 
-// logits [rows, vocabulary]; parameters and results [rows]; history_offsets [rows + 1]. If the history of a row that has
-// penalties is none of the vocabulary's, is_wrong becomes 1 and nothing is sampled.
+// logits [rows, vocabulary]; parameters and results [rows]; history_offsets [rows + 1]. If a row has penalties and the
+// histories are none of this vocabulary, or not all that there is, is_wrong becomes 1 and nothing is sampled.
 void penstock_sample(const float* logits, int64_t rows, int64_t vocabulary, const uint8_t* do_sample,
                      const int64_t* seed, const int64_t* position, const float* temperature, const int64_t* top_k,
                      const float* top_p, const float* typical_p, const float* repetition_penalty,

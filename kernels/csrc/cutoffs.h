@@ -1,8 +1,8 @@
 // What top-k, top-p and typical-p keep of a row: all tokens up to a boundary, which is found without sorting the row.
 //
 // Weights are whole numbers of units, so their sums are exact and have no order. One pass over the row adds them up in
-// buckets of the tokens' rank; then the tokens of the one bucket that has the boundary are searched by the bits of their
-// ranks. A bucket is a monotone function of the rank, so what is kept is what a sort would keep.
+// buckets of the tokens' ranks; then the tokens of the one bucket that has the boundary are searched by the bits of
+// their ranks. A bucket is a monotone function of the rank, so what is kept is what a sort would keep.
 #pragma once
 
 #include <bit>

@@ -48,7 +48,8 @@ void norm_row(const Summed<T>& row, const W* weight, float eps, T* out, int64_t 
 }
 
 template <class T, class W>
-void rms_norm(const T* x, const T* residual, const W* weight, float eps, T* out, T* total, int64_t rows, int64_t width) {
+void rms_norm(const T* x, const T* residual, const W* weight, float eps, T* out, T* total, int64_t rows,
+              int64_t width) {
   parallel_rows(rows, width, [&](int64_t begin, int64_t end) {
     for (int64_t at = begin * width; at < end * width; at += width) {
       const Summed<T> row{x + at, residual ? residual + at : nullptr, total + at};

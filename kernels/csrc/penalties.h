@@ -20,7 +20,7 @@ struct Penalties {
 // A row of scores that can be changed, and a count for each token, which is 0 between two uses.
 struct PenaltyMemory {
   std::vector<float> scores;
-  std::vector<int64_t> counts;
+  std::vector<uint32_t> counts;
 };
 
 // The logits with the history's penalties taken off; they are in `memory` then.
@@ -30,11 +30,11 @@ inline const float* penalise(const float* logits, int64_t vocabulary, History hi
   memory.counts.resize(std::max(memory.counts.size(), static_cast<size_t>(vocabulary)));
   for (int64_t i = 0; i < history.length; i++) memory.counts[history.ids[i]]++;
   for (int64_t i = 0; i < history.length; i++) {
-    int64_t& count = memory.counts[history.ids[i]];
+    uint32_t& count = memory.counts[history.ids[i]];
     if (count == 0) continue;
     double score = logits[history.ids[i]];
     score = score < 0 ? score * penalties.repetition : score / penalties.repetition;
-    const double share = static_cast<double>(count) / static_cast<double>(history.length);
+    const double share = count / static_cast<double>(history.length);
     memory.scores[history.ids[i]] = static_cast<float>(score - penalties.frequency * share);
     count = 0;
   }

@@ -11,18 +11,18 @@ namespace penstock {
 namespace philox {
 
 constexpr int kRounds = 10;
-constexpr uint64_t kMultipliers[2] = {0xD2511F53, 0xCD9E8D57};
+constexpr uint32_t kMultipliers[2] = {0xD2511F53, 0xCD9E8D57};
 constexpr uint32_t kWeyl[2] = {0x9E3779B9, 0xBB67AE85};
 
-// Words of sixteen counters in the low halves of 64-bit lanes, tokens with even and odd numbers in turns, because that is
-// what a product of 32 bits takes and gives. The high halves hold anything.
+// Words of sixteen counters in the low halves of 64-bit lanes, which is what a product of 32 bits takes and gives; the
+// high halves hold anything. Tokens of even and odd numbers are in registers of their own.
 #if defined(__AVX512F__)
 
 struct Words {
   static constexpr int kParts = 2;
   __m512i part[kParts];
 };
-INLINE __m512i multiply(__m512i a, uint64_t b) { return _mm512_mul_epu32(a, _mm512_set1_epi64(static_cast<int64_t>(b))); }
+INLINE __m512i multiply(__m512i a, uint32_t b) { return _mm512_mul_epu32(a, _mm512_set1_epi64(b)); }
 INLINE __m512i high(__m512i a) { return _mm512_srli_epi64(a, 32); }
 INLINE __m512i mix(__m512i a, uint32_t b) { return _mm512_xor_si512(a, _mm512_set1_epi64(b)); }
 INLINE __m512i mix(__m512i a, __m512i b, uint32_t c) {
@@ -47,7 +47,7 @@ struct Words {
   static constexpr int kParts = 4;
   __m256i part[kParts];
 };
-INLINE __m256i multiply(__m256i a, uint64_t b) { return _mm256_mul_epu32(a, _mm256_set1_epi64x(static_cast<int64_t>(b))); }
+INLINE __m256i multiply(__m256i a, uint32_t b) { return _mm256_mul_epu32(a, _mm256_set1_epi64x(b)); }
 INLINE __m256i high(__m256i a) { return _mm256_srli_epi64(a, 32); }
 INLINE __m256i mix(__m256i a, uint32_t b) { return _mm256_xor_si256(a, _mm256_set1_epi64x(b)); }
 INLINE __m256i mix(__m256i a, __m256i b, uint32_t c) { return mix(_mm256_xor_si256(a, b), c); }
@@ -81,7 +81,7 @@ class Philox {
       key[0] += philox::kWeyl[0], key[1] += philox::kWeyl[1];
     }
     // The first round of the zero words and of the position is the same for all tokens.
-    const uint64_t product = (position ^ keys_[0][0]) * philox::kMultipliers[0];
+    const uint64_t product = uint64_t{position ^ keys_[0][0]} * philox::kMultipliers[0];
     second_[0] = static_cast<uint32_t>(product >> 32) ^ keys_[1][1];
     second_[1] = static_cast<uint32_t>(product);
   }
@@ -90,7 +90,7 @@ class Philox {
   uint32_t word(uint32_t token) const {
     uint32_t c[4] = {token, position_, 0, 0};
     for (const auto& key : keys_) {
-      const uint64_t p0 = c[0] * philox::kMultipliers[0], p1 = c[2] * philox::kMultipliers[1];
+      const uint64_t p0 = uint64_t{c[0]} * philox::kMultipliers[0], p1 = uint64_t{c[2]} * philox::kMultipliers[1];
       c[0] = static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ key[0], c[1] = static_cast<uint32_t>(p1);
       c[2] = static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ key[1], c[3] = static_cast<uint32_t>(p0);
     }

@@ -34,10 +34,10 @@ template <class T>
 void rotate_token(const Heads<T>& heads, int64_t token, const Angles& angles, int64_t head_dim) {
   const T* x = heads.data + token * heads.row_stride;
   T* out = heads.out + token * heads.count * head_dim;
-  const int64_t rotated = 2 * angles.half;
+  const int64_t rotated = 2 * angles.half, rest = head_dim - rotated;
   for (int64_t head = 0; head < heads.count; head++, x += head_dim, out += head_dim) {
     rotate(x, angles, out);
-    if (rotated < head_dim) std::memcpy(out + rotated, x + rotated, static_cast<size_t>(head_dim - rotated) * sizeof(T));
+    if (rest) std::memcpy(out + rotated, x + rotated, static_cast<size_t>(rest) * sizeof(T));
   }
 }
 

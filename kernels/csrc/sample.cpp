@@ -1,6 +1,6 @@
-// Sampling as a race: token i arrives at E_i / w_i, with E_i = -log(u_i) its noise and w_i its weight, and the first one
-// is the sample. That is the largest score - log(E), and as E is never below 1 - u, nearly all tokens are known to lose
-// from their noise's word alone: a logarithm is computed for the few that come near the lead.
+// Sampling as a race: token i arrives at E_i / w_i, with E_i = -log(u_i) its noise and w_i its weight, and the first is
+// the sample. That is the largest score - log(E). As E is never below 1 - u, nearly all tokens are known to lose from
+// their noise's word alone: a logarithm is computed for the few that come near the lead.
 #include <algorithm>
 #include <bit>
 #include <cfloat>

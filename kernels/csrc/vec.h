@@ -73,7 +73,7 @@ INLINE Vec load(const bf16* p) {
 INLINE Vec load(const f16* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
 
 INLINE void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
-INLINE void store_whole(int32_t* p, Vec a) { _mm512_storeu_si512(p, _mm512_cvttps_epi32(a.v)); }  // without the fraction
+INLINE void store_whole(int32_t* p, Vec a) { _mm512_storeu_si512(p, _mm512_cvttps_epi32(a.v)); }  // towards 0
 INLINE void store(f16* p, Vec a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -249,8 +249,8 @@ INLINE Vec exp2(Vec x) {
   return exp2_of_parts(n, x - n);
 }
 
-// 2^(x * (high + low)) for a small low, as exact as exp2(): the product is not rounded before its whole part is off. The
-// product is from -252 to 127.
+// 2^(x * (high + low)) for a small low and products from -252 to 127, as exact as exp2(): a product is not rounded
+// before its whole part is off.
 INLINE Vec exp2(Vec x, Vec high, Vec low) {
   const Vec n = round(x * high);
   return exp2_of_parts(n, fma(x, low, fma(x, high, zero() - n)));

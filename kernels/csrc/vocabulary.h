@@ -12,7 +12,7 @@ namespace penstock {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Sums of floats over the vocabulary are made for eight segments, whole vectors each but for the last token's, which then
+// Sums of floats over the vocabulary are made for eight segments, each of whole vectors but for the last token's, and
 // meet in a tree. So it makes no difference whether one thread takes all segments.
 constexpr int64_t kSegments = 8;
 

@@ -43,7 +43,7 @@ def random_logits(generator, num_rows, vocabulary):
     return logits
 
 
-def assert_as_the_reference(logits, rows, histories=None):
+def assert_as_the_reference(logits, rows, histories=None) -> int:
     """Equal ids, but where the reference hardly prefers one to the other; and the same log-probabilities.
 
     Returns how many ids are different.
