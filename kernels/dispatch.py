@@ -11,6 +11,8 @@ import os
 from types import ModuleType
 from typing import Any
 
+import torch
+
 KERNEL_SETS = ("reference", "cpu")
 
 log = logging.getLogger(__name__)
@@ -43,9 +45,13 @@ def path() -> str:
 
 
 def set_threads(count: int) -> None:
-    """How many threads the compiled ops of this process use, the calling one included."""
+    """How many threads the ops use, the calling one included. To be called by the one that calls the ops.
+
+    Where compiled ops compute, torch has but trifles to do, for which threads of its own would take cores away.
+    """
     if kernel_set() == "cpu":
         _library().set_threads(count)
+    torch.set_num_threads(count if kernel_set() == "reference" else 1)
 
 
 def choose(op: str) -> ModuleType:

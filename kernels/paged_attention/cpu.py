@@ -36,9 +36,9 @@ def paged_attention(
     out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype)
     data, status = cache.data, ctypes.c_int64()
     native.library.paged_attention(
-        out.data_ptr(), q.data_ptr(), q.stride()[0], native.DTYPES[q.dtype], data.data_ptr(), native.DTYPES[cache.dtype],
-        data.shape[0], cache.block_size, cache.num_kv_heads, head_dim, tables.data_ptr(), max_blocks, starts.data_ptr(),
-        counts.data_ptr(), num_sequences, num_tokens, num_heads, scale, window, softcap,
+        out.data_ptr(), q.data_ptr(), q.stride()[0], native.DTYPES[q.dtype], data.data_ptr(),
+        native.DTYPES[cache.dtype], data.shape[0], cache.block_size, cache.num_kv_heads, head_dim, tables.data_ptr(),
+        max_blocks, starts.data_ptr(), counts.data_ptr(), num_sequences, num_tokens, num_heads, scale, window, softcap,
         None if sinks is None else sinks.data_ptr(), ctypes.byref(status))
     if status.value:
         check_lengths(q, cache, tables, starts.tolist(), counts.tolist())

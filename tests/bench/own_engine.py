@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from kernels import dispatch
 from shard.config import ShardConfig
 from shard.distributed import Group
 from shard.executor import Executor
-from shard.run import _set_threads
 from shard.step import Ids, Open, Row, Sampling, Step, StepResult
 from tests.bench.trial import Result, Split, Trial
 from tests.shard.programs import make_first, make_row
@@ -27,7 +27,7 @@ KV_MEMORY = 1 << 30
 
 class OwnEngine:
     def __init__(self, model: Path, num_threads: int) -> None:
-        _set_threads(num_threads)
+        dispatch.set_threads(num_threads)
         self._executor = Executor(ShardConfig(model=model, kv_memory=KV_MEMORY), Group())
         self._numbers = count()
 
