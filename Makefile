@@ -39,8 +39,9 @@ sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBe
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	KERNELS_SANITIZED=1 .venv/bin/pytest tests/kernels
 
-bench: setup  ## Measure MODEL_ID under load: a table, and a picture in build/bench.png
-	MODEL_ID=$(MODEL_ID) NUM_SHARD=$(NUM_SHARD) .venv/bin/python -m tests.bench.serve
+bench: setup  ## Measure engine and server, beside peers: VLLM=environment LLAMA=programs GGUF=model (MODEL_ID, NUM_SHARD)
+	.venv/bin/python -m tests.bench.engine --sampled
+	.venv/bin/python -m tests.bench.serve
 
 lint: setup  ## Check style and types
 	.venv/bin/ruff check .

@@ -54,8 +54,8 @@ def build(is_sanitized: bool = False) -> list[Path]:
 
 
 def can_build() -> bool:
-    """Whether the kernels mean anything to this machine's kind of processor."""
-    return platform.machine() in ("x86_64", "AMD64")
+    """Whether the sources are for this kind of machine."""
+    return platform.system() == "Linux" and platform.machine() == "x86_64"
 
 
 def _flags(path: str, is_sanitized: bool) -> tuple[str, ...]:

@@ -10,30 +10,32 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 def check_tensor(op: str, name: str, tensor: Tensor, shape: Sequence[int], *dtypes: torch.dtype) -> None:
     """Raise ValueError unless `tensor` has this shape, one of these dtypes, and is contiguous."""
-    _check_shape(op, name, tensor, shape, dtypes)
+    if tensor.shape == shape and tensor.dtype in dtypes and tensor.is_contiguous():
+        return  # as nearly always, several times for each op of a step
+    _check_kind(op, name, tensor, shape, dtypes)
     if not tensor.is_contiguous():
         raise ValueError(f"{op}: {name} {list(shape)} is not contiguous, its strides are {list(tensor.stride())}")
 
 
 def check_rows(op: str, name: str, tensor: Tensor, shape: Sequence[int], *dtypes: torch.dtype) -> None:
-    """Raise ValueError unless `tensor` has this shape, one of these dtypes, and each tensor[i] is contiguous.
+    """check_tensor for rows that may lie apart: only what comes after the first axis is contiguous."""
+    if tensor.shape == shape and tensor.dtype in dtypes and tensor.is_contiguous():
+        return
+    _check_kind(op, name, tensor, shape, dtypes)
+    if not tensor[:1].is_contiguous():
+        raise ValueError(
+            f"{op}: a row of {name} {list(shape)} is not contiguous, its strides are {list(tensor.stride())}")
 
-    So it may be a view of some columns of a matrix.
-    """
-    _check_shape(op, name, tensor, shape, dtypes)
-    if not (tensor.is_contiguous() or tensor[0].is_contiguous()):
-        raise ValueError(f"{op}: {name} {list(shape)} has no contiguous rows, its strides are {list(tensor.stride())}")
+
+def _check_kind(op: str, name: str, tensor: Tensor, shape: Sequence[int], dtypes: Sequence[torch.dtype]) -> None:
+    if tensor.shape != torch.Size(shape):
+        raise ValueError(f"{op}: {name} has shape {list(tensor.shape)}, expected {list(shape)}")
+    if tensor.dtype not in dtypes:
+        expected = " or ".join(str(dtype) for dtype in dtypes)
+        raise ValueError(f"{op}: {name} {list(shape)} has dtype {tensor.dtype}, expected {expected}")
 
 
 def check_axes(op: str, name: str, tensor: Tensor, axes: str) -> None:
     """Raise ValueError unless `tensor` has as many axes as `axes` names, for instance "T, H, D"."""
     if tensor.dim() != axes.count(",") + 1:
         raise ValueError(f"{op}: {name} has shape {list(tensor.shape)}, expected [{axes}]")
-
-
-def _check_shape(op: str, name: str, tensor: Tensor, shape: Sequence[int], dtypes: tuple[torch.dtype, ...]) -> None:
-    if tensor.shape != tuple(shape):
-        raise ValueError(f"{op}: {name} has shape {list(tensor.shape)}, expected {list(shape)}")
-    if tensor.dtype not in dtypes:
-        expected = " or ".join(str(dtype) for dtype in dtypes)
-        raise ValueError(f"{op}: {name} {list(shape)} has dtype {tensor.dtype}, expected {expected}")

@@ -9,6 +9,9 @@ import importlib
 import logging
 import os
 from types import ModuleType
+from typing import Any
+
+import torch
 
 KERNEL_SETS = ("reference", "cpu")
 
@@ -17,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @functools.cache
 def kernel_set() -> str:
-    """The name of the kernel set of this process. Raises ValueError if KERNELS names one that cannot be used."""
+    """The name of the kernel set of this process. Raises ValueError if what is asked for cannot be had."""
     name = os.environ.get("KERNELS")
     if name and name not in KERNEL_SETS:
         raise ValueError(
@@ -26,28 +29,35 @@ def kernel_set() -> str:
     if name == "reference":
         return name
     try:
-        importlib.import_module("kernels.native")
+        _library()
     except (ValueError, OSError) as error:
-        if name or os.environ.get("KERNELS_PATH"):
-            raise ValueError(f"KERNELS={name or ''}: {error}") from error
+        for variable in ("KERNELS", "KERNELS_PATH"):
+            if value := os.environ.get(variable):
+                raise ValueError(f"{variable}={value}: {error}") from error
         log.warning("the reference kernels serve, many times slower than compiled ones: %s", error)
         return "reference"
     return "cpu"
 
 
 def path() -> str:
-    """The kernel set with its instruction path, for the log line and for `numerics`."""
-    if kernel_set() == "reference":
-        return "reference"
-    return f"cpu-{importlib.import_module('kernels.native').library.path}"
+    """The kernel set with its instruction path, for the log and for `numerics`."""
+    return "reference" if kernel_set() == "reference" else f"cpu-{_library().path}"
 
 
 def set_threads(count: int) -> None:
-    """How many threads the ops of this process use, the calling one included."""
+    """How many threads the ops use, the calling one included. To be called by the one that calls the ops.
+
+    Where compiled ops compute, torch has but trifles to do, for which threads of its own would take cores away.
+    """
     if kernel_set() == "cpu":
-        importlib.import_module("kernels.native").library.set_threads(count)
+        _library().set_threads(count)
+    torch.set_num_threads(count if kernel_set() == "reference" else 1)
 
 
 def choose(op: str) -> ModuleType:
     """The module that implements `op`. Each op binds it once, at import."""
     return importlib.import_module(f"kernels.{op}.{kernel_set()}")
+
+
+def _library() -> Any:
+    return importlib.import_module("kernels.native").library

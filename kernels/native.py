@@ -1,4 +1,5 @@
-"""The compiled kernels of this processor. Importing this module finds and loads their library, or raises.
+"""The compiled kernels of this processor: `library` is what the ops call. It is found and loaded when it is first used,
+which raises ValueError if this processor runs none, OSError if it was not built.
 
 KERNELS_PATH=avx512_bf16 | avx512 | avx2 forces an instruction path; KERNELS_SANITIZED=1 loads what `make sanitize`
 built.
@@ -60,7 +61,7 @@ def _chosen_path() -> str:
     if not paths:
         raise ValueError("the CPU kernels need a processor with AVX2, on Linux")
     if name and name not in paths:
-        raise ValueError(f"KERNELS_PATH={name}: this processor runs {', '.join(paths)}")
+        raise ValueError(f"this processor has no {name}, it runs {', '.join(paths)}")
     return name or paths[0]
 
 
@@ -77,5 +78,8 @@ def _ctype(argument: str) -> type:
     return {"int64_t": ctypes.c_int64, "float": ctypes.c_float}[argument.split()[0]]
 
 
-library = load(_chosen_path())
-"""What the ops call."""
+def __getattr__(name: str) -> Library:
+    if name != "library":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    globals()["library"] = chosen = load(_chosen_path())
+    return chosen

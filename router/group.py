@@ -23,9 +23,10 @@ class Loss:
 
     causes: Sequence[tuple[Process, str]]
     has_stepped: bool
-    """Whether the group completed a step."""
+    """Whether the group completed a step: the measurement, after which all shards tell that they are ready. Their word
+    counts, not an answer to a watch: a request may kill them before the first."""
     is_refusal: bool
-    """Shards ended by themselves before they listened: their settings or the checkpoint are at fault."""
+    """Shards ended by themselves before they were ready: their settings or the checkpoint are at fault."""
 
     def __str__(self) -> str:
         return ", ".join(f"{process.name} {what}" for process, what in self.causes)
@@ -89,10 +90,9 @@ def _loss(shards: Sequence[Process], watches: Sequence[Watch]) -> Loss:
     for watch in watches:
         if watch.hung.done():
             watch.hung.result()
-    pairs = list(zip(shards, watches, strict=True))
     dead = [(shard, shard.ending) for shard in shards if shard.status is not None]
     return Loss(
-        causes=dead or [(shard, watch.finding) for shard, watch in pairs if watch.finding],
-        has_stepped=all(watch.has_stepped for watch in watches),
+        causes=dead or [(shard, watch.finding) for shard, watch in zip(shards, watches, strict=True) if watch.finding],
+        has_stepped=all(shard.is_ready for shard in shards),
         is_refusal=bool(dead) and all(
-            shard.status > 0 and not watch.has_listened for shard, watch in pairs if shard.status is not None))
+            shard.status > 0 and not shard.is_ready for shard in shards if shard.status is not None))

@@ -86,7 +86,7 @@ def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, soc
         "--parent-pid": os.getpid(),
     }
     given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
-    return _program(f"shard {rank}", "shard", [*given, *["--json-output"] * config.json_output])
+    return _program(f"shard {rank}", "shard", [*given, *["--json-output"] * config.json_output], tells_ready=True)
 
 
 def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path]) -> Program:
@@ -95,9 +95,9 @@ def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequ
     return _program("the router", "router", ["--config", router.to_json()])
 
 
-def _program(name: str, module: str, arguments: Sequence[str]) -> Program:
+def _program(name: str, module: str, arguments: Sequence[str], tells_ready: bool = False) -> Program:
     """`-P`: a folder called `router` or `shard` in the user's current directory must not be taken for ours."""
-    return Program(name, [sys.executable, "-P", "-m", module, *arguments])
+    return Program(name, [sys.executable, "-P", "-m", module, *arguments], tells_ready)
 
 
 def _check_port(hostname: str, port: int) -> None:

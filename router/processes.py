@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
 BACKOFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
@@ -18,23 +18,32 @@ RELAY_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run; `name` is what messages call the process."""
+    """What to run; `name` is what messages call the process.
+
+    One that `tells_ready` takes `--ready-fd FD`: a pipe, for a byte once it can do its work.
+    """
 
     name: str
     argv: Sequence[str]
+    tells_ready: bool = False
 
 
 class Process:
     """One run of a program, made by `started`."""
 
-    def __init__(self, program: Program, process: asyncio.subprocess.Process, errors: int) -> None:
+    def __init__(self, program: Program, process: asyncio.subprocess.Process, errors: int, ready: int) -> None:
         self.name = program.name
+        self.is_ready = False
+        """It has told that it can do its work; once `ended` is done, whether it ever did."""
         self._process = process
         self._errors = errors
+        self._ready = ready
         self._memory = b""
         loop = asyncio.get_running_loop()
         self._no_more_errors: asyncio.Future[None] = loop.create_future()
         loop.add_reader(errors, self._relay)
+        os.set_blocking(ready, False)
+        loop.add_reader(ready, self._hear)
         self.ended = asyncio.create_task(self._end())
         """Done when the process has ended and its last words are read."""
 
@@ -70,8 +79,16 @@ class Process:
     async def _end(self) -> None:
         await self._process.wait()
         await asyncio.wait([self._no_more_errors], timeout=RELAY_SECONDS)
-        asyncio.get_running_loop().remove_reader(self._errors)
-        os.close(self._errors)
+        self._hear()
+        for pipe in (self._errors, self._ready):
+            asyncio.get_running_loop().remove_reader(pipe)
+            os.close(pipe)
+
+    def _hear(self) -> None:
+        """One byte says it; an end without one, that it never will."""
+        with suppress(BlockingIOError):
+            self.is_ready |= bool(os.read(self._ready, 1))
+            asyncio.get_running_loop().remove_reader(self._ready)
 
     def _relay(self) -> None:
         """Bytes, not lines: a progress bar returns the carriage for hours before it ends its line."""
@@ -101,13 +118,22 @@ async def started(program: Program) -> AsyncIterator[Process]:
 
 
 async def _start(program: Program) -> Process:
-    """The pipe is ours: before Python 3.12, asyncio's own keeps `wait` waiting for grandchildren that hold it."""
-    errors, write_end = os.pipe()
-    try:
+    """The pipes are ours: before Python 3.12, asyncio's own keep `wait` waiting for grandchildren that hold them."""
+    with _pipe() as (errors, errors_end), _pipe() as (ready, ready_end):
+        more = ["--ready-fd", str(ready_end)] if program.tells_ready else []
         return Process(program, await asyncio.create_subprocess_exec(
-            *program.argv, stdin=asyncio.subprocess.DEVNULL, stderr=write_end, start_new_session=True), errors)
+            *program.argv, *more, stdin=asyncio.subprocess.DEVNULL, stderr=errors_end,
+            pass_fds=[ready_end] if more else [], start_new_session=True), errors, ready)
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """The end to read from, and the child's: the block starts the child, whose end is closed here afterwards."""
+    read_end, write_end = os.pipe()
+    try:
+        yield read_end, write_end
     except BaseException:
-        os.close(errors)
+        os.close(read_end)
         raise
     finally:
         os.close(write_end)

@@ -39,11 +39,6 @@ class Watch:
         return self._last is not None
 
     @property
-    def has_stepped(self) -> bool:
-        """It has completed at least one step."""
-        return self._last is not None and self._last.steps_ended > 0
-
-    @property
     def is_hung(self) -> bool:
         return max(self._silence, self._in_step) > self._step_timeout
 

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from shard.links import CollectiveLinks, Links, SocketLinks, Transfers
+from kernels import dispatch
+from shard.links import CollectiveLinks, Links, SocketLinks, Transfers, meet
+from shard.shared_memory import MemoryLinks
 
 
 class Group:
@@ -104,6 +106,9 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
     if not is_file and not (address.scheme == "tcp" and address.hostname and address.port):
         raise ValueError(f"rendezvous {rendezvous!r}: expected file:///path or tcp://host:port")
     if is_file:
-        return Group(rank, world_size, SocketLinks(Path(address.path), rank, world_size, timeout))
+        sockets = meet(Path(address.path), rank, world_size, timeout)
+        if dispatch.kernel_set() == "reference":
+            return Group(rank, world_size, SocketLinks(sockets, rank, timeout))
+        return Group(rank, world_size, MemoryLinks(sockets, rank, world_size, timeout))
     is_local = address.hostname in ("localhost", "127.0.0.1", "::1")
     return Group(rank, world_size, CollectiveLinks(rendezvous, rank, world_size, timeout, is_local))

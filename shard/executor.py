@@ -38,8 +38,7 @@ class Executor:
         blocks = num_blocks(shape, config.kv_memory, model.context_length, group.world_size)
         self.caches = shape.allocate(blocks)
         self.bounds = Bounds(config.block_size, blocks, model.context_length, model.vocab_size)
-        with Checkpoint(config.model) as checkpoint:
-            self._digest = checkpoint.digest()
+        self._digest = Checkpoint(config.model).digest()
         self._slots: SlotTable | None = None
 
     def facts(self, step_tokens: int) -> Facts:
@@ -56,7 +55,7 @@ class Executor:
             context_length=self.bounds.context_length,
             rank=self._group.rank,
             world_size=self._group.world_size,
-            numerics=f"{dispatch.kernel_set()}/{dtype}/kv-{dtype}/contract-{CONTRACT_VERSION}",
+            numerics=f"{dispatch.path()}/{dtype}/kv-{dtype}/contract-{CONTRACT_VERSION}",
             weights_digest=self._digest,
             step_tokens=step_tokens)
 

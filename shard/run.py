@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
-import torch
 from tqdm import tqdm
 
 from kernels import dispatch
@@ -33,12 +32,12 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     config.check()
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
-    steps = ThreadPoolExecutor(1, "steps", initializer=torch.set_num_threads, initargs=(config.num_threads,))
+    steps = ThreadPoolExecutor(1, "steps", initializer=dispatch.set_threads, initargs=(config.num_threads,))
     with _progress_bar(has_bar) as progress:
         executor = steps.submit(Executor, config, group, progress).result()
     facts = executor.facts(steps.submit(measure_step_tokens, executor, group).result())
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s",
-             dispatch.kernel_set(), facts.dtype, facts.num_blocks, facts.block_size, config.num_threads,
+             dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, config.num_threads,
              facts.step_tokens, facts.numerics, _equality(executor))
     worker = Worker(executor, Agreement(group), steps, die=partial(process.leave, 1, config.socket_path))
     asyncio.run(serve(config, facts, worker))

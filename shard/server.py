@@ -8,6 +8,7 @@ valid `open`; one that says nothing changes nothing.
 
 import asyncio
 import logging
+import os
 import signal
 import threading
 import time
@@ -148,6 +149,10 @@ async def serve(config: ShardConfig, facts: Facts, worker: Worker) -> None:
         server.add_insecure_port(config.listen)
     except RuntimeError as error:
         raise OSError(f"--listen {config.listen}: cannot listen there: {error}") from error
+    if config.ready_fd is not None:
+        # Not later: the first step may kill this process, and its parent must have heard that it got this far.
+        os.write(config.ready_fd, b"\n")
+        os.close(config.ready_fd)
     await server.start()
     log.info("listening on %s", config.listen)
     await stop.wait()

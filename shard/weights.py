@@ -4,10 +4,8 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -42,14 +40,11 @@ class Entry:
 class Checkpoint:
     """The files of one model directory: model.safetensors, or those that model.safetensors.index.json lists.
 
-    Opening reads the headers, a few kilobytes, and finds files that are missing or cut short. A context manager, for
-    it keeps the files open. Raises CheckpointError.
+    Opening reads the headers, a few kilobytes, and finds files that are missing or cut short. Raises CheckpointError.
     """
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
-        self._stack = ExitStack()
-        self._handles: dict[Path, Any] = {}
         self._files, listed = self._find()
         headers = {path: _read_header(path) for path in self._files}
         self.entries = {name: entry for header in headers.values() for name, entry in header.items()}
@@ -57,17 +52,10 @@ class Checkpoint:
             if name not in headers[path]:
                 raise CheckpointError(f"{path}: {INDEX_FILE} says it holds {name}, which is not in it")
 
-    def __enter__(self) -> "Checkpoint":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._handles.clear()
-        self._stack.close()
-
     def read(self, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
         """`part` of a tensor, as it is stored; `shape` is what the whole must have.
 
-        It may be a view of the mapped file, which is read when the view is: copy it before the checkpoint is closed.
+        It may be a view of the mapped file, which is read when the view is, and whose pages are held as long as it is.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -77,9 +65,9 @@ class Checkpoint:
         if entry.dtype not in STORED_DTYPES:
             raise CheckpointError(f"{entry.path}: {name} is {entry.dtype}, expected one of {', '.join(STORED_DTYPES)}")
         try:
-            if entry.path not in self._handles:
-                self._handles[entry.path] = self._stack.enter_context(safe_open(entry.path, framework="pt"))
-            tensor: Tensor = self._handles[entry.path].get_slice(name)[part]
+            # A mapping for each tensor, so that what has been read of the file does not stay in this process's memory.
+            with safe_open(entry.path, framework="pt") as file:
+                tensor: Tensor = file.get_slice(name)[part]
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{entry.path}: {name} cannot be read: {error}") from error
         return tensor

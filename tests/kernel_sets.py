@@ -8,12 +8,15 @@ from kernels import native
 
 OPS = ("kv_write", "linear", "paged_attention", "rms_norm", "rope", "sample", "silu_mul")
 CPU_SETS = tuple(f"cpu-{path}" for path in native.processor_paths())
-ALL_SETS = ("reference", *CPU_SETS)
+"""The first is the one that serves on this machine."""
+ALL_SETS = (*CPU_SETS, "reference")
 
 
 def use(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Let the ops of this process be `reference`, or those of `cpu-{path}`."""
+    """Let the ops of this process, and of those that it starts, be `reference`, or those of `cpu-{path}`."""
     kind, _, path = name.partition("-")
+    monkeypatch.setenv("KERNELS", kind)
+    monkeypatch.setenv("KERNELS_PATH", path)
     for op in OPS:
         monkeypatch.setattr(import_module(f"kernels.{op}"), "_implementation", import_module(f"kernels.{op}.{kind}"))
     if path:

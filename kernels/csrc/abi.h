@@ -26,6 +26,23 @@ extern "C" {
 // One pool for the process, of `count` threads with the one that calls.
 void penstock_set_threads(int64_t count);
 
+// Memory that the ranks of a group share, all zeros at first: how much of it, and an exchange through it.
+// transfers: int64 [world_size, 4], for each peer what to send (address, bytes) and where to put what comes (address,
+// bytes); both are moved on as bytes are. Returns when all is done, or when nothing moved for `patience` microseconds:
+// then is_done is 0, and the call may be made again.
+void penstock_exchange_bytes(int64_t world_size, int64_t* bytes);
+void penstock_exchange(void* base, int64_t rank, int64_t world_size, int64_t* transfers, int64_t patience,
+                       int64_t* is_done);
+
+// weight [outputs, inputs] as linear wants it; packed_size says in how many bytes.
+void penstock_packed_size(int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, int64_t* size);
+void penstock_pack(const void* weight, int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, void* packed);
+// x [rows, inputs], bias [outputs] or null: out [rows, outputs].
+void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const void* bias,
+                     int64_t bias_dtype, void* out, int64_t out_dtype);
+// Rows of a weight of one segment, as they were packed: out [count, inputs].
+void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out);
+
 // k and v [num_tokens, num_kv_heads, head_dim] with strides between tokens. *status is 0, or 1 if a slot is outside the
 // cache: then nothing was written.
 void penstock_kv_write(const void* k, int64_t k_stride, const void* v, int64_t v_stride, int64_t dtype, void* cache,
@@ -39,6 +56,26 @@ void penstock_paged_attention(void* out, const void* q, int64_t q_stride, int64_
                               int64_t head_dim, const int32_t* tables, int64_t max_blocks, const int32_t* starts,
                               const int32_t* counts, int64_t num_sequences, int64_t num_tokens, int64_t num_heads,
                               float scale, int64_t window, float softcap, const float* sinks, int64_t* status);
+
+// x, residual (or null), out, total: [rows, width] of dtype; total is not written without a residual.
+void penstock_rms_norm(int64_t dtype, int64_t weight_dtype, const void* x, const void* residual, const void* weight,
+                       float eps, void* out, void* total, int64_t rows, int64_t width);
+
+// q [tokens, heads, head_dim] and k [tokens, kv_heads, head_dim] with strides between tokens; cos and sin [.., half].
+void penstock_rope(int64_t dtype, const void* q, int64_t q_stride, int64_t heads, const void* k, int64_t k_stride,
+                   int64_t kv_heads, const float* cos, const float* sin, const int64_t* positions, void* q_out,
+                   void* k_out, int64_t tokens, int64_t head_dim, int64_t half);
+
+// gate_up [rows, 2 * width], out [rows, width].
+void penstock_silu_mul(int64_t dtype, const void* gate_up, void* out, int64_t rows, int64_t width);
+
+// logits [rows, vocabulary]; parameters and results [rows]; history_offsets [rows + 1]. If a row has penalties and the
+// histories are none of this vocabulary, or not all that there is, is_wrong becomes 1 and nothing is sampled.
+void penstock_sample(const float* logits, int64_t rows, int64_t vocabulary, const uint8_t* do_sample,
+                     const int64_t* seed, const int64_t* position, const float* temperature, const int64_t* top_k,
+                     const float* top_p, const float* typical_p, const float* repetition_penalty,
+                     const float* frequency_penalty, const int64_t* history_ids, const int64_t* history_offsets,
+                     int64_t history_length, int64_t* ids, float* logprobs, int64_t* is_wrong);
 
 }
 #pragma GCC visibility pop

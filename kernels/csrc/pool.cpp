@@ -17,8 +17,6 @@ namespace {
 // threads stay awake within a step and leave the cores to others outside.
 constexpr int kSpins = 600;
 
-constexpr unsigned kFlushDenormals = 0x8040;  // FTZ and DAZ
-
 uint32_t wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int spin = 0; spin < kSpins; spin++) {
     if (const uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
@@ -61,7 +59,7 @@ class Pool {
     for (int64_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < n_;) work_(context_, i);
   }
   void serve() {
-    _mm_setcsr(_mm_getcsr() | kFlushDenormals);
+    const FlushDenormals flush;
     uint32_t done = 0;  // the round that this thread has taken part in
     for (uint32_t state = state_.load(std::memory_order_acquire);;) {
       if (!(state & kOpen) || (state & ~(kRound - 1)) == done) {
@@ -92,15 +90,13 @@ std::unique_ptr<Pool> pool;
 int num_threads() { return pool ? pool->size() : 1; }
 
 void run(int64_t n, Work work, void* context) {
-  const unsigned saved = _mm_getcsr();
-  _mm_setcsr(saved | kFlushDenormals);
+  const FlushDenormals flush;
   std::unique_lock lock(mutex, std::try_to_lock);
   if (lock && pool && n > 1) {
     pool->run(n, work, context);
   } else {
     for (int64_t i = 0; i < n; i++) work(context, i);
   }
-  _mm_setcsr(saved);
 }
 
 }  // namespace penstock

@@ -57,6 +57,12 @@ INLINE Vec scale2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }  // a *
 
 INLINE Mask first(int n) { return {static_cast<__mmask16>(n >= 16 ? 0xFFFF : (1u << (n < 0 ? 0 : n)) - 1)}; }
 INLINE Mask less(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
+INLINE Mask less_equal(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)}; }
+INLINE Mask equal(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
+INLINE Mask is_nan(Vec a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
+INLINE Mask operator&(Mask a, Mask b) { return {static_cast<__mmask16>(a.m & b.m)}; }
+INLINE Mask operator|(Mask a, Mask b) { return {static_cast<__mmask16>(a.m | b.m)}; }
+INLINE uint32_t bits(Mask m) { return m.m; }  // bit i is lane i
 INLINE Vec select(Mask m, Vec a, Vec b) { return {_mm512_mask_blend_ps(m.m, b.v, a.v)}; }  // m ? a : b
 
 INLINE Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
@@ -67,6 +73,7 @@ INLINE Vec load(const bf16* p) {
 INLINE Vec load(const f16* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
 
 INLINE void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
+INLINE void store_whole(int32_t* p, Vec a) { _mm512_storeu_si512(p, _mm512_cvttps_epi32(a.v)); }  // towards 0
 INLINE void store(f16* p, Vec a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -136,6 +143,20 @@ INLINE Mask first(int n) {
   return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(count, lanes)), _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, above))};
 }
 INLINE Mask less(Vec a, Vec b) { return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)}; }
+INLINE Mask less_equal(Vec a, Vec b) {
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LE_OQ)};
+}
+INLINE Mask equal(Vec a, Vec b) {
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ)};
+}
+INLINE Mask is_nan(Vec a) {
+  return {_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q), _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)};
+}
+INLINE Mask operator&(Mask a, Mask b) { return {_mm256_and_ps(a.lo, b.lo), _mm256_and_ps(a.hi, b.hi)}; }
+INLINE Mask operator|(Mask a, Mask b) { return {_mm256_or_ps(a.lo, b.lo), _mm256_or_ps(a.hi, b.hi)}; }
+INLINE uint32_t bits(Mask m) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(m.lo)) | static_cast<uint32_t>(_mm256_movemask_ps(m.hi)) << 8;
+}
 INLINE Vec select(Mask m, Vec a, Vec b) { return {_mm256_blendv_ps(b.lo, a.lo, m.lo), _mm256_blendv_ps(b.hi, a.hi, m.hi)}; }
 
 INLINE Vec load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -150,6 +171,10 @@ INLINE Vec load(const f16* p) { return {widen(p), widen(p + 8)}; }
 INLINE void store(float* p, Vec a) {
   _mm256_storeu_ps(p, a.lo);
   _mm256_storeu_ps(p + 8, a.hi);
+}
+INLINE void store_whole(int32_t* p, Vec a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_cvttps_epi32(a.lo));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), _mm256_cvttps_epi32(a.hi));
 }
 INLINE void store(f16* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
@@ -206,17 +231,29 @@ INLINE void store(T* p, Vec a, int64_t n) {
   std::memcpy(p, padded, static_cast<size_t>(n) * sizeof(T));
 }
 
-// 2^x for x from -200 to 127, exactly 1 at 0 and exactly 0 for any x up to -200. NaN stays NaN.
-INLINE Vec exp2(Vec x) {
-  x = max(set(-200.f), x);
-  const Vec n = round(x), f = x - n;
-  Vec y = set(0x1.5bba14p-10f);  // minimax on [-1/2, 1/2], relative error 1.1e-7
+// 2^(n + f) for whole n from -252 to 127 and f in [-1/2, 1/2], exactly 2^n for f = 0.
+INLINE Vec exp2_of_parts(Vec n, Vec f) {
+  Vec y = set(0x1.5bba14p-10f);  // minimax, relative error 1.1e-7
   y = fma(y, f, set(0x1.3cea88p-7f));
   y = fma(y, f, set(0x1.c6b752p-5f));
   y = fma(y, f, set(0x1.ebf9bcp-3f));
   y = fma(y, f, set(0x1.62e42ap-1f));
   y = fma(y, f, set(1.f));
   return scale2(y, n);
+}
+
+// 2^x for x from -200 to 127, exactly 1 at 0 and exactly 0 for any x up to -200. NaN stays NaN.
+INLINE Vec exp2(Vec x) {
+  x = max(set(-200.f), x);
+  const Vec n = round(x);
+  return exp2_of_parts(n, x - n);
+}
+
+// 2^(x * (high + low)) for a small low and products from -252 to 127, as exact as exp2(): a product is not rounded
+// before its whole part is off.
+INLINE Vec exp2(Vec x, Vec high, Vec low) {
+  const Vec n = round(x * high);
+  return exp2_of_parts(n, fma(x, low, fma(x, high, zero() - n)));
 }
 
 }  // namespace penstock

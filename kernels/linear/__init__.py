@@ -65,5 +65,21 @@ def linear(
         check_tensor(op, "bias", bias, (packed.out_features,), *FLOATS)
     if partial and (bias is not None or out_dtype not in (None, torch.float32)):
         raise ValueError(f"{op}: a partial sum is float32 and has no bias (out_dtype {out_dtype})")
-    out: Tensor = _implementation.linear(x, packed.data, bias, torch.float32 if partial else out_dtype or x.dtype)
+    out: Tensor = _implementation.linear(x, packed, bias, torch.float32 if partial else out_dtype or x.dtype)
+    return out
+
+
+def weight_rows(packed: PackedWeight, ids: Tensor) -> Tensor:
+    """Rows of a packed weight, as they were before: [R, K] in its dtype, the same bits.
+
+    ids  int64 [R], each from 0 to N - 1, which is for the caller to see to
+
+    So a weight that is an embedding's and a head's is held once. Raises ValueError for a weight of several segments.
+    """
+    op = "weight_rows"
+    check_tensor(op, "ids", ids, (ids.numel(),), torch.int64)
+    if packed.segments != 1:
+        shape = [packed.out_features, packed.in_features]
+        raise ValueError(f"{op}: the weight {shape} is packed in {packed.segments} segments, expected 1")
+    out: Tensor = _implementation.weight_rows(packed, ids)
     return out

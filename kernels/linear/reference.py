@@ -1,7 +1,12 @@
 """The linear layer in torch: float64 sums of products, which float64 holds exactly."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from kernels.linear import PackedWeight
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:
@@ -11,7 +16,8 @@ def pack(weight: Tensor, segments: int) -> Tensor:
     return data.copy_(weight.t().reshape(data.shape))
 
 
-def linear(x: Tensor, data: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    data = packed.data
     segments, width, _ = data.shape
     if segments == 1:
         total = x.double() @ data[0]
@@ -23,3 +29,7 @@ def linear(x: Tensor, data: Tensor, bias: Tensor | None, out_dtype: torch.dtype)
     if bias is not None:
         total = total + bias
     return total.to(out_dtype)
+
+
+def weight_rows(packed: "PackedWeight", ids: Tensor) -> Tensor:
+    return packed.data[0].t()[ids].to(packed.dtype)

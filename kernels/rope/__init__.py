@@ -4,16 +4,16 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from kernels.checks import FLOATS, check_axes, check_tensor
+from kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 
 _implementation = dispatch.choose("rope")
 
 
 def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """q and k with the first R dimensions of each head rotated by its position's angles; new tensors.
+    """q and k with the first R dimensions of each head rotated by its position's angles; new contiguous tensors.
 
-    q          [T, H, D]    float32, bfloat16 or float16
-    k          [T, KV, D]   the same dtype
+    q          [T, H, D]    float32, bfloat16 or float16; the rows of tokens may lie apart
+    k          [T, KV, D]   the same dtype, likewise
     cos, sin   [P, R / 2]   float32, a row per position, R ≤ D; dimension i turns with dimension i + R / 2
     positions  [T]          int64, each below P
 
@@ -24,8 +24,8 @@ def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> t
     check_axes(op, "k", k, "T, KV, D")
     check_axes(op, "cos", cos, "P, R / 2")
     num_tokens, _, head_dim = q.shape
-    check_tensor(op, "q", q, q.shape, *FLOATS)
-    check_tensor(op, "k", k, (num_tokens, k.shape[1], head_dim), q.dtype)
+    check_rows(op, "q", q, q.shape, *FLOATS)
+    check_rows(op, "k", k, (num_tokens, k.shape[1], head_dim), q.dtype)
     check_tensor(op, "cos", cos, cos.shape, torch.float32)
     check_tensor(op, "sin", sin, cos.shape, torch.float32)
     check_tensor(op, "positions", positions, (num_tokens,), torch.int64)

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kernels.sample.history import check_history
 from kernels.sample.parameters import SampleParameters
 from kernels.sample.philox import philox
 
@@ -35,6 +36,7 @@ def _penalise(scores: Tensor, parameters: SampleParameters, history_ids: Tensor,
     rows = (((repetition != 1) | (frequency != 0)) & (lengths > 0)).nonzero()[:, 0]
     if not len(rows):
         return
+    check_history(history_ids, history_offsets, scores.shape[1])
     counts = _counts(history_ids, lengths, scores.shape)[rows]
     before = scores[rows]
     factor = repetition[rows, None].double()
@@ -46,11 +48,6 @@ def _penalise(scores: Tensor, parameters: SampleParameters, history_ids: Tensor,
 def _counts(history_ids: Tensor, lengths: Tensor, shape: torch.Size) -> Tensor:
     """How often each id occurs in each row's history: int64 [R, V]."""
     num_rows, vocabulary = shape
-    if len(history_ids) != lengths.sum() or lengths.min() < 0:
-        raise ValueError(f"sample: {len(history_ids)} history_ids, but the offsets cut lengths {lengths.tolist()}")
-    low, high = int(history_ids.min()), int(history_ids.max())
-    if low < 0 or high >= vocabulary:
-        raise ValueError(f"sample: history_ids are between {low} and {high}, the vocabulary has {vocabulary} ids")
     row = torch.arange(num_rows, device=lengths.device).repeat_interleave(lengths)
     return torch.bincount(row * vocabulary + history_ids, minlength=num_rows * vocabulary).view(shape)
 

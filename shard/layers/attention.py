@@ -40,7 +40,7 @@ class Attention:
         return self._output(attended.flatten(1))
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.contiguous().view(len(x), -1, self._head_dim)
+        return x.view(len(x), -1, self._head_dim)
 
 
 def _head_norm(config: ModelConfig, weights: RankWeights, name: str) -> HeadNorm | None:

@@ -3,35 +3,38 @@
 import torch
 from torch import Tensor
 
-from kernels.linear import linear, pack
+from kernels.linear import PackedWeight, linear, weight_rows
 from shard.distributed import Group
 
 
 class VocabEmbedding:
     """A row of the weight for each token; a rank holds the rows of its own part of the vocabulary."""
 
-    def __init__(self, weight: Tensor, vocab_size: int, group: Group) -> None:
-        """weight: this rank's rows, [part of vocab_size, C]."""
-        self.weight = weight
+    def __init__(self, weight: Tensor | PackedWeight, vocab_size: int, group: Group) -> None:
+        """weight: this rank's rows, [part of vocab_size, C]; packed if the head has the same."""
+        self._weight = weight
         self._group = group
         self._share = group.width(vocab_size, rank=0)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """ids [T]: [T, C]. Every rank offers a row for each token and the owner's is taken: nothing is added up."""
         if self._group.world_size == 1:
-            return self.weight[ids]
+            return self._rows(ids)
         owners = ids // self._share
         own_rows = torch.where(owners == self._group.rank, ids % self._share, 0)
-        offered = self._group.all_gather(self.weight[own_rows])
+        offered = self._group.all_gather(self._rows(own_rows))
         return offered[owners, torch.arange(len(ids), device=ids.device)]
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        return weight_rows(self._weight, ids) if isinstance(self._weight, PackedWeight) else self._weight[ids]
 
 
 class VocabHead:
     """The logits of every token, float32 straight from the accumulator."""
 
-    def __init__(self, weight: Tensor, vocab_size: int, group: Group) -> None:
+    def __init__(self, weight: PackedWeight, vocab_size: int, group: Group) -> None:
         """weight: this rank's rows, [part of vocab_size, C]; the embedding's own where the two are tied."""
-        self._weight = pack(weight)
+        self._weight = weight
         self._vocab_size = vocab_size
         self._group = group
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from kernels.kv_cache import KvCache
+from kernels.linear import pack
 from shard.batch import StepInputs
 from shard.distributed import Group
 from shard.layers.attention import Attention
@@ -52,12 +53,13 @@ class Decoder:
         self.dtype = weights.dtype
         self.num_kv_heads = config.num_kv_heads // group.world_size  # of this rank
         self.inequality = _inequality(config, group.world_size)
-        self._embedding = VocabEmbedding(weights.rows(EMBEDDING, *shape), config.vocab_size, group)
+        is_tied = config.is_head_tied or HEAD not in weights
+        head = pack(weights.rows(EMBEDDING if is_tied else HEAD, *shape))
+        embedding = head if is_tied else weights.rows(EMBEDDING, *shape)
+        self._embedding = VocabEmbedding(embedding, config.vocab_size, group)
         rotary = Rotary(config.rotation)
         self._blocks = [Block(config, weights, layer, rotary) for layer in range(config.num_layers)]
         self._norm = _norm(config, weights, "model.norm")
-        is_tied = config.is_head_tied or HEAD not in weights
-        head = self._embedding.weight if is_tied else weights.rows(HEAD, *shape)
         self._head = VocabHead(head, config.vocab_size, group)
 
     @classmethod
@@ -70,12 +72,11 @@ class Decoder:
         """
         config = ModelConfig.from_dir(directory)
         config.check_world_size(group.world_size)
-        with Checkpoint(directory) as checkpoint:
-            weights = RankWeights(checkpoint, group, dtype or config.dtype, progress)
-            decoder = cls(config, weights)
-            if group.rank == 0:
-                weights.warn_of_unread()
-                _warn_of_limitation(config.rotation)
+        weights = RankWeights(Checkpoint(directory), group, dtype or config.dtype, progress)
+        decoder = cls(config, weights)
+        if group.rank == 0:
+            weights.warn_of_unread()
+            _warn_of_limitation(config.rotation)
         return decoder
 
     @property

@@ -28,17 +28,21 @@ DEFAULTS = {
 DTYPES = {"do_sample": torch.bool, "seed": torch.int64, "position": torch.int64, "top_k": torch.int64}
 
 
-def draw(logits: Tensor, rows: list[dict], histories: list[list[int]] | None = None) -> tuple[Tensor, Tensor]:
-    """sample() of logits [R, V]: each row's parameters are those it names and the defaults."""
-    columns = {
+def columns(rows: list[dict]) -> dict[str, Tensor]:
+    """The parameters of rows: each has those it names and the defaults."""
+    assert all(row.keys() <= DEFAULTS.keys() for row in rows)
+    return {
         name: torch.tensor([row.get(name, default) for row in rows], dtype=DTYPES.get(name, torch.float32))
         for name, default in DEFAULTS.items()
     }
-    assert all(row.keys() <= DEFAULTS.keys() for row in rows)
+
+
+def draw(logits: Tensor, rows: list[dict], histories: list[list[int]] | None = None) -> tuple[Tensor, Tensor]:
+    """sample() of logits [R, V], with `columns(rows)`."""
     histories = histories or [[] for _ in rows]
     ids = torch.tensor([token for history in histories for token in history], dtype=torch.int64)
     offsets = torch.tensor([0, *(len(history) for history in histories)]).cumsum(0)
-    return sample(logits, SampleParameters(**columns), ids, offsets)
+    return sample(logits, SampleParameters(**columns(rows)), ids, offsets)
 
 
 def warp(logits: Tensor, row: dict, history: list[int]) -> Tensor:

@@ -1,3 +1,4 @@
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -5,30 +6,108 @@ from pathlib import Path
 import pytest
 
 import kernels
-from kernels import dispatch
+from kernels import build, dispatch, native
+
+PRINT_PATH = "from kernels import dispatch, linear; print(dispatch.path())"
 
 
 @pytest.fixture
-def fresh_choice():
+def fresh_choice(monkeypatch):
+    for name in ("KERNELS", "KERNELS_PATH"):
+        monkeypatch.delenv(name, raising=False)
     dispatch.kernel_set.cache_clear()
     yield
     dispatch.kernel_set.cache_clear()
 
 
-@pytest.mark.parametrize("value", [None, "", "reference"])
-def test_the_reference_is_the_default(monkeypatch, fresh_choice, value):
-    monkeypatch.delenv("KERNELS", raising=False)
+def without_processor(monkeypatch):
+    """As on a processor that the compiled kernels are not made for."""
+    monkeypatch.delattr(native, "library")
+    monkeypatch.setattr(native, "processor_paths", tuple)
+
+
+@pytest.mark.parametrize("value", [None, "", "cpu"])
+def test_compiled_kernels_are_the_default(monkeypatch, fresh_choice, value):
     if value is not None:
         monkeypatch.setenv("KERNELS", value)
-    assert dispatch.kernel_set() == "reference"
+    assert dispatch.kernel_set() == "cpu"
+    assert dispatch.path() == f"cpu-{native.library.path}"
+    assert dispatch.choose("rms_norm").__name__ == "kernels.rms_norm.cpu"
+
+
+def test_the_reference_on_demand(monkeypatch, fresh_choice):
+    monkeypatch.setenv("KERNELS", "reference")
+    assert dispatch.path() == dispatch.kernel_set() == "reference"
     assert dispatch.choose("rms_norm").__name__ == "kernels.rms_norm.reference"
+    dispatch.set_threads(2)
 
 
-@pytest.mark.parametrize("value", ["cpu", "gpu", "fast"])
-def test_a_choice_that_cannot_be_met_is_an_error(monkeypatch, fresh_choice, value):
+@pytest.mark.parametrize("value", ["gpu", "fast"])
+def test_a_choice_that_does_not_exist_is_an_error(monkeypatch, fresh_choice, value):
     monkeypatch.setenv("KERNELS", value)
-    with pytest.raises(ValueError, match=f"KERNELS={value}: these kernels do not exist.*which has: reference"):
+    with pytest.raises(ValueError, match=f"KERNELS={value}: these kernels do not exist.*which has: reference, cpu"):
         dispatch.kernel_set()
+
+
+def test_another_processor_has_the_reference_and_a_warning(monkeypatch, fresh_choice, caplog):
+    without_processor(monkeypatch)
+    with caplog.at_level(logging.WARNING):
+        assert dispatch.kernel_set() == "reference"
+    [message] = caplog.messages
+    assert message.startswith("the reference kernels serve, many times slower")
+    assert "AVX2" in message
+
+
+@pytest.mark.parametrize(("name", "value"), [("KERNELS", "cpu"), ("KERNELS_PATH", "avx2")])
+def test_a_choice_that_another_processor_cannot_meet_is_an_error(monkeypatch, fresh_choice, name, value):
+    without_processor(monkeypatch)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"{name}={value}: .*AVX2"):
+        dispatch.kernel_set()
+
+
+@pytest.mark.parametrize("path", native.processor_paths())
+def test_each_path_can_be_forced(path):
+    environment = {"KERNELS_PATH": path, "PATH": ""}
+    program = subprocess.run([sys.executable, "-c", PRINT_PATH], cwd=build.SOURCES.parents[1], env=environment,
+                             check=True, capture_output=True, text=True, timeout=60)
+    assert program.stdout == f"cpu-{path}\n"
+
+
+def test_a_library_is_named_after_its_sources_and_flags(monkeypatch, tmp_path):
+    names = {build.library(path, is_sanitized).name for path in build.PATHS for is_sanitized in (False, True)}
+    assert len(names) == 2 * len(build.PATHS)
+    (tmp_path / "abi.h").write_text("void penstock_nothing();\n")
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    assert not {build.library(path).name for path in build.PATHS} & names
+
+
+def test_building(monkeypatch, tmp_path, capsys):
+    """What is there is not made again, and what other sources made is removed."""
+    (tmp_path / "csrc").mkdir()
+    (tmp_path / "csrc" / "abi.h").write_text("")
+    source = tmp_path / "csrc" / "one.cpp"
+    source.write_text("int one;\n")
+    monkeypatch.setattr(build, "SOURCES", tmp_path / "csrc")
+    monkeypatch.setattr(build, "LIBRARIES", tmp_path / "lib")
+    made = build.build()
+    assert "compiling" in capsys.readouterr().err
+    assert {file.stat().st_mtime_ns for file in build.build()} == {file.stat().st_mtime_ns for file in made}
+    assert not capsys.readouterr().err
+    source.write_text("int two;\n")
+    assert set(build.build()) == set((tmp_path / "lib").iterdir()) != set(made)
+    source.write_text("two")
+    with pytest.raises(build.BuildError, match=r"one\.cpp"):
+        build.build()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(build.BuildError, match=r"no-such-compiler is not there: apt-get install g\+\+"):
+        build.build()
+
+
+def test_a_library_that_was_not_built_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "LIBRARIES", tmp_path)
+    with pytest.raises(FileNotFoundError, match="was not built: run `make setup`"):
+        native.Library("avx2")
 
 
 def test_importing_the_package_imports_nothing():

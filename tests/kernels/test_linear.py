@@ -2,10 +2,33 @@ import pytest
 import torch
 from torch.nn import functional
 
-from kernels.linear import linear, pack
-from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once
+from kernels import native
+from kernels.linear import cpu, linear, pack, weight_rows
+from tests import kernel_sets
+from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 
 SHAPES = [(1, 8), (3, 24), (65, 80), (256, 704), (130, 1000)]  # N, K
+ODD = (67, 8 * 45)  # segments of no whole pair
+TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2**-8, torch.float16: 2**-11}  # half a unit in the last place
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    kernel_sets.use(monkeypatch, "reference")
+
+
+@pytest.fixture
+def poison(monkeypatch):
+    """What an op allocates is full of NaN."""
+    empty, huge = torch.empty, cpu.huge
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: empty(*size, **options).fill_(torch.nan))
+    monkeypatch.setattr(cpu, "huge", lambda num_bytes: huge(num_bytes).fill_(0xFF))
+
+
+@pytest.fixture
+def set_threads():
+    yield lambda count: native.library.set_threads(count)
+    native.library.set_threads(1)
 
 
 def tensors(num_tokens, shape, dtype, seed=0):
@@ -19,7 +42,7 @@ def tensors(num_tokens, shape, dtype, seed=0):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("num_tokens", TOKEN_COUNTS)
-def test_one_segment_is_rounded_once(num_tokens, shape, dtype):
+def test_one_segment_is_rounded_once(reference, num_tokens, shape, dtype):
     x, weight, bias = tensors(num_tokens, shape, dtype)
     exact = functional.linear(x.double(), weight.double())
     packed = pack(weight)
@@ -33,8 +56,32 @@ def test_one_segment_is_rounded_once(num_tokens, shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("segments", [1, 8])
+@pytest.mark.parametrize("shape", [*SHAPES, ODD])
+def test_is_near_the_exact_sum(cpu_kernels, poison, shape, segments, dtype):
+    for num_tokens in (1, 2, 7, 64):
+        x, weight, bias = tensors(num_tokens, shape, dtype)
+        exact = functional.linear(x.double(), weight.double(), bias.double())
+        packed = pack(weight, segments)
+        assert relative_rms(linear(x, packed, bias), exact) < TOLERANCE[dtype]
+        assert relative_rms(linear(x, packed, bias, torch.float32), exact) < TOLERANCE[torch.float32]
+
+
+@pytest.mark.parametrize("bias_dtype", DTYPES)
+@pytest.mark.parametrize("weight_dtype", DTYPES)
+@pytest.mark.parametrize("x_dtype", DTYPES)
+def test_any_dtypes_go_together(cpu_kernels, poison, x_dtype, weight_dtype, bias_dtype):
+    for shape in ((65, 80), ODD):
+        x, weight, bias = tensors(5, shape, torch.float32)
+        x, weight, bias = x.to(x_dtype), weight.to(weight_dtype), bias.to(bias_dtype)
+        exact = functional.linear(x.double(), weight.double(), bias.double())
+        for out_dtype in DTYPES:
+            assert relative_rms(linear(x, pack(weight, 8), bias, out_dtype), exact) < TOLERANCE[out_dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_eight_segments_are_rounded_and_added_in_a_tree(shape, dtype):
+def test_eight_segments_are_rounded_and_added_in_a_tree(reference, shape, dtype):
     x, weight, bias = tensors(17, shape, dtype)
     width = shape[1] // 8
     s = [
@@ -49,8 +96,22 @@ def test_eight_segments_are_rounded_and_added_in_a_tree(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(256, 704), ODD])
+def test_segments_are_weights_of_their_own(kernel_set, shape, dtype):
+    x, weight, bias = tensors(17, shape, dtype)
+    width = shape[1] // 8
+    s = [
+        linear(own_x.contiguous(), pack(own_weight.contiguous()), out_dtype=torch.float32)
+        for own_x, own_weight in zip(x.split(width, dim=1), weight.split(width, dim=1), strict=True)
+    ]
+    tree = ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
+    assert torch.equal(linear(x, pack(weight, 8), partial=True), tree)
+    assert torch.equal(linear(x, pack(weight, 8), bias), (tree + bias).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
-def test_partial_sums_of_ranks_make_the_whole(num_ranks, dtype):
+def test_partial_sums_of_ranks_make_the_whole(kernel_set, num_ranks, dtype):
     x, weight, _ = tensors(33, (256, 704), dtype)
     whole = linear(x, pack(weight, segments=8), out_dtype=torch.float32)
     width = 704 // num_ranks
@@ -66,21 +127,65 @@ def test_partial_sums_of_ranks_make_the_whole(num_ranks, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("segments", [1, 8])
 @pytest.mark.parametrize("num_tokens", TOKEN_COUNTS)
-def test_a_row_has_the_same_bits_in_any_batch(num_tokens, segments, dtype):
-    x, weight, bias = tensors(num_tokens, (256, 704), dtype)
+@pytest.mark.parametrize("shape", [(256, 704), ODD])
+def test_a_row_has_the_same_bits_in_any_batch(kernel_set, shape, num_tokens, segments, dtype):
+    x, weight, bias = tensors(num_tokens, shape, dtype)
     packed = pack(weight, segments)
     batch = linear(x, packed, bias, torch.float32)
     alone = torch.cat([linear(row[None], packed, bias, torch.float32) for row in x])
     assert torch.equal(batch, alone)
 
 
-def test_no_rows():
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_rows_have_the_same_bits_in_parts(cpu_kernels, dtype):
+    """More rows than are converted at a time, and a panel of several blocks."""
+    x, weight, bias = tensors(1030, (130, 1000), dtype)
+    packed = pack(weight, 2)
+    whole = linear(x, packed, bias, torch.float32)
+    parts = torch.cat([linear(part, packed, bias, torch.float32) for part in x.split((1, 2, 45, 300, 682))])
+    assert torch.equal(whole, parts)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("segments", [1, 8])
+def test_threads_change_no_bits(cpu_kernels, set_threads, segments, dtype):
+    for num_tokens in (1, 16, 100):
+        x, weight, bias = tensors(num_tokens, (330, 1000), dtype)
+        results = []
+        for count in (1, 2, 3):
+            set_threads(count)
+            results += [linear(x, pack(weight, segments), bias, torch.float32) for _ in range(3)]
+        assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_float32_paths_have_the_same_bits(monkeypatch):
+    if not {"avx512", "avx2"} <= set(native.processor_paths()):
+        pytest.skip("the processor has one of them only")
+    x, weight, bias = tensors(9, ODD, torch.bfloat16)
+    results = []
+    for path in ("avx512", "avx2"):
+        kernel_sets.use(monkeypatch, f"cpu-{path}")
+        results.append(linear(x, pack(weight, 8), bias))
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_a_weight_come_back(kernel_set, poison, dtype):
+    for shape in (*SHAPES, ODD, (70, 1), (70, 33)):
+        _, weight, _ = tensors(1, shape, dtype)
+        for ids in ([], [0], [shape[0] - 1, 0, shape[0] // 2, 0]):
+            rows = weight_rows(pack(weight), torch.tensor(ids, dtype=torch.int64))
+            assert rows.dtype == dtype
+            assert torch.equal(rows, weight[ids])
+
+
+def test_no_rows(kernel_set):
     x, weight, bias = tensors(0, (65, 80), torch.bfloat16)
     assert linear(x, pack(weight), bias).shape == (0, 65)
     assert linear(x, pack(weight, 8), bias).shape == (0, 65)
 
 
-def test_errors_name_the_shapes():
+def test_errors_name_the_shapes(kernel_set):
     x, weight, bias = tensors(3, (65, 80), torch.float32)
     with pytest.raises(ValueError, match=r"pack: weight \[65, 80\]: 32 segments do not divide K = 80"):
         pack(weight, segments=32)
@@ -100,3 +205,7 @@ def test_errors_name_the_shapes():
         linear(x, pack(weight, 2), bias, partial=True)
     with pytest.raises(ValueError, match="partial sum is float32 and has no bias"):
         linear(x, pack(weight, 2), out_dtype=torch.bfloat16, partial=True)
+    with pytest.raises(ValueError, match=r"weight_rows: the weight \[65, 80\] is packed in 2 segments, expected 1"):
+        weight_rows(pack(weight, 2), torch.tensor([0]))
+    with pytest.raises(ValueError, match=r"weight_rows: ids \[1\] has dtype torch.int32"):
+        weight_rows(pack(weight), torch.tensor([0], dtype=torch.int32))

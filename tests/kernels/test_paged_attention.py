@@ -250,7 +250,7 @@ def test_errors_name_the_shapes(kernel_set):
         call(sinks=torch.ones(2))
     with pytest.raises(ValueError, match=r"window -1 and softcap 0\.0 must not be negative"):
         call(window=-1)
-    with pytest.raises(ValueError, match=r"q \[2, 4, 32\] has no contiguous rows, its strides are \[128, 1, 4\]"):
+    with pytest.raises(ValueError, match=r"a row of q \[2, 4, 32\] is not contiguous, its strides are \[128, 1, 4\]"):
         call(q=torch.ones(2, 32, 4).transpose(1, 2))
 
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from kernels.sample.philox import philox
+from tests.kernels.sampling import draw
 
 # The known answers that the authors publish with their generator.
 VECTORS = [
@@ -38,3 +39,16 @@ def test_words_broadcast():
         for column in (0, 1, 49):
             alone = [word.reshape(1) for word in (token[0, column], position[row], zero, zero, seed[row], zero)]
             assert first[row, column] == philox(tuple(alone[:4]), tuple(alone[4:]))[0]
+
+
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**32, 0x123456789ABCDEF, -(2**63)])
+def test_compiled_words(seed, cpu_kernels):
+    """Among equal logits the largest word wins, whichever it is of hundreds of thousands."""
+    vocabulary, positions = 300_001, (0, 77, 2**32 - 1)
+    token, zero = torch.arange(vocabulary)[None], torch.zeros(1, 1, dtype=torch.int64)
+    low, high = (torch.tensor([[seed >> shift & 0xFFFFFFFF]]) for shift in (0, 32))
+    largest = philox((token, torch.tensor(positions)[:, None], zero, zero), (low, high))[0].argmax(dim=1)
+    ids, _ = draw(torch.zeros(3, vocabulary), [{"seed": seed, "position": position} for position in positions])
+    assert torch.equal(ids, largest)
+    other, _ = draw(torch.full((3, vocabulary), -7.5), [{"seed": seed, "position": p, "top_p": 0.5} for p in positions])
+    assert torch.equal(other, largest)

@@ -33,7 +33,7 @@ def p_value(ids, warped):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_positions_of_one_seed(kind):
+def test_the_positions_of_one_seed(kind, kernel_set):
     row, history = {**KINDS[kind], "seed": 1}, [3, 4, 3, 40] if "repetition_penalty" in KINDS[kind] else []
     rows = [{**row, "position": position} for position in range(NUM_SAMPLES)]
     ids, _ = draw(LOGITS.expand(NUM_SAMPLES, -1).contiguous(), rows, [history] * NUM_SAMPLES)
@@ -43,7 +43,7 @@ def test_the_positions_of_one_seed(kind):
     assert p_value(ids, warped) > 0.001
 
 
-def test_no_seed_is_better_than_another():
+def test_no_seed_is_better_than_another(kernel_set):
     """One seed in a thousand fails the test above by chance; over many seeds the p-values are uniform."""
     logits, rows = LOGITS.expand(4000, -1).contiguous(), [{"position": position} for position in range(4000)]
     samples = (draw(logits, [{**row, "seed": seed} for row in rows])[0] for seed in range(60))
@@ -51,12 +51,12 @@ def test_no_seed_is_better_than_another():
     assert kstest(p_values, "uniform").pvalue > 0.001
 
 
-def test_the_first_token_of_many_seeds():
+def test_the_first_token_of_many_seeds(kernel_set):
     ids, _ = draw(LOGITS.expand(NUM_SAMPLES, -1).contiguous(), [{"seed": seed} for seed in range(NUM_SAMPLES)])
     assert p_value(ids, LOGITS.double()) > 0.001
 
 
-def test_neighbouring_positions_and_seeds_are_independent():
+def test_neighbouring_positions_and_seeds_are_independent(kernel_set):
     """Pairs of samples have the product of their distributions."""
     logits = torch.tensor([0.5, 0.0, -0.5, 1.0])
     pairs = torch.log_softmax(logits.double(), dim=0)

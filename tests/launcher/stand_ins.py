@@ -128,7 +128,8 @@ def _live(name: str, parent: int, behaviour: str, serve: Callable[[], None] = la
 
 
 class _Health(shard_pb2_grpc.ShardServicer):
-    """Tells of steps: SIGUSR1 begins one and SIGUSR2 ends it; `steps` in the behaviour is one at the start."""
+    """Tells of steps: SIGUSR1 begins one and SIGUSR2 ends it; `steps` in the behaviour is one at the start, after which
+    the shard is ready."""
 
     def __init__(self, name: str, behaviour: str) -> None:
         self._name = name
@@ -163,7 +164,7 @@ def _shard(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser()
     for flag in ("--model", "--model-id", "--listen", "--rendezvous", "--dtype"):
         parser.add_argument(flag)
-    for flag in ("--rank", "--world-size", "--kv-memory", "--block-size", "--threads", "--parent-pid"):
+    for flag in ("--rank", "--world-size", "--kv-memory", "--block-size", "--threads", "--parent-pid", "--ready-fd"):
         parser.add_argument(flag, type=int)
     parser.add_argument("--json-output", action="store_true")
     given = parser.parse_args(arguments)
@@ -176,6 +177,8 @@ def _shard(arguments: Sequence[str]) -> None:
     def serve() -> None:
         server.add_insecure_port(given.listen)
         server.start()
+        if "steps" in behaviour:
+            os.write(given.ready_fd, b"\n")
 
     _live(name, given.parent_pid, behaviour, serve)
 
@@ -190,7 +193,8 @@ def _launcher(arguments: Sequence[str]) -> None:
     from router import launcher, watch
     from router.processes import Program
     watch.POLL_SECONDS, watch.CALL_SECONDS = 0.05, 0.5
-    launcher._program = lambda name, module, arguments: Program(name, [sys.executable, __file__, module, *arguments])
+    launcher._program = lambda name, module, arguments, tells_ready=False: Program(
+        name, [sys.executable, __file__, module, *arguments], tells_ready)
     launcher.main(list(arguments))
 
 

@@ -14,6 +14,7 @@ from router.processes import Program
 KILLED = "os.kill(os.getpid(), 9)"
 REFUSED = "sys.exit('no such checkpoint')"
 WAITS = "time.sleep(60)"
+READY = "os.write(int(sys.argv[2]), b'.')"
 PEER_LOST = "time.sleep(0.1); sys.exit('Connection closed by peer')"
 
 
@@ -30,10 +31,11 @@ async def keep(directory: Path, *lives: Sequence[str]) -> tuple[Loss | None, int
     def programs() -> list[Program]:
         nonlocal num_lives
         num_lives += 1
-        return [Program(f"shard {rank}", [sys.executable, "-I", "-S", "-c", f"import os, sys, time; {code}"])
+        return [Program(f"shard {rank}", [sys.executable, "-I", "-S", "-c", f"import os, sys, time; {code}"],
+                        tells_ready=True)
                 for rank, code in enumerate(lives[min(num_lives, len(lives)) - 1])]
 
-    targets = [f"unix:{directory}/shard-{rank}" for rank in range(2)]
+    targets = [f"unix:{directory}/shard-{rank}" for rank in range(len(lives[0]))]
     end = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(20):
         return await Group(programs, targets, step_timeout=1).keep(end), num_lives
@@ -55,6 +57,22 @@ async def test_refusal_at_a_later_start_may_be_mended(tmp_path):
 
 async def test_shard_that_gives_up_since_another_was_killed_refuses_nothing(tmp_path):
     _, num_lives = await keep(tmp_path, [KILLED, PEER_LOST])
+    assert num_lives == 5
+
+
+async def test_ready_shard_that_dies_before_it_could_answer_anyone_is_a_new_beginning(tmp_path):
+    """As when one request after the other kills the group in the first step."""
+    _, num_lives = await keep(tmp_path, *[[f"{READY}; {KILLED}"]] * 7, [REFUSED])
+    assert num_lives == 7 + 5
+
+
+async def test_ready_shard_that_fails_refuses_nothing(tmp_path):
+    _, num_lives = await keep(tmp_path, [f"{READY}; {REFUSED}"], [REFUSED])
+    assert num_lives == 1 + 5
+
+
+async def test_group_is_ready_once_all_are(tmp_path):
+    _, num_lives = await keep(tmp_path, [f"{READY}; {WAITS}", KILLED])
     assert num_lives == 5
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,23 @@ async def test_grandchild_that_holds_stderr_neither_delays_the_end_nor_survives_
         grandchild = int(child.last_lines[0])
         assert is_alive(grandchild)
     wait_until(lambda: not is_alive(grandchild), lambda: "the grandchild's end")
+
+
+@pytest.mark.parametrize(("code", "is_ready"), [("os.write(int(sys.argv[2]), b'.')", True), ("pass", False)])
+async def test_word_of_a_child_is_heard_although_it_died_at_once(code, is_ready):
+    program = python(f"assert sys.argv[1] == '--ready-fd'; {code}; os.kill(os.getpid(), 9)")
+    async with started(replace(program, tells_ready=True)) as child:
+        await asyncio.wait([child.ended], timeout=TIMEOUT)
+        assert child.ending == "was ended by SIGKILL"
+        assert child.is_ready == is_ready
+
+
+async def test_word_of_a_child_that_lives_is_heard():
+    program = python("os.write(int(sys.argv[2]), b'.'); time.sleep(60)")
+    async with started(replace(program, tells_ready=True)) as child, asyncio.timeout(TIMEOUT):
+        while not child.is_ready:
+            await asyncio.sleep(0.01)
+        assert child.status is None
 
 
 async def test_program_that_is_not_there():

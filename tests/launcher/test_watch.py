@@ -103,9 +103,3 @@ async def test_pause_of_the_launcher_or_of_the_whole_machine_is_no_hang(see, aft
     looks = [*every_second(1, 5, lambda age: in_step(3, age)), (1005, after)]
     assert not (await see(10, *looks)).is_hung
     assert (await see(10, *looks, *every_second(1006, 1016, lambda age: None))).is_hung
-
-
-async def test_steps_are_completed(see):
-    assert not (await see(60, (1, in_step(1, 0.5)))).has_stepped
-    assert (await see(60, (1, in_step(2, 0.5)))).has_stepped
-    assert (await see(60, (1, idle(1)), (2, None))).has_stepped

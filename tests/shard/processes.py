@@ -25,14 +25,15 @@ SECONDS = 60.0
 class Shard:
     """One `python -m shard`. Its output goes to the file `stderr`."""
 
-    def __init__(self, folder: Path, *flags: str, rank: int = 0) -> None:
+    def __init__(self, folder: Path, *flags: str, rank: int = 0, pass_fds: Sequence[int] = ()) -> None:
         self.socket = folder / f"{rank}.sock"
         self.log = folder / f"{rank}.log"
         command = [sys.executable, "-m", "shard", "--rank", str(rank), "--listen", f"unix:{self.socket}",
                    "--threads", "1", *flags]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                command, cwd=ROOT, stderr=log, stdout=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                command, cwd=ROOT, stderr=log, stdout=log, env={**os.environ, "OMP_NUM_THREADS": "1"},
+                pass_fds=pass_fds)
 
     def wait_until_listening(self) -> None:
         deadline = time.monotonic() + SECONDS

@@ -1,14 +1,17 @@
 """The bit contract: equal requests get equal logits, tokens and logprobs, however the steps are made up."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from kernels import native
 from shard.distributed import Group
 from shard.executor import Executor
 from shard.step import Sampling
+from tests import kernel_sets
 from tests.shard.programs import Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run
 from tests.shard.scheduled import Traffic, run_traffic
@@ -26,6 +29,11 @@ SAMPLINGS = (
 CHUNKS = (1, 3, 16, 17, 64)
 
 
+def set_threads(count: int) -> None:
+    torch.set_num_threads(count)
+    native.library.set_threads(count)
+
+
 def make_requests(vocab_size: int, num_requests: int = 10) -> list[Request]:
     rng = np.random.default_rng(7)
     return [
@@ -35,11 +43,20 @@ def make_requests(vocab_size: int, num_requests: int = 10) -> list[Request]:
         for index, length in enumerate([1, 16, 17, 70, *rng.integers(2, 60, num_requests - 4)])]
 
 
+@pytest.fixture(scope="module", autouse=True, params=[
+    kernel_sets.ALL_SETS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in kernel_sets.ALL_SETS[1:])])
+def kernel_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The quick suite has the kernels that serve on this machine, the slow one the reference and other paths."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        kernel_sets.use(monkeypatch, request.param)
+        yield request.param
+
+
 @pytest.fixture(scope="module", params=["tiny", pytest.param("demo", marks=pytest.mark.slow)])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if request.param == "demo":
         return DEMO_MODEL
-    return make_tiny(tmp_path_factory.mktemp("model") / "tiny")
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny", heads=8, kv_heads=4)
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
@@ -53,7 +70,9 @@ def requests(model: Path) -> list[Request]:
 
 
 @pytest.fixture(scope="module")
-def expected(model: Path, dtype: str, requests: list[Request], tmp_path_factory: pytest.TempPathFactory) -> Outputs:
+def expected(
+    kernel_set: str, model: Path, dtype: str, requests: list[Request], tmp_path_factory: pytest.TempPathFactory
+) -> Outputs:
     """Every request by itself, its prompt in one step."""
     (outputs,) = run(make_config(model, dtype), [alone(requests)], tmp_path_factory.mktemp("alone"))
     assert [len(tokens) for tokens in outputs] == [request.num_tokens for request in requests]
@@ -75,22 +94,33 @@ def test_chunked_is_whole(
     assert run(make_config(model, dtype), programs, tmp_path) == [[expected[requests.index(longest)]]] * len(CHUNKS)
 
 
-def test_two_shards_are_one(
-    model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path
+@pytest.mark.slow
+def test_every_chunk_size(dtype: str, tmp_path: Path) -> None:
+    """Across the borders of blocks, of attention's tiles and of the linear layers' tiles."""
+    prompt = np.random.default_rng(5).integers(3, 8192, 310).tolist()
+    request = Request(prompt, 3, Sampling(do_sample=True, seed=4, temperature=0.9))
+    config = make_config(DEMO_MODEL, dtype)
+    chunkings = [alone([request], chunk=size) for size in range(1, 301)]
+    whole, *chunked = run(config, [alone([request]), *chunkings], tmp_path)
+    assert [size for size, outputs in enumerate(chunked, start=1) if outputs != whole] == []
+
+
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_many_shards_are_one(
+    model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path, world_size: int
 ) -> None:
     programs = [alone(requests), batched(requests, 3)]
-    assert run(make_config(model, dtype), programs, tmp_path, world_size=2) == [expected, expected]
+    assert run(make_config(model, dtype), programs, tmp_path, world_size) == [expected, expected]
 
 
 def test_two_threads_are_one(
     model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path
 ) -> None:
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1 if num_threads > 1 else 2)
+    set_threads(2)
     try:
         assert run(make_config(model, dtype), [batched(requests, 4)], tmp_path) == [expected]
     finally:
-        torch.set_num_threads(num_threads)
+        set_threads(1)
 
 
 def test_another_seed_is_another_answer(model: Path, dtype: str, expected: Outputs, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kernels.linear import linear, pack
 from shard.distributed import Group, connect
+from shard.links import SocketLinks, meet
 from shard.models.decoder import Decoder
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
@@ -27,6 +28,7 @@ MODELS: dict[str, dict[str, Any]] = {
 THREE_WAYS: dict[str, Any] = {"heads": 6, "kv_heads": 3, "hidden": 96, "vocab": 161}  # a model for three ranks
 IDS = random_ids(40, 160)
 HANG_SECONDS = 1.0
+KINDS = ("memory", "sockets", "tcp")
 
 Results = dict[str, Any]
 
@@ -66,7 +68,28 @@ def random_floats(seed: int, *shape: int) -> Tensor:
 
 def work_of_two(rank: int, world_size: int, folder: Path, barrier: Barrier) -> Results:
     results: Results = {}
+    for place, kind in enumerate(KINDS):
+        group = join(kind, 2 * place, folder, rank, timeout=HANG_SECONDS)
+        results[kind] = exchanges(group)
+        if rank == 0:
+            results[f"hang by {kind}"] = failure_of(group)
+        barrier.wait()
+        group.close()
+        # With the default timeout, so that it is not what ends the wait.
+        group = join(kind, 2 * place + 1, folder, rank)
+        if rank == 0:
+            results[f"death by {kind}"] = failure_of(group)
+        group.close()
+    results["interface"] = os.environ["GLOO_SOCKET_IFNAME"]
     group = connect(f"file://{folder}/rendezvous", rank, world_size)
+    results["logits"] = logits_of(folder, list(MODELS), group)
+    group.close()
+    return results
+
+
+def exchanges(group: Group) -> Results:
+    rank = group.rank
+    results: Results = {}
     results["gathered"] = [group.all_gather(x) for x in tensors_of(rank)]
     results["sum"] = group.tree_sum(partial_of(rank))
     columns = torch.arange(21).view(3, 7).float()
@@ -74,31 +97,17 @@ def work_of_two(rank: int, world_size: int, folder: Path, barrier: Barrier) -> R
     results["no columns"] = group.gather_columns(torch.empty(0, 4 - rank), 7)
     results["broadcast"] = torch.arange(3) + 10 * rank
     group.broadcast(results["broadcast"])
-    large = torch.full((1 << 20,), float(rank))  # more than a socket's buffer holds
-    results["large"] = group.all_gather(large)[:, ::1 << 18]
-    results["logits"] = logits_of(folder, list(MODELS), group)
-    group.close()
-    for name, (first, second) in rendezvous_of(folder).items():
-        group = connect(first, rank, world_size, timeout=HANG_SECONDS)
-        results[f"by {name}"] = group.all_gather(torch.tensor([rank]))
-        if rank == 0:
-            results[f"hang by {name}"] = failure_of(group)
-        barrier.wait()
-        group.close()
-        # With the default timeout, so that it is not what ends the wait.
-        group = connect(second, rank, world_size)
-        if rank == 0:
-            results[f"death by {name}"] = failure_of(group)
-        group.close()
-    results["interface"] = os.environ["GLOO_SOCKET_IFNAME"]
+    large = torch.arange(1 << 20) + rank  # more than a socket's buffer or a pipe holds
+    results["large"] = [torch.equal(part, large - rank + peer) for peer, part in enumerate(group.all_gather(large))]
     return results
 
 
-def rendezvous_of(folder: Path) -> dict[str, tuple[str, str]]:
-    """Where to meet for each kind of links, twice."""
-    first, second = (folder / "ports").read_text().split()
-    return {"file": (f"file://{folder}/first", f"file://{folder}/second"),
-            "tcp": (f"tcp://localhost:{first}", f"tcp://localhost:{second}")}
+def join(kind: str, place: int, folder: Path, rank: int, timeout: float = 120.0) -> Group:
+    """A group of two, met at a place that is used once."""
+    if kind == "sockets":
+        return Group(rank, 2, SocketLinks(meet(folder / f"{place}", rank, 2, timeout), rank, timeout))
+    port = (folder / "ports").read_text().split()[place]
+    return connect(f"tcp://localhost:{port}" if kind == "tcp" else f"file://{folder}/{place}", rank, 2, timeout)
 
 
 def failure_of(group: Group) -> tuple[str, float]:
@@ -134,7 +143,7 @@ def alone(folder: Path) -> dict[str, Tensor | None]:
 
 @pytest.fixture(scope="module")
 def two(folder: Path) -> list[Results]:
-    (folder / "ports").write_text(f"{free_port()} {free_port()}")
+    (folder / "ports").write_text(" ".join(str(free_port()) for _ in range(2 * len(KINDS))))
     return run_ranks(work_of_two, 2, folder)
 
 
@@ -144,33 +153,33 @@ def test_two_ranks_give_the_bits_of_one(two: list[Results], alone: dict[str, Ten
     assert two[1]["logits"][name] is None
 
 
-def test_exchanges(two: list[Results]) -> None:
-    for rank, results in enumerate(two):
+@pytest.mark.parametrize("kind", KINDS)
+def test_exchanges(two: list[Results], kind: str) -> None:
+    for rank, results in enumerate(ranks[kind] for ranks in two):
         assert all(torch.equal(gathered, torch.stack(both))
                    for gathered, *both in zip(results["gathered"], tensors_of(0), tensors_of(1), strict=True))
         assert torch.equal(results["sum"], partial_of(0) + partial_of(1))
         assert torch.equal(results["broadcast"], torch.arange(3))
-        assert torch.equal(results["by file"], torch.tensor([[0], [1]]))
-        assert torch.equal(results["by tcp"], torch.tensor([[0], [1]]))
-        assert torch.equal(results["large"], torch.tensor([[0.0] * 4, [1.0] * 4]))
+        assert results["large"] == [True, True]
         assert (results["columns"] is None) == (rank == 1)
-    assert torch.equal(two[0]["columns"], torch.arange(21).view(3, 7).float())
-    assert two[0]["no columns"].shape == (0, 7)
+    assert torch.equal(two[0][kind]["columns"], torch.arange(21).view(3, 7).float())
+    assert two[0][kind]["no columns"].shape == (0, 7)
 
 
 def test_processes_of_one_machine_meet_on_its_loopback(two: list[Results]) -> None:
     assert {results["interface"] for results in two} <= {"lo", "lo0"}
 
 
-@pytest.mark.parametrize(("links", "hang", "death"), [
-    ("file", "rank 1 has said nothing for 1 s", "rank 1 is gone"),
+@pytest.mark.parametrize(("kind", "hang", "death"), [
+    ("sockets", "rank 1 has said nothing for 1 s", "rank 1 is gone"),
+    ("memory", "rank 1 has said nothing for 1 s", "rank 1 is gone"),
     ("tcp", "Timed out", "127.0.0.1"),  # who it was, over the loopback
 ])
-def test_a_peer_that_hangs_or_dies_is_an_error(two: list[Results], links: str, hang: str, death: str) -> None:
-    message, seconds = two[0][f"hang by {links}"]
+def test_a_peer_that_hangs_or_dies_is_an_error(two: list[Results], kind: str, hang: str, death: str) -> None:
+    message, seconds = two[0][f"hang by {kind}"]
     assert hang in message
     assert HANG_SECONDS <= seconds < 5 * HANG_SECONDS
-    message, seconds = two[0][f"death by {links}"]
+    message, seconds = two[0][f"death by {kind}"]
     assert death in message
     assert seconds < 30
 

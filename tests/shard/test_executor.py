@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kernels import dispatch
 from shard.distributed import Group
 from shard.executor import Executor
 from shard.measure import measure_step_tokens
@@ -111,7 +112,7 @@ def test_facts(executor: Executor, model: Path) -> None:
     facts = executor.facts(step_tokens=64)
     assert (facts.vocab_size, facts.context_length, facts.eos_token_ids) == (160, 256, (2,))
     assert (facts.rank, facts.world_size, facts.answers, facts.step_tokens) == (0, 1, True, 64)
-    assert facts.numerics == "reference/float32/kv-float32/contract-1"
+    assert facts.numerics == f"{dispatch.path()}/float32/kv-float32/contract-1"
     assert facts.model_id == str(model)
     assert facts.num_blocks == (64 << 20) // (2 * 16 * 2 * 32 * 2 * 4)
 
@@ -121,7 +122,7 @@ def test_dtype_is_a_choice(model: Path, dtype: str) -> None:
     executor = Executor(replace(make_config(model, dtype), model_id="a-name", block_size=8), Group())
     facts = executor.facts(16)
     assert (facts.dtype, facts.kv_dtype, facts.block_size, facts.model_id) == (dtype, dtype, 8, "a-name")
-    assert facts.numerics == f"reference/{dtype}/kv-{dtype}/contract-1"
+    assert facts.numerics == f"{dispatch.path()}/{dtype}/kv-{dtype}/contract-1"
     executor.open(alone([REQUEST]).limits)
     assert executor.execute(prompt_step(0)).rows[0].logprobs[0] <= 0
 

@@ -92,6 +92,17 @@ def test_what_cannot_be_served_leaves_others_alone(tmp_path: Path) -> None:
     assert file.read_text() == "to be kept"
 
 
+@pytest.mark.parametrize(("flags", "told"), [((), b"\n"), (("--kv-memory", "300000"), b"")])
+def test_ready_is_told_once_and_only_if_steps_can_be_run(tmp_path: Path, flags: tuple[str, ...], told: bytes) -> None:
+    read_end, write_end = os.pipe()
+    shard = Shard(tmp_path, *MODEL, *flags, "--ready-fd", str(write_end), pass_fds=[write_end])
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:
+        assert pipe.read() == told
+    assert shard.socket.exists() == bool(told)
+    assert (shard.end() if told else shard.process.wait(SECONDS)) == (0 if told else 1)
+
+
 def test_kernels_that_do_not_exist_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS", "abacus")
     shard = Shard(tmp_path, *MODEL)

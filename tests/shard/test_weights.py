@@ -86,10 +86,10 @@ def test_a_rank_reads_its_slice_and_nothing_else(models: Path, name: str, monkey
 def test_slices_of_the_ranks_make_the_whole(models: Path) -> None:
     name, shape = "model.layers.0.mlp.down_proj.weight", (64, 96)
     expected = load_file(models / "one" / "model.safetensors")[name]
-    with Checkpoint(models / "one") as checkpoint:
-        ranks = [RankWeights(checkpoint, Group(rank, 3), torch.float32) for rank in range(3)]
-        rows = [weights.rows(name, *shape) for weights in ranks]
-        columns = [weights.columns(name, *shape) for weights in ranks]
+    checkpoint = Checkpoint(models / "one")
+    ranks = [RankWeights(checkpoint, Group(rank, 3), torch.float32) for rank in range(3)]
+    rows = [weights.rows(name, *shape) for weights in ranks]
+    columns = [weights.columns(name, *shape) for weights in ranks]
     assert [len(part) for part in rows] == [22, 22, 20]
     assert torch.equal(torch.cat(rows), expected)
     assert torch.equal(torch.cat(columns, dim=1), expected)
@@ -98,8 +98,8 @@ def test_slices_of_the_ranks_make_the_whole(models: Path) -> None:
 def test_stacked_rows(models: Path) -> None:
     tensors = load_file(models / "one" / "model.safetensors")
     q, k = (f"model.layers.1.self_attn.{part}_proj.weight" for part in "qk")
-    with Checkpoint(models / "one") as checkpoint:
-        stacked = RankWeights(checkpoint, Group(1, 2), torch.bfloat16).stacked_rows({q: 128, k: 64}, 64)
+    weights = RankWeights(Checkpoint(models / "one"), Group(1, 2), torch.bfloat16)
+    stacked = weights.stacked_rows({q: 128, k: 64}, 64)
     assert torch.equal(stacked, torch.cat([tensors[q][64:], tensors[k][32:]]).bfloat16())
 
 
@@ -133,14 +133,14 @@ def test_unread_tensors_are_reported(copy: Callable[[str], Path], caplog: pytest
 
 def test_digest(copy: Callable[[str], Path], models: Path) -> None:
     path = copy("many")
-    digest = digest_of(models / "many")
-    assert digest_of(path) == digest
-    assert digest_of(models / "one") != digest
+    digest = Checkpoint(models / "many").digest()
+    assert Checkpoint(path).digest() == digest
+    assert Checkpoint(models / "one").digest() != digest
     file = max(path.glob("*.safetensors"))
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    assert digest_of(path) != digest
+    assert Checkpoint(path).digest() != digest
 
 
 def test_no_weights(tmp_path: Path) -> None:
@@ -209,11 +209,6 @@ def test_wrong_tensor(copy: Callable[[str], Path], tensor: Tensor | None, messag
     change_tensors(path, {"model.norm.weight": tensor})
     with pytest.raises(CheckpointError, match=message):
         Decoder.load(path, None, Group())
-
-
-def digest_of(path: Path) -> str:
-    with Checkpoint(path) as checkpoint:
-        return checkpoint.digest()
 
 
 def edit_json(path: Path, **values: Any) -> None:

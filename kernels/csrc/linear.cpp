@@ -1,0 +1,460 @@
+// y = x wᵀ + bias, where each element of y is summed over k in one order, whatever the number of rows and threads.
+//
+// Weights are packed in panels whose outputs are adjacent for each k, so that a lane of a register is an output and its
+// sum runs over ascending k. bfloat16 has its k in pairs, as the instruction for its dot products wants them. Sums may
+// leave the registers between two blocks of k and come back: that changes no bit of them.
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "abi.h"
+#include "pool.h"
+#include "ranges.h"
+#include "scratch.h"
+#include "vec.h"
+
+namespace penstock {
+namespace {
+
+constexpr int kGroup = 64;                    // outputs that one piece of work makes; N is padded to whole groups
+constexpr int kColumns = kGroup / kLanes;     // registers of outputs in a group
+constexpr int kRows = 6;                      // of a tile; with 4 columns they leave 8 registers for x and w
+constexpr int kTiles = 8;                     // of a piece of work
+constexpr int64_t kBlockBytes = 16 << 10;     // of a panel: stays in the first cache while the tiles pass over it
+constexpr int64_t kAhead = 16 << 10;           // bytes that a panel is read ahead of its use
+constexpr int64_t kConvertedRows = 512;       // of x at a time, where x has to be converted
+
+#if defined(__AVX512F__)
+constexpr int kPanel = kGroup;  // 4 columns side by side: one stream of memory
+constexpr int columns_of(int) { return kColumns; }
+#else
+constexpr int kPanel = kLanes;  // 16 registers hold one column of 6 rows: a narrow panel stays in the first cache
+constexpr int columns_of(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+#endif
+
+// A packed weight starts with this; its panels follow.
+struct alignas(64) Header {
+  int64_t dtype, outputs, inputs, segments;
+};
+
+template <class W>
+constexpr int kDepth = 1;  // k that are adjacent for each output
+template <>
+constexpr int kDepth<bf16> = 2;
+
+// Where the elements of a packed weight are. Segments are padded with zeros to whole steps of kDepth k.
+template <class W>
+struct Layout {
+  static constexpr int64_t kStep = kPanel * kDepth<W>;  // elements of a panel for one step
+  int64_t groups, segments, width, steps;               // width and steps: of a segment
+
+  explicit Layout(const Header& h)
+      : groups((h.outputs + kGroup - 1) / kGroup),
+        segments(h.segments),
+        width(h.inputs / h.segments),
+        steps((width + kDepth<W> - 1) / kDepth<W>) {}
+
+  int64_t padded_inputs() const { return segments * steps * kDepth<W>; }
+  bool is_padded() const { return width != steps * kDepth<W>; }
+  int64_t group_size() const { return kGroup * padded_inputs(); }
+  int64_t column_stride() const { return kPanel == kGroup ? kLanes * kDepth<W> : kLanes * padded_inputs(); }
+  int64_t bytes() const {
+    return static_cast<int64_t>(sizeof(Header)) + groups * group_size() * static_cast<int64_t>(sizeof(W));
+  }
+  // The first k of an output; the next steps are kStep elements apart.
+  int64_t at(int64_t output) const {
+    const int64_t column = output % kGroup / kLanes;
+    return output / kGroup * group_size() + column * column_stride() + output % kLanes * kDepth<W>;
+  }
+};
+
+template <class W>
+W* elements(void* packed) {
+  return reinterpret_cast<W*>(static_cast<Header*>(packed) + 1);
+}
+template <class W>
+const W* elements(const void* packed) {
+  return reinterpret_cast<const W*>(static_cast<const Header*>(packed) + 1);
+}
+
+// ---- one step: kDepth k of a tile -----------------------------------------------------------------------------------
+
+// bfloat16 pairs in float32 arithmetic: the low k of each pair, then the high one.
+struct FusePairs {
+  using X = float;
+  using W = bf16;
+  template <int R, int C>
+  static INLINE void step(Vec (&sums)[R][C], const X* x, int64_t x_stride, const W* w, int64_t column_stride) {
+    UNROLL for (int half = 0; half < 2; half++) {
+      Vec column[C];
+      UNROLL for (int c = 0; c < C; c++) {
+        const bf16* pairs = w + c * column_stride;
+        column[c] = half ? load_high<C>(pairs) : load_low(pairs);
+      }
+      UNROLL for (int r = 0; r < R; r++) {
+        const Vec a = set(x[r * x_stride + half]);
+        UNROLL for (int c = 0; c < C; c++) sums[r][c] = fma(a, column[c], sums[r][c]);
+        asm volatile("" ::: "memory");  // loads stay where they are needed: hoisted, they drive sums out of registers
+      }
+    }
+  }
+
+ private:
+  static INLINE Vec load_low(const bf16* w) {
+    Vec low, high;
+    load_pairs(w, low, high);
+    return low;
+  }
+  template <int C>
+  static INLINE Vec load_high(const bf16* w) {
+#if !defined(__AVX512F__)
+    if (C == 1) {  // six rows leave no register for the mask of load_pairs
+      const auto high = [](const bf16* p) {
+        const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_srli_epi32(words, 16), 16));
+      };
+      return {high(w), high(w + 16)};
+    }
+#endif
+    Vec low, high;
+    load_pairs(w, low, high);
+    return high;
+  }
+};
+
+template <class Weight>
+struct Fuse {
+  using X = float;
+  using W = Weight;
+  template <int R, int C>
+  static INLINE void step(Vec (&sums)[R][C], const X* x, int64_t x_stride, const W* w, int64_t column_stride) {
+    Vec column[C];
+    UNROLL for (int c = 0; c < C; c++) column[c] = load(w + c * column_stride);
+    UNROLL for (int r = 0; r < R; r++) {
+      const Vec a = set(x[r * x_stride]);
+      UNROLL for (int c = 0; c < C; c++) sums[r][c] = fma(a, column[c], sums[r][c]);
+    }
+  }
+};
+
+#if defined(__AVX512BF16__)
+struct DotPairs {
+  using X = bf16;
+  using W = bf16;
+  template <int R, int C>
+  static INLINE void step(Vec (&sums)[R][C], const X* x, int64_t x_stride, const W* w, int64_t column_stride) {
+    __m512bh column[C];
+    UNROLL for (int c = 0; c < C; c++) column[c] = (__m512bh)_mm512_loadu_si512(w + c * column_stride);
+    UNROLL for (int r = 0; r < R; r++) {
+      int pair;
+      std::memcpy(&pair, x + r * x_stride, 4);
+      const __m512bh a = (__m512bh)_mm512_set1_epi32(pair);
+      UNROLL for (int c = 0; c < C; c++) sums[r][c].v = _mm512_dpbf16_ps(sums[r][c].v, a, column[c]);
+    }
+  }
+};
+#endif
+
+// ---- tiles ----------------------------------------------------------------------------------------------------------
+
+// A run of steps within one segment, for the rows and columns of one tile.
+template <class Kernel>
+struct Run {
+  const typename Kernel::X* x;
+  int64_t x_stride;
+  const typename Kernel::W* w;
+  int64_t column_stride;
+  int64_t steps;
+  int64_t next;      // bytes from w to what is to come into the second cache meanwhile, or 0
+  float* sums;       // [R][C][16], behind the sums that wait for this one
+  bool is_continued; // sums has the segment's sum so far
+  int merges;        // waiting sums to add at the end
+};
+
+INLINE void prefetch_near(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+INLINE void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+
+template <class Kernel, int R, int C>
+[[gnu::noinline]] void run_tile(const Run<Kernel>& run) {
+  using W = typename Kernel::W;
+  constexpr int64_t kStep = Layout<W>::kStep;
+  constexpr int kStepBytes = kStep * sizeof(W);
+  float* slot = run.sums;
+  Vec sums[R][C];
+  UNROLL for (int r = 0; r < R; r++) {
+    UNROLL for (int c = 0; c < C; c++) sums[r][c] = run.is_continued ? load(slot + (r * C + c) * kLanes) : zero();
+  }
+  const typename Kernel::X* x = run.x;
+  const W* w = run.w;
+  const int64_t x_stride = run.x_stride, column_stride = run.column_stride, next = run.next;
+  for (int64_t k = 0; k < run.steps; k++) {
+    const char* bytes = reinterpret_cast<const char*>(w);
+    UNROLL for (int b = 0; b < kStepBytes; b += 64) prefetch_near(bytes + kAhead + b);
+    UNROLL for (int b = 0; b < std::min(128, kStepBytes); b += 64) prefetch_far(bytes + next + b);
+    Kernel::step(sums, x, x_stride, w, column_stride);
+    x += kDepth<W>;
+    w += kStep;
+  }
+  for (int m = 0; m < run.merges; m++) {
+    slot -= R * C * kLanes;
+    UNROLL for (int r = 0; r < R; r++) {
+      UNROLL for (int c = 0; c < C; c++) sums[r][c] = load(slot + (r * C + c) * kLanes) + sums[r][c];
+    }
+  }
+  UNROLL for (int r = 0; r < R; r++) {
+    UNROLL for (int c = 0; c < C; c++) store(slot + (r * C + c) * kLanes, sums[r][c]);
+  }
+}
+
+template <class Kernel>
+void run_tile(int rows, const Run<Kernel>& run) {
+  switch (rows) {
+    case 1: return run_tile<Kernel, 1, columns_of(1)>(run);
+    case 2: return run_tile<Kernel, 2, columns_of(2)>(run);
+    case 3: return run_tile<Kernel, 3, columns_of(3)>(run);
+    case 4: return run_tile<Kernel, 4, columns_of(4)>(run);
+    case 5: return run_tile<Kernel, 5, columns_of(5)>(run);
+    case 6: return run_tile<Kernel, 6, columns_of(6)>(run);
+  }
+}
+
+// ---- the whole ------------------------------------------------------------------------------------------------------
+
+struct Output {
+  void* data;
+  int64_t dtype, width;
+  const void* bias;
+  int64_t bias_dtype;
+
+  // Adds the bias of `columns` registers of outputs from `first` on to the sums of some rows, and rounds.
+  void write(const float* sums, int64_t row, int64_t rows, int64_t first, int columns) const {
+    alignas(64) float biases[kGroup] = {};  // zeros, where there is none: no sum leaves as -0
+    const int64_t count = std::min<int64_t>(columns * kLanes, width - first);
+    if (bias) {
+      with_type(bias_dtype, [&](auto type) { widen(static_cast<const decltype(type)*>(bias) + first, count, biases); });
+    }
+    with_type(dtype, [&](auto type) {
+      for (int64_t r = 0; r < rows; r++) {
+        auto* out = static_cast<decltype(type)*>(data) + (row + r) * width + first;
+        for (int64_t i = 0; i < count; i += kLanes) {
+          store(out + i, load(sums + r * columns * kLanes + i) + load(biases + i), count - i);
+        }
+      }
+    });
+  }
+
+ private:
+  template <class T>
+  static void widen(const T* from, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; i += kLanes) store(to + i, load(from + i, count - i));
+  }
+};
+
+// Rows of x as the kernel wants them: its type, each segment padded as the weight's are.
+template <class To, class From, class W>
+void convert(const From* from, const Layout<W>& layout, To* to) {
+  const int64_t padded = layout.steps * kDepth<W>;
+  for (int64_t s = 0; s < layout.segments; s++, from += layout.width, to += padded) {
+    if constexpr (std::is_same_v<To, From>) {
+      std::memcpy(to, from, static_cast<size_t>(layout.width) * sizeof(To));
+    } else {
+      for (int64_t k = 0; k < layout.width; k += kLanes) {
+        store(to + k, load(from + k, layout.width - k), layout.width - k);
+      }
+    }
+    std::fill(to + layout.width, to + padded, To{});
+  }
+}
+
+template <class Kernel>
+struct Linear {
+  using X = typename Kernel::X;
+  using W = typename Kernel::W;
+
+  Layout<W> layout;
+  const W* w;
+  Output output;
+
+  void operator()(const void* x, int64_t x_dtype, int64_t rows) const {
+    with_type(x_dtype, [&](auto type) {
+      using From = decltype(type);
+      if constexpr (std::is_same_v<From, X> || std::is_same_v<X, float>) {
+        const auto* given = static_cast<const From*>(x);
+        const int64_t inputs = layout.segments * layout.width;
+        if constexpr (std::is_same_v<From, X>) {
+          if (!layout.is_padded()) return multiply(given, 0, rows);
+        }
+        thread_local Scratch scratch;
+        X* converted = scratch.get<X>(std::min(rows, kConvertedRows) * layout.padded_inputs());
+        for (int64_t first = 0; first < rows; first += kConvertedRows) {
+          const int64_t count = std::min(rows - first, kConvertedRows);
+          parallel((count + 7) / 8, [&](int64_t i) {
+            for (int64_t r = 8 * i; r < std::min(count, 8 * i + 8); r++) {
+              convert(given + (first + r) * inputs, layout, converted + r * layout.padded_inputs());
+            }
+          });
+          multiply(converted, first, count);
+        }
+      }
+    });
+  }
+
+ private:
+  struct Tiles {
+    int64_t rows, count;
+    int64_t first_row(int64_t tile) const { return rows * tile / count; }
+    int num_rows(int64_t tile) const { return static_cast<int>(first_row(tile + 1) - first_row(tile)); }
+  };
+
+  // x has `rows` rows, which are those from first_row on of the output.
+  void multiply(const X* x, int64_t first_row, int64_t rows) const {
+    const Tiles tiles{rows, (rows + kRows - 1) / kRows};
+    const int64_t chunks = (tiles.count + kTiles - 1) / kTiles, most = chunks ? (tiles.count + chunks - 1) / chunks : 0;
+    const auto cut = [&](int64_t i) {
+      const int64_t tile = i % tiles.count;
+      return i - tile + std::min(tiles.count, (tile / most + 1) * most);
+    };
+    parallel_ranges(layout.groups * tiles.count, cut, [&](int64_t begin, int64_t end, int64_t next) {
+      const int64_t group = begin / tiles.count, begin_tile = begin % tiles.count;
+      const int64_t ahead = (next / tiles.count - group) * layout.group_size() * static_cast<int64_t>(sizeof(W));
+      multiply_group(x, first_row, tiles, begin_tile, begin_tile + end - begin, group, ahead);
+    });
+  }
+
+  // The rows of a few tiles by the outputs of a group, whose successor is `ahead` bytes ahead.
+  void multiply_group(const X* x, int64_t first_row, Tiles tiles, int64_t begin, int64_t end, int64_t group,
+                      int64_t ahead) const {
+    thread_local Scratch scratch;
+    const int columns = columns_of(tiles.num_rows(end - 1));  // of one row or two only if there is no other tile
+    const int64_t sums_size = kRows * kPanel, levels = std::bit_width(static_cast<uint64_t>(layout.segments));
+    float* sums = scratch.get<float>((end - begin) * levels * sums_size);
+    for (int column = 0; column < kColumns; column += columns) {
+      const W* panel = w + group * layout.group_size() + column * layout.column_stride();
+      sum_columns(x, tiles, begin, end, panel, ahead, sums, levels * sums_size);
+      for (int64_t t = begin; t < end; t++) {
+        output.write(sums + (t - begin) * levels * sums_size, first_row + tiles.first_row(t), tiles.num_rows(t),
+                     group * kGroup + column * kLanes, columns);
+      }
+    }
+  }
+
+  // Segment sums wait in a binary counter of tiles: after segment s there is one for each bit of s + 1.
+  void sum_columns(const X* x, Tiles tiles, int64_t begin, int64_t end, const W* panel, int64_t ahead, float* sums,
+                   int64_t sums_stride) const {
+    constexpr int64_t kStep = Layout<W>::kStep, kStepBytes = kStep * static_cast<int64_t>(sizeof(W));
+    const int64_t block = end - begin == 1 ? layout.steps : std::min(layout.steps, kBlockBytes / kStepBytes);
+    const int columns = columns_of(tiles.num_rows(end - 1));
+    for (uint64_t s = 0; s < static_cast<uint64_t>(layout.segments); s++) {
+      for (int64_t k = 0; k == 0 || k < layout.steps; k += block) {
+        const int64_t step = static_cast<int64_t>(s) * layout.steps + k;
+        const int64_t steps = std::min(block, layout.steps - k);
+        const int merges = k + steps == layout.steps ? std::countr_one(s) : 0;
+        for (int64_t t = begin; t < end; t++) {
+          const int rows = tiles.num_rows(t);
+          float* own_sums = sums + (t - begin) * sums_stride + std::popcount(s) * rows * columns * kLanes;
+          run_tile<Kernel>(rows, {x + tiles.first_row(t) * layout.padded_inputs() + step * kDepth<W>,
+                                  layout.padded_inputs(), panel + step * kStep, layout.column_stride(), steps,
+                                  prefetched(t - begin, end - begin, ahead, kStepBytes), own_sums, k > 0, merges});
+        }
+      }
+    }
+  }
+
+  // What one of `count` tiles fetches of the next group: up to 128 bytes a step for the first and for the middle one.
+  static int64_t prefetched(int64_t tile, int64_t count, int64_t ahead, int64_t step_bytes) {
+    if (count == 1 || ahead == 0) return 0;
+    if (tile == 0) return ahead;
+    return tile == count / 2 && step_bytes > 128 ? ahead + 128 : 0;
+  }
+};
+
+template <class Kernel>
+void multiply(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output) {
+  using W = typename Kernel::W;
+  const Layout<W> layout(*static_cast<const Header*>(packed));
+  Linear<Kernel>{layout, elements<W>(packed), output}(x, x_dtype, rows);
+}
+
+// ---- packing --------------------------------------------------------------------------------------------------------
+
+// The steps [begin, end) of a segment for one output, whose row begins at `from`; null stands for a row of zeros.
+template <class W>
+void pack_row(const W* from, int64_t width, int64_t begin, int64_t end, W* to) {
+  constexpr int64_t kStep = Layout<W>::kStep, depth = kDepth<W>;
+  const int64_t whole = from ? std::clamp(width / depth, begin, end) : begin;
+  for (int64_t step = begin; step < whole; step++) {
+    std::memcpy(to + step * kStep, from + step * depth, sizeof(W) * depth);
+  }
+  for (int64_t step = whole; step < end; step++) {
+    for (int64_t d = 0; d < depth; d++) {
+      to[step * kStep + d] = from && step * depth + d < width ? from[step * depth + d] : W{};
+    }
+  }
+}
+
+// A panel is written in blocks that stay in the first cache while rows of the weight become its lanes.
+template <class W>
+void pack_panel(const W* weight, const Layout<W>& layout, const Header& header, int64_t first, W* packed) {
+  constexpr int64_t kSteps = 32;
+  for (int64_t s = 0; s < layout.segments; s++) {
+    for (int64_t begin = 0; begin < layout.steps; begin += kSteps) {
+      const int64_t end = std::min(begin + kSteps, layout.steps);
+      for (int64_t output = first; output < first + kPanel; output++) {
+        const W* from = output < header.outputs ? weight + output * header.inputs + s * layout.width : nullptr;
+        pack_row(from, layout.width, begin, end, packed + layout.at(output) + s * layout.steps * layout.kStep);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock
+
+using namespace penstock;
+
+extern "C" void penstock_packed_size(int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, int64_t* size) {
+  with_type(dtype, [&](auto type) { *size = Layout<decltype(type)>({dtype, outputs, inputs, segments}).bytes(); });
+}
+
+extern "C" void penstock_pack(const void* weight, int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments,
+                              void* packed) {
+  const Header header{dtype, outputs, inputs, segments};
+  std::memcpy(packed, &header, sizeof header);
+  with_type(dtype, [&](auto type) {
+    using W = decltype(type);
+    const Layout<W> layout(header);
+    parallel(layout.groups * kGroup / kPanel, [&](int64_t i) {
+      pack_panel(static_cast<const W*>(weight), layout, header, i * kPanel, elements<W>(packed));
+    });
+  });
+}
+
+extern "C" void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const void* bias,
+                                int64_t bias_dtype, void* out, int64_t out_dtype) {
+  const Header& header = *static_cast<const Header*>(packed);
+  const Output output{out, out_dtype, header.outputs, bias, bias_dtype};
+  if (header.dtype == kF32) return multiply<Fuse<f32>>(x, x_dtype, rows, packed, output);
+  if (header.dtype == kF16) return multiply<Fuse<f16>>(x, x_dtype, rows, packed, output);
+#if defined(__AVX512BF16__)
+  if (x_dtype == kBF16) return multiply<DotPairs>(x, x_dtype, rows, packed, output);
+#endif
+  multiply<FusePairs>(x, x_dtype, rows, packed, output);
+}
+
+extern "C" void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out) {
+  const Header& header = *static_cast<const Header*>(packed);
+  with_type(header.dtype, [&](auto type) {
+    using W = decltype(type);
+    const Layout<W> layout(header);
+    parallel(count, [&](int64_t i) {
+      const W* from = elements<W>(packed) + layout.at(ids[i]);
+      W* to = static_cast<W*>(out) + i * header.inputs;
+      for (int64_t k = 0; k < header.inputs; k++) to[k] = from[k / kDepth<W> * layout.kStep + k % kDepth<W>];
+    });
+  });
+}

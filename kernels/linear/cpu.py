@@ -1,0 +1,37 @@
+"""The linear layer in C++ (csrc/linear.cpp)."""
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from kernels import native
+from kernels.memory import huge
+
+if TYPE_CHECKING:
+    from kernels.linear import PackedWeight
+
+
+def pack(weight: Tensor, segments: int) -> Tensor:
+    """The weight in panels, which say themselves what they hold."""
+    size, dtype = ctypes.c_int64(), native.DTYPES[weight.dtype]
+    native.library.packed_size(dtype, *weight.shape, segments, ctypes.byref(size))
+    data = huge(size.value)
+    native.library.pack(weight.data_ptr(), dtype, *weight.shape, segments, data.data_ptr())
+    return data
+
+
+def linear(x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    rows, dtypes = len(x), native.DTYPES
+    out = torch.empty(rows, packed.out_features, dtype=out_dtype)
+    bias_data, bias_dtype = (None, 0) if bias is None else (bias.data_ptr(), dtypes[bias.dtype])
+    native.library.linear(x.data_ptr(), dtypes[x.dtype], rows, packed.data.data_ptr(), bias_data, bias_dtype,
+                          out.data_ptr(), dtypes[out_dtype])
+    return out
+
+
+def weight_rows(packed: "PackedWeight", ids: Tensor) -> Tensor:
+    out = torch.empty(len(ids), packed.in_features, dtype=packed.dtype)
+    native.library.weight_rows(packed.data.data_ptr(), ids.data_ptr(), len(ids), out.data_ptr())
+    return out

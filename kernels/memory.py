@@ -1,0 +1,37 @@
+"""Memory for what is read in each step: in pages of 2 MB, so that addresses are found without a walk for each 4 KB."""
+
+import mmap
+
+import torch
+from torch import Tensor
+
+_PAGE = 2 << 20
+_CHUNK = 16 * _PAGE  # what is smaller shares chunks of this size, so that no page is cut
+_ALIGNMENT = 64
+
+_chunk = torch.empty(0, dtype=torch.uint8)
+"""What is left of the newest chunk."""
+
+
+def huge(num_bytes: int) -> Tensor:
+    """Uint8 [num_bytes] with any contents, at a 64-byte boundary. It goes back to the system with the last tensor on it
+    and, if it is less than 32 MB, on those that were made just before or after."""
+    global _chunk
+    if num_bytes >= _CHUNK:
+        return _map(num_bytes)[:num_bytes]
+    if num_bytes > len(_chunk):
+        _chunk = _map(_CHUNK)
+    result = _chunk[:num_bytes]
+    _chunk = _chunk[-(-num_bytes // _ALIGNMENT) * _ALIGNMENT :]
+    return result
+
+
+def _map(num_bytes: int) -> Tensor:
+    """Whole pages, at a page's boundary."""
+    size = -(-num_bytes // _PAGE) * _PAGE
+    memory = mmap.mmap(-1, size + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    start = -whole.data_ptr() % _PAGE
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE, start, size)
+    return whole[start : start + size]

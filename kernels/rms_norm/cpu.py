@@ -1,0 +1,16 @@
+"""RMS norm in C++: float32 sums in the order of csrc/norm.cpp, one rounding at the end."""
+
+import torch
+from torch import Tensor
+
+from kernels import native
+from kernels.native import DTYPES
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+    out = torch.empty_like(x)
+    total = x if residual is None else torch.empty_like(x)
+    native.library.rms_norm(
+        DTYPES[x.dtype], DTYPES[weight.dtype], x.data_ptr(), None if residual is None else residual.data_ptr(),
+        weight.data_ptr(), eps, out.data_ptr(), total.data_ptr(), *x.shape)
+    return out, total

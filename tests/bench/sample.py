@@ -1,0 +1,76 @@
+"""`python -m tests.bench.sample`: milliseconds that sampling takes, the compiled kernel beside the reference.
+
+Logits are normally distributed: with a deviation of 1 nearly every token counts, with 4 a few hundred do.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import click
+import torch
+
+from kernels import native
+from kernels.sample import SampleParameters, cpu, reference
+
+CASES = {
+    "greedy": {"do_sample": False},
+    "plain": {},
+    "temperature 0.8, top-p 0.95": {"temperature": 0.8, "top_p": 0.95},
+    "top-k 50": {"top_k": 50},
+    "temperature 0.8, top-k 50, top-p 0.95": {"temperature": 0.8, "top_k": 50, "top_p": 0.95},
+    "typical-p 0.95": {"typical_p": 0.95},
+    "greedy, repetition penalty": {"do_sample": False, "repetition_penalty": 1.2},
+}
+NO_SAMPLING = SampleParameters(
+    do_sample=torch.tensor(True), seed=torch.tensor(1), position=torch.tensor(7), temperature=torch.tensor(1.0),
+    top_k=torch.tensor(0), top_p=torch.tensor(1.0), typical_p=torch.tensor(1.0), repetition_penalty=torch.tensor(1.0),
+    frequency_penalty=torch.tensor(0.0))  # fmt: skip
+
+
+def parameters(rows: int, case: dict[str, float]) -> SampleParameters:
+    columns = {}
+    for name in SampleParameters.__slots__:
+        default = getattr(NO_SAMPLING, name)
+        columns[name] = torch.full((rows,), case.get(name, default.item()), dtype=default.dtype)
+    columns["seed"] = torch.arange(rows)
+    return SampleParameters(**columns)
+
+
+def milliseconds(call: Callable[[], object], seconds: float) -> float:
+    """The median of as many calls as fit, three at least."""
+    call()
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < seconds:
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return 1e3 * statistics.median(times)
+
+
+@click.command()
+@click.option("--rows", default=[1, 32], multiple=True, show_default=True)
+@click.option("--vocabulary", default=49152, show_default=True)
+@click.option("--threads", default=2, show_default=True)
+@click.option("--history", default=500, show_default=True, help="Tokens that the penalties of a row read.")
+@click.option("--seconds", default=0.5, show_default=True, help="For each figure.")
+def main(rows: tuple[int, ...], vocabulary: int, threads: int, history: int, seconds: float) -> None:
+    torch.set_num_threads(threads)
+    native.library.set_threads(threads)
+    print(f"{vocabulary} tokens, {threads} threads, {native.library.path}; milliseconds, medians")
+    print(f"{'rows':>4} {'deviation':>9}  {'':40} {'cpu':>9} {'reference':>10}")
+    for num_rows in rows:
+        for deviation in (1, 4):
+            generator = torch.Generator().manual_seed(1)
+            logits = deviation * torch.randn(num_rows, vocabulary, generator=generator)
+            ids = torch.randint(0, vocabulary, (num_rows * history,), generator=generator)
+            offsets = torch.arange(0, num_rows * history + 1, history)
+            for name, case in CASES.items():
+                arguments = logits, parameters(num_rows, case), ids, offsets
+                ours = milliseconds(lambda a=arguments: cpu.sample(*a), seconds)
+                theirs = milliseconds(lambda a=arguments: reference.sample(*a), seconds)
+                print(f"{num_rows:4} {deviation:9}  {name:40} {ours:9.3f} {theirs:10.1f}")
+
+
+if __name__ == "__main__":
+    main()

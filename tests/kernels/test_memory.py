@@ -1,0 +1,37 @@
+import mmap
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels import memory
+
+PAGE = 2 << 20
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 100, PAGE, 15 * PAGE, 16 * PAGE, 16 * PAGE + 1])
+def test_pieces_are_aligned_writable_and_apart(num_bytes):
+    pieces = [memory.huge(num_bytes) for _ in range(3)]
+    for value, piece in enumerate(pieces):
+        assert piece.shape == (num_bytes,)
+        assert piece.dtype == torch.uint8
+        assert piece.data_ptr() % 64 == 0 or num_bytes == 0
+        piece.fill_(value)
+    assert all((piece == value).all() for value, piece in enumerate(pieces))
+
+
+def test_large_pieces_begin_at_a_page_and_go_back_to_the_system():
+    num_bytes = 96 << 20
+    before = resident()
+    piece = memory.huge(num_bytes).fill_(1)
+    assert piece.data_ptr() % PAGE == 0
+    assert resident() - before >= num_bytes
+    row = piece[:10]
+    del piece
+    assert resident() - before >= num_bytes
+    del row
+    assert resident() - before < num_bytes // 2
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
