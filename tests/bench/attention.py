@@ -99,11 +99,17 @@ def torch_attention(case: Case) -> Calls:
 
 
 def take_turns(peers: list[Calls]) -> list[list[float]]:
-    """Each peer's times, µs a call, one for each round. A peer's first call wakes its threads and does not count."""
+    """Each peer's times, µs a call, one for each round.
+
+    A peer begins when the threads of the one before have gone to sleep: torch's spin for some 15 ms. Its first calls
+    wake its own, and do not count.
+    """
     times: list[list[float]] = [[] for _ in peers]
     for _ in range(ROUNDS):
         for calls, own in zip(peers, times, strict=True):
-            calls[-1]()
+            time.sleep(0.03)
+            for call in calls[-3:]:
+                call()
             repeats = max(1, 10 // len(calls))
             begin = time.perf_counter()
             for _ in range(repeats):
