@@ -23,15 +23,6 @@ NEAR = {torch.float32: 3e-6, torch.bfloat16: 4e-3, torch.float16: 5e-4}
 """Relative RMS: rounding the exact result to 16 bits alone is 1.7e-3 and 2.1e-4."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread_for_torch():
-    """What the tests compute beside the kernels is too small for more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def form_of(name, num_heads=4, scale=0.3):
     form = {"scale": scale, **FORMS[name]}
     if "sinks" in form:
