@@ -27,9 +27,15 @@ GROUP_TIMEOUT = 24 * 3600.0
 one that hangs is the launcher's to find."""
 
 
+SWITCH_SECONDS = 5e-5
+"""After which the thread that runs the steps gets the interpreter back from the one that writes results: Python's own
+5 ms are as long as a step, and it asks between any two ops."""
+
+
 def run(config: ShardConfig, has_bar: bool) -> None:
     """Returns after SIGTERM or SIGINT. ValueError, OSError: what is wrong with the settings or the checkpoint."""
     config.check()
+    sys.setswitchinterval(SWITCH_SECONDS)
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
     steps = ThreadPoolExecutor(1, "steps", initializer=dispatch.set_threads, initargs=(config.num_threads,))

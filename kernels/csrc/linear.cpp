@@ -1,8 +1,7 @@
 // y = x wᵀ + bias, where each element of y is summed over k in one order, whatever the number of rows and threads.
 //
-// Weights are packed in panels whose outputs are adjacent for each k, so that a lane of a register is an output and its
-// sum runs over ascending k. bfloat16 has its k in pairs, as the instruction for its dot products wants them. Sums may
-// leave the registers between two blocks of k and come back: that changes no bit of them.
+// The weight is in panels (packed.h). A tile is a few rows by the outputs of a panel, with its sums in registers for as
+// long as a block of k lasts; that they go to memory between two blocks and come back changes no bit of them.
 
 #include <immintrin.h>
 
@@ -13,6 +12,7 @@
 #include <type_traits>
 
 #include "abi.h"
+#include "packed.h"
 #include "pool.h"
 #include "ranges.h"
 #include "scratch.h"
@@ -21,68 +21,18 @@
 namespace penstock {
 namespace {
 
-constexpr int kGroup = 64;                    // outputs that one piece of work makes; N is padded to whole groups
-constexpr int kColumns = kGroup / kLanes;     // registers of outputs in a group
-constexpr int kRows = 6;                      // of a tile; with 4 columns they leave 8 registers for x and w
-constexpr int kTiles = 8;                     // of a piece of work
-constexpr int64_t kBlockBytes = 16 << 10;     // of a panel: stays in the first cache while the tiles pass over it
-constexpr int64_t kAhead = 16 << 10;           // bytes that a panel is read ahead of its use
-constexpr int64_t kConvertedRows = 512;       // of x at a time, where x has to be converted
+constexpr int kColumns = kGroup / kLanes;  // registers of outputs in a group
+constexpr int kRows = 6;                   // of a tile; with 4 columns they leave 8 registers for x and w
+constexpr int kTiles = 8;                  // of a piece of work
+constexpr int64_t kBlockBytes = 16 << 10;  // of a panel: stays in the first cache while the tiles pass over it
+constexpr int64_t kAhead = 16 << 10;       // bytes that a panel is read ahead of its use
+constexpr int64_t kConvertedRows = 512;    // of x at a time, where x has to be converted
 
 #if defined(__AVX512F__)
-constexpr int kPanel = kGroup;  // 4 columns side by side: one stream of memory
 constexpr int columns_of(int) { return kColumns; }
 #else
-constexpr int kPanel = kLanes;  // 16 registers hold one column of 6 rows: a narrow panel stays in the first cache
 constexpr int columns_of(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 #endif
-
-// A packed weight starts with this; its panels follow.
-struct alignas(64) Header {
-  int64_t dtype, outputs, inputs, segments;
-};
-
-template <class W>
-constexpr int kDepth = 1;  // k that are adjacent for each output
-template <>
-constexpr int kDepth<bf16> = 2;
-
-// Where the elements of a packed weight are. Segments are padded with zeros to whole steps of kDepth k.
-template <class W>
-struct Layout {
-  static constexpr int64_t kStep = kPanel * kDepth<W>;  // elements of a panel for one step
-  int64_t groups, segments, width, steps;               // width and steps: of a segment
-
-  explicit Layout(const Header& h)
-      : groups((h.outputs + kGroup - 1) / kGroup),
-        segments(h.segments),
-        width(h.inputs / h.segments),
-        steps((width + kDepth<W> - 1) / kDepth<W>) {}
-
-  int64_t padded_inputs() const { return segments * steps * kDepth<W>; }
-  bool is_padded() const { return width != steps * kDepth<W>; }
-  int64_t group_size() const { return kGroup * padded_inputs(); }
-  int64_t column_stride() const { return kPanel == kGroup ? kLanes * kDepth<W> : kLanes * padded_inputs(); }
-  int64_t bytes() const {
-    return static_cast<int64_t>(sizeof(Header)) + groups * group_size() * static_cast<int64_t>(sizeof(W));
-  }
-  // The first k of an output; the next steps are kStep elements apart.
-  int64_t at(int64_t output) const {
-    const int64_t column = output % kGroup / kLanes;
-    return output / kGroup * group_size() + column * column_stride() + output % kLanes * kDepth<W>;
-  }
-};
-
-template <class W>
-W* elements(void* packed) {
-  return reinterpret_cast<W*>(static_cast<Header*>(packed) + 1);
-}
-template <class W>
-const W* elements(const void* packed) {
-  return reinterpret_cast<const W*>(static_cast<const Header*>(packed) + 1);
-}
-
-// ---- one step: kDepth k of a tile -----------------------------------------------------------------------------------
 
 // bfloat16 pairs in float32 arithmetic: the low k of each pair, then the high one.
 struct FusePairs {
@@ -160,8 +110,6 @@ struct DotPairs {
 };
 #endif
 
-// ---- tiles ----------------------------------------------------------------------------------------------------------
-
 // A run of steps within one segment, for the rows and columns of one tile.
 template <class Kernel>
 struct Run {
@@ -170,10 +118,10 @@ struct Run {
   const typename Kernel::W* w;
   int64_t column_stride;
   int64_t steps;
-  int64_t next;      // bytes from w to what is to come into the second cache meanwhile, or 0
-  float* sums;       // [R][C][16], behind the sums that wait for this one
-  bool is_continued; // sums has the segment's sum so far
-  int merges;        // waiting sums to add at the end
+  int64_t next;       // bytes from w to what is to come into the second cache meanwhile, or 0
+  float* sums;        // [R][C][16], behind the sums that wait for this one
+  bool is_continued;  // sums has the segment's sum so far
+  int merges;         // waiting sums to add at the end
 };
 
 INLINE void prefetch_near(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
@@ -194,8 +142,8 @@ template <class Kernel, int R, int C>
   const int64_t x_stride = run.x_stride, column_stride = run.column_stride, next = run.next;
   for (int64_t k = 0; k < run.steps; k++) {
     const char* bytes = reinterpret_cast<const char*>(w);
-    UNROLL for (int b = 0; b < kStepBytes; b += 64) prefetch_near(bytes + kAhead + b);
-    UNROLL for (int b = 0; b < std::min(128, kStepBytes); b += 64) prefetch_far(bytes + next + b);
+    for (int b = 0; b < kStepBytes; b += 64) prefetch_near(bytes + kAhead + b);
+    for (int b = 0; b < std::min(128, kStepBytes); b += 64) prefetch_far(bytes + next + b);
     Kernel::step(sums, x, x_stride, w, column_stride);
     x += kDepth<W>;
     w += kStep;
@@ -222,8 +170,6 @@ void run_tile(int rows, const Run<Kernel>& run) {
     case 6: return run_tile<Kernel, 6, columns_of(6)>(run);
   }
 }
-
-// ---- the whole ------------------------------------------------------------------------------------------------------
 
 struct Output {
   void* data;
@@ -347,7 +293,7 @@ struct Linear {
   void sum_columns(const X* x, Tiles tiles, int64_t begin, int64_t end, const W* panel, int64_t ahead, float* sums,
                    int64_t sums_stride) const {
     constexpr int64_t kStep = Layout<W>::kStep, kStepBytes = kStep * static_cast<int64_t>(sizeof(W));
-    const int64_t block = end - begin == 1 ? layout.steps : std::min(layout.steps, kBlockBytes / kStepBytes);
+    const int64_t block = end - begin == 1 ? std::max<int64_t>(layout.steps, 1) : kBlockBytes / kStepBytes;
     const int columns = columns_of(tiles.num_rows(end - 1));
     for (uint64_t s = 0; s < static_cast<uint64_t>(layout.segments); s++) {
       for (int64_t k = 0; k == 0 || k < layout.steps; k += block) {
@@ -380,59 +326,10 @@ void multiply(const void* x, int64_t x_dtype, int64_t rows, const void* packed, 
   Linear<Kernel>{layout, elements<W>(packed), output}(x, x_dtype, rows);
 }
 
-// ---- packing --------------------------------------------------------------------------------------------------------
-
-// The steps [begin, end) of a segment for one output, whose row begins at `from`; null stands for a row of zeros.
-template <class W>
-void pack_row(const W* from, int64_t width, int64_t begin, int64_t end, W* to) {
-  constexpr int64_t kStep = Layout<W>::kStep, depth = kDepth<W>;
-  const int64_t whole = from ? std::clamp(width / depth, begin, end) : begin;
-  for (int64_t step = begin; step < whole; step++) {
-    std::memcpy(to + step * kStep, from + step * depth, sizeof(W) * depth);
-  }
-  for (int64_t step = whole; step < end; step++) {
-    for (int64_t d = 0; d < depth; d++) {
-      to[step * kStep + d] = from && step * depth + d < width ? from[step * depth + d] : W{};
-    }
-  }
-}
-
-// A panel is written in blocks that stay in the first cache while rows of the weight become its lanes.
-template <class W>
-void pack_panel(const W* weight, const Layout<W>& layout, const Header& header, int64_t first, W* packed) {
-  constexpr int64_t kSteps = 32;
-  for (int64_t s = 0; s < layout.segments; s++) {
-    for (int64_t begin = 0; begin < layout.steps; begin += kSteps) {
-      const int64_t end = std::min(begin + kSteps, layout.steps);
-      for (int64_t output = first; output < first + kPanel; output++) {
-        const W* from = output < header.outputs ? weight + output * header.inputs + s * layout.width : nullptr;
-        pack_row(from, layout.width, begin, end, packed + layout.at(output) + s * layout.steps * layout.kStep);
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace penstock
 
 using namespace penstock;
-
-extern "C" void penstock_packed_size(int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, int64_t* size) {
-  with_type(dtype, [&](auto type) { *size = Layout<decltype(type)>({dtype, outputs, inputs, segments}).bytes(); });
-}
-
-extern "C" void penstock_pack(const void* weight, int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments,
-                              void* packed) {
-  const Header header{dtype, outputs, inputs, segments};
-  std::memcpy(packed, &header, sizeof header);
-  with_type(dtype, [&](auto type) {
-    using W = decltype(type);
-    const Layout<W> layout(header);
-    parallel(layout.groups * kGroup / kPanel, [&](int64_t i) {
-      pack_panel(static_cast<const W*>(weight), layout, header, i * kPanel, elements<W>(packed));
-    });
-  });
-}
 
 extern "C" void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const void* bias,
                                 int64_t bias_dtype, void* out, int64_t out_dtype) {
@@ -444,17 +341,4 @@ extern "C" void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, co
   if (x_dtype == kBF16) return multiply<DotPairs>(x, x_dtype, rows, packed, output);
 #endif
   multiply<FusePairs>(x, x_dtype, rows, packed, output);
-}
-
-extern "C" void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out) {
-  const Header& header = *static_cast<const Header*>(packed);
-  with_type(header.dtype, [&](auto type) {
-    using W = decltype(type);
-    const Layout<W> layout(header);
-    parallel(count, [&](int64_t i) {
-      const W* from = elements<W>(packed) + layout.at(ids[i]);
-      W* to = static_cast<W*>(out) + i * header.inputs;
-      for (int64_t k = 0; k < header.inputs; k++) to[k] = from[k / kDepth<W> * layout.kStep + k % kDepth<W>];
-    });
-  });
 }

@@ -22,7 +22,7 @@ def linear(x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: to
     if segments == 1:
         total = x.double() @ data[0]
     else:
-        sums = torch.bmm(x.double().view(-1, segments, width).transpose(0, 1), data).float()
+        sums = torch.bmm(x.double().view(len(x), segments, width).transpose(0, 1), data).float()
         while len(sums) > 1:
             sums = sums[0::2] + sums[1::2]
         total = sums[0]

@@ -24,5 +24,5 @@ class HeadNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [T, H, D]: the same."""
-        normed, _ = self._norm(x.reshape(-1, x.shape[-1]))
+        normed, _ = self._norm(x.contiguous().view(-1, x.shape[-1]))
         return normed.view(x.shape)

@@ -139,13 +139,12 @@ async def test_a_compressed_body_is_not_unpacked(server: Server) -> None:
 
 async def test_a_large_prompt_does_not_hold_up_others(server: Server) -> None:
     large = asyncio.create_task(post(server, b'{"inputs": "%b"}' % (b"the quick brown fox, " * 30_000)))
-    longest = 0.0
+    num_answers = 0
     while not large.done():
-        started_at = time.monotonic()
         assert (await server.client.get("/health")).status == 200
-        longest = max(longest, time.monotonic() - started_at)
+        num_answers += 1
     assert (await large).status == 422
-    assert longest < 0.5
+    assert num_answers > 10, "with a loop that is held up it is one or two"
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

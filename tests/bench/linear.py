@@ -1,8 +1,8 @@
 """How fast the linear layer is: all matrices of a Llama once, against the rows of a step, beside torch's.
 
 `python -m tests.bench.linear` prints a row for each number of rows. Every matrix has memory of its own, so weights come
-from memory as in a decode step. The contenders take turns, and medians are printed: other work on the machine shows in
-all of them.
+from memory as in a decode step. The contenders take turns, so other work on the machine shows in all of them; all but
+the best time are medians.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch.nn import functional
 from kernels import dispatch
 from kernels.linear import PackedWeight, linear, pack
 
-HEADER = "rows  kernels               ms    tokens/s  GFLOP/s   GB/s"
+HEADER = "rows  kernels      ms     best  tokens/s  GFLOP/s   GB/s"
 MOST_HEAD_ROWS = 64  # more rows are a prompt, of which only the last one needs logits
 Run = Callable[[Tensor], object]
 
@@ -115,9 +115,9 @@ def main() -> None:
                 times[kind].append(seconds(stacks[kind], xs))
         for kind in kinds:
             median = statistics.median(times[kind])
-            print(f"{rows:4}  {kind:8} {1e3 * median:9.2f} (best {1e3 * min(times[kind]):8.2f}) {rows / median:9.1f} "
-                  f"{shapes.flops(rows) / median / 1e9:8.0f} {shapes.num_weights * dtype.itemsize / median / 1e9:6.1f}",
-                  flush=True)
+            gflops, gigabytes = shapes.flops(rows) / 1e9, shapes.num_weights * dtype.itemsize / 1e9
+            print(f"{rows:4}  {kind:7} {1e3 * median:7.2f}  {1e3 * min(times[kind]):7.2f} {rows / median:9.1f} "
+                  f"{gflops / median:8.0f} {gigabytes / median:6.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ def reference(monkeypatch):
 
 @pytest.fixture
 def poison(monkeypatch):
-    """What an op allocates is full of NaN."""
-    empty, huge = torch.empty, cpu.huge
+    """What an op allocates is full of NaN, and a packed weight has memory of its own, for sanitizers to guard."""
+    empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *size, **options: empty(*size, **options).fill_(torch.nan))
-    monkeypatch.setattr(cpu, "huge", lambda num_bytes: huge(num_bytes).fill_(0xFF))
+    monkeypatch.setattr(cpu, "huge", lambda num_bytes: empty(num_bytes, dtype=torch.uint8).fill_(0xFF))
 
 
 @pytest.fixture
@@ -183,6 +183,12 @@ def test_no_rows(kernel_set):
     x, weight, bias = tensors(0, (65, 80), torch.bfloat16)
     assert linear(x, pack(weight), bias).shape == (0, 65)
     assert linear(x, pack(weight, 8), bias).shape == (0, 65)
+
+
+def test_no_inputs(kernel_set):
+    x, weight, bias = tensors(7, (65, 0), torch.bfloat16)
+    assert torch.equal(linear(x, pack(weight), bias), bias.expand(7, 65))
+    assert torch.equal(linear(x, pack(weight, 8)), torch.zeros(7, 65, dtype=torch.bfloat16))
 
 
 def test_errors_name_the_shapes(kernel_set):

@@ -13,6 +13,7 @@ import grpc
 import psutil
 import pytest
 
+from kernels import dispatch
 from protos import shard_pb2, shard_pb2_grpc
 from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
 from tests.shard.programs import prompt_step
@@ -57,7 +58,7 @@ def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> No
     finally:
         assert shard.end() == 0
     log = shard.log.read_text()
-    assert "kernels reference, dtype float32, 256 blocks of 32 tokens, 1 threads" in log
+    assert f"kernels {dispatch.path()}, dtype float32, 256 blocks of 32 tokens, 1 threads" in log
     assert "Loading weights: 100%" in log
 
 

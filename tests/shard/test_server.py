@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
+from kernels import dispatch
 from protos import shard_pb2
 from shard.distributed import Group
 from shard.executor import Executor
@@ -53,7 +54,7 @@ def test_describe(shard: Shard, client: Client) -> None:
     facts = client.stub.Describe(shard_pb2.DescribeRequest())
     assert facts.model_id == str(DEMO_MODEL)
     assert (facts.dtype, facts.kv_dtype, facts.numerics) == (
-        "float32", "float32", "reference/float32/kv-float32/contract-1")
+        "float32", "float32", f"{dispatch.path()}/float32/kv-float32/contract-1")
     assert (facts.block_size, facts.num_blocks) == (16, (64 << 20) // (8 * 16 * 4 * 32 * 2 * 4))
     assert (facts.vocab_size, facts.context_length, list(facts.eos_token_ids)) == (8192, 2048, [2])
     assert (facts.rank, facts.world_size, facts.answers, facts.kv_groups) == (0, 1, True, 1)

@@ -171,7 +171,7 @@ def test_no_header(tmp_path: Path, header: bytes) -> None:
 def test_header_that_only_safetensors_refuses(copy: Callable[[str], Path]) -> None:
     file = copy("one") / "model.safetensors"
     file.write_bytes(file.read_bytes().replace(b'"data_offsets":[0,', b'"data_offsets":[4,', 1))
-    with pytest.raises(CheckpointError, match=r"model.safetensors: model.embed_tokens.weight cannot be read: "):
+    with pytest.raises(CheckpointError, match=r"model.safetensors: [\w.]+ cannot be read: "):
         Decoder.load(file.parent, None, Group())
 
 
