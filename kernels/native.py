@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from kernels import build
 
@@ -67,9 +68,29 @@ def _chosen_path() -> str:
 
 def _declarations() -> dict[str, list[type]]:
     """The argument types of each function in csrc/abi.h."""
-    text = re.sub(r"//.*", "", (build.SOURCES / "abi.h").read_text())
-    found = re.findall(r"\bvoid penstock_(\w+)\(([^)]*)\);", text)
+    found = re.findall(r"\bvoid penstock_(\w+)\(([^)]*)\);", _abi())
     return {name: [_ctype(argument.strip()) for argument in arguments.split(",")] for name, arguments in found}
+
+
+def address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def dtype_of(tensor: Tensor | None) -> int:
+    """As csrc/abi.h numbers them; of no tensor, any."""
+    return 0 if tensor is None else DTYPES[tensor.dtype]
+
+
+def _abi() -> str:
+    return re.sub(r"//.*", "", (build.SOURCES / "abi.h").read_text())
+
+
+def structure(name: str) -> type[ctypes.Structure]:
+    """A struct of csrc/abi.h."""
+    body = re.search(rf"\bstruct {name} {{([^}}]*)}};", _abi())
+    assert body, f"abi.h has no struct {name}"
+    fields = [(field.split()[-1].lstrip("*"), _ctype(field)) for field in body[1].split(";") if field.strip()]
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
 def _ctype(argument: str) -> type:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from kernels.attention_layer import Tokens
 from shard.slots import SlotTable
 from shard.step import Row
 
@@ -18,11 +19,7 @@ class StepInputs:
     """T tokens of S rows, R of them sampled; the tokens of a row are neighbours, in the order of their positions."""
 
     input_ids: Tensor        # int64 [T]
-    positions: Tensor        # int64 [T]
-    slot_mapping: Tensor     # int64 [T]: block * block_size + offset, where each token's K and V go
-    tables: Tensor           # int32 [S, max_blocks_in_step]: block ids; what lies past a sequence's end is garbage
-    starts: Tensor           # int32 [S]: position of the row's first token
-    counts: Tensor           # int32 [S]: tokens of the row
+    tokens: Tokens           # where they belong; what lies in a table past a sequence's end is garbage
     output_rows: Tensor      # int64 [R]: index into T of the tokens whose logits are wanted
 
 
@@ -43,11 +40,12 @@ def build(rows: tuple[Row, ...], slots: SlotTable) -> StepInputs:
     slot_mapping = tables[row_of_token, positions // block_size].astype(np.int64) * block_size + positions % block_size
     return StepInputs(
         input_ids=_input_ids(rows, slots, slot_ids, firsts, int(ends[-1])),
-        positions=torch.from_numpy(positions),
-        slot_mapping=torch.from_numpy(slot_mapping),
-        tables=torch.from_numpy(tables),
-        starts=torch.from_numpy(starts.astype(np.int32)),
-        counts=torch.from_numpy(counts.astype(np.int32)),
+        tokens=Tokens(
+            positions=torch.from_numpy(positions),
+            slots=torch.from_numpy(slot_mapping),
+            tables=torch.from_numpy(tables),
+            starts=torch.from_numpy(starts.astype(np.int32)),
+            counts=torch.from_numpy(counts.astype(np.int32))),
         output_rows=torch.from_numpy((ends - 1)[is_sampled]))
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from kernels import native
 
-OPS = ("kv_write", "linear", "paged_attention", "rms_norm", "rope", "sample", "silu_mul")
+OPS = ("attention_layer", "kv_write", "linear", "mlp_layer", "paged_attention", "rms_norm", "rope", "sample",
+       "silu_mul")
 CPU_SETS = tuple(f"cpu-{path}" for path in native.processor_paths())
 """The first is the one that serves on this machine."""
 ALL_SETS = (*CPU_SETS, "reference")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernels.attention_layer import Tokens
 from kernels.paged_attention import allocate_cache
 from shard.batch import StepInputs
 from shard.models.decoder import Decoder
@@ -124,11 +125,12 @@ def prompt_logits(
     positions = torch.arange(num_tokens)
     return decoder.forward(StepInputs(
         input_ids=ids,
-        positions=positions,
-        slot_mapping=table[positions // block_size] * block_size + positions % block_size,
-        tables=table.int()[None],
-        starts=torch.zeros(1, dtype=torch.int32),
-        counts=torch.tensor([num_tokens], dtype=torch.int32),
+        tokens=Tokens(
+            positions=positions,
+            slots=table[positions // block_size] * block_size + positions % block_size,
+            tables=table.int()[None],
+            starts=torch.zeros(1, dtype=torch.int32),
+            counts=torch.tensor([num_tokens], dtype=torch.int32)),
         output_rows=positions if output_rows is None else output_rows,
     ), caches)
 

@@ -23,6 +23,57 @@ void with_type(int64_t dtype, F&& f) {
 #pragma GCC visibility push(default)
 extern "C" {
 
+// A field a line, for kernels/native.py reads them too. Weights are packed; a bias or a head's norm may be null.
+struct AttentionLayer {
+  int64_t width;
+  int64_t num_heads;
+  int64_t num_kv_heads;
+  int64_t head_dim;
+  int64_t half;  // of the dimensions that are rotated
+  int64_t window;
+  float scale;
+  float eps;
+  const void* norm;
+  int64_t norm_dtype;
+  const void* qkv;
+  const void* qkv_bias;
+  int64_t qkv_bias_dtype;
+  const void* q_norm;
+  int64_t q_norm_dtype;
+  const void* k_norm;
+  int64_t k_norm_dtype;
+  const float* cos;
+  const float* sin;
+  const void* output;
+  const void* output_bias;
+  int64_t output_bias_dtype;
+};
+
+struct MlpLayer {
+  int64_t width;
+  int64_t inner;
+  float eps;
+  const void* norm;
+  int64_t norm_dtype;
+  const void* gate_up;
+  const void* gate_up_bias;
+  int64_t gate_up_bias_dtype;
+  const void* down;
+  const void* down_bias;
+  int64_t down_bias_dtype;
+};
+
+struct StepTokens {
+  int64_t num_tokens;
+  int64_t num_sequences;
+  int64_t max_blocks;
+  const int64_t* positions;
+  const int64_t* slots;
+  const int32_t* tables;
+  const int32_t* starts;
+  const int32_t* counts;
+};
+
 // One pool for the process, of `count` threads with the one that calls.
 void penstock_set_threads(int64_t count);
 
@@ -40,6 +91,7 @@ void penstock_pack(const void* weight, int64_t dtype, int64_t outputs, int64_t i
 // x [rows, inputs], bias [outputs] or null: out [rows, outputs].
 void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const void* bias,
                      int64_t bias_dtype, void* out, int64_t out_dtype);
+
 // Rows of a weight of one segment, as they were packed: out [count, inputs].
 void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out);
 
@@ -68,6 +120,15 @@ void penstock_rope(int64_t dtype, const void* q, int64_t q_stride, int64_t heads
 
 // gate_up [rows, 2 * width], out [rows, width].
 void penstock_silu_mul(int64_t dtype, const void* gate_up, void* out, int64_t rows, int64_t width);
+
+// One call for what the ops above do one after the other. x, delta (or null), total, out: [tokens, width] of dtype; out
+// is float32 and without bias if `partial`; total is not written without delta. *status as of penstock_paged_attention,
+// or 3 for a slot that is outside the cache.
+void penstock_attention_layer(const AttentionLayer* layer, const StepTokens* tokens, int64_t dtype, void* cache,
+                              int64_t cache_dtype, int64_t num_blocks, int64_t block_size, const void* x,
+                              const void* delta, void* total, void* out, int64_t partial, int64_t* status);
+void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total, void* out,
+                        int64_t partial, int64_t num_tokens);
 
 // logits [rows, vocabulary]; parameters and results [rows]; history_offsets [rows + 1]. If a row has penalties and the
 // histories are none of this vocabulary, or not all that there is, is_wrong becomes 1 and nothing is sampled.

@@ -1,6 +1,7 @@
 """kv_write in C++: csrc/kv_write.cpp, in the layout of csrc/kv_layout.h."""
 
 import ctypes
+from typing import NoReturn
 
 from torch import Tensor
 
@@ -17,4 +18,8 @@ def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
         native.DTYPES[cache.dtype], num_blocks, cache.block_size, num_kv_heads, head_dim, slots.data_ptr(), num_tokens,
         ctypes.byref(status))
     if status.value:
-        raise ValueError(f"kv_write: slots {slots.tolist()} are not all in {num_blocks} blocks of {cache.block_size}")
+        refuse_slots(slots, cache)
+
+
+def refuse_slots(slots: Tensor, cache: KvCache) -> NoReturn:
+    raise ValueError(f"kv_write: slots {slots.tolist()} are not all in {cache.num_blocks} blocks of {cache.block_size}")

@@ -1,6 +1,7 @@
 """Paged attention in C++: csrc/attention.cpp, over the layout of csrc/kv_layout.h."""
 
 import ctypes
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -41,6 +42,11 @@ def paged_attention(
         max_blocks, starts.data_ptr(), counts.data_ptr(), num_sequences, num_tokens, num_heads, scale, window, softcap,
         None if sinks is None else sinks.data_ptr(), ctypes.byref(status))
     if status.value:
-        check_lengths(q, cache, tables, starts.tolist(), counts.tolist())
-        raise ValueError(f"paged_attention: tables name blocks that are not among the cache's {data.shape[0]}")
+        refuse_tables(q, cache, tables, starts, counts)
     return out
+
+
+def refuse_tables(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor) -> NoReturn:
+    """Raise the ValueError that says why nothing was computed."""
+    check_lengths(q, cache, tables, starts.tolist(), counts.tolist())
+    raise ValueError(f"paged_attention: tables name blocks that are not among the cache's {cache.num_blocks}")

@@ -5,9 +5,10 @@ At world size 1 both are plain linears and nothing is exchanged.
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
-from kernels.linear import linear, pack
+from kernels.linear import pack
 from shard.weights import RankWeights
 
 NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
@@ -18,35 +19,36 @@ class ColumnParallel:
 
     def __init__(self, weights: RankWeights, outputs: Mapping[str, int], in_features: int, has_bias: bool) -> None:
         """outputs: the name of each linear in the checkpoint and its number of outputs over all ranks."""
-        self.widths = [weights.group.width(length) for length in outputs.values()]
-        self._bias = None
+        self.bias = None
         if has_bias:
-            self._bias = weights.stacked_rows({f"{name}.bias": length for name, length in outputs.items()})
-        self._weight = pack(weights.stacked_rows({f"{n}.weight": length for n, length in outputs.items()}, in_features))
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """x [T, in_features], the same on every rank: [T, sum(widths)], this rank's outputs of each linear in turn."""
-        return linear(x, self._weight, self._bias)
+            self.bias = weights.stacked_rows({f"{name}.bias": length for name, length in outputs.items()})
+        self.weight = pack(weights.stacked_rows({f"{n}.weight": length for n, length in outputs.items()}, in_features))
 
 
 class RowParallel:
     """A linear whose inputs are split over the ranks: each adds its own products, and the sums meet in a fixed tree."""
 
     def __init__(self, weights: RankWeights, name: str, in_features: int, out_features: int, has_bias: bool) -> None:
+        self.bias = weights.whole(f"{name}.bias", out_features) if has_bias else None
         self._group = weights.group
-        self._bias = weights.whole(f"{name}.bias", out_features) if has_bias else None
         # Without whole segments the ranks still add in one order, but another number of ranks adds in another.
         segments = num_own_segments(in_features, weights.group.world_size) or 1
-        self._weight = pack(weights.columns(f"{name}.weight", out_features, in_features), segments)
+        self.weight = pack(weights.columns(f"{name}.weight", out_features, in_features), segments)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """x [T, in_features / world_size], this rank's inputs: [T, out_features], the same bits on every rank."""
-        if self._group.world_size == 1:
-            return linear(x, self._weight, self._bias)
-        total = self._group.tree_sum(linear(x, self._weight, partial=True))
-        if self._bias is not None:
-            total = total + self._bias
-        return total.to(x.dtype)
+    @property
+    def is_partial(self) -> bool:
+        """Whether a rank's products are but a part of the sum, which `join` makes whole."""
+        return self._group.world_size > 1
+
+    def join(self, out: Tensor, dtype: torch.dtype) -> Tensor:
+        """What the kernels made of this rank's inputs, [T, out_features]: the same for all inputs, the same bits on
+        every rank."""
+        if not self.is_partial:
+            return out
+        total = self._group.tree_sum(out)
+        if self.bias is not None:
+            total = total + self.bias
+        return total.to(dtype)
 
 
 def num_own_segments(in_features: int, world_size: int) -> int:

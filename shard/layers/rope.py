@@ -1,9 +1,7 @@
 """Rotary position embedding: the angles of every position, shared by all blocks of a model."""
 
 import torch
-from torch import Tensor
 
-from kernels.rope import rope
 from shard.models.rotary_scaling import Rotation
 
 
@@ -16,7 +14,3 @@ class Rotary:
         # By way of float64 they are the nearest float32 values, whichever vector unit torch finds.
         self.cos = (angles.cos() * rotation.amplitude).float()
         self.sin = (angles.sin() * rotation.amplitude).float()
-
-    def __call__(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """q [T, H, D] and k [T, KV, D] turned by the angles of positions, int64 [T]; new tensors."""
-        return rope(q, k, self.cos, self.sin, positions)

@@ -6,14 +6,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from kernels.attention_layer import Tokens
 from kernels.kv_cache import KvCache
 from kernels.linear import pack
+from kernels.rms_norm import rms_norm
 from shard.batch import StepInputs
 from shard.distributed import Group
 from shard.layers.attention import Attention
 from shard.layers.linear import NUM_SEGMENTS, num_own_segments
 from shard.layers.mlp import Mlp
-from shard.layers.norm import Norm
 from shard.layers.rope import Rotary
 from shard.layers.vocab import VocabEmbedding, VocabHead
 from shard.models.config import ModelConfig
@@ -31,17 +32,15 @@ class Block:
 
     def __init__(self, config: ModelConfig, weights: RankWeights, layer: int, rotary: Rotary) -> None:
         name = f"model.layers.{layer}"
-        self._attention_norm = _norm(config, weights, f"{name}.input_layernorm")
-        self._attention = Attention(config, weights, f"{name}.self_attn", rotary, config.windows[layer])
-        self._mlp_norm = _norm(config, weights, f"{name}.post_attention_layernorm")
-        self._mlp = Mlp(config, weights, f"{name}.mlp")
+        norms = [weights.whole(f"{name}.{norm}_layernorm.weight", config.hidden_size)
+                 for norm in ("input", "post_attention")]
+        self._attention = Attention(config, weights, f"{name}.self_attn", norms[0], rotary, config.windows[layer])
+        self._mlp = Mlp(config, weights, f"{name}.mlp", norms[1])
 
-    def forward(self, x: Tensor, delta: Tensor | None, inputs: StepInputs, cache: KvCache) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, delta: Tensor | None, tokens: Tokens, cache: KvCache) -> tuple[Tensor, Tensor]:
         """The residual stream [T, C] and what is yet to be added to it: the next norm does, in the same pass."""
-        normed, x = self._attention_norm(x, delta)
-        delta = self._attention(normed, inputs, cache)
-        normed, x = self._mlp_norm(x, delta)
-        return x, self._mlp(normed)
+        x, delta = self._attention(x, delta, tokens, cache)
+        return self._mlp(x, delta)
 
 
 class Decoder:
@@ -59,7 +58,7 @@ class Decoder:
         self._embedding = VocabEmbedding(embedding, config.vocab_size, group)
         rotary = Rotary(config.rotation)
         self._blocks = [Block(config, weights, layer, rotary) for layer in range(config.num_layers)]
-        self._norm = _norm(config, weights, "model.norm")
+        self._norm = weights.whole("model.norm.weight", config.hidden_size)
         self._head = VocabHead(head, config.vocab_size, group)
 
     @classmethod
@@ -88,14 +87,10 @@ class Decoder:
         """float32 logits [R, V] after the tokens `output_rows`, on rank 0; None on the others. One cache per block."""
         x, delta = self._embedding(inputs.input_ids), None
         for block, cache in zip(self._blocks, caches, strict=True):
-            x, delta = block.forward(x, delta, inputs, cache)
+            x, delta = block.forward(x, delta, inputs.tokens, cache)
         assert delta is not None, "a model has at least one block"
-        normed, _ = self._norm(x[inputs.output_rows], delta[inputs.output_rows])
+        normed, _ = rms_norm(x[inputs.output_rows], self._norm, self.config.rms_norm_eps, delta[inputs.output_rows])
         return self._head(normed)
-
-
-def _norm(config: ModelConfig, weights: RankWeights, name: str) -> Norm:
-    return Norm(weights.whole(f"{name}.weight", config.hidden_size), config.rms_norm_eps)
 
 
 def _warn_of_limitation(rotation: Rotation) -> None:

