@@ -4,10 +4,12 @@ KERNELS=reference | cpu asks for one, and it is an error if that cannot be. Othe
 a warning, where there are no compiled kernels for the processor.
 """
 
+import ctypes
 import functools
 import importlib
 import logging
 import os
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -44,13 +46,14 @@ def path() -> str:
     return "reference" if kernel_set() == "reference" else f"cpu-{_library().path}"
 
 
-def set_threads(count: int) -> None:
-    """How many threads the ops use, the calling one included. To be called by the one that calls the ops.
+def set_threads(count: int, cpus: Sequence[int] = ()) -> None:
+    """How many threads the ops use, the calling one included, and where each of them stays, if that is to be fixed.
 
-    Where compiled ops compute, torch has but trifles to do, for which threads of its own would take cores away.
+    To be called by the thread that calls the ops. Where compiled ops compute, torch has but trifles to do, for which
+    threads of its own would take cores away.
     """
     if kernel_set() == "cpu":
-        _library().set_threads(count)
+        _library().set_threads(count, (ctypes.c_int64 * count)(*cpus) if cpus else None)
     torch.set_num_threads(count if kernel_set() == "reference" else 1)
 
 

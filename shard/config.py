@@ -40,7 +40,20 @@ class ShardConfig:
 
     @property
     def num_threads(self) -> int:
-        return self.threads or max(1, physical_cores() // self.world_size)
+        return self.threads or max(1, len(physical_cores()) // self.world_size)
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """Where this shard's threads stay: each on a core of its own if the group uses them all, anywhere if not.
+
+        A system that is left to itself may keep two threads that wake each other on one core. But on a machine of which
+        this group has a part, others may be on the cores that it would choose.
+        """
+        cores = physical_cores()
+        if self.num_threads * self.world_size != len(cores):
+            return ()
+        first = self.rank * self.num_threads
+        return cores[first:first + self.num_threads]
 
     def check(self) -> None:
         """Raises ValueError, naming the flag, for values that do not go together."""
@@ -54,10 +67,10 @@ class ShardConfig:
             raise ValueError(f"--listen {self.listen}: the folder {self.socket_path.parent} does not exist")
 
 
-def physical_cores() -> int:
-    """Cores this process may run on, hyperthreads of one core counted once."""
+def physical_cores() -> tuple[int, ...]:
+    """One CPU of each core that this process may run on: of a core's hyperthreads the first."""
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    return len({_core(cpu) for cpu in cpus})
+    return tuple(sorted({_core(cpu): cpu for cpu in sorted(cpus, reverse=True)}.values()))
 
 
 def _core(cpu: int) -> tuple[str, ...]:

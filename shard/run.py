@@ -38,7 +38,7 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
-    steps = ThreadPoolExecutor(1, "steps", initializer=dispatch.set_threads, initargs=(config.num_threads,))
+    steps = ThreadPoolExecutor(1, "steps", initializer=dispatch.set_threads, initargs=(config.num_threads, config.cpus))
     with _progress_bar(has_bar) as progress:
         executor = steps.submit(Executor, config, group, progress).result()
     facts = executor.facts(steps.submit(measure_step_tokens, executor, group).result())

@@ -1,6 +1,8 @@
 #include "pool.h"
 
 #include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <memory>
@@ -17,6 +19,13 @@ namespace {
 // threads stay awake within a step and leave the cores to others outside.
 constexpr int kSpins = 600;
 
+void pin(pthread_t thread, int64_t cpu) {
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  CPU_SET(static_cast<size_t>(cpu), &only);
+  pthread_setaffinity_np(thread, sizeof only, &only);  // where it is refused, threads go where the system puts them
+}
+
 uint32_t wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int spin = 0; spin < kSpins; spin++) {
     if (const uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
@@ -30,8 +39,11 @@ uint32_t wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
 // that sleeps or that the system runs something else on.
 class Pool {
  public:
-  explicit Pool(int size) {
-    for (int i = 1; i < size; i++) threads_.emplace_back([this] { serve(); });
+  Pool(int size, const int64_t* cpus) {
+    for (int i = 1; i < size; i++) {
+      threads_.emplace_back([this] { serve(); });
+      if (cpus) pin(threads_.back().native_handle(), cpus[i]);
+    }
   }
   ~Pool() {
     open(0, nullptr, nullptr);
@@ -101,8 +113,9 @@ void run(int64_t n, Work work, void* context) {
 
 }  // namespace penstock
 
-extern "C" void penstock_set_threads(int64_t count) {
+extern "C" void penstock_set_threads(int64_t count, const int64_t* cpus) {
   const std::lock_guard lock(penstock::mutex);
   penstock::pool.reset();
-  if (count > 1) penstock::pool = std::make_unique<penstock::Pool>(static_cast<int>(count));
+  if (count > 1) penstock::pool = std::make_unique<penstock::Pool>(static_cast<int>(count), cpus);
+  if (cpus) penstock::pin(pthread_self(), cpus[0]);
 }

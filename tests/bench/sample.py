@@ -56,7 +56,7 @@ def milliseconds(call: Callable[[], object], seconds: float) -> float:
 @click.option("--seconds", default=0.5, show_default=True, help="For each figure.")
 def main(rows: tuple[int, ...], vocabulary: int, threads: int, history: int, seconds: float) -> None:
     torch.set_num_threads(threads)
-    native.library.set_threads(threads)
+    native.library.set_threads(threads, None)
     print(f"{vocabulary} tokens, {threads} threads, {native.library.path}; milliseconds, medians")
     print(f"{'rows':>4} {'deviation':>9}  {'':40} {'cpu':>9} {'reference':>10}")
     for num_rows in rows:

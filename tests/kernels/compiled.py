@@ -26,11 +26,11 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def threads(count: int) -> Iterator[None]:
     """The ops use this many threads."""
-    native.library.set_threads(count)
+    native.library.set_threads(count, None)
     try:
         yield
     finally:
-        native.library.set_threads(1)
+        native.library.set_threads(1, None)
 
 
 def assert_near(actual: Tensor, exact: Tensor) -> None:

@@ -1,4 +1,5 @@
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,17 @@ def test_importing_the_package_imports_nothing():
     )
     root = Path(kernels.__file__).parent.parent
     subprocess.run([sys.executable, "-c", program], cwd=root, check=True, timeout=60)
+
+
+def test_threads_stay_where_they_are_told(cpu_kernels):
+    """The caller's affinity is restored by the system's means, as nothing else undoes it."""
+    before = os.sched_getaffinity(0)
+    [cpu, *_] = before
+    try:
+        dispatch.set_threads(2, [cpu, max(before)])
+        pinned = {tuple(os.sched_getaffinity(int(task.name))) for task in Path("/proc/self/task").iterdir()}
+        assert (cpu,) in pinned
+        assert (max(before),) in pinned
+    finally:
+        os.sched_setaffinity(0, before)
+        dispatch.set_threads(1)

@@ -78,12 +78,12 @@ def test_threads_change_nothing(cpu_kernels):
     caches = []
     try:
         for threads in (1, 2, 3):
-            native.library.set_threads(threads)
+            native.library.set_threads(threads, None)
             cache = allocate_cache(125, block_size=16, num_kv_heads=3, head_dim=48, dtype=torch.bfloat16, device="cpu")
             kv_write(k, v, cache, torch.arange(2000))
             caches.append(cache.data)
     finally:
-        native.library.set_threads(1)
+        native.library.set_threads(1, None)
     assert torch.equal(caches[0], caches[1])
     assert torch.equal(caches[0], caches[2])
 

@@ -27,8 +27,8 @@ def poison(monkeypatch):
 
 @pytest.fixture
 def set_threads():
-    yield lambda count: native.library.set_threads(count)
-    native.library.set_threads(1)
+    yield lambda count: native.library.set_threads(count, None)
+    native.library.set_threads(1, None)
 
 
 def tensors(num_tokens, shape, dtype, seed=0):

@@ -265,8 +265,8 @@ def test_rows_may_be_columns_of_a_matrix(kernel_set):
 
 @pytest.fixture
 def set_threads():
-    yield lambda count: native.library.set_threads(count)
-    native.library.set_threads(1)
+    yield lambda count: native.library.set_threads(count, None)
+    native.library.set_threads(1, None)
 
 
 LONG_FORMS = {"plain": {}, "window": {"window": 700}, "all": {"window": 101, "softcap": 5.0, "sinks": True}}

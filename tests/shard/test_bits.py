@@ -31,7 +31,7 @@ CHUNKS = (1, 3, 16, 17, 64)
 
 def set_threads(count: int) -> None:
     torch.set_num_threads(count)
-    native.library.set_threads(count)
+    native.library.set_threads(count, None)
 
 
 def make_requests(vocab_size: int, num_requests: int = 10) -> list[Request]:
