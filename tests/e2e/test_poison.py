@@ -23,7 +23,7 @@ NOT_MEASURED = 4096
 async def ask_all(session: aiohttp.ClientSession, server: Server, prompts: Sequence[str]) -> list[Answer]:
     """Half are greedy, half sampled, some of both with a penalty."""
     return await asyncio.gather(*(
-        stream(session, server.url, prompt, max_new_tokens=60, do_sample=index % 2 == 1, seed=index,
+        stream(session, server.url, prompt, max_new_tokens=400, do_sample=index % 2 == 1, seed=index,
                repetition_penalty=1.2 if index % 3 else 1.0)
         for index, prompt in enumerate(prompts)))
 

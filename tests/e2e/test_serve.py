@@ -96,9 +96,9 @@ async def test_sigterm_drains_and_the_port_is_free_at_once(tmp_path: Path) -> No
     with serve(tmp_path, "--num-shard", "2") as server:
         async with aiohttp.ClientSession() as session:
             streams = [asyncio.create_task(
-                stream(session, server.url, SOURCE + f"# part {i}\n", max_new_tokens=100, seed=i, do_sample=True,
+                stream(session, server.url, SOURCE + f"# part {i}\n", max_new_tokens=400, seed=i, do_sample=True,
                        temperature=1.5)) for i in range(16)]
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.3)
             assert not all(task.done() for task in streams)
             server.process.send_signal(signal.SIGTERM)
             answers = await asyncio.gather(*streams)
@@ -118,7 +118,7 @@ async def test_a_killed_router_is_back_without_reloading_the_weights(tmp_path: P
             async with aiohttp.ClientSession() as session:
                 streams = [asyncio.create_task(stream(session, server.url, SOURCE * 10 * i, max_new_tokens=500))
                            for i in range(1, 9)]
-                await asyncio.sleep(0.7)
+                await asyncio.sleep(0.4)
                 unfinished = [task for task in streams if not task.done()]
                 assert unfinished
                 [router] = server.children("router")
