@@ -1,13 +1,15 @@
-"""Many clients of mixed lengths at once, each compared with its own run alone."""
+"""Many clients of mixed lengths at once on two shards, each compared with its own run alone on one."""
 
 import asyncio
 import random
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from kernels import native
 from tests.e2e.client import Answer, many_clients, stream
-from tests.e2e.server import serve
+from tests.e2e.server import Server, serve
 
 
 def make_requests(count: int, seed: int) -> list[tuple[str, int, int]]:
@@ -18,19 +20,29 @@ def make_requests(count: int, seed: int) -> list[tuple[str, int, int]]:
     return [("".join(rng.choices(words, k=2 * length)), length, rng.choice([1, 16, 64, 400])) for length in lengths]
 
 
+async def ask(session: aiohttp.ClientSession, server: Server, index: int, request: tuple[str, int, int]) -> Answer:
+    """Half of them greedy, half sampled."""
+    text, length, max_new_tokens = request
+    return await stream(session, server.url, text, truncate=length, max_new_tokens=max_new_tokens,
+                        do_sample=index % 2 == 1, seed=index)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-async def test_64_clients_equal_their_solo_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("path", native.processor_paths())
+async def test_64_clients_equal_their_solo_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, dtype: str
+) -> None:
+    monkeypatch.setenv("KERNELS_PATH", path)
     requests = make_requests(64, seed=1)
-    with serve(tmp_path, "--num-shard", "2", "--dtype", "float32") as server:
-        async with many_clients() as session:
-
-            async def run(request: tuple[str, int, int]) -> Answer:
-                text, length, max_new_tokens = request
-                return await stream(session, server.url, text, truncate=length, max_new_tokens=max_new_tokens)
-
-            together = await asyncio.gather(*(run(request) for request in requests))
-            alone = [await run(request) for request in requests]
-    assert [answer.ids for answer in together] == [answer.ids for answer in alone]
-    assert [answer.text for answer in together] == [answer.text for answer in alone]
+    (tmp_path / "one").mkdir()
+    async with many_clients() as session:
+        with serve(tmp_path, "--num-shard", "2", "--dtype", dtype) as server:
+            together = await asyncio.gather(*(ask(session, server, *request) for request in enumerate(requests)))
+        with serve(tmp_path / "one", "--num-shard", "1", "--dtype", dtype) as server:
+            alone = [await ask(session, server, *request) for request in enumerate(requests)]
+            async with session.get(f"{server.url}/info") as response:
+                assert (await response.json())["numerics"].startswith(f"cpu-{path}/{dtype}/")
+    assert together == alone
     assert max(len(answer.ids) for answer in together) == 400
