@@ -149,7 +149,7 @@ def summary(comparison: Comparison) -> Iterator[str]:
 @click.option("--model-id", type=DIRECTORY, envvar="MODEL_ID", help="A directory.  [default: a random model of "
               "SmolLM2-360M's shape]")
 @click.option("--num-shard", default=1, show_default=True, envvar="NUM_SHARD", help="Of Penstock.")
-@click.option("--threads", default=physical_cores, show_default="physical cores", type=int, envvar="THREADS",
+@click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int, envvar="THREADS",
               help="Of each peer; Penstock chooses its own, FLAGS may say.")
 @click.option("--concurrency", default="1,4,16,32", show_default=True)
 @click.option("--requests", default=4, show_default=True, help="Per client.")
@@ -176,7 +176,7 @@ def main(
     for _ in range(rounds):
         comparison.run_round(commands)
     print(*summary(comparison), sep="\n")
-    title = f"{model.name}, prompts of {prompt} tokens, answers of {new}, {physical_cores()} cores"
+    title = f"{model.name}, prompts of {prompt} tokens, answers of {new}, {len(physical_cores())} cores"
     draw(comparison.loads, title, PICTURE)
     print(f"Drawn in {PICTURE}")
 
