@@ -172,7 +172,8 @@ def started(
 @click.command(help=__doc__)
 @click.option("--model", type=DIRECTORY, envvar="MODEL_ID", help="A directory.  [default: a random model of "
               "SmolLM2-360M's shape]")
-@click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int, envvar="THREADS")
+@click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int,
+              envvar="THREADS")
 @click.option("--rounds", default=5, show_default=True)
 @click.option("--sequences", default="1,4,16,32", show_default=True, help="That decode at once.")
 @click.option("--prompt", default=128, show_default=True, help="Tokens of their prompts.")

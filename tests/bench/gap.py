@@ -53,7 +53,8 @@ def decode(stream: ClientStream, plans: list[Order], depth: int) -> tuple[list[f
 @click.command(help=__doc__)
 @click.option("--model", type=DIRECTORY, envvar="MODEL_ID", help="A directory.  [default: a random model of "
               "SmolLM2-360M's shape]")
-@click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int, envvar="THREADS")
+@click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int,
+              envvar="THREADS")
 @click.option("--sequences", default=32, show_default=True)
 @click.option("--prompt", default=128, show_default=True)
 @click.option("--new", default=64, show_default=True, type=click.IntRange(min=8))

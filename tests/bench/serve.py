@@ -149,7 +149,8 @@ def summary(comparison: Comparison) -> Iterator[str]:
 @click.option("--model-id", type=DIRECTORY, envvar="MODEL_ID", help="A directory.  [default: a random model of "
               "SmolLM2-360M's shape]")
 @click.option("--num-shard", default=1, show_default=True, envvar="NUM_SHARD", help="Of Penstock.")
-@click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int, envvar="THREADS",
+@click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int,
+              envvar="THREADS",
               help="Of each peer; Penstock chooses its own, FLAGS may say.")
 @click.option("--concurrency", default="1,4,16,32", show_default=True)
 @click.option("--requests", default=4, show_default=True, help="Per client.")
