@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/shard.proto\x12\x11penstock.shard.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xaa\x02\n\x05\x46\x61\x63ts\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x10\n\x08kv_dtype\x18\x03 \x01(\t\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x12\n\nnum_blocks\x18\x05 \x01(\r\x12\x12\n\nvocab_size\x18\x06 \x01(\r\x12\x15\n\reos_token_ids\x18\x07 \x03(\r\x12\x16\n\x0e\x63ontext_length\x18\x08 \x01(\r\x12\x0c\n\x04rank\x18\t \x01(\r\x12\x12\n\nworld_size\x18\n \x01(\r\x12\x0f\n\x07\x61nswers\x18\x0b \x01(\x08\x12\x10\n\x08numerics\x18\x0c \x01(\t\x12\x11\n\tkv_groups\x18\r \x01(\r\x12\x16\n\x0eweights_digest\x18\x0e \x01(\t\x12\x13\n\x0bstep_tokens\x18\x0f \x01(\r\"\x0f\n\rHealthRequest\"m\n\x0bHealthReply\x12\x13\n\x0bsteps_begun\x18\x01 \x01(\x04\x12\x13\n\x0bsteps_ended\x18\x02 \x01(\x04\x12\x19\n\x11\x62\x65gan_seconds_ago\x18\x03 \x01(\x01\x12\x19\n\x11\x65nded_seconds_ago\x18\x04 \x01(\x01\"a\n\x05Order\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x17.penstock.shard.v1.OpenH\x00\x12\'\n\x04plan\x18\x02 \x01(\x0b\x32\x17.penstock.shard.v1.PlanH\x00\x42\x06\n\x04kind\"^\n\x04Open\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\tmax_slots\x18\x02 \x01(\r\x12\x17\n\x0fmax_step_tokens\x18\x03 \x01(\r\x12\x1b\n\x13max_blocks_per_slot\x18\x04 \x01(\r\"T\n\x04Plan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x15\n\rcleared_slots\x18\x02 \x03(\r\x12$\n\x04rows\x18\x03 \x03(\x0b\x32\x16.penstock.shard.v1.Row\"\xb7\x01\n\x03Row\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12\x18\n\x10\x66rom_last_sample\x18\x03 \x01(\x08\x12\x11\n\ttoken_ids\x18\x04 \x01(\x0c\x12\x12\n\nnew_blocks\x18\x05 \x03(\r\x12)\n\x06output\x18\x06 \x01(\x0e\x32\x19.penstock.shard.v1.Output\x12\'\n\x05\x66irst\x18\x07 \x01(\x0b\x32\x18.penstock.shard.v1.First\"b\n\x05\x46irst\x12-\n\x08sampling\x18\x01 \x01(\x0b\x32\x1b.penstock.shard.v1.Sampling\x12\x15\n\rprompt_length\x18\x02 \x01(\r\x12\x13\n\x0bhistory_ids\x18\x03 \x01(\x0c\"\xa8\x01\n\x08Sampling\x12\x11\n\tdo_sample\x18\x01 \x01(\x08\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x13\n\x0btemperature\x18\x03 \x01(\x02\x12\r\n\x05top_k\x18\x04 \x01(\r\x12\r\n\x05top_p\x18\x05 \x01(\x02\x12\x11\n\ttypical_p\x18\x06 \x01(\x02\x12\x1a\n\x12repetition_penalty\x18\x07 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x08 \x01(\x02\"p\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12*\n\x04rows\x18\x02 \x03(\x0b\x32\x1c.penstock.shard.v1.RowResult\x12\x12\n\nforward_ns\x18\x03 \x01(\x04\x12\x11\n\tsample_ns\x18\x04 \x01(\x04\">\n\tRowResult\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x10\n\x08logprobs\x18\x03 \x03(\x02*\x1e\n\x06Output\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06SAMPLE\x10\x01\x32\xe5\x01\n\x05Shard\x12H\n\x08\x44\x65scribe\x12\".penstock.shard.v1.DescribeRequest\x1a\x18.penstock.shard.v1.Facts\x12\x46\n\x07\x45xecute\x12\x18.penstock.shard.v1.Order\x1a\x1d.penstock.shard.v1.StepResult(\x01\x30\x01\x12J\n\x06Health\x12 .penstock.shard.v1.HealthRequest\x1a\x1e.penstock.shard.v1.HealthReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/shard.proto\x12\x11penstock.shard.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xaa\x02\n\x05\x46\x61\x63ts\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x10\n\x08kv_dtype\x18\x03 \x01(\t\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x12\n\nnum_blocks\x18\x05 \x01(\r\x12\x12\n\nvocab_size\x18\x06 \x01(\r\x12\x15\n\reos_token_ids\x18\x07 \x03(\r\x12\x16\n\x0e\x63ontext_length\x18\x08 \x01(\r\x12\x0c\n\x04rank\x18\t \x01(\r\x12\x12\n\nworld_size\x18\n \x01(\r\x12\x0f\n\x07\x61nswers\x18\x0b \x01(\x08\x12\x10\n\x08numerics\x18\x0c \x01(\t\x12\x11\n\tkv_groups\x18\r \x01(\r\x12\x16\n\x0eweights_digest\x18\x0e \x01(\t\x12\x13\n\x0bstep_tokens\x18\x0f \x01(\r\"\x0f\n\rHealthRequest\"m\n\x0bHealthReply\x12\x13\n\x0bsteps_begun\x18\x01 \x01(\x04\x12\x13\n\x0bsteps_ended\x18\x02 \x01(\x04\x12\x19\n\x11\x62\x65gan_seconds_ago\x18\x03 \x01(\x01\x12\x19\n\x11\x65nded_seconds_ago\x18\x04 \x01(\x01\"\x8c\x01\n\x05Order\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x17.penstock.shard.v1.OpenH\x00\x12\'\n\x04plan\x18\x02 \x01(\x0b\x32\x17.penstock.shard.v1.PlanH\x00\x12)\n\x05masks\x18\x03 \x01(\x0b\x32\x18.penstock.shard.v1.MasksH\x00\x42\x06\n\x04kind\"^\n\x04Open\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\tmax_slots\x18\x02 \x01(\r\x12\x17\n\x0fmax_step_tokens\x18\x03 \x01(\r\x12\x1b\n\x13max_blocks_per_slot\x18\x04 \x01(\r\"T\n\x04Plan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x15\n\rcleared_slots\x18\x02 \x03(\r\x12$\n\x04rows\x18\x03 \x03(\x0b\x32\x16.penstock.shard.v1.Row\"@\n\x05Masks\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12&\n\x05masks\x18\x02 \x03(\x0b\x32\x17.penstock.shard.v1.Mask\"\"\n\x04Mask\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x0c\n\x04\x62its\x18\x02 \x01(\x0c\"\xdd\x01\n\x03Row\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12\x18\n\x10\x66rom_last_sample\x18\x03 \x01(\x08\x12\x11\n\ttoken_ids\x18\x04 \x01(\x0c\x12\x12\n\nnew_blocks\x18\x05 \x03(\r\x12)\n\x06output\x18\x06 \x01(\x0e\x32\x19.penstock.shard.v1.Output\x12\'\n\x05\x66irst\x18\x07 \x01(\x0b\x32\x18.penstock.shard.v1.First\x12\x11\n\tlate_mask\x18\x08 \x01(\x08\x12\x11\n\tscore_ids\x18\t \x01(\x0c\"b\n\x05\x46irst\x12-\n\x08sampling\x18\x01 \x01(\x0b\x32\x1b.penstock.shard.v1.Sampling\x12\x15\n\rprompt_length\x18\x02 \x01(\r\x12\x13\n\x0bhistory_ids\x18\x03 \x01(\x0c\"\xff\x02\n\x08Sampling\x12\x11\n\tdo_sample\x18\x01 \x01(\x08\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x0e\n\x06\x62ranch\x18\x03 \x01(\r\x12\x11\n\twatermark\x18\x04 \x01(\x08\x12\x1a\n\x12repetition_penalty\x18\x05 \x01(\x02\x12\x15\n\rshare_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x08 \x01(\x02\x12\x10\n\x08\x62ias_ids\x18\t \x01(\x0c\x12\x13\n\x0b\x62ias_values\x18\n \x03(\x02\x12\x12\n\nbanned_ids\x18\x0b \x01(\x0c\x12\x12\n\nmin_tokens\x18\x0c \x01(\r\x12\x13\n\x0btemperature\x18\r \x01(\x02\x12\r\n\x05top_k\x18\x0e \x01(\r\x12\r\n\x05top_p\x18\x0f \x01(\x02\x12\x11\n\ttypical_p\x18\x10 \x01(\x02\x12\r\n\x05min_p\x18\x11 \x01(\x02\x12\x14\n\x0craw_logprobs\x18\x12 \x01(\x08\x12\r\n\x05top_n\x18\x13 \x01(\r\"p\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12*\n\x04rows\x18\x02 \x03(\x0b\x32\x1c.penstock.shard.v1.RowResult\x12\x12\n\nforward_ns\x18\x03 \x01(\x04\x12\x11\n\tsample_ns\x18\x04 \x01(\x04\"\x9e\x01\n\tRowResult\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x10\n\x08logprobs\x18\x03 \x03(\x02\x12#\n\x03top\x18\x04 \x01(\x0b\x32\x16.penstock.shard.v1.Top\x12\x0e\n\x06scores\x18\x05 \x03(\x02\x12)\n\tscore_top\x18\x06 \x01(\x0b\x32\x16.penstock.shard.v1.Top\"$\n\x03Top\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x10\n\x08logprobs\x18\x02 \x03(\x02*\x1e\n\x06Output\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06SAMPLE\x10\x01\x32\xe5\x01\n\x05Shard\x12H\n\x08\x44\x65scribe\x12\".penstock.shard.v1.DescribeRequest\x1a\x18.penstock.shard.v1.Facts\x12\x46\n\x07\x45xecute\x12\x18.penstock.shard.v1.Order\x1a\x1d.penstock.shard.v1.StepResult(\x01\x30\x01\x12J\n\x06Health\x12 .penstock.shard.v1.HealthRequest\x1a\x1e.penstock.shard.v1.HealthReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.shard_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTPUT']._serialized_start=1405
-  _globals['_OUTPUT']._serialized_end=1435
+  _globals['_OUTPUT']._serialized_start=1939
+  _globals['_OUTPUT']._serialized_end=1969
   _globals['_DESCRIBEREQUEST']._serialized_start=41
   _globals['_DESCRIBEREQUEST']._serialized_end=58
   _globals['_FACTS']._serialized_start=61
@@ -41,22 +41,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEALTHREQUEST']._serialized_end=376
   _globals['_HEALTHREPLY']._serialized_start=378
   _globals['_HEALTHREPLY']._serialized_end=487
-  _globals['_ORDER']._serialized_start=489
-  _globals['_ORDER']._serialized_end=586
-  _globals['_OPEN']._serialized_start=588
-  _globals['_OPEN']._serialized_end=682
-  _globals['_PLAN']._serialized_start=684
-  _globals['_PLAN']._serialized_end=768
-  _globals['_ROW']._serialized_start=771
-  _globals['_ROW']._serialized_end=954
-  _globals['_FIRST']._serialized_start=956
-  _globals['_FIRST']._serialized_end=1054
-  _globals['_SAMPLING']._serialized_start=1057
-  _globals['_SAMPLING']._serialized_end=1225
-  _globals['_STEPRESULT']._serialized_start=1227
-  _globals['_STEPRESULT']._serialized_end=1339
-  _globals['_ROWRESULT']._serialized_start=1341
-  _globals['_ROWRESULT']._serialized_end=1403
-  _globals['_SHARD']._serialized_start=1438
-  _globals['_SHARD']._serialized_end=1667
+  _globals['_ORDER']._serialized_start=490
+  _globals['_ORDER']._serialized_end=630
+  _globals['_OPEN']._serialized_start=632
+  _globals['_OPEN']._serialized_end=726
+  _globals['_PLAN']._serialized_start=728
+  _globals['_PLAN']._serialized_end=812
+  _globals['_MASKS']._serialized_start=814
+  _globals['_MASKS']._serialized_end=878
+  _globals['_MASK']._serialized_start=880
+  _globals['_MASK']._serialized_end=914
+  _globals['_ROW']._serialized_start=917
+  _globals['_ROW']._serialized_end=1138
+  _globals['_FIRST']._serialized_start=1140
+  _globals['_FIRST']._serialized_end=1238
+  _globals['_SAMPLING']._serialized_start=1241
+  _globals['_SAMPLING']._serialized_end=1624
+  _globals['_STEPRESULT']._serialized_start=1626
+  _globals['_STEPRESULT']._serialized_end=1738
+  _globals['_ROWRESULT']._serialized_start=1741
+  _globals['_ROWRESULT']._serialized_end=1899
+  _globals['_TOP']._serialized_start=1901
+  _globals['_TOP']._serialized_end=1937
+  _globals['_SHARD']._serialized_start=1972
+  _globals['_SHARD']._serialized_end=2201
 # @@protoc_insertion_point(module_scope)

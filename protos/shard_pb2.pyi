@@ -69,12 +69,14 @@ class HealthReply(_message.Message):
     def __init__(self, steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., began_seconds_ago: _Optional[float] = ..., ended_seconds_ago: _Optional[float] = ...) -> None: ...
 
 class Order(_message.Message):
-    __slots__ = ("open", "plan")
+    __slots__ = ("open", "plan", "masks")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    MASKS_FIELD_NUMBER: _ClassVar[int]
     open: Open
     plan: Plan
-    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+    masks: Masks
+    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., masks: _Optional[_Union[Masks, _Mapping]] = ...) -> None: ...
 
 class Open(_message.Message):
     __slots__ = ("epoch", "max_slots", "max_step_tokens", "max_blocks_per_slot")
@@ -98,8 +100,24 @@ class Plan(_message.Message):
     rows: _containers.RepeatedCompositeFieldContainer[Row]
     def __init__(self, step_id: _Optional[int] = ..., cleared_slots: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
 
+class Masks(_message.Message):
+    __slots__ = ("step_id", "masks")
+    STEP_ID_FIELD_NUMBER: _ClassVar[int]
+    MASKS_FIELD_NUMBER: _ClassVar[int]
+    step_id: int
+    masks: _containers.RepeatedCompositeFieldContainer[Mask]
+    def __init__(self, step_id: _Optional[int] = ..., masks: _Optional[_Iterable[_Union[Mask, _Mapping]]] = ...) -> None: ...
+
+class Mask(_message.Message):
+    __slots__ = ("slot", "bits")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    BITS_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    bits: bytes
+    def __init__(self, slot: _Optional[int] = ..., bits: _Optional[bytes] = ...) -> None: ...
+
 class Row(_message.Message):
-    __slots__ = ("slot", "start", "from_last_sample", "token_ids", "new_blocks", "output", "first")
+    __slots__ = ("slot", "start", "from_last_sample", "token_ids", "new_blocks", "output", "first", "late_mask", "score_ids")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     FROM_LAST_SAMPLE_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +125,8 @@ class Row(_message.Message):
     NEW_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
+    LATE_MASK_FIELD_NUMBER: _ClassVar[int]
+    SCORE_IDS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     start: int
     from_last_sample: bool
@@ -114,7 +134,9 @@ class Row(_message.Message):
     new_blocks: _containers.RepeatedScalarFieldContainer[int]
     output: Output
     first: First
-    def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., first: _Optional[_Union[First, _Mapping]] = ...) -> None: ...
+    late_mask: bool
+    score_ids: bytes
+    def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., first: _Optional[_Union[First, _Mapping]] = ..., late_mask: _Optional[bool] = ..., score_ids: _Optional[bytes] = ...) -> None: ...
 
 class First(_message.Message):
     __slots__ = ("sampling", "prompt_length", "history_ids")
@@ -127,24 +149,46 @@ class First(_message.Message):
     def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ...) -> None: ...
 
 class Sampling(_message.Message):
-    __slots__ = ("do_sample", "seed", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "frequency_penalty")
+    __slots__ = ("do_sample", "seed", "branch", "watermark", "repetition_penalty", "share_penalty", "frequency_penalty", "presence_penalty", "bias_ids", "bias_values", "banned_ids", "min_tokens", "temperature", "top_k", "top_p", "typical_p", "min_p", "raw_logprobs", "top_n")
     DO_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    SHARE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    PRESENCE_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    BIAS_IDS_FIELD_NUMBER: _ClassVar[int]
+    BIAS_VALUES_FIELD_NUMBER: _ClassVar[int]
+    BANNED_IDS_FIELD_NUMBER: _ClassVar[int]
+    MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     TOP_P_FIELD_NUMBER: _ClassVar[int]
     TYPICAL_P_FIELD_NUMBER: _ClassVar[int]
-    REPETITION_PENALTY_FIELD_NUMBER: _ClassVar[int]
-    FREQUENCY_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    MIN_P_FIELD_NUMBER: _ClassVar[int]
+    RAW_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TOP_N_FIELD_NUMBER: _ClassVar[int]
     do_sample: bool
     seed: int
+    branch: int
+    watermark: bool
+    repetition_penalty: float
+    share_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    bias_ids: bytes
+    bias_values: _containers.RepeatedScalarFieldContainer[float]
+    banned_ids: bytes
+    min_tokens: int
     temperature: float
     top_k: int
     top_p: float
     typical_p: float
-    repetition_penalty: float
-    frequency_penalty: float
-    def __init__(self, do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ...) -> None: ...
+    min_p: float
+    raw_logprobs: bool
+    top_n: int
+    def __init__(self, do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., branch: _Optional[int] = ..., watermark: _Optional[bool] = ..., repetition_penalty: _Optional[float] = ..., share_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., bias_ids: _Optional[bytes] = ..., bias_values: _Optional[_Iterable[float]] = ..., banned_ids: _Optional[bytes] = ..., min_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., min_p: _Optional[float] = ..., raw_logprobs: _Optional[bool] = ..., top_n: _Optional[int] = ...) -> None: ...
 
 class StepResult(_message.Message):
     __slots__ = ("step_id", "rows", "forward_ns", "sample_ns")
@@ -159,11 +203,25 @@ class StepResult(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowResult, _Mapping]]] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ...) -> None: ...
 
 class RowResult(_message.Message):
-    __slots__ = ("slot", "token_ids", "logprobs")
+    __slots__ = ("slot", "token_ids", "logprobs", "top", "scores", "score_top")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    SCORE_TOP_FIELD_NUMBER: _ClassVar[int]
     slot: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, slot: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
+    top: Top
+    scores: _containers.RepeatedScalarFieldContainer[float]
+    score_top: Top
+    def __init__(self, slot: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., scores: _Optional[_Iterable[float]] = ..., score_top: _Optional[_Union[Top, _Mapping]] = ...) -> None: ...
+
+class Top(_message.Message):
+    __slots__ = ("ids", "logprobs")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ...) -> None: ...

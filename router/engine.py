@@ -23,7 +23,7 @@ from router.request import Request
 from router.scheduling import sequence
 from router.scheduling.plan import FinishReason, Plan, Sampled, StepResult
 from router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
-from router.stream import Ending, Event, Stream, Token
+from router.stream import Ending, Event, Queue, Stream, Token
 from router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)
@@ -86,18 +86,21 @@ class Engine:
         """Whether requests are taken: also while the group is away, for as long as they wait for it."""
 
     @contextmanager
-    def permit(self) -> Iterator[None]:
-        """The right to have one request in the router; Overloaded when none is left."""
-        if not self._permits:
+    def permit(self, number: int = 1) -> Iterator[None]:
+        """The right to have so many requests in the router; Overloaded when fewer are left."""
+        if number > self._permits:
             raise Overloaded
-        self._permits -= 1
+        self._permits -= number
         try:
             yield
         finally:
-            self._permits += 1
+            self._permits += number
 
-    def submit(self, request: Request, output_so_far: Sequence[int] = ()) -> Stream:
-        """Start to generate, going on after `output_so_far`. Unhealthy when the group is gone."""
+    def submit(self, request: Request, output_so_far: Sequence[int] = (), queue: Queue | None = None) -> Stream:
+        """Start to generate, going on after `output_so_far`; events go into `queue`, if one is given.
+
+        Unhealthy when the group is gone.
+        """
         if not self.is_healthy:
             raise Unhealthy
         sequence_id = self._next_id
@@ -105,7 +108,7 @@ class Engine:
         text = self._start_text(request)
         for token_id in output_so_far:
             text.push(token_id)
-        stream = Stream(request, cancel=lambda: self._cancel(sequence_id))
+        stream = Stream(request, cancel=lambda: self._cancel(sequence_id), queue=queue)
         self._requests[sequence_id] = _Running(stream, text, len(output_so_far))
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),

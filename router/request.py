@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 
+from router.grammar.matcher import Grammar
 from router.scheduling.plan import Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to generate. Made by `router.validation` only, so nothing in here is checked again.
+    """What to generate: one answer to one prompt. Made by `router.validation` only, so nothing is checked again.
 
     `max_new_tokens` is what fits: prompt + max_new_tokens never exceeds the limit on total tokens. The answer's text is
-    cut at the end of a stop string if `keep_stop`, otherwise before it.
+    cut at the end of a stop string if `keep_stop`, otherwise before it. Neither a stop string nor one of
+    `stop_token_ids`, which end it as the model's own end token does, ends it before `sampling.min_tokens`.
     """
 
     input_ids: tuple[int, ...]
@@ -19,3 +21,7 @@ class Request:
     stop: tuple[str, ...] = ()
     keep_stop: bool = True
     ignore_eos: bool = False
+    stop_token_ids: frozenset[int] = frozenset()
+    grammar: Grammar | None = None
+    """What the answer must be a sentence of."""
+    wants_prompt_logprobs: bool = False

@@ -1,10 +1,15 @@
 """What a request may ask for: TGI's rules in TGI's order and words, and from them the request the engine takes."""
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from router.api.schemas import Parameters
 from router.errors import ValidationError
+from router.facts import Facts
+from router.grammar.compiler import GrammarCompiler
+from router.grammar.matcher import Grammar, GrammarError
+from router.grammar.spec import GrammarSpec
 from router.limits import Limits
 from router.request import Request
 from router.scheduling.plan import Sampling
@@ -16,49 +21,108 @@ _TGI_CHUNK = 1024
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a client asks for, by whichever API; not checked yet.
+    """What a client asks for of one prompt, by whichever API; not checked yet. The defaults are TGI's ways.
 
-    `is_greedy`: no sampling, whatever the parameters say. The others are as in `router.request.Request`.
+    `inputs`: a text, or token ids. `n` answers share a seed and differ in their noise. `is_greedy`: no sampling,
+    whatever the parameters say. `has_openai_penalties`: the frequency penalty counts the output's tokens, instead of
+    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `grammar` are as in `router.request.Request`.
     """
 
-    inputs: str
+    inputs: str | tuple[int, ...]
     parameters: Parameters
+    n: int = 1
     is_greedy: bool = False
     keep_stop: bool = True
-    ignore_eos: bool = False
+    add_special_tokens: bool = True
+    has_openai_penalties: bool = False
+    raw_logprobs: bool = False
+    wants_prompt_logprobs: bool = False
+    grammar: GrammarSpec | None = None
+
+    @property
+    def num_answers(self) -> int:
+        """Sequences that run for it."""
+        return max(1, self.parameters.best_of or 1, self.n)
 
 
-def check_mode(parameters: Parameters, limits: Limits, is_stream: bool) -> None:
+def check_mode(asked: Asked, limits: Limits, is_stream: bool) -> None:
     """The rules that come before a permit: how many answers, and what a stream can't carry."""
-    best_of = 1 if parameters.best_of is None else parameters.best_of
+    best_of = 1 if asked.parameters.best_of is None else asked.parameters.best_of
     if is_stream:
         _refuse_if(best_of != 1, "`best_of` != 1 is not supported when streaming tokens")
-        _refuse_if(parameters.decoder_input_details,
+        _refuse_if(asked.parameters.decoder_input_details,
                    "`decoder_input_details` == true is not supported when streaming tokens")
     elif best_of > 1:
         _refuse_if(limits.max_best_of == 1, "`best_of` != 1 is not allowed for this endpoint")
         _refuse_if(best_of > limits.max_best_of, f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
+    _refuse_if(asked.n > limits.max_concurrent_requests,
+               f"`n` must be <= {limits.max_concurrent_requests}. Given: {asked.n}")
 
 
-async def validate(asked: Asked, limits: Limits, tokenizer: Tokenizer, vocab_size: int) -> Request:
-    """The request as the engine takes it. ValidationError says the first rule that it breaks."""
+async def validate(
+    asked: Asked, limits: Limits, tokenizer: Tokenizer, facts: Facts, grammars: GrammarCompiler | None,
+) -> list[Request]:
+    """A request for each answer. ValidationError says the first rule that is broken.
+
+    `grammars` is None where the server was told to have none.
+    """
     parameters = asked.parameters
     _check_sampling(parameters)
     _check_extent(asked, limits)
-    try:
-        input_ids = await tokenizer.encode(asked.inputs, truncate=parameters.truncate)
-    except TokenizerError as error:
-        raise ValidationError(f"tokenizer error {error}") from error
-    _check_tokens(input_ids, parameters.max_new_tokens, limits, vocab_size)
-    _check_supported(parameters)
+    input_ids = await _input_ids(asked, tokenizer)
+    _check_tokens(input_ids, parameters.max_new_tokens, limits, facts.vocab_size)
+    _check_ids(parameters, facts.vocab_size)
+    _refuse_if(parameters.adapter_id is not None, "`adapter_id` is not supported: this server has no adapters")
     room = limits.max_total_tokens - len(input_ids)
-    return Request(
+    request = Request(
         input_ids=input_ids,
-        sampling=_sampling(parameters, asked.is_greedy),
+        sampling=_sampling(asked, facts.eos_token_ids),
         max_new_tokens=room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room),
         stop=tuple(parameters.stop),
         keep_stop=asked.keep_stop,
-        ignore_eos=asked.ignore_eos)
+        ignore_eos=parameters.ignore_eos,
+        stop_token_ids=frozenset(parameters.stop_token_ids),
+        grammar=await _compile(asked.grammar, grammars),
+        wants_prompt_logprobs=asked.wants_prompt_logprobs)
+    return _answers(request, asked)
+
+
+async def _input_ids(asked: Asked, tokenizer: Tokenizer) -> tuple[int, ...]:
+    truncate = asked.parameters.truncate
+    if not isinstance(asked.inputs, str):
+        return asked.inputs if truncate is None else asked.inputs[-truncate:]
+    try:
+        return await tokenizer.encode(asked.inputs, asked.add_special_tokens, truncate)
+    except TokenizerError as error:
+        raise ValidationError(f"tokenizer error {error}") from error
+
+
+async def _compile(spec: GrammarSpec | None, grammars: GrammarCompiler | None) -> Grammar | None:
+    """Rule 17."""
+    if spec is None:
+        return None
+    if grammars is None:
+        raise ValidationError("grammar is not supported")
+    try:
+        return await grammars.compile(spec)
+    except GrammarError as error:
+        raise ValidationError(f"grammar is not valid: {error}") from error
+
+
+def _answers(request: Request, asked: Asked) -> list[Request]:
+    """Candidates for the best have a seed each, which repeats it alone; samples are branches of one seed.
+
+    Prompt logprobs are computed for the first alone.
+    """
+    sampling = request.sampling
+    requests = [request]
+    for number in range(1, asked.num_answers):
+        if asked.n > 1 or not sampling.do_sample:
+            other = replace(sampling, branch=number)
+        else:
+            other = replace(sampling, seed=secrets.randbits(64))
+        requests.append(replace(request, sampling=other, wants_prompt_logprobs=False))
+    return requests
 
 
 def _refuse_if(is_broken: bool, rule: str) -> None:
@@ -69,7 +133,7 @@ def _refuse_if(is_broken: bool, rule: str) -> None:
 def _check_sampling(parameters: Parameters) -> None:
     """Rules 1 to 7."""
     p = parameters
-    has_warper = any(value is not None for value in (p.temperature, p.top_k, p.top_p, p.typical_p))
+    has_warper = any(value is not None for value in (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p))
     _refuse_if((p.best_of or 1) > 1 and not p.do_sample and not has_warper,
                "you must use sampling when `best_of` is > 1")
     _refuse_if(p.temperature is not None and p.temperature <= 0, "`temperature` must be strictly positive")
@@ -80,6 +144,9 @@ def _check_sampling(parameters: Parameters) -> None:
     _refuse_if(p.top_p is not None and not 0 < p.top_p < 1, "`top_p` must be > 0.0 and < 1.0")
     _refuse_if(p.typical_p is not None and not 0 < p.typical_p < 1, "`typical_p` must be > 0.0 and < 1.0")
     _refuse_if(p.top_k is not None and p.top_k <= 0, "`top_k` must be strictly positive")
+    _refuse_if(p.presence_penalty is not None and not -2 <= p.presence_penalty <= 2,
+               "`presence_penalty` must be >= -2.0 and <= 2.0")
+    _refuse_if(p.min_p is not None and not 0 <= p.min_p <= 1, "`min_p` must be >= 0.0 and <= 1.0")
 
 
 def _check_extent(asked: Asked, limits: Limits) -> None:
@@ -113,39 +180,40 @@ def _check_tokens(input_ids: tuple[int, ...], max_new_tokens: int | None, limits
                f"`inputs` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
 
 
-def _check_supported(parameters: Parameters) -> None:
-    """Fields of TGI whose meaning is not built yet; their neutral values say nothing and pass."""
-    asked = {
-        "best_of": (parameters.best_of or 1) > 1,
-        "watermark": parameters.watermark,
-        "decoder_input_details": parameters.decoder_input_details,
-        "top_n_tokens": bool(parameters.top_n_tokens),
-        "grammar": parameters.grammar is not None,
-        "adapter_id": parameters.adapter_id is not None,
-    }
-    for name, is_asked in asked.items():
-        _refuse_if(is_asked, f"`{name}` is not supported yet")
+def _check_ids(parameters: Parameters, vocab_size: int) -> None:
+    """Token ids in parameters that TGI does not have."""
+    for name in ("stop_token_ids", "logit_bias"):
+        ids = getattr(parameters, name)
+        _refuse_if(any(not 0 <= token_id < vocab_size for token_id in ids),
+                   f"`{name}` must have token ids < {vocab_size}, the model's vocabulary. "
+                   f"Given: {next((i for i in ids if not 0 <= i < vocab_size), None)}")
 
 
-def _sampling(parameters: Parameters, is_greedy: bool) -> Sampling:
+def _sampling(asked: Asked, eos_token_ids: Collection[int]) -> Sampling:
     """With defaults filled in. As in TGI, a warper that changes something makes it sample. The seed is chosen here."""
-    p = parameters
-    repetition_penalty = 1.0 if p.repetition_penalty is None else p.repetition_penalty
-    frequency_penalty = 0.0 if p.frequency_penalty is None else p.frequency_penalty
-    if is_greedy:
-        return Sampling(repetition_penalty=repetition_penalty, frequency_penalty=frequency_penalty)
-    temperature = 1.0 if p.temperature is None else p.temperature
-    top_k = 0 if p.top_k is None else p.top_k
-    top_p = 1.0 if p.top_p is None else p.top_p
-    typical_p = 1.0 if p.typical_p is None else p.typical_p
-    do_sample = p.do_sample or temperature != 1 or top_k != 0 or top_p != 1 or typical_p != 1
-    seed = secrets.randbits(64) if p.seed is None else p.seed
-    return Sampling(
-        do_sample=do_sample,
-        seed=seed if do_sample else 0,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        typical_p=typical_p,
-        repetition_penalty=repetition_penalty,
-        frequency_penalty=frequency_penalty)
+    p = asked.parameters
+    frequency_penalty = p.frequency_penalty or 0.0
+    min_tokens = p.min_tokens or 0
+    common = Sampling(
+        watermark=p.watermark,
+        repetition_penalty=1.0 if p.repetition_penalty is None else p.repetition_penalty,
+        share_penalty=0.0 if asked.has_openai_penalties else frequency_penalty,
+        frequency_penalty=frequency_penalty if asked.has_openai_penalties else 0.0,
+        presence_penalty=p.presence_penalty or 0.0,
+        bias=tuple(sorted(p.logit_bias.items())),
+        banned_ids=tuple(sorted({*eos_token_ids, *p.stop_token_ids})) if min_tokens else (),
+        min_tokens=min_tokens,
+        raw_logprobs=asked.raw_logprobs,
+        top_n=p.top_n_tokens or 0)
+    if asked.is_greedy:
+        return common
+    warped = replace(
+        common,
+        temperature=1.0 if p.temperature is None else p.temperature,
+        top_k=p.top_k or 0,
+        top_p=1.0 if p.top_p is None else p.top_p,
+        typical_p=1.0 if p.typical_p is None else p.typical_p,
+        min_p=p.min_p or 0.0)
+    if not p.do_sample and warped == common:
+        return common
+    return replace(warped, do_sample=True, seed=secrets.randbits(64) if p.seed is None else p.seed)

@@ -111,7 +111,7 @@ class SlotTable:
         seed = sampling.seed - (1 << 64 if sampling.seed >> 63 else 0)
         self.sampling[slot] = (
             sampling.do_sample, seed, sampling.temperature, sampling.top_k, sampling.top_p, sampling.typical_p,
-            sampling.repetition_penalty, sampling.frequency_penalty)
+            sampling.repetition_penalty, sampling.share_penalty)
 
     def _append_blocks(self, slot: int, blocks: npt.NDArray[np.int32]) -> None:
         state = self[slot]

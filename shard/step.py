@@ -4,13 +4,17 @@ They mirror protos/shard.proto one to one; shard/wire.py converts. Ids and block
 tensors; nothing here is ever changed after it was made.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
 Blocks = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+NO_IDS: Ids = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +23,28 @@ class Sampling:
 
     do_sample: bool = False
     seed: int = 0                        # a uint64
+    branch: int = 0
+    watermark: bool = False
+    repetition_penalty: float = 1.0      # 1 = off; of all tokens so far
+    share_penalty: float = 0.0           # 0 = off; for a token's share of all tokens so far
+    frequency_penalty: float = 0.0       # 0 = off; for each time that a token is in the output
+    presence_penalty: float = 0.0        # 0 = off; if a token is in the output
+    bias_ids: Ids = field(default_factory=lambda: NO_IDS)
+    bias_values: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    banned_ids: Ids = field(default_factory=lambda: NO_IDS)    # not sampled before output position min_tokens
+    min_tokens: int = 0
     temperature: float = 1.0             # 1 = off
     top_k: int = 0                       # 0 = off
     top_p: float = 1.0                   # 1 = off
     typical_p: float = 1.0               # 1 = off
-    repetition_penalty: float = 1.0      # 1 = off
-    frequency_penalty: float = 0.0       # 0 = off
+    min_p: float = 0.0                   # 0 = off
+    raw_logprobs: bool = False           # of the logits, not of the scores that tokens are sampled from
+    top_n: int = 0                       # likeliest tokens to report with each sampled and each scored one
 
     @property
     def reads_history(self) -> bool:
-        return self.repetition_penalty != 1.0 or self.frequency_penalty != 0.0
+        return self.watermark or self.repetition_penalty != 1.0 or any(
+            (self.share_penalty, self.frequency_penalty, self.presence_penalty))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +67,8 @@ class Row:
     new_blocks: Blocks                   # appended to the slot's table before the row runs
     is_sampled: bool
     first: First | None = None           # resets the slot
+    late_mask: bool = False              # what may be sampled is said by a mask that comes while the model runs
+    score_ids: Ids = field(default_factory=lambda: NO_IDS)     # the tokens that follow the first inputs
 
     @property
     def count(self) -> int:
@@ -78,17 +96,24 @@ class Open:
     max_blocks_per_slot: int
 
 
+Top = tuple[tuple[int, float], ...]
+"""The likeliest tokens at one position with their logprobs, the likeliest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowResult:
     slot: int
     token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]          # of the warped scores
+    logprobs: tuple[float, ...]
+    top: tuple[Top, ...] = ()            # for each of token_ids, if asked for
+    scores: tuple[float, ...] = ()       # the logprob of each of the row's score_ids, by the logits
+    score_top: tuple[Top, ...] = ()      # for each of scores, if asked for
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     step_id: int
-    rows: tuple[RowResult, ...]          # the sampled rows in plan order; empty unless this shard answers
+    rows: tuple[RowResult, ...]          # the rows that sample or score, in plan order; empty unless this shard answers
     forward_ns: int                      # model and collectives
     sample_ns: int
 

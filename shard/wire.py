@@ -1,11 +1,14 @@
 """Protobuf to the shard's plain values and back. No message goes further than this file and shard/server.py."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 import numpy as np
 
 from protos import shard_pb2
-from shard.step import Facts, First, Ids, Open, Row, Sampling, Step, StepResult
+from shard.step import Facts, First, Ids, Open, Row, RowResult, Sampling, Step, StepResult, Top
+
+_PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias_ids", "bias_values", "banned_ids")]
+"""Fields of a sampling that are a number each."""
 
 
 def decode_open(message: shard_pb2.Open) -> Open:
@@ -27,8 +30,13 @@ def decode_plan(message: shard_pb2.Plan, step_id: int) -> Step:
     return Step(step_id, tuple(message.cleared_slots), rows)
 
 
+def decode_masks(message: shard_pb2.Masks) -> dict[int, bytes]:
+    """The bits of each slot."""
+    return {mask.slot: mask.bits for mask in message.masks}
+
+
 def encode_result(result: StepResult) -> shard_pb2.StepResult:
-    rows = [shard_pb2.RowResult(slot=row.slot, token_ids=row.token_ids, logprobs=row.logprobs) for row in result.rows]
+    rows = [_encode_row(row) for row in result.rows]
     return shard_pb2.StepResult(
         step_id=result.step_id, rows=rows, forward_ns=result.forward_ns, sample_ns=result.sample_ns)
 
@@ -47,9 +55,13 @@ def _decode_row(message: shard_pb2.Row, where: str) -> Row:
         token_ids=_decode_ids(message.token_ids, f"{where}.token_ids"),
         new_blocks=np.array(message.new_blocks, dtype=np.int64).astype(np.int32),
         is_sampled=message.output == shard_pb2.SAMPLE,
-        first=_decode_first(message.first, where) if message.HasField("first") else None)
+        first=_decode_first(message.first, where) if message.HasField("first") else None,
+        late_mask=message.late_mask,
+        score_ids=_decode_ids(message.score_ids, f"{where}.score_ids"))
     if row.count == 0:
         raise ValueError(f"{where} has no input tokens")
+    if len(row.score_ids) > row.count:
+        raise ValueError(f"{where} has {len(row.score_ids)} score_ids for {row.count} input tokens")
     return row
 
 
@@ -59,13 +71,30 @@ def _decode_first(message: shard_pb2.First, where: str) -> First:
     for name in ("temperature", "top_p", "typical_p", "repetition_penalty"):
         if not getattr(sampling, name) > 0:
             raise ValueError(f"{where}.first.sampling.{name} is {getattr(sampling, name)}, it must be above 0")
+    bias_ids = _decode_ids(sampling.bias_ids, f"{where}.first.sampling.bias_ids")
+    if len(bias_ids) != len(sampling.bias_values):
+        raise ValueError(f"{where}.first.sampling has {len(bias_ids)} bias_ids and {len(sampling.bias_values)} values")
     return First(
         sampling=Sampling(
-            do_sample=sampling.do_sample, seed=sampling.seed, temperature=sampling.temperature, top_k=sampling.top_k,
-            top_p=sampling.top_p, typical_p=sampling.typical_p, repetition_penalty=sampling.repetition_penalty,
-            frequency_penalty=sampling.frequency_penalty),
+            **{name: getattr(sampling, name) for name in _PLAIN},
+            bias_ids=bias_ids,
+            bias_values=np.array(sampling.bias_values, np.float32),
+            banned_ids=_decode_ids(sampling.banned_ids, f"{where}.first.sampling.banned_ids")),
         prompt_length=message.prompt_length,
         history_ids=history_ids)
+
+
+def _encode_row(row: RowResult) -> shard_pb2.RowResult:
+    return shard_pb2.RowResult(
+        slot=row.slot, token_ids=row.token_ids, logprobs=row.logprobs, top=_encode_top(row.top), scores=row.scores,
+        score_top=_encode_top(row.score_top))
+
+
+def _encode_top(tops: tuple[Top, ...]) -> shard_pb2.Top | None:
+    if not tops:
+        return None
+    return shard_pb2.Top(ids=[token_id for top in tops for token_id, _ in top],
+                         logprobs=[logprob for top in tops for _, logprob in top])
 
 
 def _decode_ids(data: bytes, where: str) -> Ids:

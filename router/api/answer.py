@@ -1,8 +1,9 @@
-"""The one way from a body to an answer's events, for routes that stream and routes that don't."""
+"""The one way from what is asked to the answers' events, for routes that stream and routes that don't."""
 
+import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,7 +11,7 @@ from router.api.service import Service
 from router.errors import RouterError
 from router.metrics import Metrics
 from router.request import Request
-from router.stream import Ending, Event, Stream
+from router.stream import Ending, Event, PromptScores, Queue, Stream
 from router.validation import Asked, check_mode, validate
 
 
@@ -25,9 +26,13 @@ class Times:
 
 
 class Answer:
-    """Async iterator of a valid request's events. `ending` and `times` are set once the last one has come."""
+    """One of the answers to a request. `ending` and `times` are set once its last event has come.
 
-    def __init__(self, request: Request, stream: Stream, received_at: float, metrics: Metrics) -> None:
+    `index` counts the answers of all prompts: those to the first prompt, then those to the second.
+    """
+
+    def __init__(self, index: int, request: Request, stream: Stream, received_at: float, metrics: Metrics) -> None:
+        self.index = index
         self.request = request
         self.ending: Ending | None = None
         self._stream = stream
@@ -35,11 +40,8 @@ class Answer:
         self._metrics = metrics
         self._last_at: float | None = None
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        event = await anext(self._stream)
+    def note(self, event: Event) -> None:
+        """Its next event has come."""
         now = time.monotonic()
         if self._last_at is None:
             self._metrics.first_token(now - self._received_at)
@@ -47,7 +49,10 @@ class Answer:
             self._metrics.next_token(now - self._last_at)
         self._last_at = now
         self.ending = event.ending
-        return event
+        if event.ending is not None:
+            times = self.times
+            self._metrics.succeeded(
+                times.total, times.validation, times.queue, times.inference, event.ending.num_tokens)
 
     @property
     def seed(self) -> int | None:
@@ -58,6 +63,11 @@ class Answer:
     def hit_tokens(self) -> int:
         """Of the prompt, found in the prefix cache when the request first ran."""
         return self._stream.hit_tokens
+
+    @property
+    def prompt_scores(self) -> PromptScores:
+        """Whole once the first event has come, if they were asked for."""
+        return self._stream.prompt_scores
 
     @property
     def times(self) -> Times:
@@ -71,9 +81,35 @@ class Answer:
             inference=stream.finished_at - stream.started_at)
 
 
+class Answers:
+    """Async iterator of the events of all answers to a request, as they come, each with its answer.
+
+    `each` has the answers in the order of their indices. An answer that fails ends the iteration with its error.
+    """
+
+    def __init__(self, answers: dict[Stream, Answer], queue: Queue) -> None:
+        self.each = tuple(answers.values())
+        self._answers = answers
+        self._queue = queue
+        self._num_left = len(answers)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[Answer, Event]:
+        if not self._num_left:
+            raise StopAsyncIteration
+        stream, item = await self._queue.get()
+        event = stream.take(item)
+        answer = self._answers[stream]
+        answer.note(event)
+        self._num_left -= event.ending is not None
+        return answer, event
+
+
 @asynccontextmanager
-async def answering(service: Service, asked: Asked, is_stream: bool) -> AsyncIterator[Answer]:
-    """Permit, validation, submission, in TGI's order; leaving cancels what still runs, and counts.
+async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool) -> AsyncIterator[Answers]:
+    """Permits, validation, submission, in TGI's order; leaving cancels what still runs, and counts.
 
     Every RouterError passes through here, once.
     """
@@ -82,16 +118,20 @@ async def answering(service: Service, asked: Asked, is_stream: bool) -> AsyncIte
     metrics = service.metrics
     metrics.requested()
     try:
-        check_mode(asked.parameters, service.limits, is_stream)
-        with engine.permit():
-            request = await validate(asked, service.limits, service.tokenizer, engine.facts.vocab_size)
-            metrics.accepted(len(request.input_ids), request.max_new_tokens)
-            async with engine.submit(request) as stream:
-                answer = Answer(request, stream, received_at, metrics)
-                yield answer
+        for asked in prompts:
+            check_mode(asked, service.limits, is_stream)
+        async with AsyncExitStack() as stack:
+            stack.enter_context(engine.permit(sum(asked.num_answers for asked in prompts)))
+            valid = await asyncio.gather(
+                *(validate(asked, service.limits, service.tokenizer, engine.facts, service.grammars)
+                  for asked in prompts))
+            queue: Queue = asyncio.Queue()
+            answers: dict[Stream, Answer] = {}
+            for request in (request for requests in valid for request in requests):
+                metrics.accepted(len(request.input_ids), request.max_new_tokens)
+                stream = await stack.enter_async_context(engine.submit(request, queue=queue))
+                answers[stream] = Answer(len(answers), request, stream, received_at, metrics)
+            yield Answers(answers, queue)
     except RouterError as error:
         metrics.failed(error)
         raise
-    if answer.ending is not None:
-        times = answer.times
-        metrics.succeeded(times.total, times.validation, times.queue, times.inference, answer.ending.num_tokens)

@@ -60,7 +60,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
     if not body.stream:
         return await _whole_answer(service, body, asked)
     return await stream_events(
-        request, request_headers(service, asked.inputs), _chunks(service, body, asked), _render_failure, last=DONE)
+        request, request_headers(service, body.prompt[0]), _chunks(service, body, asked), _render_failure, last=DONE)
 
 
 def parse(body: CompletionBody) -> Asked:
@@ -76,10 +76,10 @@ def parse(body: CompletionBody) -> Asked:
             do_sample=not is_greedy,
             max_new_tokens=body.max_tokens,
             stop=body.stop,
-            seed=body.seed),
+            seed=body.seed,
+            ignore_eos=bool(body.ignore_eos)),
         is_greedy=is_greedy,
-        keep_stop=False,
-        ignore_eos=bool(body.ignore_eos))
+        keep_stop=False)
 
 
 def _check_supported(body: CompletionBody) -> None:
@@ -99,10 +99,11 @@ def _check_supported(body: CompletionBody) -> None:
 
 async def _whole_answer(service: Service, body: CompletionBody, asked: Asked) -> web.Response:
     head = _head(service, body)
-    async with answering(service, asked, is_stream=False) as answer:
-        async for _ in answer:
+    async with answering(service, [asked], is_stream=False) as answers:
+        async for _ in answers:
             pass
-    headers = {**request_headers(service, asked.inputs), **time_headers(answer)}
+    answer = answers.each[0]
+    headers = {**request_headers(service, body.prompt[0]), **time_headers([answer])}
     return json_response(_render(head, answer), headers=headers)
 
 
@@ -111,8 +112,8 @@ async def _chunks(service: Service, body: CompletionBody, asked: Asked) -> Async
     head = _head(service, body)
     has_usage_chunk = bool(body.stream_options and body.stream_options.include_usage)
     num_given = 0
-    async with answering(service, asked, is_stream=True) as answer:
-        async for event in answer:
+    async with answering(service, [asked], is_stream=True) as answers:
+        async for answer, event in answers:
             chunk = {**head, "choices": [_render_event(event, num_given)]}
             if has_usage_chunk:
                 chunk["usage"] = None

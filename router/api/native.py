@@ -53,10 +53,11 @@ def _parse(body: GenerateBody) -> Asked:
 async def _whole_answer(
     service: Service, body: GenerateBody, is_full_text: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    async with answering(service, _parse(body), is_stream=False) as answer:
-        tokens = [event.token async for event in answer]
+    async with answering(service, [_parse(body)], is_stream=False) as answers:
+        tokens = [event.token async for _, event in answers]
+    answer = answers.each[0]
     headers = {**request_headers(service, body.inputs), "x-compute-time": f"{answer.times.total:.9f}",
-               **time_headers(answer)}
+               **time_headers([answer])}
     return _render(answer, tokens, body, is_full_text), headers
 
 
@@ -78,9 +79,9 @@ async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text:
 
 
 async def _events(service: Service, body: GenerateBody, is_full_text: bool) -> AsyncGenerator[bytes]:
-    async with answering(service, _parse(body), is_stream=True) as answer:
+    async with answering(service, [_parse(body)], is_stream=True) as answers:
         index = 0
-        async for event in answer:
+        async for answer, event in answers:
             index += 1
             yield _render_event(index, event, answer, body, is_full_text)
 

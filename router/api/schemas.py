@@ -34,6 +34,18 @@ UInt32 = Annotated[int, Field(ge=0, lt=2**32)]
 UInt64 = Annotated[int, Field(ge=0, lt=2**64)]
 
 
+def _to_bias(value: object) -> object:
+    """OpenAI's shape, an object from token ids to values; TGI's, a list with a value for each token; null is none."""
+    if isinstance(value, list):
+        return {index: bias for index, bias in enumerate(value) if bias != 0}
+    if isinstance(value, dict):
+        return {int(key) if isinstance(key, str) and key.isdecimal() else key: bias for key, bias in value.items()}
+    return {} if value is None else value
+
+
+LogitBias = Annotated[dict[UInt32, Float32], FailFast(), BeforeValidator(_to_bias)]
+
+
 class Body(BaseModel):
     """Types are exact, except that an integer is a number; fields that are not named here are ignored."""
 
@@ -41,7 +53,10 @@ class Body(BaseModel):
 
 
 class Parameters(Body):
-    """How to generate. None is the same as absent; where None is no choice, null is refused."""
+    """How to generate. None is the same as absent; where None is no choice, null is refused.
+
+    The second group is not TGI's: other servers have these fields, and so have all our routes.
+    """
 
     best_of: UInt64 | None = None
     temperature: Float32 | None = None
@@ -53,7 +68,7 @@ class Parameters(Body):
     do_sample: bool = False
     max_new_tokens: UInt32 | None = None
     return_full_text: bool | None = None
-    stop: Annotated[list[str], FailFast()] = []
+    stop: Annotated[list[str], FailFast(), BeforeValidator(_to_list)] = []
     truncate: UInt64 | None = None
     watermark: bool = False
     details: bool = False
@@ -62,6 +77,13 @@ class Parameters(Body):
     top_n_tokens: UInt32 | None = None
     grammar: Any = None
     adapter_id: str | None = None
+
+    presence_penalty: Float32 | None = None
+    min_p: Float32 | None = None
+    min_tokens: UInt32 | None = None
+    ignore_eos: bool = False
+    stop_token_ids: Annotated[list[UInt32], FailFast()] = []
+    logit_bias: LogitBias = {}
 
 
 class GenerateBody(Body):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from router.engines import Engines
+from router.grammar.compiler import GrammarCompiler
 from router.limits import Limits
 from router.metrics import Metrics
 from router.text.tokenizer import Tokenizer
@@ -30,6 +31,8 @@ class Service:
     limits: Limits
     metrics: Metrics
     info: ServerInfo
+    grammars: GrammarCompiler | None = None
+    """None where the server was told to have none."""
 
 
 SERVICE = web.AppKey("service", Service)

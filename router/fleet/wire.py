@@ -1,12 +1,15 @@
 """Plans to protobuf and results from it. No pb2 type goes further than this file and `client.py`."""
 
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 from protos import shard_pb2
 from router.facts import Facts
-from router.scheduling.plan import First, Output, Plan, Row, RowResult, Sampling, StepResult
+from router.scheduling.plan import First, Output, Plan, Row, RowResult, Sampling, StepResult, Top
+
+_PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias", "banned_ids")]
+"""Fields of a sampling that are a number each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,13 @@ def encode_plan(plan: Plan) -> shard_pb2.Order:
         step_id=plan.step_id, cleared_slots=plan.cleared_slots, rows=[_encode_row(row) for row in plan.rows]))
 
 
+def encode_masks(step_id: int, masks: Mapping[int, bytes]) -> shard_pb2.Order:
+    return shard_pb2.Order(masks=shard_pb2.Masks(
+        step_id=step_id, masks=[shard_pb2.Mask(slot=slot, bits=bits) for slot, bits in masks.items()]))
+
+
 def decode_result(message: shard_pb2.StepResult) -> StepResult:
-    rows = tuple(RowResult(row.slot, tuple(row.token_ids), tuple(row.logprobs)) for row in message.rows)
+    rows = tuple(_decode_row(row) for row in message.rows)
     return StepResult(message.step_id, rows, message.forward_ns / 1e9, message.sample_ns / 1e9)
 
 
@@ -65,7 +73,8 @@ def _encode_row(row: Row) -> shard_pb2.Row:
         slot=row.slot, start=row.start, from_last_sample=row.from_last_sample, token_ids=_encode_ids(row.token_ids),
         new_blocks=row.new_blocks,
         output=shard_pb2.SAMPLE if row.output is Output.SAMPLE else shard_pb2.NONE,
-        first=_encode_first(row.first) if row.first else None)
+        first=_encode_first(row.first) if row.first else None,
+        late_mask=row.late_mask, score_ids=_encode_ids(row.score_ids))
 
 
 def _encode_first(first: First) -> shard_pb2.First:
@@ -76,9 +85,26 @@ def _encode_first(first: First) -> shard_pb2.First:
 
 def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
     return shard_pb2.Sampling(
-        do_sample=sampling.do_sample, seed=sampling.seed, temperature=sampling.temperature, top_k=sampling.top_k,
-        top_p=sampling.top_p, typical_p=sampling.typical_p, repetition_penalty=sampling.repetition_penalty,
-        frequency_penalty=sampling.frequency_penalty)
+        **{name: getattr(sampling, name) for name in _PLAIN},
+        bias_ids=_encode_ids([token_id for token_id, _ in sampling.bias]),
+        bias_values=[value for _, value in sampling.bias],
+        banned_ids=_encode_ids(sampling.banned_ids))
+
+
+def _decode_row(row: shard_pb2.RowResult) -> RowResult:
+    if not row.HasField("top") and not row.scores:
+        return RowResult(row.slot, tuple(row.token_ids), tuple(row.logprobs))
+    return RowResult(
+        row.slot, tuple(row.token_ids), tuple(row.logprobs), _decode_top(row.top, len(row.token_ids)),
+        tuple(row.scores), _decode_top(row.score_top, len(row.scores)))
+
+
+def _decode_top(top: shard_pb2.Top, number: int) -> tuple[Top, ...]:
+    """One entry for each of `number` tokens; none if nothing was asked for."""
+    if not top.ids:
+        return ()
+    pairs, width = tuple(zip(top.ids, top.logprobs, strict=True)), len(top.ids) // number
+    return tuple(pairs[start:start + width] for start in range(0, len(pairs), width))
 
 
 def _encode_ids(ids: Sequence[int]) -> bytes:

@@ -23,21 +23,39 @@ class Output(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen. The defaults are off: greedy, no penalty."""
+    """How tokens are chosen, in the order in which it is applied. The defaults are off: greedy, no penalty.
+
+    `share_penalty` is what TGI calls frequency penalty: it weighs a token's share of all tokens so far. The frequency
+    penalty is OpenAI's, for each time that a token is in the output. `banned_ids` can't be sampled before output
+    position `min_tokens`. `branch` tells several answers to one prompt apart, which share a seed.
+    """
 
     do_sample: bool = False
     seed: int = 0
+    branch: int = 0
+    watermark: bool = False
+    repetition_penalty: float = 1.0
+    share_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
+    banned_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     typical_p: float = 1.0
-    repetition_penalty: float = 1.0
-    frequency_penalty: float = 0.0
+    min_p: float = 0.0
+    raw_logprobs: bool = False
+    """Logprobs of the logits, not of the scores that tokens are sampled from."""
+    top_n: int = 0
+    """Likeliest tokens to report with each sampled and each scored token."""
 
     @property
     def reads_history(self) -> bool:
         """Whether a choice depends on the tokens before it, other than through the model."""
-        return self.repetition_penalty != 1.0 or self.frequency_penalty != 0.0
+        return self.watermark or self.repetition_penalty != 1.0 or any(
+            (self.share_penalty, self.frequency_penalty, self.presence_penalty))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +71,9 @@ class First:
 class Row:
     """One sequence in one step. Its input: the token last sampled in the slot, if so said, then `token_ids`.
 
-    `start` is the position of the first input token; `new_blocks` are appended to the slot's block table.
+    `start` is the position of the first input token; `new_blocks` are appended to the slot's block table. With
+    `late_mask` the step waits for a mask before it samples. `score_ids` are the tokens that follow the first inputs,
+    one for each: their logprobs are wanted.
     """
 
     slot: int
@@ -63,11 +83,18 @@ class Row:
     new_blocks: tuple[int, ...] = ()
     output: Output = Output.SAMPLE
     first: First | None = None
+    late_mask: bool = False
+    score_ids: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
         """Input tokens."""
         return len(self.token_ids) + self.from_last_sample
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the step's result has a row for this one."""
+        return self.output is Output.SAMPLE or bool(self.score_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +110,8 @@ class Plan:
     """One step. `step_id` is consecutive; the slots in `cleared_slots` were released since the last plan.
 
     `admitted` and `preempted` are causes, not orders: the sequences that begin to run with this step, and the ids of
-    those that had to let go of their blocks since the last plan.
+    those that had to let go of their blocks since the last plan. `masked` names the rows that wait for a mask, each by
+    its slot and its sequence's id.
     """
 
     step_id: int
@@ -91,6 +119,7 @@ class Plan:
     cleared_slots: tuple[int, ...] = ()
     admitted: tuple[Admission, ...] = ()
     preempted: tuple[int, ...] = ()
+    masked: tuple[tuple[int, int], ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -103,18 +132,28 @@ class Plan:
         return sum(row.from_last_sample for row in self.rows)
 
 
+Top = tuple[tuple[int, float], ...]
+"""The likeliest tokens at one position with their logprobs, the likeliest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """The tokens that a row yielded, with the logprob of each."""
+    """The tokens that a row yielded, with the logprob of each; and the logprobs of its `score_ids`.
+
+    `top` has an entry for each of `token_ids`, `score_top` for each of `scores`; both are empty if none was asked for.
+    """
 
     slot: int
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    top: tuple[Top, ...] = ()
+    scores: tuple[float, ...] = ()
+    score_top: tuple[Top, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step yielded: the sampled rows, in the plan's order. Times in seconds."""
+    """What a step yielded: the rows that sample or score, in the plan's order. Times in seconds."""
 
     step_id: int
     rows: tuple[RowResult, ...]
@@ -130,3 +169,14 @@ class Sampled:
     token_id: int
     logprob: float
     finish_reason: FinishReason | None = None
+    top: Top = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Logprobs of tokens of a sequence's prompt, from position `start` on. They come before its first sampled token."""
+
+    sequence_id: int
+    start: int
+    logprobs: tuple[float, ...]
+    top: tuple[Top, ...] = ()

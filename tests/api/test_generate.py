@@ -119,7 +119,7 @@ async def test_sampling_parameters_reach_the_shards_as_float32(server: Server) -
     assert sampling.top_p == 0.949999988079071
     assert sampling.typical_p == 0.8999999761581421
     assert sampling.repetition_penalty == 1.100000023841858
-    assert sampling.frequency_penalty == -1.0
+    assert sampling.share_penalty == -1.0
 
 
 @pytest.mark.parametrize(("parameters", "does_sample"), [

@@ -19,7 +19,7 @@ def sequence_ids(plan: Plan) -> list[int]:
 
 def test_everything_waits_again_with_its_output_as_input() -> None:
     scheduler = make_scheduler()
-    sampling = Sampling(frequency_penalty=0.5)
+    sampling = Sampling(share_penalty=0.5)
     scheduler.add(make_sequence(1, 4, sampling=sampling))
     scheduler.add(make_sequence(2, 4))
     step(scheduler, 11, 21)

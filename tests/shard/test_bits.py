@@ -23,8 +23,8 @@ SAMPLINGS = (
     Sampling(do_sample=True, seed=2**64 - 1, temperature=0.7, top_k=20),
     Sampling(do_sample=True, seed=3, temperature=1.3, top_p=0.8),
     Sampling(repetition_penalty=1.4),
-    Sampling(do_sample=True, seed=5, typical_p=0.7, repetition_penalty=1.2, frequency_penalty=0.9),
-    Sampling(do_sample=True, seed=6, temperature=0.9, top_k=30, top_p=0.9, frequency_penalty=0.4),
+    Sampling(do_sample=True, seed=5, typical_p=0.7, repetition_penalty=1.2, share_penalty=0.9),
+    Sampling(do_sample=True, seed=6, temperature=0.9, top_k=30, top_p=0.9, share_penalty=0.4),
 )
 CHUNKS = (1, 3, 16, 17, 64)
 

@@ -16,7 +16,7 @@ from tests.shard.programs import Program, Request, alone, make_first, make_row, 
 from tests.shard.ranks import Sampled, make_config, run_program
 from tests.tiny_models import make_tiny
 
-SEEDED = Sampling(do_sample=True, seed=21, temperature=1.1, top_p=0.9, repetition_penalty=1.3, frequency_penalty=0.2)
+SEEDED = Sampling(do_sample=True, seed=21, temperature=1.1, top_p=0.9, repetition_penalty=1.3, share_penalty=0.2)
 REQUEST = Request(np.random.default_rng(3).integers(3, 160, 40).tolist(), 12, SEEDED)
 
 

@@ -58,7 +58,7 @@ def test_a_row_may_go_back(slots: SlotTable) -> None:
 
 
 def test_last_tokens_and_histories(slots: SlotTable) -> None:
-    penalty = Sampling(frequency_penalty=0.5)
+    penalty = Sampling(share_penalty=0.5)
     slots.apply(step(prompt(0, 2, (0,)), prompt(2, 3, (1,), penalty)))
     slots.note_samples(np.array([2, 0]), torch.tensor([50, 60]))
     slots.note_samples(np.array([2]), torch.tensor([51]))

@@ -21,7 +21,7 @@ def plan(**row: object) -> shard_pb2.Plan:
 def test_a_row_in_full() -> None:
     sampling = shard_pb2.Sampling(
         do_sample=True, seed=2**64 - 1, temperature=0.5, top_k=7, top_p=0.75, typical_p=0.25, repetition_penalty=1.5,
-        frequency_penalty=-0.5)
+        share_penalty=-0.5)
     first = shard_pb2.First(sampling=sampling, prompt_length=9, history_ids=ids(4, 2**32 - 1))
     message = shard_pb2.Plan(step_id=3, cleared_slots=[5, 6], rows=[shard_pb2.Row(
         slot=2, start=8, from_last_sample=True, token_ids=ids(1, 70_000), new_blocks=[3, 2],
