@@ -13,10 +13,11 @@ from typing import TypeVar
 import uvloop
 from aiohttp import web
 
-from router import logs
+from router import logs, tls
+from router.api.access import Access
 from router.api.service import ServerInfo
-from router.app import make_app
-from router.config import RouterConfig
+from router.app import make_app, make_runner
+from router.config import InvalidArgument, RouterConfig
 from router.engine import Engine
 from router.engines import Engines
 from router.facts import Facts
@@ -41,7 +42,7 @@ def main() -> None:
     logs.configure(config.log_level, config.json_output)
     try:
         uvloop.run(serve(config))
-    except (TokenizerError, LimitError) as error:
+    except (TokenizerError, LimitError, InvalidArgument) as error:
         print(f"router: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
     except (FleetError, OSError) as error:
@@ -87,11 +88,13 @@ async def _answer(
                     config.pipeline_depth, config.max_shard_downtime)
     info = ServerInfo(model_id=config.model_id, model_sha=config.revision, compute_type=config.compute_type,
                       version=importlib.metadata.version("penstock"))
-    runner = web.AppRunner(
-        make_app(Engines(engine), tokenizer, limits, metrics, info), handler_cancellation=True, auto_decompress=False,
-        access_log=None, shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
+    runner = make_runner(
+        make_app(Engines(engine), tokenizer, limits, metrics, info,
+                 access=Access(config.api_key, config.cors_allow_origin)),
+        shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
     await runner.setup()
-    await web.TCPSite(runner, config.hostname, config.port, backlog=1024).start()
+    await web.TCPSite(
+        runner, config.hostname, config.port, backlog=1024, ssl_context=tls.server_context(config)).start()
     _announce(config, facts, limits)
     await stop.wait()
     # Not left to aiohttp, which would break the connections off without a word, after twice its timeout.
@@ -109,12 +112,13 @@ def _within(facts: Facts, config: RouterConfig) -> Facts:
 
 def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
     host = "localhost" if config.hostname in ("0.0.0.0", "::", "127.0.0.1") else config.hostname
+    scheme = "http" if config.ssl_certfile is None else "https"
     log.info("%s in %s on %d shards; %d KV tokens, at most %d a request, %d a step; numerics %s", config.model_id,
              facts.dtype, facts.world_size, facts.capacity, limits.max_total_tokens, limits.max_batch_prefill_tokens,
              facts.numerics)
-    log.info("Serving at http://%s:%d, for example:\n\n    curl %s:%d/generate -H 'content-type: application/json' "
+    log.info("Serving at %s://%s:%d, for example:\n\n    curl %s://%s:%d/generate -H 'content-type: application/json' "
              "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",
-             host, config.port, host, config.port)
+             scheme, host, config.port, scheme, host, config.port)
 
 
 async def _end_with_parent(pid: int, stop: asyncio.Event) -> None:
