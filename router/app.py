@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 75.0
 """What a connection gets for a request's headers, or for the next request: longer than proxies keep theirs."""
+LINGER_SECONDS = 2.0
+"""How long the rest of a refused body is read and dropped, so that its client comes to read why."""
 
 
 def make_app(
@@ -47,7 +49,7 @@ def make_runner(
     logging.getLogger("aiohttp.server").addFilter(_is_ours)
     return web.AppRunner(
         app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=shutdown_timeout,
-        keepalive_timeout=idle_seconds)
+        keepalive_timeout=idle_seconds, lingering_time=LINGER_SECONDS)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from router.fleet.errors import FleetError
-from tests.api.conftest import Server, Start, until
-from tests.fakes import LIMITS
+from tests.api.conftest import Server, until
 
 
 @pytest.mark.parametrize("path", ["/", "/health"])
