@@ -113,7 +113,8 @@ async def test_just_within_the_rules(server: Server) -> None:
             {"best_of": 2, "do_sample": True}, {"best_of": 2, "temperature": 1.0}, {"best_of": 2, "min_p": 0},
             {"stop": ["a"] * 4}, {"stop": "b" * 1024}, {"stop_token_ids": [8191] * 128}, {"stop_token_ids": []},
             {"logit_bias": [1] * 1024}, {"logit_bias": [0] * 8192}, {"logit_bias": {"8191": -100}},
-            {"logit_bias": None}, {"min_tokens": 5, "max_new_tokens": 5}, {"presence_penalty": -2}, {"presence_penalty": 2},
+            {"logit_bias": None}, {"min_tokens": 5, "max_new_tokens": 5}, {"presence_penalty": -2},
+            {"presence_penalty": 2},
             {"min_p": 0}, {"min_p": 1}, {"truncate": 1023}, {"top_n_tokens": 5}, {"decoder_input_details": True},
             {"watermark": True}, {"frequency_penalty": -2}, {"frequency_penalty": 2}):
         assert await server.generate("a", **{"max_new_tokens": 5, **parameters})
