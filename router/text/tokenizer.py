@@ -34,6 +34,7 @@ class Tokenizer:
         self._tokenizer = tokenizer
         self._special_ids = frozenset(
             token_id for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special)
+        self._texts: dict[int, str] = {}
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="tokenizer")
 
     @classmethod
@@ -60,6 +61,16 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`, special tokens included; bytes that are no UTF-8 show as U+FFFD."""
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return text
+
+    def text_of(self, token_id: int) -> str:
+        """What a token stands for inside a text, where it has the space that decoders drop from a text's first token.
+
+        Bytes that are no whole character show as U+FFFD.
+        """
+        text = self._texts.get(token_id)
+        if text is None:
+            text = self._texts[token_id] = self.decode([token_id, token_id])[len(self.decode([token_id])):]
         return text
 
     def is_special(self, token_id: int) -> bool:
