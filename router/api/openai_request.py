@@ -71,7 +71,7 @@ def _grammar(body: OpenAIBody) -> object:
         raise ValidationError(f"only one of `{'`, `'.join(given)}` can be given")
     for name, value in given.items():
         if name == "response_format":
-            return value
+            return None if body.response_format == {"type": "text"} else value
         kind = name.removeprefix("guided_").removeprefix("structured_outputs.")
         if kind not in _KINDS:
             raise ValidationError(f"`{name}` is not supported")

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from router.chat.tools_format import CallFormat
 from router.chat.tools_pattern import Match, NoMatch, match
 
-MAX_HEADER = 512
+MAX_HEADER = 1024
 """Characters from where a call may begin to its arguments; what is longer is content."""
 MAX_BLANKS = 64
 """Of the white space before a call, so much is part of nothing; what comes before that is content."""
