@@ -61,7 +61,7 @@ def check_mode(asked: Asked, limits: Limits, is_stream: bool) -> None:
     elif best_of > 1:
         _refuse_if(limits.max_best_of == 1, "`best_of` != 1 is not allowed for this endpoint")
         _refuse_if(best_of > limits.max_best_of, f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
-    _refuse_if(asked.n > limits.max_concurrent_requests,
+    _refuse_if(asked.n > max(1, limits.max_concurrent_requests),
                f"`n` must be <= {limits.max_concurrent_requests}. Given: {asked.n}")
 
 

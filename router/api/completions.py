@@ -11,7 +11,7 @@ from router.api.body import json_response, read_body
 from router.api.choices import Choice
 from router.api.completion_request import is_prompt_only, parse
 from router.api.headers import request_headers, time_headers
-from router.api.openai import count_usage, failure, head
+from router.api.openai import count_usage, failure, head, refuse
 from router.api.schemas import CompletionBody
 from router.api.service import SERVICE, Service
 from router.api.sse import stream_events
@@ -30,14 +30,12 @@ async def completions(request: web.Request) -> web.StreamResponse:
 
 
 async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
-    """What is refused by its name has a status of its own for a stream too, as TGI's own refusals have."""
+    """What `/v1/completions` answers to `body`."""
     service = request.app[SERVICE]
     try:
         asked = parse(body, service.limits)
     except RouterError as error:
-        service.metrics.requested()
-        service.metrics.failed(error)
-        raise
+        return refuse(service, error)
     headers = request_headers(service, *body.prompt)
     if body.stream:
         return await stream_events(request, headers, _chunks(service, body, asked), _render_failure, last=DONE)

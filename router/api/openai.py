@@ -4,9 +4,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from aiohttp import web
+
 from router.api.answer import Answer
+from router.api.body import json_response
 from router.api.service import Service
-from router.errors import RouterError
+from router.errors import RouterError, ValidationError
 from router.scheduling.plan import FinishReason
 from router.stream import Ending
 
@@ -46,6 +49,16 @@ def count_usage(answers: Sequence[Answer], num_tokens: int, per_prompt: int = 1)
 def finish_reason(ending: Ending) -> str:
     """TGI's word, but OpenAI's for the model's own end token."""
     return "stop" if ending.finish_reason is FinishReason.EOS_TOKEN else ending.finish_reason.value
+
+
+def refuse(service: Service, error: RouterError) -> web.Response:
+    """Before anything is generated or streamed, so with a status of its own for a stream too.
+
+    TGI's own refusals are in TGI's shape, ours in OpenAI's, whose message its client shows.
+    """
+    service.metrics.requested()
+    service.metrics.failed(error)
+    return json_response(failure(error) if isinstance(error, ValidationError) else error.body(), status=error.status)
 
 
 def failure(error: RouterError) -> dict[str, Any]:

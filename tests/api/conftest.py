@@ -87,16 +87,19 @@ Start = Callable[..., Awaitable[Server]]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts servers: `await start(limits=…, answer=…)`."""
+    """Starts servers: `await start(limits=…, answer=…)`; `make_fleet` gets the scripted answer."""
     loop, is_to_end = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, is_to_end.set)
     async with AsyncExitStack() as stack:
         stack.callback(loop.remove_signal_handler, signal.SIGTERM)
 
-        async def start(limits: Limits = LIMITS, answer: str = ANSWER) -> Server:
+        async def start(
+            limits: Limits = LIMITS, answer: str = ANSWER,
+            make_fleet: Callable[[Script], ScriptedFleet] = ScriptedFleet,
+        ) -> Server:
             tokenizer = Tokenizer.load(DEMO)
             stack.callback(tokenizer.close)
-            fleet = ScriptedFleet(Script(await tokenizer.encode(answer)))
+            fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)
             engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request))
             server = TestServer(make_app(Engines(engine), tokenizer, limits, metrics, INFO))
