@@ -122,7 +122,7 @@ def _read_message(message: Message, where: str) -> dict[str, Any]:
 
 
 def _read_call(call: ToolCall, where: str) -> dict[str, Any]:
-    arguments = call.function.arguments or {}
+    arguments: object = call.function.arguments or {}
     if isinstance(arguments, str):
         try:
             arguments = orjson.loads(arguments)

@@ -1,7 +1,6 @@
 """What a body of any of OpenAI's routes asks for, as the parameters that all routes share."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import orjson
 
@@ -20,7 +19,7 @@ _KINDS = ("json", "regex", "choice", "grammar")
 
 
 def check_supported(body: OpenAIBody, own: Mapping[str, tuple[object, ...]] | None = None) -> None:
-    """ValidationError names a field that asks for what is not built. `own`: fields of the route, with neutral values."""
+    """ValidationError names a field that asks for what is not built. `own`: more such fields, of the route."""
     neutral_values = {**_NEUTRAL, **(own or {})}
     for name, value in (body.model_extra or {}).items():
         neutral = neutral_values.get(name)
