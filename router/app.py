@@ -14,7 +14,9 @@ from router.api.body import json_response
 from router.api.failures import to_router_error
 from router.api.routes import Route, add_routes
 from router.api.service import SERVICE, ServerInfo, Service
+from router.chat.template import ChatTemplate
 from router.engines import Engines
+from router.grammar.compiler import GrammarCompiler
 from router.limits import Limits
 from router.metrics import Metrics
 from router.text.tokenizer import Tokenizer
@@ -28,13 +30,14 @@ LINGER_SECONDS = 2.0
 
 
 def make_app(
-    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo, *,
+    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
+    grammars: GrammarCompiler | None = None, template: ChatTemplate | None = None, *,
     access: Access | None = None, more_routes: Sequence[Route] = (),
 ) -> web.Application:
     """The app over parts that are ready to answer."""
     access = access or Access()
     app = web.Application(middlewares=[access.answer_preflight, answer_errors], client_max_size=limits.payload_limit)
-    app[SERVICE] = Service(engines, tokenizer, limits, metrics, info)
+    app[SERVICE] = Service(engines, tokenizer, limits, metrics, info, grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
     add_routes(app, [*table.routes(info.version), *more_routes], access)
