@@ -1,15 +1,14 @@
 """The OpenAPI document of the routes, made from the types that parse their bodies, and a page to read it."""
 
 import html
+import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import orjson
 from aiohttp import web
 from pydantic import TypeAdapter
 
-from router.api.body import json_response
 from router.api.routes import JSON, Content, Route
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -23,7 +22,7 @@ class Docs:
         self._version = version
 
     async def document(self, request: web.Request) -> web.Response:
-        return json_response(self._document)
+        return web.json_response(self._document)
 
     async def page(self, request: web.Request) -> web.Response:
         return web.Response(text=self._page, content_type="text/html")
@@ -136,7 +135,7 @@ def _names(schema: Any) -> list[str]:
 
 
 def _code(schema: Any) -> str:
-    return f"<pre>{_text(orjson.dumps(schema, option=orjson.OPT_INDENT_2).decode())}</pre>"
+    return f"<pre>{_text(json.dumps(schema, indent=2))}</pre>"
 
 
 def _text(text: str) -> str:
