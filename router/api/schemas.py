@@ -119,15 +119,14 @@ def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:
     return [tuple(ids) for ids in prompts]
 
 
-class CompletionBody(Body):
-    """`POST /v1/completions`. None is the same as absent. The second group is other servers', not OpenAI's.
+class OpenAIBody(Body):
+    """What OpenAI's routes share. None is the same as absent. The second group is other servers', not OpenAI's.
 
-    Other fields are kept, for some of them ask for what is not built; `router.api.completion_request` knows which.
+    Other fields are kept, for some of them ask for what is not built; the module that reads a body knows which.
     """
 
     model_config = ConfigDict(extra="allow")
 
-    prompt: Annotated[list[Any], BeforeValidator(_to_list), AfterValidator(_to_prompts)]
     model: str | None = None
     max_tokens: UInt32 | None = None
     max_completion_tokens: UInt32 | None = None
@@ -137,12 +136,8 @@ class CompletionBody(Body):
     presence_penalty: Float32 | None = None
     logit_bias: LogitBias = {}
     n: UInt32 | None = None
-    best_of: UInt32 | None = None
     seed: UInt64 | None = None
     stop: Stops = []
-    suffix: str | None = None
-    echo: bool | None = None
-    logprobs: UInt32 | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
@@ -163,3 +158,13 @@ class CompletionBody(Body):
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
+
+
+class CompletionBody(OpenAIBody):
+    """`POST /v1/completions`."""
+
+    prompt: Annotated[list[Any], BeforeValidator(_to_list), AfterValidator(_to_prompts)]
+    best_of: UInt32 | None = None
+    suffix: str | None = None
+    echo: bool | None = None
+    logprobs: UInt32 | None = None
