@@ -336,8 +336,10 @@ VALUES = strategies.recursive(
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(prompt=strategies.text(max_size=5) | VALUES, fields=strategies.dictionaries(
-    strategies.sampled_from(["stop", "seed", "top_p", "temperature", "n", "logit_bias", "stream", "stream_options",
-                             "suffix", "model", "ignore_eos", "model_config", "__dict__", ""]), VALUES, max_size=3))
+    strategies.sampled_from(["stop", "seed", "top_p", "temperature", "n", "best_of", "logit_bias", "stream", "echo",
+                             "stream_options", "suffix", "model", "logprobs", "max_tokens", "stop_token_ids",
+                             "return_token_ids", "response_format", "guided_json", "structured_outputs", "top_k",
+                             "model_config", "__dict__", ""]), VALUES, max_size=3))
 async def test_no_body_breaks_the_server(server: Server, prompt: object, fields: dict[str, object]) -> None:
     response = await server.post("/v1/completions", {"prompt": prompt, **fields})
     assert response.status in (200, 400, 422)
