@@ -20,6 +20,7 @@ from router.metrics import Metrics
 from router.scheduling.plan import Row
 from router.text.text_path import TextPath
 from router.text.tokenizer import Tokenizer
+from tests.api.chat_templates import HERMES
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.text.tokenizers_for_tests import DEMO
 
@@ -98,7 +99,7 @@ Start = Callable[..., Awaitable[Server]]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts servers: `await start(limits=…, answer=…, access=…)`; `make_fleet` gets the scripted answer."""
+    """Starts servers: `await start(limits=…, answer=…, template=…, access=…)`; `make_fleet` gets the scripted answer."""
     loop, is_to_end = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, is_to_end.set)
     async with AsyncExitStack() as stack:
@@ -125,3 +126,17 @@ async def start() -> AsyncIterator[Start]:
 @pytest.fixture
 async def server(start: Start) -> Server:
     return await start()
+
+
+@pytest.fixture(scope="session")
+def demo() -> ChatTemplate:
+    """A template that knows nothing of tools."""
+    template = ChatTemplate.load(DEMO.parent)
+    assert template is not None
+    return template
+
+
+@pytest.fixture(scope="session")
+def hermes() -> ChatTemplate:
+    """A template that takes tools."""
+    return ChatTemplate({"default": HERMES}, {})

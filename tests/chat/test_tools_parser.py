@@ -106,7 +106,8 @@ def test_what_is_held_is_bounded() -> None:
 
 WORDS = strategies.sampled_from([
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[", "]", "{", "}", '"', "\\", '"name"', ":", ",", ";",
-    '"arguments"', '"parameters"', '"f"', " ", "\n", "a", "{}", '{"name": "f", "arguments": {', '{"name": "f", "parameters": {', "ä"])
+    '"arguments"', '"parameters"', '"f"', " ", "\n", "a", "ä", "{}",
+    '{"name": "f", "arguments": {', '{"name": "f", "parameters": {'])
 
 
 @settings(deadline=None, max_examples=300)
