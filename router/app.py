@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
 
-from router.api import completions, native
+from router.api import completions, native, page
 from router.api import info as information
 from router.api.body import json_response
 from router.api.failures import to_router_error
@@ -34,7 +34,7 @@ def make_app(
     app[SERVICE] = Service(engines, tokenizer, limits, metrics, info)
     app.cleanup_ctx.append(run_engine)
     app.add_routes([
-        web.get("/", information.health),
+        web.get("/", page.for_browsers(information.health)),
         web.post("/", native.compat_generate),
         web.post("/generate", native.generate),
         web.post("/generate_stream", native.generate_stream),
