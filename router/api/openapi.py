@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import TypeAdapter
 
-from router.api.routes import JSON, Content, Route
+from router.api.routes import EVENTS, JSON, Content, Route
 
 _REFERENCE = "#/components/schemas/{model}"
 
@@ -86,7 +86,14 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(content: Content, schemas: dict[str, Any]) -> dict[str, Any]:
-    return {media: {"schema": schemas[repr(kind)]} for media, kind in content.items()}
+    return {media: {"schema": _event(schemas[repr(kind)]) if media == EVENTS else schemas[repr(kind)]}
+            for media, kind in content.items()}
+
+
+def _event(data: dict[str, Any]) -> dict[str, Any]:
+    """An event of a stream, of which `data` describes the JSON."""
+    return {"type": "object", "required": ["data"], "properties": {
+        "data": {"type": "string", "contentMediaType": JSON, "contentSchema": data}}}
 
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;

@@ -6,6 +6,7 @@ from typing import Any
 from router.api import chat, completions, health, info, native, platforms, shapes
 from router.api.chat_schemas import ChatBody
 from router.api.openapi import Docs
+from router.api.page import for_browsers
 from router.api.routes import EVENTS, JSON, TEXT, Reply, Route
 from router.api.schemas import CompatBody, CompletionBody, GenerateBody
 from router.config import InvalidArgument
@@ -76,7 +77,9 @@ _ROUTES = (
     _open("/info", info.info, "The model, and the limits of a request.", {200: Reply("Both.", {JSON: shapes.Info})}),
     _open("/v1/models", info.models, "OpenAI's list of models, of one.", {200: Reply("It.", {JSON: shapes.Models})}),
     _open("/metrics", info.metrics, "Figures for Prometheus.", {200: Reply("They.", {TEXT: str})}),
-    *(_open(path, health.health, "Whether requests are taken.", _HEALTH) for path in ("/", "/health", "/ping")),
+    _open("/", for_browsers(health.health), "A page to try the model, for browsers; for others as /health.",
+          {**_HEALTH, 200: Reply("The page; or it is, and nothing follows.", {"text/html": str})}),
+    *(_open(path, health.health, "Whether requests are taken.", _HEALTH) for path in ("/health", "/ping")),
     _open("/readyz", health.readyz, "Whether a request would be computed now.", _HEALTH),
     _open("/livez", health.livez, "Whether the server makes progress.", _HEALTH),
 )
@@ -94,17 +97,17 @@ def routes(version: str) -> list[Route]:
     return all_routes
 
 
+_SERVED_ANYWAY = {("POST", "/vertex"), ("GET", "/"), ("GET", "/health"), ("GET", "/ping")}
+
+
 def vertex_routes(predict: str | None, health_check: str | None) -> list[Route]:
     """At the paths that Vertex AI names, where they are not served anyway. InvalidArgument if one is another's."""
     wanted = [replace(_VERTEX, path=predict)] if predict else []
     if health_check:
         wanted.append(_open(health_check, health.health, "Whether requests are taken.", _HEALTH))
-    served = {(route.method, route.path): route.handler for route in routes("")}
-    new = []
-    for route in wanted:
-        handler = served.get((route.method, route.path))
-        if handler is None:
-            new.append(route)
-        elif handler is not route.handler:
+    served = {(route.method, route.path) for route in routes("")}
+    new = [route for route in wanted if (route.method, route.path) not in _SERVED_ANYWAY]
+    for route in new:
+        if (route.method, route.path) in served:
             raise InvalidArgument(f"AIP_PREDICT_ROUTE or AIP_HEALTH_ROUTE: {route.path} is a route of the server's own")
     return new

@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from router.api.service import ServerInfo
 from router.app import IDLE_SECONDS, make_app, make_runner
+from router.chat.template import ChatTemplate
 from router.engine import Engine
 from router.engines import Engines
 from router.limits import Limits
@@ -99,7 +100,7 @@ Start = Callable[..., Awaitable[Server]]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts servers: `await start(limits=…, answer=…, template=…, access=…)`; `make_fleet` gets the scripted answer."""
+    """Starts servers: `await start(limits=…, template=…, access=…)`; `make_fleet` gets the scripted answer."""
     loop, is_to_end = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, is_to_end.set)
     async with AsyncExitStack() as stack:
