@@ -91,9 +91,9 @@ def _content(content: Content, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _event(data: dict[str, Any]) -> dict[str, Any]:
-    """An event of a stream, of which `data` describes the JSON."""
-    return {"type": "object", "required": ["data"], "properties": {
-        "data": {"type": "string", "contentMediaType": JSON, "contentSchema": data}}}
+    """An event of a stream, of which `data` describes the JSON; OpenAI's streams end with another one."""
+    content = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
+    return {"type": "object", "required": ["data"], "properties": {"data": {"anyOf": [{"const": "[DONE]"}, content]}}}
 
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;

@@ -34,7 +34,7 @@ NumericText = Annotated[str, Field(pattern="^[0-9]+$")]
 def _to_bias(value: object) -> object:
     """OpenAI's shape, an object from token ids to values; TGI's, a list with a value for each token; null is none."""
     if isinstance(value, list):
-        return {index: bias for index, bias in enumerate(value) if bias != 0}
+        return {index: bias for index, bias in enumerate(value) if bias != 0 or bias is False}
     if isinstance(value, dict):
         return {int(key) if isinstance(key, str) and key.isdecimal() else key: bias for key, bias in value.items()}
     return {} if value is None else value

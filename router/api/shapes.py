@@ -1,6 +1,6 @@
 """What answers look like, for the OpenAPI document; handlers build them as plain dicts."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -49,6 +49,7 @@ class Sequence(BaseModel):
     prefill: list[PrefillToken]
     tokens: list[Token]
     top_tokens: list[list[Token]] | None = None
+    prefix_hit_tokens: int
 
 
 class Details(BaseModel):
@@ -99,17 +100,35 @@ class ChatTokens(BaseModel):
     templated_text: str
 
 
+class CachedTokens(BaseModel):
+    cached_tokens: int
+
+
 class Usage(BaseModel):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: CachedTokens
+
+
+class Logprobs(BaseModel):
+    """Lists side by side, of each token; the prompt's first has no logprob."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
 
 
 class CompletionChoice(BaseModel):
+    """Token ids come if they are asked for."""
+
     index: int
     text: str
-    logprobs: dict[str, Any] | None
+    logprobs: Logprobs | None
     finish_reason: str
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class Completion(BaseModel):
@@ -124,13 +143,58 @@ class Completion(BaseModel):
     usage: Usage | None = None
 
 
-class ChatChoice(BaseModel):
-    """`message` of a whole answer, `delta` of a chunk."""
+class CalledFunction(BaseModel):
+    """In chunks the name comes once, and the arguments, which are JSON, in pieces."""
 
+    name: str | None = None
+    arguments: str
+
+
+class Call(BaseModel):
+    """`index` is told in chunks; id and type in the first of a call."""
+
+    index: int | None = None
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: CalledFunction
+
+
+class Message(BaseModel):
+    role: Literal["assistant"]
+    content: str | None
+    tool_calls: list[Call] | None = None
+
+
+class ChatToken(BaseModel):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ScoredChatToken(ChatToken):
+    top_logprobs: list[ChatToken]
+
+
+class ChatLogprobs(BaseModel):
+    content: list[ScoredChatToken]
+
+
+class ChatChoice(BaseModel):
     index: int
-    message: dict[str, Any]
-    logprobs: dict[str, Any] | None
+    message: Message
+    logprobs: ChatLogprobs | None
     finish_reason: str
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class ChunkChoice(BaseModel):
+    index: int
+    delta: Message
+    logprobs: ChatLogprobs | None
+    finish_reason: str | None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class ChatCompletion(BaseModel):
@@ -149,7 +213,7 @@ class ChatChunk(BaseModel):
     created: int
     model: str
     system_fingerprint: str
-    choices: list[dict[str, Any]]
+    choices: list[ChunkChoice]
     usage: Usage | None = None
 
 
