@@ -9,7 +9,7 @@ from kernels.likeliest import Likeliest
 
 @dataclass(frozen=True, slots=True)
 class SampleParameters:
-    """How each of R rows is sampled; every tensor is [R]. In the order in which it is applied, the noise's part last."""
+    """How each of R rows is sampled, in the order in which it is applied; every tensor is [R]."""
 
     prompt_length: Tensor  # int64: so many ids of the history are the prompt, the rest is the output
     repetition_penalty: Tensor  # float32, above 0; 1 is off

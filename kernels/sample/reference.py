@@ -66,7 +66,7 @@ def _allowed_argmax(scores: Tensor, parameters: SampleParameters, masks: Tensor)
 
 def _penalise(scores: Tensor, parameters: SampleParameters, history: History) -> None:
     p = parameters
-    is_on = (p.repetition_penalty != 1) | (p.share_penalty != 0) | (p.frequency_penalty != 0) | (p.presence_penalty != 0)
+    is_on = (p.repetition_penalty != 1) | p.share_penalty.bool() | p.frequency_penalty.bool() | p.presence_penalty.bool()
     lengths = history.offsets.diff()
     rows = (is_on & (lengths > 0)).nonzero()[:, 0]
     if not len(rows):

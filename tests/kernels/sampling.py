@@ -62,15 +62,15 @@ def pack_masks(allowed: list[list[int]], vocabulary: int) -> Tensor:
 
 
 def arguments(logits: Tensor, rows: list[dict], histories: list[list[int]] | None = None) -> tuple:
-    """What sample() takes for logits [R, V]. A row may have `allowed`, a list of ids, and `bias`, pairs of id and value."""
+    """What sample() takes for logits [R, V]. A row may have `allowed`, ids, and `bias`, pairs of id and value."""
     histories = histories or [[] for _ in rows]
     ids = torch.tensor([token for history in histories for token in history], dtype=torch.int64)
     biases = [row.get("bias", ()) for row in rows]
     pairs = [pair for bias in biases for pair in bias]
     allowed = [row["allowed"] for row in rows if "allowed" in row]
     numbers = iter(range(len(allowed)))
+    rows = [{**row, "mask": next(numbers)} if "allowed" in row else row for row in rows]
     plain = [{name: row[name] for name in row if name not in ("bias", "allowed")} for row in rows]
-    plain = [{**row, "mask": next(numbers)} if "allowed" in whole else row for row, whole in zip(plain, rows, strict=True)]
     return (
         logits,
         SampleParameters(**columns(plain)),

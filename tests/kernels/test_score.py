@@ -56,7 +56,8 @@ def test_a_row_has_the_same_bits_alone_and_with_any_number_of_threads(vocabulary
         for size in (1, 2, 8):
             with threads(count):
                 parts = [score(*(x[i : i + size] for x in (logits, targets, top_n))) for i in range(0, 8, size)]
-            results.append(([x for part, _ in parts for x in part.tolist()], [x for _, top in parts for x in told(top)]))
+            logprobs = [logprob for part, _ in parts for logprob in part.tolist()]
+            results.append((logprobs, [row for _, top in parts for row in told(top)]))
     assert results[1:] == results[:1] * 8
 
 
