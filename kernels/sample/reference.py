@@ -66,7 +66,8 @@ def _allowed_argmax(scores: Tensor, parameters: SampleParameters, masks: Tensor)
 
 def _penalise(scores: Tensor, parameters: SampleParameters, history: History) -> None:
     p = parameters
-    is_on = (p.repetition_penalty != 1) | p.share_penalty.bool() | p.frequency_penalty.bool() | p.presence_penalty.bool()
+    others = (p.share_penalty, p.frequency_penalty, p.presence_penalty)
+    is_on = (p.repetition_penalty != 1) | torch.stack(others).bool().any(dim=0)
     lengths = history.offsets.diff()
     rows = (is_on & (lengths > 0)).nonzero()[:, 0]
     if not len(rows):
