@@ -122,16 +122,20 @@ def clients(shards: Sequence[Shard]) -> Iterator[list[Client]]:
             client.close()
 
 
-def run_over_wire(
-    streams: Sequence[ClientStream], program: Program, vocab_size: int = 8192
-) -> list[list[tuple[int, float]]]:
-    """Tokens and logprobs per request, with all plans sent before any result is read, and then all masks. The streams
-    are open already."""
+def write_program(streams: Sequence[ClientStream], program: Program, vocab_size: int = 8192) -> None:
+    """All plans to each shard, and then all masks to the one that answers."""
     for stream in streams:
         stream.write(*map(encode_plan, program.steps))
     for index, step in enumerate(program.steps):
         if masks := program.masks(index, vocab_size):
             streams[0].write(encode_masks(step.step_id, {slot: bits.tobytes() for slot, bits in masks.items()}))
+
+
+def run_over_wire(
+    streams: Sequence[ClientStream], program: Program, vocab_size: int = 8192
+) -> list[list[tuple[int, float]]]:
+    """Tokens and logprobs per request, with all orders sent before any result is read. The streams are open already."""
+    write_program(streams, program, vocab_size)
     outputs: list[list[tuple[int, float]]] = [[] for _ in range(program.limits.max_slots)]
     for step, owners in zip(program.steps, program.owners, strict=True):
         results = [stream.read() for stream in streams]

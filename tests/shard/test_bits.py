@@ -99,9 +99,12 @@ def test_batched_is_alone(
 def test_chunked_is_whole(
     model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path
 ) -> None:
-    longest = max(requests, key=lambda request: len(request.prompt))
-    programs = [alone([longest], chunk=chunk) for chunk in CHUNKS]
-    assert run(make_config(model, dtype), programs, tmp_path) == [[expected[requests.index(longest)]]] * len(CHUNKS)
+    """Scores too, though their logits are computed in slices that are cut at other places."""
+    longest = max(range(len(requests)), key=lambda index: len(requests[index].prompt))
+    with_top = next(i for i, request in enumerate(requests) if request.is_scored and request.sampling.top_n)
+    programs = [alone([requests[longest], requests[with_top]], chunk=chunk) for chunk in CHUNKS]
+    whole = [expected[longest], expected[with_top]]
+    assert run(make_config(model, dtype), programs, tmp_path) == [whole] * len(CHUNKS)
 
 
 @pytest.mark.slow
