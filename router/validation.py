@@ -32,7 +32,8 @@ class Asked:
 
     `inputs`: a text, or token ids. `n` answers share a seed and differ in their noise. `is_greedy`: no sampling,
     whatever the parameters say. `has_openai_penalties`: the frequency penalty counts the output's tokens, instead of
-    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `grammar` are as in `router.request.Request`.
+    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `grammar`, `shown_ids` are as in
+    `router.request.Request`.
     """
 
     inputs: str | tuple[int, ...]
@@ -45,6 +46,7 @@ class Asked:
     raw_logprobs: bool = False
     wants_prompt_logprobs: bool = False
     grammar: GrammarSpec | None = None
+    shown_ids: frozenset[int] = frozenset()
 
     @property
     def num_answers(self) -> int:
@@ -90,7 +92,8 @@ async def validate(
         ignore_eos=parameters.ignore_eos,
         stop_token_ids=frozenset(parameters.stop_token_ids),
         grammar=await _compile(asked, grammars),
-        wants_prompt_logprobs=asked.wants_prompt_logprobs)
+        wants_prompt_logprobs=asked.wants_prompt_logprobs,
+        shown_ids=asked.shown_ids)
     return _answers(request, asked)
 
 
