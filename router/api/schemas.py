@@ -80,6 +80,7 @@ class Parameters(Body):
     seed: UInt64 | None = None
     top_n_tokens: UInt32 | None = None
     grammar: Any = None
+    """As TGI writes it; from routes that write it otherwise a `router.grammar.spec.GrammarSpec`."""
     adapter_id: str | None = None
 
     presence_penalty: Float32 | None = None
