@@ -64,6 +64,9 @@ def _num_candidates(body: CompletionBody, limits: Limits) -> int:
     best_of = n if body.best_of is None else body.best_of
     if n == 0:
         raise ValidationError("`n` must be > 0. Given: 0")
+    most, number = limits.max_concurrent_requests, n * len(body.prompt)
+    if n > 1 and number > most:
+        raise ValidationError(f"`n` times the number of prompts must be <= {most}. Given: {number}")
     if best_of < n:
         raise ValidationError(f"`best_of` must be >= `n`. Given: {best_of} and {n}")
     if best_of > n:

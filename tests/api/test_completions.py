@@ -211,6 +211,8 @@ async def test_fields_that_ask_for_nothing(server: Server) -> None:
     ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported"),
     ({"include_stop_str_in_output": True}, "`include_stop_str_in_output`, other than false, is not supported"),
     ({"n": 0}, "`n` must be > 0. Given: 0"),
+    ({"n": 129}, "`n` times the number of prompts must be <= 128. Given: 129"),
+    ({"n": 43, "prompt": ["a", "b", "c"]}, "`n` times the number of prompts must be <= 128. Given: 129"),
     ({"n": 2, "best_of": 1}, "`best_of` must be >= `n`. Given: 1 and 2"),
     ({"best_of": 0}, "`best_of` must be >= `n`. Given: 0 and 1"),
     ({"guided_json": {}, "guided_regex": "a"}, "only one of `guided_json`, `guided_regex` can be given"),
@@ -336,8 +338,10 @@ VALUES = strategies.recursive(
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(prompt=strategies.text(max_size=5) | VALUES, fields=strategies.dictionaries(
-    strategies.sampled_from(["stop", "seed", "top_p", "temperature", "n", "logit_bias", "stream", "stream_options",
-                             "suffix", "model", "ignore_eos", "model_config", "__dict__", ""]), VALUES, max_size=3))
+    strategies.sampled_from(["stop", "seed", "top_p", "temperature", "n", "best_of", "logit_bias", "stream", "echo",
+                             "stream_options", "suffix", "model", "logprobs", "max_tokens", "stop_token_ids",
+                             "return_token_ids", "response_format", "guided_json", "structured_outputs", "top_k",
+                             "model_config", "__dict__", ""]), VALUES, max_size=3))
 async def test_no_body_breaks_the_server(server: Server, prompt: object, fields: dict[str, object]) -> None:
     response = await server.post("/v1/completions", {"prompt": prompt, **fields})
     assert response.status in (200, 400, 422)
