@@ -1,5 +1,6 @@
 """What a body of a chat asks for: its prompt, and the form in which tools may be called."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,9 @@ from router.chat.tools import Offer, Tool, ToolError, choose
 from router.chat.tools_format import PLAIN, CallFormat, native_format
 from router.chat.tools_grammar import tools_grammar
 from router.errors import TemplateError, ValidationError
+from router.grammar.compiler import MAX_SOURCE
+from router.grammar.matcher import GrammarError
+from router.grammar.spec import GrammarSpec
 from router.validation import Asked
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -51,9 +55,6 @@ async def parse(body: ChatBody, service: Service) -> tuple[Asked, CallFormat | N
         raise ToolError("Grammar and tools are mutually exclusive")
     talk = await converse(body, service)
     marker_id = service.tokenizer.special_id(talk.form.marker) if talk.form else None
-    grammar = None
-    if talk.form and talk.offer and (service.grammars is not None or talk.offer.must_call):
-        grammar = tools_grammar(talk.form, talk.offer, marker_id)
     return Asked(
         inputs=talk.prompt,
         parameters=common,
@@ -64,7 +65,18 @@ async def parse(body: ChatBody, service: Service) -> tuple[Asked, CallFormat | N
         has_openai_penalties=True,
         raw_logprobs=True,
         shown_ids=frozenset() if marker_id is None else frozenset({marker_id}),
-        grammar=grammar), talk.form
+        grammar=await _grammar(talk, marker_id, service)), talk.form
+
+
+async def _grammar(talk: Conversation, marker_id: int | None, service: Service) -> GrammarSpec | None:
+    """None also for an answer that need not call, where grammars are off or this one would be too large."""
+    if talk.form is None or talk.offer is None or (service.grammars is None and not talk.offer.must_call):
+        return None
+    try:
+        grammar = await asyncio.to_thread(tools_grammar, talk.form, talk.offer, marker_id)
+    except GrammarError as error:
+        raise ValidationError(f"grammar is not valid: {error}") from error
+    return grammar if talk.offer.must_call or len(grammar.source) <= MAX_SOURCE else None
 
 
 async def converse(body: ChatBody, service: Service) -> Conversation:

@@ -112,3 +112,14 @@ def test_held_text_and_incomplete_characters() -> None:
     given_texts = [path.push(token_id).text for token_id in ids]
     assert "".join(given_texts) == path.text == "so 😀 it is"
     assert not any("\ufffd" in text for text in given_texts)
+
+
+@pytest.mark.parametrize("keep_stop", [True, False])
+def test_a_special_token_that_is_shown(keep_stop: bool) -> None:
+    texts = ["a", "<b>", " c", "<d>"]
+    request = Request((), Sampling(), max_new_tokens=4, stop=("c<e>",), keep_stop=keep_stop, shown_ids=frozenset({1}))
+    path = TextPath(Script(texts), request)
+    pieces = [path.push(token_id) for token_id in range(len(texts))]
+    assert path.text == "a<b> c"
+    assert [piece.is_special for piece in pieces] == [False, False, False, True]
+    assert "".join(texts_of(pieces[:3])) == ("a<b> c" if keep_stop else "a<b> ")
