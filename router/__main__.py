@@ -16,6 +16,7 @@ from aiohttp import web
 from router import logs
 from router.api.service import ServerInfo
 from router.app import make_app
+from router.chat.template import ChatTemplate
 from router.config import RouterConfig
 from router.engine import Engine
 from router.engines import Engines
@@ -88,8 +89,8 @@ async def _answer(
     info = ServerInfo(model_id=config.model_id, model_sha=config.revision, compute_type=config.compute_type,
                       version=importlib.metadata.version("penstock"))
     runner = web.AppRunner(
-        make_app(Engines(engine), tokenizer, limits, metrics, info), handler_cancellation=True, auto_decompress=False,
-        access_log=None, shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
+        make_app(Engines(engine), tokenizer, limits, metrics, info, template=ChatTemplate.load(config.model_dir)),
+        handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
     await runner.setup()
     await web.TCPSite(runner, config.hostname, config.port, backlog=1024).start()
     _announce(config, facts, limits)

@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from aiohttp import web
 
-from router.api import completions, native, page
+from router.api import chat, completions, native, page
 from router.api import info as information
 from router.api.body import json_response
 from router.api.failures import to_router_error
 from router.api.service import SERVICE, ServerInfo, Service
+from router.chat.template import ChatTemplate
 from router.engines import Engines
+from router.grammar.compiler import GrammarCompiler
 from router.limits import Limits
 from router.metrics import Metrics
 from router.text.tokenizer import Tokenizer
@@ -27,11 +29,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_app(
-    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo
+    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
+    grammars: GrammarCompiler | None = None, template: ChatTemplate | None = None,
 ) -> web.Application:
     """The app over parts that are ready to answer."""
     app = web.Application(middlewares=[answer_errors], client_max_size=limits.payload_limit)
-    app[SERVICE] = Service(engines, tokenizer, limits, metrics, info)
+    app[SERVICE] = Service(engines, tokenizer, limits, metrics, info, grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.add_routes([
         web.get("/", page.for_browsers(information.health)),
@@ -39,6 +42,8 @@ def make_app(
         web.post("/generate", native.generate),
         web.post("/generate_stream", native.generate_stream),
         web.post("/v1/completions", completions.completions),
+        web.post("/v1/chat/completions", chat.chat_completions),
+        web.post("/chat_tokenize", chat.chat_tokenize),
         web.post("/tokenize", information.tokenize),
         web.get("/info", information.info),
         web.get("/v1/models", information.models),

@@ -33,6 +33,12 @@ class Limits:
     validation_workers: int = 2
     payload_limit: int = 2_000_000
     """Bytes of a request body."""
+    enable_prefill_logprobs: bool = False
+    """Whether `decoder_input_details` are computed; without it TGI's list of them is empty."""
+    strict_streaming_errors: bool = False
+    """Whether a request that fails before its first token has a status of its own, also if it asked for a stream."""
+    tgi_tool_finish_reason: bool = False
+    """Whether an answer with tool calls ends with `stop`, as TGI's, and not with OpenAI's `tool_calls`."""
 
     @classmethod
     def resolve(cls, config: RouterConfig, facts: Facts) -> Self:

@@ -9,6 +9,7 @@ from typing import Self
 from aiohttp import web
 
 from router.api.failures import to_router_error
+from router.api.service import SERVICE
 from router.errors import RouterError
 
 KEEP_ALIVE = 15.0
@@ -57,17 +58,25 @@ async def stream_events(
     request: web.Request, headers: Mapping[str, str], events: AsyncGenerator[bytes],
     render_failure: Callable[[RouterError], bytes], last: bytes | None = None,
 ) -> web.StreamResponse:
-    """Answer with `events`, then `last`. A failure is an event too, for the status is sent before the first."""
+    """Answer with `events`, at least one, then `last`. As in TGI a failure is an event too: the status is sent first.
+
+    A server that is strict about it waits for the first event, and raises what comes in its place.
+    """
+    is_strict = request.app[SERVICE].limits.strict_streaming_errors
     writer = EventWriter(request, headers)
-    with suppress(ConnectionError):  # the client has left, nobody is to be told
-        async with writer, aclosing(events):
-            try:
-                async for data in events:
-                    await writer.send(data)
-            except ConnectionError:
-                raise
-            except Exception as error:
-                await writer.send(render_failure(to_router_error(error)))
-            if last is not None:
-                await writer.send(last)
+    async with aclosing(events):
+        first = await anext(events) if is_strict else None
+        with suppress(ConnectionError):  # the client has left, nobody is to be told
+            async with writer:
+                try:
+                    if first is not None:
+                        await writer.send(first)
+                    async for data in events:
+                        await writer.send(data)
+                except ConnectionError:
+                    raise
+                except Exception as error:
+                    await writer.send(render_failure(to_router_error(error)))
+                if last is not None:
+                    await writer.send(last)
     return writer.response

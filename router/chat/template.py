@@ -35,6 +35,7 @@ class ChatTemplate:
         One that can't be compiled is logged, and refuses every conversation.
         """
         self._special_tokens = dict(special_tokens)
+        self._templates = dict(templates)
         self._names = frozenset(templates)
         self._renderer = Renderer(dict(templates))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chat-template")
@@ -50,6 +51,10 @@ class ChatTemplate:
         """
         found = files.read(model_dir, tokenizer_config_path)
         return cls(found.templates, found.special_tokens) if found.templates else None
+
+    def source(self, chat_template: str | None = None) -> str:
+        """Of the template that is used with tools, or of the one of this name. TemplateError if there is none."""
+        return self._templates[self._choose(chat_template, [])]
 
     async def render_async(self, messages: Sequence[Message], /, **options: Any) -> str:
         """`render`, without holding up the event loop."""
