@@ -90,7 +90,8 @@ async def _answer(
                       version=importlib.metadata.version("penstock"))
     runner = web.AppRunner(
         make_app(Engines(engine), tokenizer, limits, metrics, info, template=ChatTemplate.load(config.model_dir)),
-        handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
+        handler_cancellation=True, auto_decompress=False, access_log=None,
+        shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
     await runner.setup()
     await web.TCPSite(runner, config.hostname, config.port, backlog=1024).start()
     _announce(config, facts, limits)
