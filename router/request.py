@@ -25,3 +25,5 @@ class Request:
     grammar: Grammar | None = None
     """What the answer must be a sentence of."""
     wants_prompt_logprobs: bool = False
+    shown_ids: frozenset[int] = frozenset()
+    """Special tokens that are part of the answer's text."""

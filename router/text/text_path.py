@@ -31,6 +31,7 @@ class TextPath:
         self._detokenizer = Detokenizer(tokenizer.decode, request.input_ids[-NUM_CONTEXT:])
         self._stop = StopMatcher(request.stop)
         self._keep_stop = request.keep_stop
+        self._shown_ids = request.shown_ids
         self._num_unstopped = request.sampling.min_tokens
         self._texts: list[str] = []
         self._held = HeldText()
@@ -38,7 +39,7 @@ class TextPath:
     def push(self, token_id: int) -> Piece:
         """Take the next generated token. Stop strings see special tokens too."""
         text = self._detokenizer.push(token_id)
-        is_special = self._tokenizer.is_special(token_id)
+        is_special = self._tokenizer.is_special(token_id) and token_id not in self._shown_ids
         match = self._next_stop(text)
         if self._keep_stop:
             if match is not None:
