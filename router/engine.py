@@ -106,7 +106,7 @@ class Engine:
         for token_id in output_so_far:
             text.push(token_id)
         stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
-        guide = None if request.grammar is None else Guide(request.grammar, output_so_far)
+        guide = None if request.grammar is None else Guide(sequence_id, request.grammar, output_so_far)
         self._requests[sequence_id] = Running(stream, text, guide, len(output_so_far))
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
@@ -132,7 +132,7 @@ class Engine:
                     await self._open()
                     await self._drive()
                 except FleetError as error:
-                    self._requests.settle(await self._masking.end())
+                    self._requests.settle([*await self._masking.seen(), *await self._masking.masks()])
                     self._lose(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
         except Exception as error:
@@ -151,11 +151,12 @@ class Engine:
                     self._begin_masks()
                 await self._fleet.submit(plan)
             self._note_occupancy()
-            masks = self._requests.settle(await self._masking.end())
+            self._requests.settle(await self._masking.seen())
             if not self._in_flight:
                 await self._work.wait()
                 self._work.clear()
                 continue
+            masks = self._requests.settle(await self._masking.masks())
             if (oldest := self._in_flight[0]).masked:
                 await self._fleet.submit_masks(
                     oldest.step_id, {slot: masks[id] for slot, id in oldest.masked if id in masks})

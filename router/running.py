@@ -70,7 +70,7 @@ class Requests(dict[int, Running]):
             self._end(sampled.sequence_id, event.ending.finish_reason)
 
     def settle(self, findings: Iterable[Finding]) -> dict[int, bytes]:
-        """Deliver the tokens that grammars have seen; returns what may follow them in the answers that go on."""
+        """Deliver the tokens that grammars have seen; returns the masks of those that have not ended."""
         masks = {}
         for finding in findings:
             if finding.error is not None:
@@ -81,9 +81,9 @@ class Requests(dict[int, Running]):
                 masks[finding.sequence_id] = finding.mask
         return masks
 
-    def guides(self, sequence_ids: Iterable[int]) -> dict[int, Guide]:
+    def guides(self, sequence_ids: Iterable[int]) -> list[Guide]:
         """Of those that have not ended."""
-        return {id: running.guide for id in sequence_ids if (running := self.get(id)) and running.guide}
+        return [running.guide for id in sequence_ids if (running := self.get(id)) and running.guide]
 
     def cancel(self, sequence_id: int) -> None:
         """The client has left."""
