@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -131,3 +131,10 @@ def demo() -> ChatTemplate:
 def hermes() -> ChatTemplate:
     """A template that takes tools."""
     return ChatTemplate({"default": HERMES}, {})
+
+
+@pytest.fixture(scope="session")
+def grammars() -> Iterator[GrammarCompiler]:
+    compiler = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
+    yield compiler
+    compiler.close()
