@@ -79,6 +79,8 @@ class Engine:
         self._work = asyncio.Event()
         self.is_healthy = True
         """Whether requests are taken: also while the group is away, for as long as they wait for it."""
+        self.has_group = False
+        """Whether the group is there."""
 
     @contextmanager
     def permit(self, number: int = 1) -> Iterator[None]:
@@ -194,7 +196,7 @@ class Engine:
         if num_blocks != self._scheduler.memory.pool.num_blocks:
             self._scheduler.resize(num_blocks)
         self.facts = facts
-        self.is_healthy = True
+        self.is_healthy = self.has_group = True
         if self._downtime is not None:
             self._downtime.cancel()
             self._downtime = None
@@ -202,6 +204,7 @@ class Engine:
 
     def _lose(self, error: FleetError) -> None:
         """The group is gone: let every sequence wait again, give up those that have killed it."""
+        self.has_group = False
         forgotten = self._scheduler.forget_all()
         self._in_flight.clear()
         log.error("the group is lost: %s; %d requests will go on when it is back", error, forgotten.num_replayed)

@@ -8,6 +8,7 @@ from router.api.schemas import Parameters
 from router.errors import ValidationError
 from router.facts import Facts
 from router.grammar.compiler import GrammarCompiler
+from router.grammar.forms import parse_grammar
 from router.grammar.matcher import Grammar, GrammarError
 from router.grammar.spec import GrammarSpec
 from router.limits import Limits
@@ -106,19 +107,16 @@ async def _input_ids(asked: Asked, tokenizer: Tokenizer) -> tuple[int, ...]:
         raise ValidationError(f"tokenizer error {error}") from error
 
 
-def read_grammar(value: object) -> GrammarSpec:
-    """A `grammar` of TGI's or a `response_format` of OpenAI's. GrammarError says what is wrong with it."""
-    raise GrammarError(f"{value!r:.40} is not known")
-
-
 async def _compile(asked: Asked, grammars: GrammarCompiler | None) -> Grammar | None:
     """Rule 17."""
     if asked.grammar is None and asked.parameters.grammar is None:
         return None
     if grammars is None:
         raise ValidationError("grammar is not supported")
+    spec = asked.grammar or asked.parameters.grammar
+    if not isinstance(spec, GrammarSpec):
+        spec = parse_grammar(spec)
     try:
-        spec = read_grammar(asked.parameters.grammar) if asked.grammar is None else asked.grammar
         return await grammars.compile(spec)
     except GrammarError as error:
         raise ValidationError(f"grammar is not valid: {error}") from error

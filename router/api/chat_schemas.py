@@ -39,7 +39,7 @@ class Message(Body):
     model_config = ConfigDict(extra="allow")
 
     role: str
-    content: Annotated[list[Part], BeforeValidator(_to_parts)] | None = None
+    content: Annotated[list[Part], BeforeValidator(_to_parts, json_schema_input_type=str | list[Part])] | None = None
     tool_calls: list[ToolCall] | None = None
 
     @model_validator(mode="after")

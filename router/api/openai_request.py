@@ -6,6 +6,8 @@ import orjson
 
 from router.api.schemas import OpenAIBody, Parameters
 from router.errors import ValidationError
+from router.grammar.forms import parse_guided, parse_response_format
+from router.grammar.spec import GrammarSpec
 
 _NEUTRAL: dict[str, tuple[object, ...]] = {
     "length_penalty": (1,), "use_beam_search": (False,), "bad_words": ([],), "allowed_token_ids": (),
@@ -14,8 +16,6 @@ _NEUTRAL: dict[str, tuple[object, ...]] = {
     "return_tokens_as_token_ids": (False,), "priority": (0,), "cache_salt": (), "kv_transfer_params": (),
 }
 """Fields of vLLM's that would change an answer and are not built, each with the values that ask for nothing."""
-
-_KINDS = ("json", "regex", "choice", "grammar")
 
 
 def check_supported(body: OpenAIBody, own: Mapping[str, tuple[object, ...]] | None = None) -> None:
@@ -33,7 +33,7 @@ def max_tokens(body: OpenAIBody) -> int | None:
 
 
 def parameters(body: OpenAIBody, max_new_tokens: int | None, top_n_tokens: int | None) -> Parameters:
-    """ValidationError if the body asks for more than one form of the answer."""
+    """ValidationError if the body asks for a form of the answer that is none, or for more than one."""
     is_greedy = body.temperature == 0
     return Parameters(
         temperature=None if is_greedy else body.temperature,
@@ -58,21 +58,9 @@ def parameters(body: OpenAIBody, max_new_tokens: int | None, top_n_tokens: int |
         grammar=_grammar(body))
 
 
-def _grammar(body: OpenAIBody) -> object:
-    """The one of the fields that ask for a form of the answer which is given; as TGI's `grammar`, unless OpenAI's."""
-    structured = body.structured_outputs or {}
-    asked: dict[str, object] = {
-        "response_format": body.response_format,
-        **{f"guided_{kind}": getattr(body, f"guided_{kind}") for kind in _KINDS},
-        **{f"structured_outputs.{name}": value for name, value in structured.items()}}
-    given = {name: value for name, value in asked.items() if value is not None}
-    if len(given) > 1:
-        raise ValidationError(f"only one of `{'`, `'.join(given)}` can be given")
-    for name, value in given.items():
-        if name == "response_format":
-            return None if body.response_format == {"type": "text"} else value
-        kind = name.removeprefix("guided_").removeprefix("structured_outputs.")
-        if kind not in _KINDS:
-            raise ValidationError(f"`{name}` is not supported")
-        return {"type": kind, "value": value}
-    return None
+def _grammar(body: OpenAIBody) -> GrammarSpec | None:
+    formats = None if body.response_format is None else parse_response_format(body.response_format)
+    guided = parse_guided(dict(body))
+    if formats is not None and guided is not None:
+        raise ValidationError("grammar is not valid: one can be asked for, not 2")
+    return guided if formats is None else formats

@@ -27,21 +27,27 @@ Float32 = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_to_float3
 Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 UInt32 = Annotated[int, Field(ge=0, lt=2**32)]
 UInt64 = Annotated[int, Field(ge=0, lt=2**64)]
+NumericText = Annotated[str, Field(pattern="^[0-9]+$")]
+"""A token id as a key of an object."""
 
 
 def _to_bias(value: object) -> object:
     """OpenAI's shape, an object from token ids to values; TGI's, a list with a value for each token; null is none."""
     if isinstance(value, list):
-        return {index: bias for index, bias in enumerate(value) if bias != 0}
+        return {index: bias for index, bias in enumerate(value) if bias != 0 or bias is False}
     if isinstance(value, dict):
         return {int(key) if isinstance(key, str) and key.isdecimal() else key: bias for key, bias in value.items()}
     return {} if value is None else value
 
 
-LogitBias = Annotated[dict[UInt32, Float32], FailFast(), BeforeValidator(_to_bias)]
-Stops = Annotated[list[str], FailFast(), BeforeValidator(_to_list_or_none)]
+LogitBias = Annotated[
+    dict[UInt32, Float32], FailFast(),
+    BeforeValidator(_to_bias, json_schema_input_type=dict[NumericText, Float32] | list[Float32] | None)]
+Stops = Annotated[
+    list[str], FailFast(), BeforeValidator(_to_list_or_none, json_schema_input_type=str | list[str] | None)]
 """One stop string or several; null is none."""
-TokenIds = Annotated[list[UInt32], FailFast(), BeforeValidator(_to_list_or_none)]
+TokenIds = Annotated[
+    list[UInt32], FailFast(), BeforeValidator(_to_list_or_none, json_schema_input_type=list[UInt32] | None)]
 
 
 class Body(BaseModel):
@@ -66,7 +72,7 @@ class Parameters(Body):
     do_sample: bool = False
     max_new_tokens: UInt32 | None = None
     return_full_text: bool | None = None
-    stop: Annotated[list[str], FailFast(), BeforeValidator(_to_list)] = []
+    stop: Annotated[list[str], FailFast(), BeforeValidator(_to_list, json_schema_input_type=str | list[str])] = []
     truncate: UInt64 | None = None
     watermark: bool = False
     details: bool = False
@@ -74,6 +80,7 @@ class Parameters(Body):
     seed: UInt64 | None = None
     top_n_tokens: UInt32 | None = None
     grammar: Any = None
+    """As TGI writes it; from routes that write it otherwise a `router.grammar.spec.GrammarSpec`."""
     adapter_id: str | None = None
 
     presence_penalty: Float32 | None = None
@@ -163,7 +170,10 @@ class OpenAIBody(Body):
 class CompletionBody(OpenAIBody):
     """`POST /v1/completions`."""
 
-    prompt: Annotated[list[Any], BeforeValidator(_to_list), AfterValidator(_to_prompts)]
+    prompt: Annotated[
+        list[Any],
+        BeforeValidator(_to_list, json_schema_input_type=str | list[str] | list[UInt32] | list[list[UInt32]]),
+        AfterValidator(_to_prompts)]
     best_of: UInt32 | None = None
     suffix: str | None = None
     echo: bool | None = None

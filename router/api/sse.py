@@ -14,6 +14,8 @@ from router.errors import RouterError
 
 KEEP_ALIVE = 15.0
 """Seconds without an event after which a comment says that the server is still there."""
+UNREAD_SECONDS = 60.0
+"""How long a write may wait for a client that does not read; then its connection is broken off."""
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -25,6 +27,7 @@ class EventWriter:
         self._request = request
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
+        self._num_waiting = 0
 
     async def __aenter__(self) -> Self:
         await self.response.prepare(self._request)
@@ -42,16 +45,31 @@ class EventWriter:
 
     async def _write(self, frame: bytes) -> None:
         self._written_at = self._loop.time()
+        self._num_waiting += 1
         await self.response.write(frame)
+        self._num_waiting -= 1
 
     async def _keep_alive(self) -> None:
         with suppress(ConnectionError):
-            while True:
-                rest = self._written_at + KEEP_ALIVE - self._loop.time()
-                if rest > 0:
-                    await asyncio.sleep(rest)
-                else:
-                    await self._write(b":\n\n")
+            try:
+                while True:
+                    await self._keep_alive_once()
+            except TimeoutError:
+                if self._request.transport is not None:
+                    self._request.transport.abort()
+
+    async def _keep_alive_once(self) -> None:
+        """Wait, or write a comment. TimeoutError if the client has not read for too long."""
+        silence = self._loop.time() - self._written_at
+        if silence < KEEP_ALIVE:
+            await asyncio.sleep(KEEP_ALIVE - silence)
+        elif not self._num_waiting:
+            async with asyncio.timeout(UNREAD_SECONDS):
+                await self._write(b":\n\n")
+        elif silence < UNREAD_SECONDS:
+            await asyncio.sleep(UNREAD_SECONDS - silence)
+        else:
+            raise TimeoutError
 
 
 async def stream_events(

@@ -215,10 +215,11 @@ async def test_fields_that_ask_for_nothing(server: Server) -> None:
     ({"n": 43, "prompt": ["a", "b", "c"]}, "`n` times the number of prompts must be <= 128. Given: 129"),
     ({"n": 2, "best_of": 1}, "`best_of` must be >= `n`. Given: 1 and 2"),
     ({"best_of": 0}, "`best_of` must be >= `n`. Given: 0 and 1"),
-    ({"guided_json": {}, "guided_regex": "a"}, "only one of `guided_json`, `guided_regex` can be given"),
+    ({"guided_json": {}, "guided_regex": "a"}, "grammar is not valid: one can be asked for, not 2"),
     ({"structured_outputs": {"json": {}}, "response_format": {"type": "json_object"}},
-     "only one of `response_format`, `structured_outputs.json` can be given"),
-    ({"structured_outputs": {"structural_tag": "x"}}, "`structured_outputs.structural_tag` is not supported"),
+     "grammar is not valid: one can be asked for, not 2"),
+    ({"response_format": {"type": "xml"}}, "`response_format` is not supported with the type xml"),
+    ({"structured_outputs": {"structural_tag": "x"}}, "`structured_outputs` is not supported with `structural_tag`"),
 ])
 async def test_fields_that_are_refused_by_name(server: Server, fields: dict[str, Any], told: str) -> None:
     """With a status of its own for a stream too."""
