@@ -25,6 +25,7 @@ from router.engines import Engines
 from router.facts import Facts
 from router.fleet.errors import FleetError
 from router.fleet.fleet import GrpcFleet
+from router.grammar.compiler import GrammarCompiler
 from router.limits import LimitError, Limits
 from router.metrics import Metrics
 from router.supervisor import USAGE_ERROR
@@ -92,8 +93,10 @@ async def _answer(
                     config.pipeline_depth, config.max_shard_downtime)
     info = ServerInfo(model_id=config.model_id, model_sha=config.revision, compute_type=config.compute_type,
                       version=importlib.metadata.version("penstock"))
+    grammars = None if config.disable_grammar_support else GrammarCompiler(
+        config.model_dir / "tokenizer.json", facts.vocab_size, facts.eos_token_ids)
     runner = make_runner(
-        make_app(Engines(engine), tokenizer, limits, metrics, info, template=template,
+        make_app(Engines(engine), tokenizer, limits, metrics, info, grammars, template,
                  access=Access(config.api_key, config.cors_allow_origin),
                  more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route)),
         shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)

@@ -12,7 +12,7 @@ from typing import Any
 
 from router.errors import TemplateError
 
-_COMMAND = (sys.executable, "-m", "router.chat.sandbox")
+_COMMAND = (sys.executable, "-P", "-m", "router.chat.sandbox")
 
 
 @dataclass(frozen=True, slots=True)
