@@ -16,6 +16,7 @@ from router.app import IDLE_SECONDS, make_app, make_runner
 from router.chat.template import ChatTemplate
 from router.engine import Engine
 from router.engines import Engines
+from router.grammar.compiler import GrammarCompiler
 from router.limits import Limits
 from router.metrics import Metrics
 from router.scheduling.plan import Row
