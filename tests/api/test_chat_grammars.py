@@ -18,6 +18,9 @@ BOUNDED = {"type": "function", "function": {"name": "weather", "strict": True, "
     "required": ["city"]}}}
 
 
+SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+
+
 class Dice:
     """A model without any preference."""
 
@@ -72,6 +75,20 @@ async def test_a_choice_between_text_and_calls(
     assert server.fleet.masks
     server = await start(answer="Hello!<|im_end|>", template=hermes, grammars=grammars)
     assert (await chat(server, tools=[WEATHER]))["choices"][0]["message"]["content"] == "Hello!"
+
+
+@pytest.mark.parametrize("response_format", [
+    {"type": "json_object"}, {"type": "json", "value": SCHEMA}, {"type": "regex", "value": r'\{"a":(1|2)\}'},
+    {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+    {"type": "json_schema", "value": {"schema": SCHEMA}}])
+async def test_a_form_of_the_answer(
+    start: Start, demo: ChatTemplate, grammars: GrammarCompiler, response_format: object
+) -> None:
+    server = await start(answer='{"a":1}<|im_end|>', template=demo, grammars=grammars)
+    choice = (await chat(server, response_format=response_format))["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ('{"a":1}', "stop")
+    assert joined(await chunks(server, response_format=response_format)) == ('{"a":1}', [], ["stop"])
+    assert server.fleet.masks
 
 
 async def test_schemas_that_cannot_be_had(server: Server) -> None:
