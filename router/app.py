@@ -7,13 +7,15 @@ whose client has left runs on; the second keeps compressed bodies, which could u
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from router.api import completions, native
 from router.api import info as information
 from router.api.body import json_response
+from router.api.counting import count_answers
 from router.api.failures import to_router_error
 from router.api.service import SERVICE, ServerInfo, Service
 from router.engines import Engines
@@ -27,10 +29,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_app(
-    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo
+    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
+    outer: Sequence[Middleware] = (),
 ) -> web.Application:
-    """The app over parts that are ready to answer."""
-    app = web.Application(middlewares=[answer_errors], client_max_size=limits.payload_limit)
+    """The app over parts that are ready to answer. `outer` middlewares see the responses as clients get them."""
+    app = web.Application(middlewares=[*outer, count_answers, answer_errors], client_max_size=limits.payload_limit)
     app[SERVICE] = Service(engines, tokenizer, limits, metrics, info)
     app.cleanup_ctx.append(run_engine)
     app.add_routes([

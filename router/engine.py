@@ -21,7 +21,7 @@ from router.limits import Limits
 from router.metrics import Metrics
 from router.request import Request
 from router.scheduling import sequence
-from router.scheduling.plan import FinishReason, Plan, Sampled, StepResult
+from router.scheduling.plan import FinishReason, Plan, Sampled
 from router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from router.stream import Ending, Event, Queue, Stream, Token
 from router.text.text_path import TextPath
@@ -113,7 +113,7 @@ class Engine:
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
-            ignore_eos=request.ignore_eos))
+            ignore_eos=request.ignore_eos, trace=request.trace.context if request.trace else b""))
         self._work.set()
         return stream
 
@@ -134,9 +134,8 @@ class Engine:
     async def _drive(self) -> None:
         """Plan, submit, commit, deliver."""
         while True:
-            while len(self._in_flight) < self._depth and (plan := self._scheduler.plan()):
+            while len(self._in_flight) < self._depth and (plan := self._plan()):
                 self._in_flight.append(plan)
-                self._note_plan(plan)
                 await self._fleet.submit(plan)
             self._note_occupancy()
             if not self._in_flight:
@@ -144,9 +143,21 @@ class Engine:
                 self._work.clear()
                 continue
             result = await self._fleet.next_result()
-            self._note_step(self._in_flight.popleft(), result)
-            for sampled in self._scheduler.commit(result):
+            plan, came_at = self._in_flight.popleft(), time.monotonic()
+            confirmed = self._scheduler.commit(result)
+            committed_at = time.monotonic()
+            for sampled in confirmed:
                 self._deliver(sampled)
+            self._metrics.step(plan, result, confirmed, committed_at - came_at, time.monotonic() - committed_at)
+
+    def _plan(self) -> Plan | None:
+        began_at = time.monotonic()
+        plan = self._scheduler.plan()
+        if plan is not None:
+            now = time.monotonic()
+            self._metrics.planned(plan, now - began_at)
+            self._note_plan(plan, now)
+        return plan
 
     async def _open(self) -> None:
         """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
@@ -171,6 +182,7 @@ class Engine:
 
     def _lose(self, error: FleetError) -> None:
         """The group is gone: let every sequence wait again, give up those that have killed it."""
+        self._note_loss()
         forgotten = self._scheduler.forget_all()
         self._in_flight.clear()
         log.error("the group is lost: %s; %d requests will go on when it is back", error, forgotten.num_replayed)
@@ -232,20 +244,32 @@ class Engine:
         del self._requests[sequence_id]
         self._scheduler.finish(sequence_id, reason)
 
-    def _note_plan(self, plan: Plan) -> None:
-        now = time.monotonic()
+    def _note_plan(self, plan: Plan, now: float) -> None:
+        """For those that begin to run with it, and in the traces of those that have one."""
         for admission in plan.admitted:
             running = self._requests.get(admission.sequence_id)
             if running is not None and running.stream.started_at is None:
                 running.stream.started_at = now
                 running.stream.hit_tokens = admission.hit_tokens
-        self._metrics.planned(sum(admission.hit_tokens for admission in plan.admitted), len(plan.preempted))
+        for sequence_id, start, count in plan.chunks:
+            self._trace(sequence_id, "prefill_chunk", start=start, tokens=count)
+        for sequence_id in plan.preempted:
+            self._trace(sequence_id, "preempted")
 
-    def _note_step(self, plan: Plan, result: StepResult) -> None:
-        self._metrics.step(plan.num_tokens > plan.num_decode_rows, result.forward_time, result.sample_time)
+    def _note_loss(self) -> None:
+        for plan in self._in_flight:
+            self._metrics.lost(plan)
+        for sequence_id, running in self._requests.items():
+            if running.stream.started_at is not None:
+                self._trace(sequence_id, "replay", generated_tokens=running.num_tokens)
+
+    def _trace(self, sequence_id: int, name: str, **facts: int) -> None:
+        running = self._requests.get(sequence_id)
+        if running is not None and (trace := running.stream.request.trace) is not None:
+            trace.note(name, **facts)
 
     def _note_occupancy(self) -> None:
         memory = self._scheduler.memory
         self._metrics.occupancy(
             self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
-            self._scheduler.num_wasted_slots)
+            self._scheduler.num_wasted_slots, memory.block_size)

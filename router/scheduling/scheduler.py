@@ -34,6 +34,7 @@ class _Draft:
     budget: int
     rows: list[tuple[Sequence, Row]] = field(default_factory=list)
     admitted: list[Admission] = field(default_factory=list)
+    chunks: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Scheduler:
             return None
         plan = Plan(
             self._next_step_id, tuple(row for _, row in draft.rows), tuple(self._cleared_slots),
-            tuple(draft.admitted), tuple(self._preempted))
+            tuple(draft.admitted), tuple(self._preempted), chunks=tuple(draft.chunks))
         self._in_flight.append((plan.step_id, draft.rows))
         self._cleared_slots.clear()
         self._preempted.clear()
@@ -216,6 +217,8 @@ class Scheduler:
         start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
         if not self._grow(sequence, end):
             return
+        if sequence.trace:
+            draft.chunks.append((sequence.id, start, end - start))
         assert sequence.slot is not None
         self._draft(draft, sequence, Row(
             slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
@@ -356,4 +359,4 @@ def _unsent_blocks(sequence: Sequence) -> tuple[int, ...]:
 
 def _first(sequence: Sequence) -> First:
     history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
-    return First(sequence.sampling, sequence.prompt_length, history)
+    return First(sequence.sampling, sequence.prompt_length, history, sequence.trace)

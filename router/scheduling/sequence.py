@@ -41,6 +41,8 @@ class Sequence:
     namespace: str = ""
     """Only sequences of one namespace share blocks."""
     ignore_eos: bool = False
+    trace: bytes = b""
+    """Names its request's span to the shards; empty if the request is not traced."""
     confirmed_only: bool = False
     """Plan nothing for it while a step in flight names it."""
     status: Status = Status.WAITING
