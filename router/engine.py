@@ -84,6 +84,8 @@ class Engine:
         self._work = asyncio.Event()
         self.is_healthy = True
         """Whether requests are taken: also while the group is away, for as long as they wait for it."""
+        self.has_group = False
+        """Whether the group is there."""
 
     @contextmanager
     def permit(self, number: int = 1) -> Iterator[None]:
@@ -174,7 +176,7 @@ class Engine:
         if num_blocks != self._scheduler.memory.pool.num_blocks:
             self._scheduler.resize(num_blocks)
         self.facts = facts
-        self.is_healthy = True
+        self.is_healthy = self.has_group = True
         if self._downtime is not None:
             self._downtime.cancel()
             self._downtime = None
@@ -182,6 +184,7 @@ class Engine:
 
     def _lose(self, error: FleetError) -> None:
         """The group is gone: let every sequence wait again, give up those that have killed it."""
+        self.has_group = False
         self._note_loss()
         forgotten = self._scheduler.forget_all()
         self._in_flight.clear()
@@ -197,6 +200,11 @@ class Engine:
     def _expire(self) -> None:
         log.error("the group has been away for %g s: its requests fail", self._max_downtime)
         self.give_up()
+
+    @property
+    def stalled_seconds(self) -> float:
+        """Placeholder."""
+        return 0.0
 
     def give_up(self) -> None:
         """Fail all requests as Unhealthy, and take no new ones until the group is opened anew."""

@@ -69,8 +69,8 @@ class Unhealthy(RouterError):
     status = 503
     error_type = "healthcheck"
 
-    def __init__(self) -> None:
-        super().__init__("unhealthy")
+    def __init__(self, reason: str = "unhealthy") -> None:
+        super().__init__(reason)
 
 
 class Dropped(RouterError):

@@ -6,7 +6,7 @@ them. Only where an endpoint is set is this imported.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from aiohttp import web
@@ -17,6 +17,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from router.api import trace as traces
+from router.api.access import Handler
 from router.api.counting import route_of
 from router.api.trace import RequestTrace
 from router.errors import Dropped, GenerationError, RouterError
@@ -24,7 +25,6 @@ from router.generative_ai import answered, asked
 from router.stream import Stream
 from router.trace import Note
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Attributes = Mapping[str, AttributeValue]
 
 

@@ -1,14 +1,12 @@
 """Counts what is answered, by route and status."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from router.api.access import Handler
 from router.api.service import SERVICE
 from router.errors import Dropped
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @web.middleware

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from router.engine import Engine
-from router.fleet.errors import FleetError
 from router.metrics import Metrics
 from tests.api.conftest import Server, Start, until
 from tests.fakes import LIMITS
@@ -17,31 +16,9 @@ async def test_info(server: Server) -> None:
         "model_id": "demo", "model_sha": "abc", "model_pipeline_tag": None, "max_concurrent_requests": 128,
         "max_best_of": 2, "max_stop_sequences": 4, "max_input_tokens": 1023, "max_total_tokens": 1024,
         "validation_workers": 2, "max_client_batch_size": 4, "router": "text-generation-router", "version": "0.1.0",
-        "sha": None, "docker_label": None, "model_dtype": "float32", "numerics": "scripted"}
-
-
-@pytest.mark.parametrize("path", ["/", "/health"])
-async def test_health(server: Server, path: str) -> None:
-    response = await server.client.get(path)
-    assert (response.status, await response.read()) == (200, b"")
-    server.fleet.failure = ZeroDivisionError("gone")
-    response = await server.post("/generate", {"inputs": "a"})
-    assert (response.status, await response.json()) == (424, {
-        "error": "Request failed during generation: Server error: gone", "error_type": "generation"})
-    await server.is_to_end.wait()
-    response = await server.client.get(path)
-    assert (response.status, await response.json()) == (503, {"error": "unhealthy", "error_type": "healthcheck"})
-
-
-async def test_health_while_a_lost_group_comes_back(server: Server) -> None:
-    server.fleet.may_open.clear()
-    server.fleet.failure = FleetError("gone")
-    waiting = asyncio.create_task(server.generate())
-    await until(lambda: server.series()["penstock_group_restarts"] == 1)
-    assert (await server.client.get("/health")).status == 200
-    server.fleet.may_open.set()
-    assert (await waiting)["generated_text"]
-    assert server.series()["penstock_replays"] == 1
+        "sha": None, "docker_label": None, "model_dtype": "float32", "model_device_type": "cpu",
+        "waiting_served_ratio": 0.0, "max_batch_total_tokens": 4096, "max_waiting_tokens": 0, "max_batch_size": 128,
+        "numerics": "scripted"}
 
 
 async def test_models(server: Server) -> None:
