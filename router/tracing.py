@@ -43,7 +43,7 @@ class Tracing:
             return await handler(request)
         route = route_of(request)
         attributes = {
-            "http.request.method": request.method, "http.route": route, "url.path": request.path,
+            "http.request.method": request.method, "http.route": route or None, "url.path": request.path,
             "url.scheme": request.scheme, "server.address": request.url.host, "server.port": request.url.port,
             "client.address": request.remote,
             "user_agent.original": request.headers.get("user-agent"),

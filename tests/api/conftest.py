@@ -87,19 +87,19 @@ Start = Callable[..., Awaitable[Server]]
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts servers: `await start(limits=…, answer=…)`."""
+    """Starts servers: `await start(limits=…, answer=…)`, and what else `make_app` takes."""
     loop, is_to_end = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, is_to_end.set)
     async with AsyncExitStack() as stack:
         stack.callback(loop.remove_signal_handler, signal.SIGTERM)
 
-        async def start(limits: Limits = LIMITS, answer: str = ANSWER) -> Server:
+        async def start(limits: Limits = LIMITS, answer: str = ANSWER, **more: Any) -> Server:
             tokenizer = Tokenizer.load(DEMO)
             stack.callback(tokenizer.close)
             fleet = ScriptedFleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)
             engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request))
-            server = TestServer(make_app(Engines(engine), tokenizer, limits, metrics, INFO))
+            server = TestServer(make_app(Engines(engine), tokenizer, limits, metrics, INFO, **more))
             await server.start_server(auto_decompress=False)  # which cancels handlers, too
             client: TestClient[Any, Any] = await stack.enter_async_context(TestClient(server))
             return Server(client, fleet, engine, tokenizer, metrics, is_to_end)
