@@ -3,13 +3,7 @@
 import time
 
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import (
-    Link,
-    NonRecordingSpan,
-    SpanContext,
-    TraceFlags,
-    set_span_in_context,
-)
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from shard.step import Step, StepResult
 
@@ -37,7 +31,8 @@ class StepTracing:
         begun = self._follow(step)
         if not self._traced:
             return
-        requests = list(dict.fromkeys(self._traced[row.slot] for row in step.rows if row.slot in self._traced))
+        contexts = (self._traced[row.slot] for row in step.rows if row.slot in self._traced)
+        requests = list({context.span_id: context for context in contexts}.values())  # a request has several answers
         if not requests:
             return
         end = time.time_ns()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -95,7 +96,7 @@ async def test_a_request_and_its_parts(start_traced: StartTraced) -> None:
         assert part.context.trace_id == request.context.trace_id
         assert request.start_time <= part.start_time <= part.end_time <= request.end_time
     assert all(before.end_time <= after.start_time + 1_000_000
-               for before, after in zip(parts, parts[1:], strict=False))
+               for before, after in pairwise(parts))
     assert len(traced.spans) == 5
 
 
