@@ -18,7 +18,9 @@ from aiohttp.typedefs import Middleware
 from router import logs, tls
 from router.api.access import Access
 from router.api.service import ServerInfo
+from router.api.table import vertex_routes
 from router.app import make_app, make_runner
+from router.chat.template import ChatTemplate
 from router.config import InvalidArgument, RouterConfig
 from router.engine import Engine
 from router.engines import Engines
@@ -58,12 +60,13 @@ async def serve(config: RouterConfig) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     watch = asyncio.create_task(_end_with_parent(config.parent_pid, stop))
     tokenizer = Tokenizer.load(config.model_dir / "tokenizer.json", config.validation_workers)
+    template = ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
     fleet = GrpcFleet(config.shard_sockets)
     try:
         facts = await _unless(stop, fleet.describe())
         if facts is not None:
             with _tracing(config) as tracing:
-                await _answer(config, tokenizer, fleet, _within(facts, config), tracing, stop)
+                await _answer(config, tokenizer, template, fleet, _within(facts, config), tracing, stop)
     finally:
         await fleet.close()
         tokenizer.close()
@@ -82,8 +85,8 @@ async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | 
 
 
 async def _answer(
-    config: RouterConfig, tokenizer: Tokenizer, fleet: GrpcFleet, facts: Facts, tracing: Sequence[Middleware],
-    stop: asyncio.Event,
+    config: RouterConfig, tokenizer: Tokenizer, template: ChatTemplate | None, fleet: GrpcFleet, facts: Facts,
+    tracing: Sequence[Middleware], stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set, then let what runs finish; what is left after the time for that fails."""
     limits = Limits.resolve(config, facts)
@@ -93,8 +96,9 @@ async def _answer(
     info = ServerInfo(model_id=config.model_id, model_sha=config.revision, compute_type=config.compute_type,
                       version=importlib.metadata.version("penstock"))
     runner = make_runner(
-        make_app(Engines(engine), tokenizer, limits, metrics, info,
-                 access=Access(config.api_key, config.cors_allow_origin), outer=tracing),
+        make_app(Engines(engine), tokenizer, limits, metrics, info, template=template,
+                 access=Access(config.api_key, config.cors_allow_origin),
+                 more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route), outer=tracing),
         shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
     await runner.setup()
     await web.TCPSite(

@@ -16,7 +16,9 @@ from router.api.counting import count_answers
 from router.api.failures import to_router_error
 from router.api.routes import Route, add_routes
 from router.api.service import SERVICE, ServerInfo, Service
+from router.chat.template import ChatTemplate
 from router.engines import Engines
+from router.grammar.compiler import GrammarCompiler
 from router.limits import Limits
 from router.metrics import Metrics
 from router.text.tokenizer import Tokenizer
@@ -25,17 +27,20 @@ log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 75.0
 """What a connection gets for a request's headers, or for the next request: longer than proxies keep theirs."""
+LINGER_SECONDS = 2.0
+"""How long the rest of a refused body is read and dropped, so that its client comes to read why."""
 
 
 def make_app(
-    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo, *,
+    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
+    grammars: GrammarCompiler | None = None, template: ChatTemplate | None = None, *,
     access: Access | None = None, more_routes: Sequence[Route] = (), outer: Sequence[Middleware] = (),
 ) -> web.Application:
     """The app over parts that are ready to answer. `outer` middlewares see the responses as clients get them."""
     access = access or Access()
     app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
                           client_max_size=limits.payload_limit)
-    app[SERVICE] = Service(engines, tokenizer, limits, metrics, info)
+    app[SERVICE] = Service(engines, tokenizer, limits, metrics, info, grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
     add_routes(app, [*table.routes(info.version), *more_routes], access)
@@ -50,7 +55,7 @@ def make_runner(
     logging.getLogger("aiohttp.server").addFilter(_is_ours)
     return web.AppRunner(
         app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=shutdown_timeout,
-        keepalive_timeout=idle_seconds)
+        keepalive_timeout=idle_seconds, lingering_time=LINGER_SECONDS)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

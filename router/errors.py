@@ -2,6 +2,7 @@
 
     RouterError
     ├── ValidationError        422  the request breaks a rule
+    ├── TemplateError          422  the chat template refuses the conversation, or there is none
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     ├── IncompleteGeneration   500  it ended without its last token
@@ -37,6 +38,17 @@ class ValidationError(RouterError):
 
     def __init__(self, rule: str) -> None:
         super().__init__(f"Input validation error: {rule}")
+
+
+class TemplateError(RouterError):
+    """`cause` is the template's own sentence, or `template not found`."""
+
+    status = 422
+    error_type = "template_error"
+    metric = "template"
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"Template error: {cause}")
 
 
 class Overloaded(RouterError):

@@ -43,7 +43,7 @@ class Limits:
     body_timeout: float = 60.0
     """Seconds from a request's headers to the end of its body."""
     stall_limit: float = 240.0
-    """Seconds without a token for a running request after which the router is taken to hang."""
+    """Seconds without progress of a running request, while its group is there, after which the router hangs."""
 
     @classmethod
     def resolve(cls, config: RouterConfig, facts: Facts) -> Self:
@@ -79,7 +79,7 @@ class Limits:
             enable_prefill_logprobs=config.enable_prefill_logprobs,
             strict_streaming_errors=config.strict_streaming_errors,
             tgi_tool_finish_reason=config.tgi_tool_finish_reason,
-            # A group that hangs is noticed after the one, and comes back within the other or its requests are failed;
-            # the next step may take as long as the first.
+            # Nothing that is in order takes as long: a step that hangs is noticed after the first, and a group that is
+            # lost, which may be noticed late, is back within the other or its requests have failed.
             stall_limit=2.0 * config.step_timeout + config.max_shard_downtime,
         )

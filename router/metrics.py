@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from router import exposition
 from router.errors import RouterError
 from router.limits import Limits
-from router.scheduling.plan import Plan, Sampled, StepResult
+from router.scheduling.plan import Plan, Sampled, Scored, StepResult
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 _DURATIONS = tuple(0.0001 * 1.5**power for power in range(1, 36))
@@ -191,7 +191,8 @@ class Metrics:
             self._concat_duration.observe(took)
 
     def step(
-        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled], commit_time: float, text_time: float
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | Scored], commit_time: float,
+        text_time: float,
     ) -> None:
         """A step came back: its tokens were taken in, then made text of, which took so long."""
         steps = self._steps[_method(plan)]
@@ -200,10 +201,11 @@ class Metrics:
         steps.inference.observe(result.forward_time + result.sample_time)
         steps.forward.observe(result.forward_time)
         steps.decode.observe(result.sample_time + text_time)
-        if any(sampled.finish_reason for sampled in confirmed):
+        tokens = [each for each in confirmed if isinstance(each, Sampled)]
+        if any(token.finish_reason for token in tokens):
             steps.filter.observe(commit_time)
         self._prompt_tokens.inc(plan.num_tokens - plan.num_decode_rows)
-        self._new_tokens.inc(len(confirmed))
+        self._new_tokens.inc(len(tokens))
 
     def lost(self, plan: Plan) -> None:
         """The group died with this step in flight."""

@@ -42,14 +42,15 @@ class Access:
         return web.Response(headers=_PREFLIGHT) if request.method == hdrs.METH_OPTIONS else await handler(request)
 
     async def tell_origin(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Of every answer, errors and streams included: whose pages may read it."""
+        """Of every answer to a page, errors and streams included: whether pages from its origin may read it."""
+        origin = request.headers.get(hdrs.ORIGIN)
+        if origin is None:
+            return
         if not self.allowed_origins or "*" in self.allowed_origins:
             response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = "*"
-            return
-        response.headers[hdrs.VARY] = "origin"
-        origin = request.headers.get(hdrs.ORIGIN)
-        if origin in self.allowed_origins:
+        elif origin in self.allowed_origins:
             response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
+            response.headers[hdrs.VARY] = "origin"
 
 
 def _to_bytes(text: str) -> bytes:

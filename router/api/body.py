@@ -19,6 +19,7 @@ _MAX_SHOWN = 40
 """Characters of a refused string that the answer repeats."""
 _EXPECTED = {
     "model_type": "an object",
+    "dict_type": "an object",
     "string_type": "a string",
     "float_type": "a number",
     "int_type": "an integer",
@@ -85,7 +86,7 @@ def _explain(error: ErrorDetails) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != "[key]")
     return f"{parts.removeprefix('.')}: " if parts else ""
 
 

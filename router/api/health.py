@@ -1,5 +1,7 @@
 """Whether the server works: TGI's `/health` and `/ping`, and what Kubernetes asks, `/livez` and `/readyz`."""
 
+import time
+
 from aiohttp import web
 
 from router.api.service import SERVICE
@@ -26,7 +28,7 @@ async def readyz(request: web.Request) -> web.Response:
 async def livez(request: web.Request) -> web.Response:
     """Empty while the router makes progress; one that doesn't is better started again."""
     service = request.app[SERVICE]
-    stalled, limit = service.engines.choose().stalled_seconds, service.limits.stall_limit
+    stalled, limit = service.engines.choose().stalled_seconds(time.monotonic()), service.limits.stall_limit
     if stalled > limit:
-        raise Unhealthy(f"a running request has had no token for {stalled:.0f} s, the limit is {limit:g} s")
+        raise Unhealthy(f"nothing was computed for a running request in {stalled:.0f} s, the limit is {limit:g} s")
     return web.Response()

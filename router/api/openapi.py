@@ -1,16 +1,15 @@
 """The OpenAPI document of the routes, made from the types that parse their bodies, and a page to read it."""
 
 import html
+import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import orjson
 from aiohttp import web
 from pydantic import TypeAdapter
 
-from router.api.body import json_response
-from router.api.routes import JSON, Content, Route
+from router.api.routes import EVENTS, JSON, Content, Route
 
 _REFERENCE = "#/components/schemas/{model}"
 
@@ -23,7 +22,7 @@ class Docs:
         self._version = version
 
     async def document(self, request: web.Request) -> web.Response:
-        return json_response(self._document)
+        return web.json_response(self._document)
 
     async def page(self, request: web.Request) -> web.Response:
         return web.Response(text=self._page, content_type="text/html")
@@ -87,7 +86,14 @@ def _operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(content: Content, schemas: dict[str, Any]) -> dict[str, Any]:
-    return {media: {"schema": schemas[repr(kind)]} for media, kind in content.items()}
+    return {media: {"schema": _event(schemas[repr(kind)]) if media == EVENTS else schemas[repr(kind)]}
+            for media, kind in content.items()}
+
+
+def _event(data: dict[str, Any]) -> dict[str, Any]:
+    """An event of a stream, of which `data` describes the JSON."""
+    return {"type": "object", "required": ["data"], "properties": {
+        "data": {"type": "string", "contentMediaType": JSON, "contentSchema": data}}}
 
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;
@@ -136,7 +142,7 @@ def _names(schema: Any) -> list[str]:
 
 
 def _code(schema: Any) -> str:
-    return f"<pre>{_text(orjson.dumps(schema, option=orjson.OPT_INDENT_2).decode())}</pre>"
+    return f"<pre>{_text(json.dumps(schema, indent=2))}</pre>"
 
 
 def _text(text: str) -> str:

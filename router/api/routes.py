@@ -39,7 +39,10 @@ class Route:
 
 
 def add_routes(app: web.Application, routes: Sequence[Route], access: Access) -> None:
-    """Serve them."""
+    """Serve them, and HEAD where there is GET."""
     for route in routes:
         handler = access.guard(route.handler) if route.is_costly else route.handler
-        app.router.add_route(route.method, route.path, handler)
+        if route.method == "GET":
+            app.router.add_get(route.path, handler)
+        else:
+            app.router.add_route(route.method, route.path, handler)

@@ -1,11 +1,15 @@
 """All routes, each with what it takes and what it may answer."""
 
+from dataclasses import replace
 from typing import Any
 
-from router.api import completions, health, info, native, shapes
+from router.api import chat, completions, health, info, native, platforms, shapes
+from router.api.chat_schemas import ChatBody
 from router.api.openapi import Docs
+from router.api.page import for_browsers
 from router.api.routes import EVENTS, JSON, TEXT, Reply, Route
 from router.api.schemas import CompatBody, CompletionBody, GenerateBody
+from router.config import InvalidArgument
 
 _READING = {
     400: Reply("The body is no JSON.", {TEXT: str}),
@@ -44,25 +48,38 @@ def _open(path: str, handler: Any, summary: str, replies: dict[int, Reply]) -> R
     return Route("GET", path, handler, summary, replies)
 
 
+_GENERATED = Reply("The answer, in a list, or its events.",
+                   {JSON: list[shapes.Generated], EVENTS: shapes.StreamEvent | shapes.Error}, _TIMES)
+_COMPLETION = Reply("The answer, or its chunks and `[DONE]`.",
+                    {JSON: shapes.Completion, EVENTS: shapes.Completion | shapes.OpenAIError}, _TIMES)
+_CHAT = Reply("The answer, or its chunks and `[DONE]`.",
+              {JSON: shapes.ChatCompletion, EVENTS: shapes.ChatChunk | shapes.OpenAIError}, _TIMES)
+_VERTEX = _costly("/vertex", platforms.vertex, "Vertex AI's predictions.", platforms.VertexBody,
+                  Reply("A text for each instance.", {JSON: shapes.Predictions}))
+
 _ROUTES = (
-    _costly("/", native.compat_generate, "Generate; a stream if `stream` is true.", CompatBody,
-            Reply("The answer, in a list, or its events.",
-                  {JSON: list[shapes.Generated], EVENTS: shapes.StreamEvent | shapes.Error}, _TIMES)),
+    _costly("/", native.compat_generate, "Generate; a stream if `stream` is true.", CompatBody, _GENERATED),
     _costly("/generate", native.generate, "Generate, and answer at the end.", GenerateBody,
             Reply("The answer.", {JSON: shapes.Generated}, _TIMES)),
     _costly("/generate_stream", native.generate_stream, "Generate, with an event a token.", GenerateBody,
             Reply("The events; a failure is the last.", {EVENTS: shapes.StreamEvent | shapes.Error}, _COMPUTE)),
-    _costly("/v1/completions", completions.completions, "OpenAI's completions.", CompletionBody,
-            Reply("The answer or its chunks, and `[DONE]`.",
-                  {JSON: shapes.Completion, EVENTS: shapes.Completion | shapes.OpenAIError}, _TIMES)),
+    _costly("/v1/completions", completions.completions, "OpenAI's completions.", CompletionBody, _COMPLETION),
+    _costly("/v1/chat/completions", chat.chat_completions, "OpenAI's chat completions.", ChatBody, _CHAT),
+    _costly("/invocations", platforms.invocations, "SageMaker's: as /, /v1/chat/completions or /v1/completions.",
+            CompatBody | ChatBody | CompletionBody,
+            Reply("What the other route answers.",
+                  {JSON: list[shapes.Generated] | shapes.ChatCompletion | shapes.Completion, EVENTS: str}, _TIMES)),
+    _VERTEX,
     Route("POST", "/tokenize", info.tokenize, "The tokens of a text.",
           {200: Reply("The tokens.", {JSON: list[shapes.PlacedToken]}), **_READING}, GenerateBody, is_costly=True),
+    Route("POST", "/chat_tokenize", chat.chat_tokenize, "The prompt of a conversation, and its tokens.",
+          {200: Reply("Both.", {JSON: shapes.ChatTokens}), **_READING}, ChatBody, is_costly=True),
     _open("/info", info.info, "The model, and the limits of a request.", {200: Reply("Both.", {JSON: shapes.Info})}),
     _open("/v1/models", info.models, "OpenAI's list of models, of one.", {200: Reply("It.", {JSON: shapes.Models})}),
     _open("/metrics", info.metrics, "Figures for Prometheus.", {200: Reply("They.", {TEXT: str})}),
-    _open("/", health.health, "Whether requests are taken.", _HEALTH),
-    _open("/health", health.health, "Whether requests are taken.", _HEALTH),
-    _open("/ping", health.health, "Whether requests are taken.", _HEALTH),
+    _open("/", for_browsers(health.health), "A page to try the model, for browsers; for others as /health.",
+          {**_HEALTH, 200: Reply("The page; or it is, and nothing follows.", {"text/html": str})}),
+    *(_open(path, health.health, "Whether requests are taken.", _HEALTH) for path in ("/health", "/ping")),
     _open("/readyz", health.readyz, "Whether a request would be computed now.", _HEALTH),
     _open("/livez", health.livez, "Whether the server makes progress.", _HEALTH),
 )
@@ -78,3 +95,19 @@ def routes(version: str) -> list[Route]:
               {200: Reply("The OpenAPI document.", {JSON: dict[str, Any]})}),
     ]
     return all_routes
+
+
+_SERVED_ANYWAY = {("POST", "/vertex"), ("GET", "/"), ("GET", "/health"), ("GET", "/ping")}
+
+
+def vertex_routes(predict: str | None, health_check: str | None) -> list[Route]:
+    """At the paths that Vertex AI names, where they are not served anyway. InvalidArgument if one is another's."""
+    wanted = [replace(_VERTEX, path=predict)] if predict else []
+    if health_check:
+        wanted.append(_open(health_check, health.health, "Whether requests are taken.", _HEALTH))
+    served = {(route.method, route.path) for route in routes("")}
+    new = [route for route in wanted if (route.method, route.path) not in _SERVED_ANYWAY]
+    for route in new:
+        if (route.method, route.path) in served:
+            raise InvalidArgument(f"AIP_PREDICT_ROUTE or AIP_HEALTH_ROUTE: {route.path} is a route of the server's own")
+    return new

@@ -45,7 +45,7 @@ async def test_addresses_that_are_not_there(server: Server) -> None:
 async def test_an_unexpected_failure(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise KeyError("ours")
 
     with monkeypatch.context() as patch:

@@ -90,7 +90,7 @@ async def test_a_failure_of_the_engine_is_the_last_event(server: Server) -> None
 async def test_an_unexpected_failure_is_an_event_and_ends_alone(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise KeyError("ours")
 
     with monkeypatch.context() as patch:
