@@ -13,7 +13,8 @@ _INT64 = 2**63
 
 def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | None]:
     """What was asked for; of several prompts, for the first. None is what was not."""
-    prompt = trace.prompts[0]
+    generation = trace.generations[0]
+    prompt = generation.prompts[0]
     parameters = prompt.parameters
     seed = parameters.seed
     return {
@@ -21,7 +22,7 @@ def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | N
         "gen_ai.provider.name": PROVIDER,
         "gen_ai.request.model": trace.model or model_id,
         "gen_ai.response.model": model_id,
-        "gen_ai.request.stream": trace.is_stream,
+        "gen_ai.request.stream": generation.is_stream,
         "gen_ai.request.choice.count": prompt.num_answers if prompt.num_answers > 1 else None,
         "gen_ai.request.max_tokens": parameters.max_new_tokens,
         "gen_ai.request.temperature": 0.0 if prompt.is_greedy else parameters.temperature,
@@ -37,22 +38,24 @@ def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | N
 
 def answered(trace: RequestTrace) -> Mapping[str, AttributeValue | None]:
     """What came of it: tokens, and for each answer that ended, how."""
-    if not trace.streams:
+    streams = trace.streams
+    if not streams:
         return {}
     firsts = list(_first_of_each_prompt(trace))
-    endings = [stream.ending for stream in trace.streams if stream.ending is not None]
-    came_at = [stream.first_token_at for stream in trace.streams if stream.first_token_at is not None]
+    endings = [stream.ending for stream in streams if stream.ending is not None]
+    came_at = [stream.first_token_at for stream in streams if stream.first_token_at is not None]
     return {
         "gen_ai.usage.input_tokens": sum(len(stream.request.input_ids) for stream in firsts),
         "gen_ai.usage.cache_read.input_tokens": sum(stream.hit_tokens for stream in firsts),
         "gen_ai.usage.output_tokens": sum(ending.num_tokens for ending in endings),
         "gen_ai.response.finish_reasons": [ending.finish_reason.value for ending in endings] or None,
-        "gen_ai.response.time_to_first_chunk": min(came_at) - trace.received_at if came_at else None,
+        "gen_ai.response.time_to_first_chunk": min(came_at) - trace.generations[0].received_at if came_at else None,
     }
 
 
 def _first_of_each_prompt(trace: RequestTrace) -> Iterator[Stream]:
-    index = 0
-    for prompt in trace.prompts:
-        yield trace.streams[index]
-        index += prompt.num_answers
+    for generation in trace.generations:
+        index = 0
+        for prompt in generation.prompts if generation.streams else ():
+            yield generation.streams[index]
+            index += prompt.num_answers

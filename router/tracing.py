@@ -86,14 +86,15 @@ class Tracing:
 
     def _tell(self, span: Span, trace: RequestTrace, clock: "_Clock") -> None:
         """What the request was, and its children."""
-        if not trace.prompts:
+        if trace.error is not None:
+            _set_failure(span, trace.error.error_type, _is_ours(trace.error))
+        if not trace.generations:
             return
         span.set_attributes(_given(asked(trace, self._model_id)))
         span.set_attributes(_given(answered(trace)))
-        if trace.error is not None:
-            _set_failure(span, trace.error.error_type, _is_ours(trace.error))
         inside, now = set_span_in_context(span), time.monotonic()
-        self._child("validation", inside, clock, trace.received_at, trace.checked_at or now)
+        for generation in trace.generations:
+            self._child("validation", inside, clock, generation.received_at, generation.checked_at or now)
         for index, stream in enumerate(trace.streams):
             self._phases(span, stream, {"penstock.answer.index": index}, clock)
 

@@ -124,8 +124,8 @@ async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool)
     metrics = service.metrics
     metrics.requested()
     running: Answers | None = None
-    if (trace := traces.current()) is not None:
-        trace.asked(prompts, is_stream)
+    traced = traces.current()
+    trace = traced.begin(prompts, is_stream) if traced else None
     try:
         for asked in prompts:
             check_mode(asked, service.limits, is_stream)
@@ -142,7 +142,7 @@ async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool)
                     engine.submit(trace.followed(request) if trace else request, queue=queue))
                 answers[stream] = Answer(len(answers), request, stream, received_at, metrics)
             if trace is not None:
-                trace.streams = tuple(answers)
+                trace.submitted(answers)
             running = Answers(answers, queue)
             yield running
     except RouterError as error:
@@ -154,7 +154,7 @@ async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool)
         raise
 
 
-def _fail(error: RouterError, metrics: Metrics, trace: traces.RequestTrace | None) -> None:
+def _fail(error: RouterError, metrics: Metrics, trace: traces.Generation | None) -> None:
     metrics.failed(error)
     if trace is not None:
         trace.failed(error)

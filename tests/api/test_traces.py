@@ -200,6 +200,44 @@ async def test_a_client_that_leaves(traced: Traced) -> None:
     await traced.server.until_idle()
 
 
+async def test_several_answers(start_traced: StartTraced) -> None:
+    traced = await start_traced(answer=" b")
+    response = await traced.server.post("/v1/completions", {
+        "model": "any", "prompt": [" a" * 20, " c" * 30], "n": 2, "max_tokens": 3, "temperature": 0.0,
+        "seed": 2**64 - 1})
+    assert response.status == 200, await response.text()
+    told = attributes(traced.request())
+    assert (told["gen_ai.operation.name"], told["gen_ai.request.model"], told["gen_ai.response.model"]) == (
+        "text_completion", "any", "demo")
+    assert (told["gen_ai.request.choice.count"], told["gen_ai.request.temperature"]) == (2, 0.0)
+    assert told["gen_ai.request.seed"] == "18446744073709551615"
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (50, 12)
+    assert told["gen_ai.response.finish_reasons"] == ("length",) * 4
+    assert sorted(attributes(span)["penstock.answer.index"] for span in traced.spans if span.name == "decode") == [
+        0, 1, 2, 3]
+    assert traced.one("validation")
+
+
+async def test_several_generations_in_one_request(start_traced: StartTraced) -> None:
+    traced = await start_traced(answer=" b")
+    response = await traced.server.post("/vertex", {"instances": [
+        {"inputs": " a" * size, "parameters": {"max_new_tokens": size}} for size in (2, 3)]})
+    assert response.status == 200, await response.text()
+    told = attributes(traced.request())
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (5, 5)
+    assert {span.context.trace_id for span in traced.spans} == {traced.request().context.trace_id}
+    assert sorted(span.name for span in traced.spans) == sorted([
+        "POST /vertex", *2 * ["validation", "queue", "prefill", "decode"]])
+
+
+async def test_a_chat_without_a_template(traced: Traced) -> None:
+    response = await traced.server.post("/v1/chat/completions", {
+        "model": "mine", "messages": [{"role": "user", "content": "a"}]})
+    assert response.status == 422
+    assert attributes(traced.request())["error.type"] == "template_error"
+    assert traced.server.series()['tgi_request_failure{err="template"}'] == 1
+
+
 async def test_what_is_no_generation(traced: Traced) -> None:
     for path in ("/health", "/metrics", "/info"):
         await traced.server.client.get(path)
