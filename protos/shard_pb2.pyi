@@ -215,10 +215,10 @@ class RowResult(_message.Message):
     slot: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedScalarFieldContainer[float]
-    top: Top
+    top: _containers.RepeatedCompositeFieldContainer[Top]
     scores: _containers.RepeatedScalarFieldContainer[float]
-    score_top: Top
-    def __init__(self, slot: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., top: _Optional[_Union[Top, _Mapping]] = ..., scores: _Optional[_Iterable[float]] = ..., score_top: _Optional[_Union[Top, _Mapping]] = ...) -> None: ...
+    score_top: _containers.RepeatedCompositeFieldContainer[Top]
+    def __init__(self, slot: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., top: _Optional[_Iterable[_Union[Top, _Mapping]]] = ..., scores: _Optional[_Iterable[float]] = ..., score_top: _Optional[_Iterable[_Union[Top, _Mapping]]] = ...) -> None: ...
 
 class Top(_message.Message):
     __slots__ = ("ids", "logprobs")

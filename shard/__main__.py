@@ -28,6 +28,10 @@ from shard.config import ShardConfig
 @click.option("--kv-memory", type=click.IntRange(1), metavar="BYTES",
               help="Of this shard.  [default: its part of a quarter of the free memory]")
 @click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens in a KV block.")
+@click.option("--watermark-gamma", type=click.FloatRange(0, 1), default=0.5, show_default=True,
+              help="The part of the vocabulary that a watermark prefers at each place.")
+@click.option("--watermark-delta", type=float, default=2.0, show_default=True,
+              help="What a watermark adds to the logits of that part.")
 @click.option("--threads", type=click.IntRange(1),
               help="That compute.  [default: this shard's part of the physical cores]")
 @click.option("--otlp-endpoint", metavar="URL",

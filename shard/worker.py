@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, Protocol
 
 from shard.agreement import Agreement
 from shard.executor import Executor
+from shard.masks import Masks
 from shard.step import Open, Step, StepResult
 
 log = logging.getLogger(__name__)
@@ -19,6 +21,9 @@ class Caller(Protocol):
     """The stream that an order came from, as the worker sees it; every member may be used from any thread."""
 
     ended: threading.Event
+
+    def masks(self, step_id: int) -> Masks:
+        """Waits for them; without any if the stream ends before they come."""
 
     def answer(self, result: StepResult) -> None: ...
 
@@ -109,15 +114,15 @@ class Worker:
             with self._is_running:
                 if self._is_stopping:
                     return
-                result = self._time(order.work)
+                result = self._time(order.work, order.caller)
             order.caller.answer(result)
             if self._witness is not None:
                 self._witness.ran(order.work, result)
 
-    def _time(self, step: Step) -> StepResult:
+    def _time(self, step: Step, caller: Caller) -> StepResult:
         self.progress.began_at = time.monotonic()
         self.progress.steps_begun += 1
-        result = self._executor.execute(step)
+        result = self._executor.execute(step, partial(caller.masks, step.step_id))
         self.progress.ended_at = time.monotonic()
         self.progress.steps_ended += 1
         return result
