@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from router.chat.template import ChatTemplate
 from router.fleet.errors import FleetError
 from router.tracing import Tracing
 from tests.api.conftest import Server, Start, until
@@ -228,6 +229,16 @@ async def test_several_generations_in_one_request(start_traced: StartTraced) -> 
     assert {span.context.trace_id for span in traced.spans} == {traced.request().context.trace_id}
     assert sorted(span.name for span in traced.spans) == sorted([
         "POST /vertex", *2 * ["validation", "queue", "prefill", "decode"]])
+
+
+async def test_a_chat(start_traced: StartTraced, demo: ChatTemplate) -> None:
+    traced = await start_traced(template=demo, answer="b<|im_end|>")
+    response = await traced.server.post("/v1/chat/completions", {
+        "model": "mine", "messages": [{"role": "user", "content": "a"}]})
+    assert response.status == 200, await response.text()
+    told = attributes(traced.request())
+    assert (told["gen_ai.operation.name"], told["gen_ai.request.model"]) == ("chat", "mine")
+    assert told["gen_ai.response.finish_reasons"] == ("eos_token",)
 
 
 async def test_a_chat_without_a_template(traced: Traced) -> None:

@@ -6,6 +6,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from protos import shard_pb2
+from router.fleet import wire as router_wire
+from router.scheduling import plan as router_plan
+from shard import wire as shard_wire
 from shard.step import NO_IDS, First, Row, Sampling, Step, StepResult
 from shard.tracing import StepTracing
 
@@ -94,3 +98,20 @@ def test_slots_that_are_given_up(shard: Shard) -> None:
     assert links(span) == [A]
     shard.tracing.opened()
     assert shard.run(row(0)) is None
+
+
+@pytest.mark.parametrize("trace", [b"", bytes(range(24))])
+def test_over_the_wire(trace: bytes) -> None:
+    first = router_plan.First(router_plan.Sampling(), 1, trace=trace)
+    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), first=first),)))
+    read = shard_pb2.Order.FromString(order.SerializeToString())
+    received = shard_wire.decode_plan(read.plan, 0).rows[0].first
+    assert received is not None
+    assert received.trace == trace
+
+
+def test_a_trace_of_another_length_is_refused() -> None:
+    first = router_plan.First(router_plan.Sampling(), 1, trace=bytes(23))
+    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), first=first),)))
+    with pytest.raises(ValueError, match=r"plan 0, rows\[0\]\.first\.trace has 23 bytes, a trace has 24"):
+        shard_wire.decode_plan(order.plan, 0)
