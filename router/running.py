@@ -54,6 +54,18 @@ class Requests(dict[int, Running]):
             running.stream.started_at = now
             running.stream.hit_tokens = hit_tokens
 
+    def trace(self, sequence_id: int, name: str, **facts: int) -> None:
+        """Note what happens to it, if it is traced."""
+        running = self.get(sequence_id)
+        if running is not None and (trace := running.stream.request.trace) is not None:
+            trace.note(name, **facts)
+
+    def trace_replays(self) -> None:
+        """The group is gone: those that had begun to run are to run anew."""
+        for sequence_id, running in self.items():
+            if running.stream.started_at is not None:
+                self.trace(sequence_id, "replay", generated_tokens=running.num_tokens)
+
     def deliver(self, sampled: Sampled) -> None:
         """Turn a token into text and hand it on, unless the request has ended. What fails here ends it alone."""
         running = self.get(sampled.sequence_id)
