@@ -111,7 +111,7 @@ async def strike(server: Server, rng: random.Random, running: "asyncio.Future[li
             if rank in group:
                 group[rank].send_signal(signal.SIGKILL)
         number += 1
-        while not running.done() and set(shards(server)) != {0, 1}:  # noqa: ASYNC110 (nothing tells)
+        while not running.done() and set(shards(server)) != {0, 1}:
             await asyncio.sleep(0.02)
     return number
 
