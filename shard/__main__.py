@@ -28,8 +28,16 @@ from shard.config import ShardConfig
 @click.option("--kv-memory", type=click.IntRange(1), metavar="BYTES",
               help="Of this shard.  [default: its part of a quarter of the free memory]")
 @click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens in a KV block.")
+@click.option("--watermark-gamma", type=click.FloatRange(0, 1), default=0.5, show_default=True,
+              help="The part of the vocabulary that a watermark prefers at each place.")
+@click.option("--watermark-delta", type=float, default=2.0, show_default=True,
+              help="What a watermark adds to the logits of that part.")
 @click.option("--threads", type=click.IntRange(1),
               help="That compute.  [default: this shard's part of the physical cores]")
+@click.option("--otlp-endpoint", metavar="URL",
+              help="Of an OpenTelemetry collector, such as http://host:4317, to send spans of the steps to by gRPC.")
+@click.option("--otlp-service-name", default="text-generation-inference.router", show_default=True, metavar="NAME",
+              help="What the spans' service is called.")
 @click.option("--ready-fd", type=int, metavar="FD", help="Write one byte to FD, and close it, once steps can be run.")
 @click.option("--parent-pid", type=int, metavar="PID", help="End when PID is no longer this process's parent.")
 @click.option("--json-output", is_flag=True, help="Log one JSON object a line, and show no progress bar.")

@@ -16,11 +16,14 @@ from shard.step import Row
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """T tokens of S rows, R of them sampled; the tokens of a row are neighbours, in the order of their positions."""
+    """T tokens of S rows, R of them sampled; the tokens of a row are neighbours, in the order of their positions. N of
+    the tokens are followed by one that is scored."""
 
     input_ids: Tensor        # int64 [T]
     tokens: Tokens           # where they belong; what lies in a table past a sequence's end is garbage
-    output_rows: Tensor      # int64 [R]: index into T of the tokens whose logits are wanted
+    output_rows: Tensor      # int64 [R]: index into T of the tokens after which one is sampled
+    scored_rows: Tensor      # int64 [N]: index into T of the tokens after which one is scored
+    score_ids: Tensor        # int64 [N]: the ones that are scored
 
 
 def build(rows: tuple[Row, ...], slots: SlotTable) -> StepInputs:
@@ -46,7 +49,16 @@ def build(rows: tuple[Row, ...], slots: SlotTable) -> StepInputs:
             tables=torch.from_numpy(tables),
             starts=torch.from_numpy(starts.astype(np.int32)),
             counts=torch.from_numpy(counts.astype(np.int32))),
-        output_rows=torch.from_numpy((ends - 1)[is_sampled]))
+        output_rows=torch.from_numpy((ends - 1)[is_sampled]),
+        scored_rows=torch.from_numpy(_firsts_of(firsts, [len(row.score_ids) for row in rows])),
+        score_ids=torch.from_numpy(np.concatenate([row.score_ids for row in rows])))
+
+
+def _firsts_of(firsts: npt.NDArray[np.int64], lengths: list[int]) -> npt.NDArray[np.int64]:
+    """From each of `firsts` on so many numbers."""
+    if not any(lengths):
+        return np.empty(0, np.int64)
+    return np.concatenate([np.arange(first, first + length) for first, length in zip(firsts, lengths, strict=True)])
 
 
 def _input_ids(

@@ -3,6 +3,9 @@
 import os
 import signal
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,14 +15,25 @@ from shard import batch
 from shard.config import ShardConfig
 from shard.distributed import Group
 from shard.kv_cache import KvShape, num_blocks
+from shard.masks import Masks
 from shard.models.config import DTYPES
 from shard.models.decoder import Decoder
 from shard.sampler import sample_rows
+from shard.scorer import Scores, score_rows
 from shard.slots import Bounds, OrderError, SlotTable
 from shard.step import Facts, Open, RowResult, Step, StepResult
+from shard.watermark import Watermark
 from shard.weights import Checkpoint, Progress
 
 CONTRACT_VERSION = 1                     # of the bits: other numbers for an equal request need another version
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What the model says of a step. On ranks other than 0 it is nothing."""
+
+    logits: Tensor | None                # float32 [sampled rows, V]
+    scores: Mapping[int, Scores]         # of the slots with score_ids
 
 
 class Executor:
@@ -39,6 +53,7 @@ class Executor:
         self.caches = shape.allocate(blocks)
         self.bounds = Bounds(config.block_size, blocks, model.context_length, model.vocab_size)
         self._digest = Checkpoint(config.model).digest()
+        self._watermark = Watermark(config.watermark_gamma, config.watermark_delta)
         self._slots: SlotTable | None = None
 
     def facts(self, step_tokens: int) -> Facts:
@@ -67,28 +82,40 @@ class Executor:
         """Forget all slots."""
         self._slots = None
 
-    def execute(self, step: Step) -> StepResult:
+    def execute(self, step: Step, late_masks: Callable[[], Masks] = dict) -> StepResult:
+        """`late_masks` waits for the masks of the step: a time that counts neither as the model's nor as sampling's."""
         began = time.perf_counter_ns()
-        logits = self.logits(step)
+        outputs = self.forward(step)
+        forward_ns = time.perf_counter_ns() - began
+        is_masked = self._group.rank == 0 and any(row.late_mask for row in step.rows)
+        masks = late_masks() if is_masked else {}
         sampling = time.perf_counter_ns()
-        rows = self.sample(step, logits)
-        return StepResult(step.step_id, rows, sampling - began, time.perf_counter_ns() - sampling)
+        rows = self.sample(step, outputs, masks)
+        return StepResult(step.step_id, rows, forward_ns, time.perf_counter_ns() - sampling)
 
     @torch.inference_mode()
-    def logits(self, step: Step) -> Tensor | None:
-        """Take the step in and run the model: float32 [sampled rows, V] on rank 0, None on the others."""
+    def forward(self, step: Step) -> Outputs:
+        """Take the step in and run the model."""
         slots = self._open_slots()
         slots.apply(step)
         inputs = batch.build(step.rows, slots)
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
             os.kill(os.getpid(), signal.SIGKILL)
-        return self.decoder.forward(inputs, self.caches)
+        hidden = self.decoder.forward(inputs, self.caches)
+        scores = score_rows(step.rows, inputs, slots, partial(self.decoder.logits, hidden))
+        return Outputs(self.decoder.logits(hidden, inputs.output_rows), scores)
 
     @torch.inference_mode()
-    def sample(self, step: Step, logits: Tensor | None) -> tuple[RowResult, ...]:
-        """The tokens after the step's sampled rows; every rank keeps them for the steps that follow."""
+    def sample(self, step: Step, outputs: Outputs, masks: Masks) -> tuple[RowResult, ...]:
+        """The step's tokens, which every rank keeps for the steps that follow, and its scores."""
         rows = [row for row in step.rows if row.is_sampled]
-        return sample_rows(rows, logits, self._open_slots(), self._group) if rows else ()
+        sampled = sample_rows(
+            rows, outputs.logits, self._open_slots(), self._group, self._watermark, masks) if rows else {}
+        scored = {
+            slot: replace(sampled.get(slot, RowResult(slot, (), ())), scores=scores.logprobs, score_top=scores.top)
+            for slot, scores in outputs.scores.items()}
+        results = {**sampled, **scored}
+        return tuple(results[row.slot] for row in step.rows if row.slot in results)
 
     def _open_slots(self) -> SlotTable:
         if self._slots is None:

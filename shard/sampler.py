@@ -1,42 +1,112 @@
 """The tokens of a step's sampled rows: chosen on rank 0, known on every rank."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from kernels.sample import SampleParameters, sample
+from kernels.sample import Biases, History, SampleParameters, sample
+from kernels.score import score
 from shard.distributed import Group
-from shard.slots import SlotTable
-from shard.step import Row, RowResult
+from shard.masks import WORD, Masks
+from shard.scorer import to_tops
+from shard.slots import Slot, SlotTable
+from shard.step import Row, RowResult, Top
+from shard.watermark import Watermark
 
 
 def sample_rows(
-    rows: list[Row], logits: Tensor | None, slots: SlotTable, group: Group
-) -> tuple[RowResult, ...]:
-    """Sample one token after each row and note it in `slots`.
+    rows: list[Row], logits: Tensor | None, slots: SlotTable, group: Group, watermark: Watermark, masks: Masks
+) -> dict[int, RowResult]:
+    """Sample one token after each row and note it in `slots`. Only rank 0 gets results, by slot.
 
-    logits   float32 [len(rows), V] on rank 0, None elsewhere. Only rank 0 gets results.
+    logits   float32 [len(rows), V] on rank 0, None elsewhere
+    masks    what the rows of some slots may sample; read on rank 0
     """
     slot_ids = np.array([row.slot for row in rows], np.int64)
     if logits is None:
-        token_ids = torch.empty(len(rows), dtype=torch.int64)
-        group.broadcast(token_ids)
-        slots.note_samples(slot_ids, token_ids)
-        return ()
-    history_ids, offsets = slots.histories(slot_ids.tolist())
-    token_ids, logprobs = sample(
-        logits, _parameters(rows, slot_ids, slots), torch.from_numpy(history_ids), torch.from_numpy(offsets))
-    group.broadcast(token_ids)
-    slots.note_samples(slot_ids, token_ids)
-    return tuple(
-        RowResult(row.slot, (token_id,), (logprob,))
-        for row, token_id, logprob in zip(rows, token_ids.tolist(), logprobs.tolist(), strict=True))
-
-
-def _parameters(rows: list[Row], slot_ids: npt.NDArray[np.int64], slots: SlotTable) -> SampleParameters:
-    """A token sampled after position p is number p + 1 - prompt_length of its output."""
-    position = torch.tensor([row.end - slots[row.slot].prompt_length for row in rows], dtype=torch.int64)
+        ids = torch.empty(len(rows), dtype=torch.int64)
+        group.broadcast(ids)
+        slots.note_samples(slot_ids, ids)
+        return {}
+    states = [slots[row.slot] for row in rows]
+    positions = [row.end - state.prompt_length for row, state in zip(rows, states, strict=True)]
     fields = slots.sampling[slot_ids]
+    history_ids, offsets = slots.histories(slot_ids.tolist())
+    mask_index, mask_bits = _masks(rows, masks, logits.shape[1])
+    sampled = sample(
+        _mark(logits, states, watermark), _parameters(fields, states, positions, mask_index),
+        History(torch.from_numpy(history_ids), torch.from_numpy(offsets)), _biases(states, positions), mask_bits)
+    group.broadcast(sampled.ids)
+    slots.note_samples(slot_ids, sampled.ids)
+    token_ids, logprobs, tops = sampled.ids.tolist(), sampled.logprobs.tolist(), to_tops(sampled.top)
+    for index, logprob, top in _score_raw(logits, sampled.ids, fields):
+        logprobs[index], tops[index] = logprob, top
+    return {
+        row.slot: RowResult(row.slot, (token_id,), (logprob,), (top,) if state.sampling.top_n else ())
+        for row, state, token_id, logprob, top in zip(rows, states, token_ids, logprobs, tops, strict=True)}
+
+
+def _mark(logits: Tensor, states: list[Slot], watermark: Watermark) -> Tensor:
+    """The logits, with a watermark in the rows that want one; those given stay as they are."""
+    if not any(state.sampling.watermark for state in states):
+        return logits
+    logits = logits.clone()
+    for row, state in zip(logits, states, strict=True):
+        if state.sampling.watermark and state.history:
+            watermark.add_to(row, state.history[-1])
+    return logits
+
+
+def _parameters(
+    fields: npt.NDArray[Any], states: list[Slot], positions: list[int], mask_index: Tensor
+) -> SampleParameters:
+    """A token sampled after position p is number p + 1 - prompt_length of its output."""
     columns = {name: torch.from_numpy(fields[name].copy()) for name in fields.dtype.names or ()}
-    return SampleParameters(position=position, **columns)
+    columns["seed"] = columns["seed"].view(torch.int64)
+    columns["top_n"].masked_fill_(columns.pop("raw_logprobs"), 0)
+    return SampleParameters(
+        position=torch.tensor(positions, dtype=torch.int64),
+        prompt_length=torch.tensor([state.prompt_length for state in states], dtype=torch.int64), mask=mask_index,
+        **columns)
+
+
+def _biases(states: list[Slot], positions: list[int]) -> Biases:
+    """Those that were asked for, and the bans of outputs that are not long enough."""
+    parts = []
+    for state, position in zip(states, positions, strict=True):
+        sampling = state.sampling
+        ids, values = sampling.bias_ids, sampling.bias_values
+        if position < sampling.min_tokens:
+            bans = np.full(len(sampling.banned_ids), -np.inf, np.float32)
+            ids, values = np.concatenate([ids, sampling.banned_ids]), np.concatenate([values, bans])
+        parts.append((ids, values))
+    offsets = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(ids) for ids, _ in parts], out=offsets[1:])
+    all_ids, all_values = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Biases(torch.from_numpy(all_ids), torch.from_numpy(all_values), torch.from_numpy(offsets))
+
+
+def _masks(rows: list[Row], masks: Masks, vocab_size: int) -> tuple[Tensor, Tensor]:
+    """Which mask each row has, or -1, and the masks."""
+    slots = [row.slot for row in rows if row.slot in masks]
+    bits = torch.empty(len(slots), -(-vocab_size // WORD), dtype=torch.int32)
+    for mask, slot in zip(bits, slots, strict=True):
+        mask.copy_(torch.from_numpy(masks[slot]))
+    number = {slot: index for index, slot in enumerate(slots)}
+    return torch.tensor([number.get(row.slot, -1) for row in rows], dtype=torch.int64), bits
+
+
+def _score_raw(
+    logits: Tensor, token_ids: Tensor, fields: npt.NDArray[Any]
+) -> Iterator[tuple[int, float, Top]]:
+    """Index, logprob and the likeliest tokens of the rows that want them by their logits."""
+    indices = np.flatnonzero(fields["raw_logprobs"])
+    if not len(indices):
+        return
+    rows, top_n = torch.from_numpy(indices), torch.from_numpy(fields["top_n"][indices])
+    logprobs, top = score(logits if len(rows) == len(logits) else logits[rows], token_ids[rows], top_n)
+    yield from zip(indices.tolist(), logprobs.tolist(), to_tops(top), strict=True)

@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError
 from protos import shard_pb2, shard_pb2_grpc
 from shard import wire
 from shard.config import ShardConfig
+from shard.masks import LateMasks, Masks
 from shard.step import Facts, Open, Step, StepResult
 from shard.worker import Order, Worker
 
@@ -46,10 +47,14 @@ class StreamError(Exception):
 class Stream:
     """One Execute call: its answers on their way out, and whether it still lasts. Usable from every thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocab_size: int) -> None:
         self.ended = threading.Event()
+        self.late_masks = LateMasks(vocab_size)
         self._loop = asyncio.get_running_loop()
         self._answers: asyncio.Queue[StepResult | StreamError | None] = asyncio.Queue()
+
+    def masks(self, step_id: int) -> Masks:
+        return self.late_masks.take(step_id)
 
     def answer(self, result: StepResult) -> None:
         self._put(result)
@@ -61,10 +66,15 @@ class Stream:
         self._put(StreamError(code, message))
 
     def abort(self, message: str) -> None:
-        """End it, unless it has ended. Its orders that still wait are skipped."""
+        """End it, unless it has ended."""
         if not self.ended.is_set():
-            self.ended.set()
+            self.end()
             self.fail(grpc.StatusCode.ABORTED, message)
+
+    def end(self) -> None:
+        """Its orders that still wait are skipped, and nothing waits for masks."""
+        self.ended.set()
+        self.late_masks.end()
 
     def drop(self) -> None:
         self.abort("another shard of the group has a newer stream: open one to every shard")
@@ -100,7 +110,7 @@ class ShardServicer(shard_pb2_grpc.ShardServicer):
     async def Execute(
         self, request_iterator: AsyncIterator[shard_pb2.Order], context: Any
     ) -> AsyncIterator[shard_pb2.StepResult]:
-        stream = Stream()
+        stream = Stream(self._facts.vocab_size)
         reader = asyncio.create_task(self._read(request_iterator, stream))
         try:
             async for result in stream.answers():
@@ -109,28 +119,40 @@ class ShardServicer(shard_pb2_grpc.ShardServicer):
             log.warning("stream ended: %s", error)
             await context.abort(error.code, str(error))
         finally:
-            stream.ended.set()
+            stream.end()
             reader.cancel()
 
     async def _read(self, orders: AsyncIterator[shard_pb2.Order], stream: Stream) -> None:
         step_id = -1                     # -1: not yet open
         try:
             async for message in orders:
-                content = message.SerializeToString()
+                kind = message.WhichOneof("kind")
+                if kind == "masks" and step_id >= 0:
+                    self._take_masks(message.masks, stream)
+                    continue
                 if step_id < 0:
-                    if message.WhichOneof("kind") != "open":
+                    if kind != "open":
                         raise ValueError("the first order of a stream must be open")
                     work: Open | Step = wire.decode_open(message.open)
                     self._take_over(stream)
                 else:
-                    if message.WhichOneof("kind") != "plan":
-                        raise ValueError("every order of a stream but its first must be a plan")
+                    if kind != "plan":
+                        raise ValueError("every order of a stream but its first must be a plan or masks")
                     work = wire.decode_plan(message.plan, step_id)
-                self._worker.put(Order(stream, work, content))
+                    if self._facts.answers:
+                        stream.late_masks.expect(work)
+                self._worker.put(Order(stream, work, message.SerializeToString()))
                 step_id += 1
+            if waiting := stream.late_masks.expected_steps:
+                raise ValueError(f"the orders ended before the masks of the steps {waiting}")
             self._worker.put(Order(stream, None))
         except (ValueError, DecodeError) as error:
             stream.fail(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    def _take_masks(self, message: shard_pb2.Masks, stream: Stream) -> None:
+        if not self._facts.answers:
+            raise ValueError(f"masks are for the shard that answers, which has rank 0; this one has {self._facts.rank}")
+        stream.late_masks.put(message.step_id, wire.decode_masks(message))
 
     def _take_over(self, stream: Stream) -> None:
         if self._current:

@@ -8,13 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shard.step import First, Ids, Open, Row, Step
+from shard.step import First, Ids, Open, Row, Sampling, Step
 
 SAMPLING_FIELDS = np.dtype([
-    ("do_sample", np.bool_), ("seed", np.int64), ("temperature", np.float32), ("top_k", np.int64),
-    ("top_p", np.float32), ("typical_p", np.float32), ("repetition_penalty", np.float32),
-    ("frequency_penalty", np.float32),
+    ("do_sample", np.bool_), ("seed", np.uint64), ("branch", np.int64), ("repetition_penalty", np.float32),
+    ("share_penalty", np.float32), ("frequency_penalty", np.float32), ("presence_penalty", np.float32),
+    ("temperature", np.float32), ("top_k", np.int64), ("top_p", np.float32), ("typical_p", np.float32),
+    ("min_p", np.float32), ("raw_logprobs", np.bool_), ("top_n", np.int64),
 ])
+"""What is a number for each slot."""
 
 
 class OrderError(Exception):
@@ -35,6 +37,7 @@ class Bounds:
 class Slot:
     """One sequence, as far as a shard knows it."""
 
+    sampling: Sampling
     prompt_length: int
     num_written: int                     # positions below this one have their K and V in the cache
     history: "array[int] | None"         # all tokens so far; kept only if the sampling reads them
@@ -106,12 +109,16 @@ class SlotTable:
         self._clear(slot)
         self._check_ids(slot, "history_ids", first.history_ids)
         sampling = first.sampling
+        self._check_ids(slot, "bias_ids", sampling.bias_ids)
+        self._check_ids(slot, "banned_ids", sampling.banned_ids)
+        if sampling.top_n > self.bounds.vocab_size:
+            raise OrderError(
+                f"slot {slot}: top_n is {sampling.top_n}, the vocabulary has {self.bounds.vocab_size} tokens")
+        if sampling.watermark and not len(first.history_ids):
+            raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
         history = array("q", first.history_ids.tolist()) if sampling.reads_history else None
-        self._slots[slot] = Slot(first.prompt_length, num_written=start, history=history)
-        seed = sampling.seed - (1 << 64 if sampling.seed >> 63 else 0)
-        self.sampling[slot] = (
-            sampling.do_sample, seed, sampling.temperature, sampling.top_k, sampling.top_p, sampling.typical_p,
-            sampling.repetition_penalty, sampling.share_penalty)
+        self._slots[slot] = Slot(sampling, first.prompt_length, num_written=start, history=history)
+        self.sampling[slot] = tuple(getattr(sampling, name) for name in SAMPLING_FIELDS.names or ())
 
     def _append_blocks(self, slot: int, blocks: npt.NDArray[np.int32]) -> None:
         state = self[slot]
@@ -139,7 +146,10 @@ class SlotTable:
         if row.is_sampled and row.end < state.prompt_length:
             raise OrderError(f"slot {row.slot}: a token sampled after position {row.end - 1}, "
                              f"inside the prompt of {state.prompt_length} tokens")
+        if row.late_mask and not row.is_sampled:
+            raise OrderError(f"slot {row.slot}: a mask comes late for a row that samples nothing")
         self._check_ids(row.slot, "token_ids", row.token_ids)
+        self._check_ids(row.slot, "score_ids", row.score_ids)
         state.num_written = row.end
 
     def _check_slot(self, slot: int) -> None:

@@ -1,6 +1,7 @@
 """Protobuf to the shard's plain values and back. No message goes further than this file and shard/server.py."""
 
 from dataclasses import asdict, fields
+from math import isfinite
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from shard.step import Facts, First, Ids, Open, Row, RowResult, Sampling, Step, 
 
 _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias_ids", "bias_values", "banned_ids")]
 """Fields of a sampling that are a number each."""
+TRACE_BYTES = 24
 
 
 def decode_open(message: shard_pb2.Open) -> Open:
@@ -31,8 +33,11 @@ def decode_plan(message: shard_pb2.Plan, step_id: int) -> Step:
 
 
 def decode_masks(message: shard_pb2.Masks) -> dict[int, bytes]:
-    """The bits of each slot."""
-    return {mask.slot: mask.bits for mask in message.masks}
+    """The bits of each slot. Raises ValueError for a slot that is named twice."""
+    masks = {mask.slot: mask.bits for mask in message.masks}
+    if len(masks) < len(message.masks):
+        raise ValueError(f"masks of step {message.step_id} name a slot twice: {[mask.slot for mask in message.masks]}")
+    return masks
 
 
 def encode_result(result: StepResult) -> shard_pb2.StepResult:
@@ -71,9 +76,18 @@ def _decode_first(message: shard_pb2.First, where: str) -> First:
     for name in ("temperature", "top_p", "typical_p", "repetition_penalty"):
         if not getattr(sampling, name) > 0:
             raise ValueError(f"{where}.first.sampling.{name} is {getattr(sampling, name)}, it must be above 0")
+    for name in ("share_penalty", "frequency_penalty", "presence_penalty"):
+        if not isfinite(getattr(sampling, name)):
+            raise ValueError(f"{where}.first.sampling.{name} is {getattr(sampling, name)}, it must be finite")
+    if not 0 <= sampling.min_p <= 1:
+        raise ValueError(f"{where}.first.sampling.min_p is {sampling.min_p}, it must be between 0 and 1")
     bias_ids = _decode_ids(sampling.bias_ids, f"{where}.first.sampling.bias_ids")
     if len(bias_ids) != len(sampling.bias_values):
         raise ValueError(f"{where}.first.sampling has {len(bias_ids)} bias_ids and {len(sampling.bias_values)} values")
+    if not all(map(isfinite, sampling.bias_values)):
+        raise ValueError(f"{where}.first.sampling.bias_values are {list(sampling.bias_values)}, they must be finite")
+    if len(message.trace) not in (0, TRACE_BYTES):
+        raise ValueError(f"{where}.first.trace has {len(message.trace)} bytes, a trace has {TRACE_BYTES}")
     return First(
         sampling=Sampling(
             **{name: getattr(sampling, name) for name in _PLAIN},
@@ -81,20 +95,18 @@ def _decode_first(message: shard_pb2.First, where: str) -> First:
             bias_values=np.array(sampling.bias_values, np.float32),
             banned_ids=_decode_ids(sampling.banned_ids, f"{where}.first.sampling.banned_ids")),
         prompt_length=message.prompt_length,
-        history_ids=history_ids)
+        history_ids=history_ids,
+        trace=message.trace)
 
 
 def _encode_row(row: RowResult) -> shard_pb2.RowResult:
     return shard_pb2.RowResult(
-        slot=row.slot, token_ids=row.token_ids, logprobs=row.logprobs, top=_encode_top(row.top), scores=row.scores,
-        score_top=_encode_top(row.score_top))
+        slot=row.slot, token_ids=row.token_ids, logprobs=row.logprobs, top=map(_encode_top, row.top), scores=row.scores,
+        score_top=map(_encode_top, row.score_top))
 
 
-def _encode_top(tops: tuple[Top, ...]) -> shard_pb2.Top | None:
-    if not tops:
-        return None
-    return shard_pb2.Top(ids=[token_id for top in tops for token_id, _ in top],
-                         logprobs=[logprob for top in tops for _, logprob in top])
+def _encode_top(top: Top) -> shard_pb2.Top:
+    return shard_pb2.Top(ids=[token_id for token_id, _ in top], logprobs=[logprob for _, logprob in top])
 
 
 def _decode_ids(data: bytes, where: str) -> Ids:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, Protocol
 
 from shard.agreement import Agreement
 from shard.executor import Executor
+from shard.masks import Masks
 from shard.step import Open, Step, StepResult
 
 log = logging.getLogger(__name__)
@@ -20,11 +22,22 @@ class Caller(Protocol):
 
     ended: threading.Event
 
+    def masks(self, step_id: int) -> Masks:
+        """Waits for them; without any if the stream ends before they come."""
+
     def answer(self, result: StepResult) -> None: ...
 
     def finish(self) -> None: ...
 
     def drop(self) -> None: ...
+
+
+class Witness(Protocol):
+    """Who is told of what the worker has done, on the thread of the steps."""
+
+    def opened(self) -> None: ...
+
+    def ran(self, step: Step, result: StepResult) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +67,15 @@ class Worker:
     """
 
     def __init__(
-        self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn]
+        self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn],
+        witness: Witness | None = None,
     ) -> None:
         self.progress = Progress(began_at=time.monotonic(), ended_at=time.monotonic())
         self._executor = executor
         self._agreement = agreement
         self._steps = steps
         self._die = die
+        self._witness = witness
         self._is_running = threading.Lock()
         self._is_stopping = False
 
@@ -93,17 +108,21 @@ class Worker:
             order.caller.drop()
         elif isinstance(order.work, Open):
             self._executor.open(order.work)
+            if self._witness is not None:
+                self._witness.opened()
         else:
             with self._is_running:
                 if self._is_stopping:
                     return
-                result = self._time(order.work)
+                result = self._time(order.work, order.caller)
             order.caller.answer(result)
+            if self._witness is not None:
+                self._witness.ran(order.work, result)
 
-    def _time(self, step: Step) -> StepResult:
+    def _time(self, step: Step, caller: Caller) -> StepResult:
         self.progress.began_at = time.monotonic()
         self.progress.steps_begun += 1
-        result = self._executor.execute(step)
+        result = self._executor.execute(step, partial(caller.masks, step.step_id))
         self.progress.ended_at = time.monotonic()
         self.progress.steps_ended += 1
         return result

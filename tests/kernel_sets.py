@@ -6,7 +6,7 @@ import pytest
 
 from kernels import native
 
-OPS = ("attention_layer", "kv_write", "linear", "mlp_layer", "paged_attention", "rms_norm", "rope", "sample",
+OPS = ("attention_layer", "kv_write", "linear", "mlp_layer", "paged_attention", "rms_norm", "rope", "sample", "score",
        "silu_mul")
 CPU_SETS = tuple(f"cpu-{path}" for path in native.processor_paths())
 """The first is the one that serves on this machine."""

@@ -74,6 +74,44 @@ struct StepTokens {
   const int32_t* counts;
 };
 
+// logits [rows, vocabulary], masks [num_masks, words of 32 tokens]; offsets [rows + 1], top_ids and top_logprobs
+// [rows, top_width], the rest [rows]. A history is read by rows with penalties.
+struct SampleBatch {
+  int64_t rows;
+  int64_t vocabulary;
+  const float* logits;
+  const uint8_t* do_sample;
+  const int64_t* seed;
+  const int64_t* position;
+  const int64_t* branch;
+  const float* repetition_penalty;
+  const float* share_penalty;
+  const float* frequency_penalty;
+  const float* presence_penalty;
+  const float* temperature;
+  const int64_t* top_k;
+  const float* top_p;
+  const float* typical_p;
+  const float* min_p;
+  const int64_t* prompt_length;
+  const int64_t* mask;
+  const int64_t* top_n;
+  int64_t history_length;
+  const int64_t* history_ids;
+  const int64_t* history_offsets;
+  int64_t num_biases;
+  const int64_t* bias_ids;
+  const float* bias_values;
+  const int64_t* bias_offsets;
+  int64_t num_masks;
+  const uint32_t* masks;
+  int64_t top_width;
+  int64_t* ids;
+  float* logprobs;
+  int64_t* top_ids;
+  float* top_logprobs;
+};
+
 // One pool for the process, of `count` threads with the one that calls; cpus, if not null, says where each stays, the
 // caller first.
 void penstock_set_threads(int64_t count, const int64_t* cpus);
@@ -131,13 +169,14 @@ void penstock_attention_layer(const AttentionLayer* layer, const StepTokens* tok
 void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total, void* out,
                         int64_t partial, int64_t num_tokens);
 
-// logits [rows, vocabulary]; parameters and results [rows]; history_offsets [rows + 1]. If a row has penalties and the
-// histories are none of this vocabulary, or not all that there is, is_wrong becomes 1 and nothing is sampled.
-void penstock_sample(const float* logits, int64_t rows, int64_t vocabulary, const uint8_t* do_sample,
-                     const int64_t* seed, const int64_t* position, const float* temperature, const int64_t* top_k,
-                     const float* top_p, const float* typical_p, const float* repetition_penalty,
-                     const float* frequency_penalty, const int64_t* history_ids, const int64_t* history_offsets,
-                     int64_t history_length, int64_t* ids, float* logprobs, int64_t* is_wrong);
+// What is wrong with the batch, and then nothing is sampled, or 0: 1 for histories, 2 for biases, 3 for masks that are none
+// of this vocabulary, or not all that there is.
+void penstock_sample(const SampleBatch* batch, int64_t* is_wrong);
+
+// logits [rows, vocabulary]; targets, top_n and logprobs [rows]; top_ids and top_logprobs [rows, width]. If a target is
+// none of the vocabulary, is_wrong becomes 1 and nothing is written.
+void penstock_score(const float* logits, int64_t rows, int64_t vocabulary, const int64_t* targets, const int64_t* top_n,
+                    int64_t width, float* logprobs, int64_t* top_ids, float* top_logprobs, int64_t* is_wrong);
 
 }
 #pragma GCC visibility pop

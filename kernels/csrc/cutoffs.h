@@ -1,4 +1,4 @@
-// What top-k, top-p and typical-p keep of a row: all tokens up to a boundary, which is found without sorting the row.
+// What top-k, top-p, typical-p and min-p keep of a row: all tokens up to a boundary, found without sorting the row.
 //
 // Weights are whole numbers of units, so their sums are exact and have no order. One pass over the row adds them up in
 // buckets of the tokens' ranks; then the tokens of the one bucket that has the boundary are searched by the bits of
@@ -6,31 +6,14 @@
 #pragma once
 
 #include <bit>
+#include <cfloat>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
-#include "vocabulary.h"
+#include "softmax.h"
 
 namespace penstock {
-
-// e^((score - top) / temperature) for scores up to the top, and 0 for those far below it.
-class Weights {
- public:
-  Weights(float top, double temperature) : top_(top) {
-    const double scale = 0x1.71547652b82fep+0 / std::clamp(temperature, 0x1p-90, 0x1p90);  // what float32 can work with
-    high_ = static_cast<float>(scale);
-    low_ = static_cast<float>(scale - high_);
-    lowest_ = -200.f / high_;
-  }
-  float scale() const { return high_; }  // how many powers of two a difference of 1 in the scores is
-  INLINE Vec below_top(Vec scores) const { return max(set(lowest_), scores - set(top_)); }
-  INLINE Vec of_difference(Vec below_top) const { return exp2(below_top, set(high_), set(low_)); }
-  INLINE Vec operator()(Vec scores) const { return of_difference(below_top(scores)); }
-
- private:
-  float top_, high_, low_, lowest_;
-};
 
 // The tokens that are left: those with large scores that are not far from a middle.
 struct Kept {
@@ -144,7 +127,7 @@ float boundary(const Row& row, CutoffMemory& memory, Buckets buckets, Rank rank,
 
 struct Cutoffs {
   int64_t top_k;
-  float top_p, typical_p;
+  float top_p, typical_p, min_p;
 };
 
 struct Moments {
@@ -174,8 +157,30 @@ inline Moments moments(const Row& row, const Weights& weights, const Kept& kept)
   return tree_sum(parts);
 }
 
-// What is left of a row after top-k, then top-p, then typical-p.
-inline Kept cut(const Row& row, float top, const Weights& weights, const Cutoffs& cutoffs, CutoffMemory& memory) {
+// The largest score that is kept.
+inline float largest_kept(const Row& row, const Kept& kept) {
+  float tops[kSegments];
+  row.for_segments([&](int64_t segment) {
+    Vec found = set(-kInfinity);
+    row.for_vectors(segment, [&](int64_t, Vec scores) {
+      found = max(select(kept(scores), scores, set(-kInfinity)), found);
+    });
+    tops[segment] = largest(found);
+  });
+  return *std::max_element(tops, tops + kSegments);
+}
+
+// The lowest score of a token that is at least min_p times as likely as one of the score `top`.
+inline float lowest_score(float top, float min_p, double temperature) {
+  const double distance = temperature * std::log(std::min<double>(min_p, 1));
+  const double lowest = std::max<double>(top + distance, -FLT_MAX);
+  const float rounded = static_cast<float>(lowest);
+  return rounded < lowest ? std::nextafter(rounded, kInfinity) : rounded;
+}
+
+// What is left of a row after top-k, then top-p, then typical-p, then min-p.
+inline Kept cut(const Row& row, float top, double temperature, const Weights& weights, const Cutoffs& cutoffs,
+                CutoffMemory& memory) {
   constexpr float kDensity = kBuckets / 40.f;  // buckets for a power of two in the weight
   Kept kept;
   const auto downwards = [](Vec scores) { return zero() - scores; };
@@ -204,6 +209,10 @@ inline Kept cut(const Row& row, float top, const Weights& weights, const Cutoffs
     kept.middle_rest = static_cast<float>(middle - kept.middle);
     const auto share = [&](Units all) { return share_of(all, cutoffs.typical_p); };
     kept.farthest = boundary(row, memory, {0, kDensity * weights.scale()}, outwards, mass, share);
+  }
+  if (cutoffs.min_p > 0) {
+    const float best = cutoffs.typical_p < 1 ? largest_kept(row, kept) : top;
+    kept.lowest = std::max(kept.lowest, lowest_score(best, cutoffs.min_p, temperature));
   }
   return kept;
 }

@@ -1,5 +1,5 @@
 // Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011) for the counters
-// (token, position, 0, 0) of one row, whose first word r stands for u = (r + 1/2) / 2^32.
+// (token, position, branch, 0) of one row, whose first word r stands for u = (r + 1/2) / 2^32.
 #pragma once
 
 #include <cstdint>
@@ -74,21 +74,24 @@ INLINE Vec complement(const Words& words) {
 // The noise of one row.
 class Philox {
  public:
-  Philox(uint64_t seed, uint32_t position) : position_(position) {
+  Philox(uint64_t seed, uint32_t position, uint32_t branch) : position_(position), branch_(branch) {
     uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
     for (auto& keys : keys_) {
       keys[0] = key[0], keys[1] = key[1];
       key[0] += philox::kWeyl[0], key[1] += philox::kWeyl[1];
     }
-    // The first round of the zero words and of the position is the same for all tokens.
-    const uint64_t product = uint64_t{position ^ keys_[0][0]} * philox::kMultipliers[0];
-    second_[0] = static_cast<uint32_t>(product >> 32) ^ keys_[1][1];
-    second_[1] = static_cast<uint32_t>(product);
+    // The first round of position and branch is the same for all tokens, and so is what the second makes of it.
+    const uint64_t of_branch = uint64_t{branch} * philox::kMultipliers[1];
+    const uint32_t word = static_cast<uint32_t>(of_branch >> 32) ^ position ^ keys_[0][0];
+    const uint64_t product = uint64_t{word} * philox::kMultipliers[0];
+    second_[0] = static_cast<uint32_t>(of_branch) ^ keys_[1][0];
+    second_[1] = static_cast<uint32_t>(product >> 32) ^ keys_[1][1];
+    second_[2] = static_cast<uint32_t>(product);
   }
 
   // r of one token.
   uint32_t word(uint32_t token) const {
-    uint32_t c[4] = {token, position_, 0, 0};
+    uint32_t c[4] = {token, position_, branch_, 0};
     for (const auto& key : keys_) {
       const uint64_t p0 = uint64_t{c[0]} * philox::kMultipliers[0], p1 = uint64_t{c[2]} * philox::kMultipliers[1];
       c[0] = static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ key[0], c[1] = static_cast<uint32_t>(p1);
@@ -110,7 +113,7 @@ class Philox {
     using namespace philox;
     Lanes p0 = multiply(token, kMultipliers[0]);
     Lanes p1 = multiply(mix(high(p0), keys_[0][1]), kMultipliers[1]);
-    Lanes c0 = mix(high(p1), keys_[1][0]), c1 = p1, c2 = mix(p0, second_[0]), c3 = mix(c2 ^ c2, second_[1]);
+    Lanes c0 = mix(high(p1), second_[0]), c1 = p1, c2 = mix(p0, second_[1]), c3 = mix(c2 ^ c2, second_[2]);
     UNROLL for (int round = 2; round < kRounds; round++) {
       p0 = multiply(c0, kMultipliers[0]), p1 = multiply(c2, kMultipliers[1]);
       c0 = mix(high(p1), c1, keys_[round][0]), c1 = p1;
@@ -119,9 +122,9 @@ class Philox {
     return c0;
   }
 
-  uint32_t position_;
+  uint32_t position_, branch_;
   uint32_t keys_[philox::kRounds][2];
-  uint32_t second_[2];
+  uint32_t second_[3];  // what the words of the second round are mixed with
 };
 
 }  // namespace penstock

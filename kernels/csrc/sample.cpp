@@ -7,85 +7,36 @@
 #include <cmath>
 
 #include "abi.h"
+#include "adjust.h"
 #include "cutoffs.h"
-#include "penalties.h"
 #include "philox.h"
 #include "pool.h"
-#include "vocabulary.h"
+#include "softmax.h"
 
 namespace penstock {
 namespace {
 
-constexpr int64_t kSplitVocabulary = 1 << 14;  // smaller rows are not worth more than one thread
-
-struct Batch {
-  const float* logits;
-  int64_t rows, vocabulary;
-  const uint8_t* do_sample;
-  const int64_t *seed, *position;
-  const float* temperatures;
-  const int64_t* top_k;
-  const float *top_p, *typical_p, *repetition_penalty, *frequency_penalty;
-  const int64_t *history_ids, *history_offsets;
-  int64_t history_length;
-
-  Penalties penalties(int64_t row) const { return {repetition_penalty[row], frequency_penalty[row]}; }
-  double temperature(int64_t row) const { return std::max(temperatures[row], FLT_MIN); }  // less would be read as 0
-  Cutoffs cutoffs(int64_t row) const { return {top_k[row], top_p[row], typical_p[row]}; }
+struct Batch : SampleBatch {
+  double temperature_of(int64_t row) const { return std::max(temperature[row], FLT_MIN); }  // less would be read as 0
+  Cutoffs cutoffs(int64_t row) const { return {top_k[row], top_p[row], typical_p[row], min_p[row]}; }
   Philox noise(int64_t row) const {
-    return {static_cast<uint64_t>(seed[row]), static_cast<uint32_t>(position[row])};
+    return {static_cast<uint64_t>(seed[row]), static_cast<uint32_t>(position[row]), static_cast<uint32_t>(branch[row])};
   }
-  History history(int64_t row) const {
-    return {history_ids + history_offsets[row], history_offsets[row + 1] - history_offsets[row]};
+  int64_t mask_words() const { return (vocabulary + 31) / 32; }
+  Adjustments adjustments(int64_t row) const {
+    const int64_t begin = history_offsets[row], first_bias = bias_offsets[row];
+    return {{history_ids + begin, history_offsets[row + 1] - begin, prompt_length[row]},
+            {repetition_penalty[row], share_penalty[row], frequency_penalty[row], presence_penalty[row]},
+            {bias_ids + first_bias, bias_values + first_bias, bias_offsets[row + 1] - first_bias},
+            mask[row] < 0 ? nullptr : masks + mask[row] * mask_words()};
   }
-  bool is_penalised(int64_t row) const { return penalties(row).is_on() && history(row).length > 0; }
+  Likeliest likeliest() const { return {top_n, top_width, top_ids, top_logprobs}; }
 };
 
 struct Memory {
-  PenaltyMemory penalties;
+  AdjustMemory adjust;
   CutoffMemory cutoffs;
 };
-
-struct Token {
-  float score;
-  int64_t id;
-};
-
-struct Choice {
-  int64_t id;
-  float logprob;
-};
-
-// The lowest id of the largest score, or of the first that is NaN.
-Token find_top(const Row& row) {
-  Token tops[kSegments];
-  row.for_segments([&](int64_t segment) {
-    Vec found = set(-kInfinity);
-    Mask nan = first(0);
-    row.for_vectors(segment, [&](int64_t, Vec scores) {
-      found = max(scores, found);
-      nan = nan | is_nan(scores);
-    });
-    tops[segment] = {bits(nan) ? NAN : largest(found), row.begin(segment)};
-  });
-  Token top = tops[0];
-  for (const Token& other : tops) {
-    if (other.score > top.score || (std::isnan(other.score) && !std::isnan(top.score))) top = other;
-  }
-  const auto is_top = [&](float score) { return score == top.score || (std::isnan(score) && std::isnan(top.score)); };
-  top.id = std::find_if(row.scores + top.id, row.scores + row.size, is_top) - row.scores;
-  return top;
-}
-
-float total_weight(const Row& row, const Weights& weights) {
-  float sums[kSegments];
-  row.for_segments([&](int64_t segment) {
-    Vec total = zero();
-    row.for_vectors(segment, [&](int64_t, Vec scores) { total = total + weights(scores); });
-    sums[segment] = sum(total);
-  });
-  return tree_sum(sums);
-}
 
 struct Lead {
   double value = -HUGE_VAL;
@@ -105,15 +56,11 @@ struct Race {
   const Weights& weights;
   const Kept& kept;
   const Philox& noise;
-  float top;
-  double temperature;
-
-  // The natural logarithm of a token's weight.
-  double log_weight(int64_t id) const { return (static_cast<double>(row.scores[id]) - top) / temperature; }
+  Softmax& softmax;
 
   void enter(int64_t id, Lead& lead) const {
     const double u = (noise.word(static_cast<uint32_t>(id)) + 0.5) * 0x1p-32;
-    lead.take(log_weight(id) - std::log(-std::log(u)), id);
+    lead.take(softmax.log_weight(row.scores[id]) - std::log(-std::log(u)), id);
   }
 
   // Lets a segment run, and returns the sum of its weights.
@@ -132,73 +79,84 @@ struct Race {
     return sum(total);
   }
 
-  Choice finish(int64_t top_id) const {
+  // The token that wins, and the softmax's total.
+  int64_t finish(const Token& top) const {
     Lead start, leads[kSegments];
-    if (bits(kept(set(top)))) enter(top_id, start);
+    if (bits(kept(set(top.score)))) enter(top.id, start);
     float sums[kSegments];
     row.for_segments([&](int64_t segment) {
       leads[segment] = row.is_split || segment == 0 ? start : leads[segment - 1];
       sums[segment] = run(segment, leads[segment]);
     });
     for (const Lead& lead : leads) start.take(lead.value, lead.id);
-    return {start.id, static_cast<float>(log_weight(start.id) - std::log(static_cast<double>(tree_sum(sums))))};
+    softmax.log_total = std::log(static_cast<double>(tree_sum(sums)));
+    return start.id;
   }
 };
 
-Choice choose(const Batch& batch, int64_t index, bool is_split, Memory& memory) {
+void choose(const Batch& batch, int64_t index, bool is_split, Memory& memory) {
+  int64_t& id = batch.ids[index];
+  float& logprob = batch.logprobs[index];
   const float* logits = batch.logits + index * batch.vocabulary;
-  if (batch.is_penalised(index)) {
-    logits = penalise(logits, batch.vocabulary, batch.history(index), batch.penalties(index), memory.penalties);
+  const Adjustments adjustments = batch.adjustments(index);
+  Row row{logits, batch.vocabulary, is_split};
+  if (adjustments.is_on()) row.scores = adjust(logits, row.size, adjustments, true, memory.adjust);
+  Token top = find_top(row);
+  if (top.score == -kInfinity && adjustments.biases.has_bans()) {
+    row.scores = adjust(logits, row.size, adjustments, false, memory.adjust);
+    top = find_top(row);
   }
-  const Row row{logits, batch.vocabulary, is_split};
-  const Token top = find_top(row);
-  if (!std::isfinite(top.score)) return {top.id, NAN};
+  if (!std::isfinite(top.score)) {
+    const bool is_none = top.score == -kInfinity && adjustments.mask;
+    id = is_none ? lowest_allowed(adjustments.mask, row.size) : top.id, logprob = NAN;
+    return batch.likeliest().write(index, {}, {});
+  }
   if (!batch.do_sample[index]) {
-    return {top.id, static_cast<float>(-std::log(static_cast<double>(total_weight(row, Weights(top.score, 1)))))};
+    const Softmax scores = softmax(row, top.score);
+    id = top.id, logprob = scores.logprob(top.score);
+    return batch.likeliest().write(index, row, All{}, scores);
   }
-  const double temperature = batch.temperature(index);
-  const Weights weights(top.score, temperature);
-  const Kept kept = cut(row, top.score, weights, batch.cutoffs(index), memory.cutoffs);
+  Softmax scores{top.score, batch.temperature_of(index)};
+  const Weights weights(top.score, scores.temperature);
+  const Kept kept = cut(row, top.score, scores.temperature, weights, batch.cutoffs(index), memory.cutoffs);
   const Philox noise = batch.noise(index);
-  return Race{row, weights, kept, noise, top.score, temperature}.finish(top.id);
+  id = Race{row, weights, kept, noise, scores}.finish(top);
+  logprob = scores.logprob(row.scores[id]);
+  batch.likeliest().write(index, row, kept, scores);
 }
 
-bool has_wrong_history(const Batch& batch) {
+// Whether `offsets` [rows + 1] do not cut all of `count` ids, or one of those is not in the vocabulary.
+bool is_wrong_cut(const Batch& batch, const int64_t* ids, int64_t count, const int64_t* offsets) {
+  if (!std::is_sorted(offsets, offsets + batch.rows + 1)) return true;
+  if (offsets[0] != 0 || offsets[batch.rows] != count) return true;
+  return std::any_of(ids, ids + count, [&](int64_t id) { return id < 0 || id >= batch.vocabulary; });
+}
+
+enum Wrong : int64_t { kNothing = 0, kHistories = 1, kBiases = 2, kMasks = 3 };
+
+Wrong find_wrong(const Batch& batch) {
+  if (is_wrong_cut(batch, batch.bias_ids, batch.num_biases, batch.bias_offsets)) return kBiases;
   bool is_read = false;
-  for (int64_t row = 0; row < batch.rows; row++) is_read |= batch.is_penalised(row);
-  if (!is_read) return false;
   for (int64_t row = 0; row < batch.rows; row++) {
-    if (batch.history_offsets[row] > batch.history_offsets[row + 1]) return true;
+    const Adjustments adjustments = batch.adjustments(row);
+    is_read |= adjustments.penalties.is_on() && adjustments.history.length != 0;
+    if (batch.mask[row] >= batch.num_masks) return kMasks;
+    if (adjustments.mask && lowest_allowed(adjustments.mask, batch.vocabulary) == batch.vocabulary) return kMasks;
   }
-  if (batch.history_offsets[0] != 0 || batch.history_offsets[batch.rows] != batch.history_length) return true;
-  const auto is_wrong = [&](int64_t id) { return id < 0 || id >= batch.vocabulary; };
-  return std::any_of(batch.history_ids, batch.history_ids + batch.history_length, is_wrong);
-}
-
-void sample(const Batch& batch, int64_t* ids, float* logprobs) {
-  const auto take = [&](int64_t row, bool is_split) {
-    thread_local Memory memory;
-    const Choice choice = choose(batch, row, is_split, memory);
-    ids[row] = choice.id, logprobs[row] = choice.logprob;
-  };
-  if (batch.rows >= num_threads() || batch.vocabulary < kSplitVocabulary) {
-    return parallel(batch.rows, [&](int64_t row) { take(row, false); });
-  }
-  const FlushDenormals flush;
-  for (int64_t row = 0; row < batch.rows; row++) take(row, true);
+  const bool is_wrong = is_read && is_wrong_cut(batch, batch.history_ids, batch.history_length, batch.history_offsets);
+  return is_wrong ? kHistories : kNothing;
 }
 
 }  // namespace
 }  // namespace penstock
 
-extern "C" void penstock_sample(const float* logits, int64_t rows, int64_t vocabulary, const uint8_t* do_sample,
-                                const int64_t* seed, const int64_t* position, const float* temperature,
-                                const int64_t* top_k, const float* top_p, const float* typical_p,
-                                const float* repetition_penalty, const float* frequency_penalty,
-                                const int64_t* history_ids, const int64_t* history_offsets, int64_t history_length,
-                                int64_t* ids, float* logprobs, int64_t* is_wrong) {
-  const penstock::Batch batch{logits, rows, vocabulary, do_sample, seed, position, temperature, top_k, top_p, typical_p,
-                              repetition_penalty, frequency_penalty, history_ids, history_offsets, history_length};
-  *is_wrong = penstock::has_wrong_history(batch);
-  if (!*is_wrong) penstock::sample(batch, ids, logprobs);
+extern "C" void penstock_sample(const SampleBatch* pointers, int64_t* is_wrong) {
+  using namespace penstock;
+  const Batch batch{*pointers};
+  *is_wrong = find_wrong(batch);
+  if (*is_wrong) return;
+  for_rows(batch.rows, batch.vocabulary, [&](int64_t row, bool is_split) {
+    thread_local Memory memory;
+    choose(batch, row, is_split, memory);
+  });
 }

@@ -56,6 +56,7 @@ INLINE Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEARES
 INLINE Vec scale2(Vec a, Vec n) { return {_mm512_scalef_ps(a.v, n.v)}; }  // a * 2^n for whole n from -252 to 127
 
 INLINE Mask first(int n) { return {static_cast<__mmask16>(n >= 16 ? 0xFFFF : (1u << (n < 0 ? 0 : n)) - 1)}; }
+INLINE Mask lanes(uint32_t bits) { return {static_cast<__mmask16>(bits)}; }  // lane i is bit i
 INLINE Mask less(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
 INLINE Mask less_equal(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)}; }
 INLINE Mask equal(Vec a, Vec b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ)}; }
@@ -142,6 +143,12 @@ INLINE Mask first(int n) {
   const __m256i above = _mm256_add_epi32(lanes, _mm256_set1_epi32(8));
   return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(count, lanes)), _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, above))};
 }
+INLINE __m256 eight_lanes(uint32_t bits) {
+  const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i found = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
+  return _mm256_castsi256_ps(_mm256_cmpeq_epi32(found, lane));
+}
+INLINE Mask lanes(uint32_t bits) { return {eight_lanes(bits), eight_lanes(bits >> 8)}; }
 INLINE Mask less(Vec a, Vec b) { return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)}; }
 INLINE Mask less_equal(Vec a, Vec b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LE_OQ)};

@@ -45,4 +45,16 @@ struct Row {
   }
 };
 
+constexpr int64_t kSplitVocabulary = 1 << 14;  // smaller rows are not worth more than one thread
+
+// f(index, is_split) for each row: rows are shared out among the threads or, if they are few, their segments are.
+template <class F>
+void for_rows(int64_t rows, int64_t vocabulary, F&& f) {
+  if (rows >= num_threads() || vocabulary < kSplitVocabulary) {
+    return parallel(rows, [&](int64_t row) { f(row, false); });
+  }
+  const FlushDenormals flush;
+  for (int64_t row = 0; row < rows; row++) f(row, true);
+}
+
 }  // namespace penstock

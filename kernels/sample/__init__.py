@@ -5,51 +5,68 @@ from torch import Tensor
 
 from kernels import dispatch
 from kernels.checks import check_axes, check_tensor
-from kernels.sample.parameters import SampleParameters
+from kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from kernels.sample.ragged import WORD
 
-__all__ = ["SampleParameters", "sample"]
+__all__ = ["Biases", "History", "SampleParameters", "Sampled", "sample"]
 
 _implementation = dispatch.choose("sample")
 
 _DTYPES = {
+    "prompt_length": torch.int64,
+    "repetition_penalty": torch.float32,
+    "share_penalty": torch.float32,
+    "frequency_penalty": torch.float32,
+    "presence_penalty": torch.float32,
+    "mask": torch.int64,
     "do_sample": torch.bool,
-    "seed": torch.int64,
-    "position": torch.int64,
     "temperature": torch.float32,
     "top_k": torch.int64,
     "top_p": torch.float32,
     "typical_p": torch.float32,
-    "repetition_penalty": torch.float32,
-    "frequency_penalty": torch.float32,
+    "min_p": torch.float32,
+    "seed": torch.int64,
+    "position": torch.int64,
+    "branch": torch.int64,
+    "top_n": torch.int64,
 }
 
 
-def sample(
-    logits: Tensor, parameters: SampleParameters, history_ids: Tensor, history_offsets: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The chosen token of each row, int64 [R], and its log-probability, float32 [R].
+def sample(logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor) -> Sampled:
+    """The chosen token of each row with its log-probability, and the likeliest ones.
 
-    logits           [R, V]   float32
-    history_ids      [total]  int64: the ids, prompt and output, of the rows that have penalties, row after row
-    history_offsets  [R + 1]  int64: row r's history is history_ids[history_offsets[r]:history_offsets[r + 1]]
+    logits  [R, V]  float32
+    masks   [M, ceil(V / 32)]  int32: a bit for each token, the lowest of the first word first; 1 allows it
 
     In this order: the repetition penalty (Keskar et al. 2019) divides the positive scores and multiplies the negative
-    scores of the ids in the history; the frequency penalty f takes f * (count of the id) / (length of the history)
-    away; temperature; top-k; top-p (Holtzman et al. 2019); typical-p (Meister et al. 2022). A cutoff keeps every token
-    that equals its boundary. Then the token is the largest of score - log(E), E = -log((r + ½) · 2⁻³²), with r the
-    first word of Philox4x32-10 (Salmon et al. 2011) for the key seed and the counter (token id, position, 0, 0): the
-    Gumbel-max form of sampling from the softmax. Ties go to the lowest id. The log-probability is the log-softmax of
-    the scores after the cutoffs. A row's result depends only on that row. Raises ValueError for shapes, dtypes or
-    history ids that do not fit.
+    scores of the ids in the history; the share penalty f takes f * (count of the id) / (length of the history) away;
+    the frequency penalty f takes f for each time that the id is in the output; the presence penalty takes itself from
+    the ids in the output; biases are added; what the mask does not allow is ruled out; temperature; top-k; top-p
+    (Holtzman et al. 2019); typical-p (Meister et al. 2022); min-p (Nguyen et al. 2024) keeps what is at least min_p
+    times as likely as the likeliest that is left. A cutoff keeps every token that equals its boundary.
+
+    Then the token is the largest of score - log(E), E = -log((r + ½) · 2⁻³²), with r the first word of Philox4x32-10
+    (Salmon et al. 2011) for the key seed and the counter (token id, position, branch, 0): the Gumbel-max form of
+    sampling from the softmax. Ties go to the lowest id. The log-probabilities are the log-softmax of the scores after
+    the cutoffs. A row's result depends only on that row.
+
+    A mask always holds: bans do not count in a row of which they and the mask leave nothing. Raises ValueError for
+    shapes, dtypes, ids and masks that do not fit, and for a mask that allows nothing.
     """
     op = "sample"
     check_axes(op, "logits", logits, "R, V")
-    num_rows = logits.shape[0]
+    num_rows, vocabulary = logits.shape
     check_tensor(op, "logits", logits, logits.shape, torch.float32)
     for name, dtype in _DTYPES.items():
         check_tensor(op, name, getattr(parameters, name), (num_rows,), dtype)
-    check_axes(op, "history_ids", history_ids, "total")
-    check_tensor(op, "history_ids", history_ids, history_ids.shape, torch.int64)
-    check_tensor(op, "history_offsets", history_offsets, (num_rows + 1,), torch.int64)
-    result: tuple[Tensor, Tensor] = _implementation.sample(logits, parameters, history_ids, history_offsets)
+    check_axes(op, "history_ids", history.ids, "total")
+    check_tensor(op, "history_ids", history.ids, history.ids.shape, torch.int64)
+    check_tensor(op, "history_offsets", history.offsets, (num_rows + 1,), torch.int64)
+    check_axes(op, "bias_ids", biases.ids, "total")
+    check_tensor(op, "bias_ids", biases.ids, biases.ids.shape, torch.int64)
+    check_tensor(op, "bias_values", biases.values, biases.ids.shape, torch.float32)
+    check_tensor(op, "bias_offsets", biases.offsets, (num_rows + 1,), torch.int64)
+    check_axes(op, "masks", masks, "M, words")
+    check_tensor(op, "masks", masks, (len(masks), -(-vocabulary // WORD)), torch.int32)
+    result: Sampled = _implementation.sample(logits, parameters, history, biases, masks)
     return result

@@ -9,22 +9,29 @@ import torch
 from torch import Tensor
 
 from kernels import native
-from kernels.sample.history import check_history
-from kernels.sample.parameters import SampleParameters
+from kernels.likeliest import Likeliest
+from kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from kernels.sample.ragged import check_biases, check_history, check_masks
+
+_Batch = native.structure("SampleBatch")
 
 
-def sample(
-    logits: Tensor, parameters: SampleParameters, history_ids: Tensor, history_offsets: Tensor
-) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor) -> Sampled:
     num_rows, vocabulary = logits.shape
-    ids, logprobs = torch.empty(num_rows, dtype=torch.int64), torch.empty(num_rows)
+    top = Likeliest.empty(parameters.top_n)
+    sampled = Sampled(torch.empty(num_rows, dtype=torch.int64), torch.empty(num_rows), top)
+    columns = {name: getattr(parameters, name).data_ptr() for name in SampleParameters.__slots__}
+    batch = _Batch(
+        rows=num_rows, vocabulary=vocabulary, logits=logits.data_ptr(), **columns,
+        history_length=len(history.ids), history_ids=history.ids.data_ptr(), history_offsets=history.offsets.data_ptr(),
+        num_biases=len(biases.ids), bias_ids=biases.ids.data_ptr(), bias_values=biases.values.data_ptr(),
+        bias_offsets=biases.offsets.data_ptr(), num_masks=len(masks), masks=masks.data_ptr(),
+        top_width=top.ids.shape[1], ids=sampled.ids.data_ptr(), logprobs=sampled.logprobs.data_ptr(),
+        top_ids=top.ids.data_ptr(), top_logprobs=top.logprobs.data_ptr())
     is_wrong = ctypes.c_int64()
-    p = parameters
-    native.library.sample(
-        logits.data_ptr(), num_rows, vocabulary, p.do_sample.data_ptr(), p.seed.data_ptr(), p.position.data_ptr(),
-        p.temperature.data_ptr(), p.top_k.data_ptr(), p.top_p.data_ptr(), p.typical_p.data_ptr(),
-        p.repetition_penalty.data_ptr(), p.frequency_penalty.data_ptr(), history_ids.data_ptr(),
-        history_offsets.data_ptr(), len(history_ids), ids.data_ptr(), logprobs.data_ptr(), ctypes.addressof(is_wrong))
+    native.library.sample(ctypes.addressof(batch), ctypes.addressof(is_wrong))
     if is_wrong.value:
-        check_history(history_ids, history_offsets, vocabulary)
-    return ids, logprobs
+        check_biases(biases, vocabulary)
+        check_masks(parameters, masks, vocabulary)
+        check_history(history, vocabulary)
+    return sampled

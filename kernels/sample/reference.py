@@ -5,44 +5,90 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.sample.history import check_history
-from kernels.sample.parameters import SampleParameters
+from kernels.likeliest import find_likeliest
+from kernels.log_sum_exp import log_sum_exp
+from kernels.sample.parameters import Biases, History, Sampled, SampleParameters
 from kernels.sample.philox import philox
+from kernels.sample.ragged import check_biases, check_history, check_masks, unpack
 
-SEGMENTS = 8  # of the vocabulary, for the log-sum-exp
 NOISE_CHUNK = 1 << 15  # tokens at a time, so that Philox's words stay in the processor's cache
 
 
-def sample(
-    logits: Tensor, parameters: SampleParameters, history_ids: Tensor, history_offsets: Tensor
-) -> tuple[Tensor, Tensor]:
-    scores = logits.double()
-    _penalise(scores, parameters, history_ids, history_offsets)
+def sample(logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor) -> Sampled:
+    scores = _adjust(logits.double(), parameters, history, biases, masks)
     perturbed = scores
     rows = parameters.do_sample.nonzero()[:, 0]
     if len(rows):
         warped = _warp(scores[rows], parameters, rows)
-        noise = _gumbel(parameters.seed[rows], parameters.position[rows], warped.shape[1])
-        scores[rows] = warped
+        seed, position, branch = parameters.seed[rows], parameters.position[rows], parameters.branch[rows]
+        noise = _gumbel(seed, position, branch, warped.shape[1])
         perturbed = scores.index_copy(0, rows, warped + noise)
-    ids = perturbed.argmax(dim=1)
-    chosen = scores.gather(1, ids[:, None])
-    return ids, (chosen - _log_sum_exp(scores))[:, 0].float()
+        scores[rows] = warped
+    ids = _allowed_argmax(perturbed, parameters, masks)
+    total = log_sum_exp(scores)
+    logprobs = scores.gather(1, ids[:, None]) - total
+    return Sampled(ids, logprobs[:, 0].float(), find_likeliest(scores, total, parameters.top_n))
 
 
-def _penalise(scores: Tensor, parameters: SampleParameters, history_ids: Tensor, history_offsets: Tensor) -> None:
-    repetition, frequency = parameters.repetition_penalty, parameters.frequency_penalty
-    lengths = history_offsets.diff()
-    rows = (((repetition != 1) | (frequency != 0)) & (lengths > 0)).nonzero()[:, 0]
+def _adjust(
+    scores: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor
+) -> Tensor:
+    """Penalties, biases and masks."""
+    check_biases(biases, scores.shape[1])
+    check_masks(parameters, masks, scores.shape[1])
+    _penalise(scores, parameters, history)
+    if not len(biases.ids):
+        return _mask(scores, parameters, masks)
+    row = torch.arange(len(scores), device=scores.device).repeat_interleave(biases.offsets.diff())
+    adjusted = _mask(scores.index_put((row, biases.ids), biases.values.double(), accumulate=True), parameters, masks)
+    is_soft = biases.values > -torch.inf
+    soft = (row[is_soft], biases.ids[is_soft]), biases.values[is_soft].double()
+    without_bans = _mask(scores.index_put(*soft, accumulate=True), parameters, masks)
+    return torch.where((adjusted == -torch.inf).all(dim=1, keepdim=True), without_bans, adjusted)
+
+
+def _mask(scores: Tensor, parameters: SampleParameters, masks: Tensor) -> Tensor:
+    rows = (parameters.mask >= 0).nonzero()[:, 0]
+    if len(rows):
+        allowed = unpack(masks[parameters.mask[rows]], scores.shape[1])
+        scores[rows] = scores[rows].masked_fill(~allowed, -torch.inf)
+    return scores
+
+
+def _allowed_argmax(scores: Tensor, parameters: SampleParameters, masks: Tensor) -> Tensor:
+    """Where a row is -inf throughout, the lowest id that its mask allows."""
+    ids = scores.argmax(dim=1)
+    rows = ((parameters.mask >= 0) & (scores == -torch.inf).all(dim=1)).nonzero()[:, 0]
+    if len(rows):
+        ids[rows] = unpack(masks[parameters.mask[rows]], scores.shape[1]).int().argmax(dim=1)
+    return ids
+
+
+def _penalise(scores: Tensor, parameters: SampleParameters, history: History) -> None:
+    p = parameters
+    others = (p.share_penalty, p.frequency_penalty, p.presence_penalty)
+    is_on = (p.repetition_penalty != 1) | torch.stack(others).bool().any(dim=0)
+    lengths = history.offsets.diff()
+    rows = (is_on & (lengths > 0)).nonzero()[:, 0]
     if not len(rows):
         return
-    check_history(history_ids, history_offsets, scores.shape[1])
-    counts = _counts(history_ids, lengths, scores.shape)[rows]
-    before = scores[rows]
-    factor = repetition[rows, None].double()
+    check_history(history, scores.shape[1])
+    index = torch.arange(len(history.ids), device=scores.device) - history.offsets[:-1].repeat_interleave(lengths)
+    is_output = index >= p.prompt_length.repeat_interleave(lengths)
+    counts = _counts(history.ids, lengths, scores.shape)[rows]
+    row = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)[is_output]
+    output_lengths = torch.bincount(row, minlength=len(lengths))
+    output = _counts(history.ids[is_output], output_lengths, scores.shape)[rows]
+
+    def column(name: str) -> Tensor:
+        values: Tensor = getattr(parameters, name)
+        return values[rows, None].double()
+
+    before, factor = scores[rows], column("repetition_penalty")
     repeated = torch.where(before < 0, before * factor, before / factor)
     after = torch.where(counts > 0, repeated, before)
-    scores[rows] = after - frequency[rows, None].double() * (counts / lengths[rows, None].double())
+    after = after - column("share_penalty") * (counts / lengths[rows, None].double())
+    scores[rows] = after - column("frequency_penalty") * output - column("presence_penalty") * (output > 0)
 
 
 def _counts(history_ids: Tensor, lengths: Tensor, shape: torch.Size) -> Tensor:
@@ -55,7 +101,8 @@ def _counts(history_ids: Tensor, lengths: Tensor, shape: torch.Size) -> Tensor:
 def _warp(scores: Tensor, parameters: SampleParameters, rows: Tensor) -> Tensor:
     """Temperature and the cutoffs of these rows' scores [rows, V]; what is cut off becomes -inf."""
     scores = scores / parameters.temperature[rows, None].double()
-    top_k, top_p, typical_p = parameters.top_k[rows], parameters.top_p[rows], parameters.typical_p[rows]
+    top_k, top_p, typical_p, min_p = (
+        getattr(parameters, name)[rows] for name in ("top_k", "top_p", "typical_p", "min_p"))
     some = ((top_k > 0) & (top_k < scores.shape[1])).nonzero()[:, 0]
     if len(some):
         scores[some] = _keep_count(scores[some], top_k[some])
@@ -67,6 +114,11 @@ def _warp(scores: Tensor, parameters: SampleParameters, rows: Tensor) -> Tensor:
     if len(some):
         part = scores[some]
         scores[some] = _keep_mass(part, _surprise_distance(part), typical_p[some])
+    some = (min_p > 0).nonzero()[:, 0]
+    if len(some):
+        part = scores[some]
+        below_top = part - part.amax(dim=1, keepdim=True)
+        scores[some] = part.masked_fill(below_top < min_p[some, None].double().clamp(max=1).log(), -torch.inf)
     return scores
 
 
@@ -86,27 +138,16 @@ def _keep_mass(scores: Tensor, keys: Tensor, mass: Tensor) -> Tensor:
 
 def _surprise_distance(scores: Tensor) -> Tensor:
     """How far each token's surprise, -log p, is from the entropy, its expectation."""
-    surprise = _log_sum_exp(scores) - scores
+    surprise = log_sum_exp(scores) - scores
     share = (-surprise).exp_()
     entropy = torch.where(share > 0, share * surprise, 0.0).sum(dim=1, keepdim=True)
     return (surprise - entropy).abs_()
 
 
-def _log_sum_exp(scores: Tensor) -> Tensor:
-    """[R, 1]: the sums of SEGMENTS equal parts of the vocabulary, added in a binary tree."""
-    num_rows, vocabulary = scores.shape
-    top = scores.amax(dim=1, keepdim=True)
-    width = -(-vocabulary // SEGMENTS)
-    padded = functional.pad(scores - top, (0, SEGMENTS * width - vocabulary), value=-torch.inf)
-    sums = padded.exp_().view(num_rows, SEGMENTS, width).sum(dim=2)
-    while sums.shape[1] > 1:
-        sums = sums[:, 0::2] + sums[:, 1::2]
-    return top + sums.log()
-
-
-def _gumbel(seed: Tensor, position: Tensor, vocabulary: int) -> Tensor:
+def _gumbel(seed: Tensor, position: Tensor, branch: Tensor, vocabulary: int) -> Tensor:
     """-log(E) for each row and token: float64 [R, V]."""
-    low, high, position = (seed & 0xFFFFFFFF)[:, None], ((seed >> 32) & 0xFFFFFFFF)[:, None], position[:, None]
+    low, high = (seed & 0xFFFFFFFF)[:, None], ((seed >> 32) & 0xFFFFFFFF)[:, None]
+    position, branch = position[:, None], branch[:, None]
     zero = torch.zeros_like(position)
     noise = torch.empty(len(seed), vocabulary, dtype=torch.float64, device=seed.device)
     num_rows, num_columns = max(1, NOISE_CHUNK // vocabulary), min(NOISE_CHUNK, vocabulary)
@@ -115,6 +156,6 @@ def _gumbel(seed: Tensor, position: Tensor, vocabulary: int) -> Tensor:
         for column in range(0, vocabulary, num_columns):
             part = noise[rows, column : column + num_columns]
             token = torch.arange(column, column + part.shape[1], device=seed.device)[None]
-            word = philox((token, position[rows], zero[rows], zero[rows]), (low[rows], high[rows]))[0]
+            word = philox((token, position[rows], branch[rows], zero[rows]), (low[rows], high[rows]))[0]
             part.copy_(word).add_(0.5).mul_(2.0**-32).log_().neg_().log_().neg_()
     return noise

@@ -1,7 +1,7 @@
 """Plans to protobuf and results from it. No pb2 type goes further than this file and `client.py`."""
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from protos import shard_pb2
@@ -80,7 +80,7 @@ def _encode_row(row: Row) -> shard_pb2.Row:
 def _encode_first(first: First) -> shard_pb2.First:
     return shard_pb2.First(
         sampling=_encode_sampling(first.sampling), prompt_length=first.prompt_length,
-        history_ids=_encode_ids(first.history_ids))
+        history_ids=_encode_ids(first.history_ids), trace=first.trace)
 
 
 def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
@@ -92,19 +92,15 @@ def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
 
 
 def _decode_row(row: shard_pb2.RowResult) -> RowResult:
-    if not row.HasField("top") and not row.scores:
+    if not row.top and not row.scores:
         return RowResult(row.slot, tuple(row.token_ids), tuple(row.logprobs))
     return RowResult(
-        row.slot, tuple(row.token_ids), tuple(row.logprobs), _decode_top(row.top, len(row.token_ids)),
-        tuple(row.scores), _decode_top(row.score_top, len(row.scores)))
+        row.slot, tuple(row.token_ids), tuple(row.logprobs), _decode_tops(row.top),
+        tuple(row.scores), _decode_tops(row.score_top))
 
 
-def _decode_top(top: shard_pb2.Top, number: int) -> tuple[Top, ...]:
-    """One entry for each of `number` tokens; none if nothing was asked for."""
-    if not top.ids:
-        return ()
-    pairs, width = tuple(zip(top.ids, top.logprobs, strict=True)), len(top.ids) // number
-    return tuple(pairs[start:start + width] for start in range(0, len(pairs), width))
+def _decode_tops(tops: Iterable[shard_pb2.Top]) -> tuple[Top, ...]:
+    return tuple(tuple(zip(top.ids, top.logprobs, strict=True)) for top in tops)
 
 
 def _encode_ids(ids: Sequence[int]) -> bytes:

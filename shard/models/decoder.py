@@ -1,6 +1,7 @@
 """The decoder-only transformer (Vaswani et al. 2017; Touvron et al. 2023): embed, N blocks, norm, head."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -43,6 +44,14 @@ class Block:
         return self._mlp(x, delta)
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What the blocks make of a step's T tokens: the residual stream and what is yet to be added to it, both [T, C]."""
+
+    x: Tensor
+    delta: Tensor
+
+
 class Decoder:
     """One rank's slice of a model. All ranks of the group run the same steps in the same order."""
 
@@ -83,13 +92,17 @@ class Decoder:
         """Whether any number of shards that divides 8 gives these bits; `inequality` says why not."""
         return not self.inequality
 
-    def forward(self, inputs: StepInputs, caches: list[KvCache]) -> Tensor | None:
-        """float32 logits [R, V] after the tokens `output_rows`, on rank 0; None on the others. One cache per block."""
+    def forward(self, inputs: StepInputs, caches: list[KvCache]) -> Hidden:
+        """Run the blocks, with a cache for each."""
         x, delta = self._embedding(inputs.input_ids), None
         for block, cache in zip(self._blocks, caches, strict=True):
             x, delta = block.forward(x, delta, inputs.tokens, cache)
         assert delta is not None, "a model has at least one block"
-        normed, _ = rms_norm(x[inputs.output_rows], self._norm, self.config.rms_norm_eps, delta[inputs.output_rows])
+        return Hidden(x, delta)
+
+    def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
+        """float32 logits [R, V] after R of the tokens, int64 indices into T, on rank 0; None on the others."""
+        normed, _ = rms_norm(hidden.x[rows], self._norm, self.config.rms_norm_eps, hidden.delta[rows])
         return self._head(normed)
 
 

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 from transformers import (
+    MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
@@ -12,48 +13,112 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from kernels.sample import SampleParameters, sample
+from kernels.likeliest import Likeliest
+from kernels.sample import Biases, History, SampleParameters, sample
 
 DEFAULTS = {
     "do_sample": True,
     "seed": 0,
     "position": 0,
+    "branch": 0,
+    "prompt_length": 0,
+    "repetition_penalty": 1.0,
+    "share_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "mask": -1,
     "temperature": 1.0,
     "top_k": 0,
     "top_p": 1.0,
     "typical_p": 1.0,
-    "repetition_penalty": 1.0,
-    "frequency_penalty": 0.0,
+    "min_p": 0.0,
+    "top_n": 0,
 }
-DTYPES = {"do_sample": torch.bool, "seed": torch.int64, "position": torch.int64, "top_k": torch.int64}
+DTYPES = {name: torch.tensor(default).dtype for name, default in DEFAULTS.items()}
 
 
 def columns(rows: list[dict]) -> dict[str, Tensor]:
     """The parameters of rows: each has those it names and the defaults."""
     assert all(row.keys() <= DEFAULTS.keys() for row in rows)
     return {
-        name: torch.tensor([row.get(name, default) for row in rows], dtype=DTYPES.get(name, torch.float32))
+        name: torch.tensor([row.get(name, default) for row in rows], dtype=DTYPES[name])
         for name, default in DEFAULTS.items()
     }
 
 
-def draw(logits: Tensor, rows: list[dict], histories: list[list[int]] | None = None) -> tuple[Tensor, Tensor]:
-    """sample() of logits [R, V], with `columns(rows)`."""
+def offsets_of(parts: list) -> Tensor:
+    return torch.tensor([0, *(len(part) for part in parts)]).cumsum(0)
+
+
+def pack_masks(allowed: list[list[int]], vocabulary: int) -> Tensor:
+    """Masks that allow these tokens, int32 [M, words]; what lies behind the vocabulary is allowed too."""
+    num_words = -(-vocabulary // 32)
+    masks = torch.zeros(len(allowed), 32 * num_words, dtype=torch.int64)
+    for mask, ids in zip(masks, allowed, strict=True):
+        mask[list(ids)] = 1
+        mask[vocabulary:] = 1
+    words = (masks.view(len(allowed), num_words, 32) << torch.arange(32)).sum(dim=2)
+    return (words - (words >> 31 << 32)).int()
+
+
+def arguments(logits: Tensor, rows: list[dict], histories: list[list[int]] | None = None) -> tuple:
+    """What sample() takes for logits [R, V]. A row may have `allowed`, ids, and `bias`, pairs of id and value."""
     histories = histories or [[] for _ in rows]
     ids = torch.tensor([token for history in histories for token in history], dtype=torch.int64)
-    offsets = torch.tensor([0, *(len(history) for history in histories)]).cumsum(0)
-    return sample(logits, SampleParameters(**columns(rows)), ids, offsets)
+    biases = [row.get("bias", ()) for row in rows]
+    pairs = [pair for bias in biases for pair in bias]
+    allowed = [row["allowed"] for row in rows if "allowed" in row]
+    numbers = iter(range(len(allowed)))
+    rows = [{**row, "mask": next(numbers)} if "allowed" in row else row for row in rows]
+    plain = [{name: row[name] for name in row if name not in ("bias", "allowed")} for row in rows]
+    return (
+        logits,
+        SampleParameters(**columns(plain)),
+        History(ids, offsets_of(histories)),
+        Biases(
+            torch.tensor([token for token, _ in pairs], dtype=torch.int64),
+            torch.tensor([value for _, value in pairs], dtype=torch.float32),
+            offsets_of(biases),
+        ),
+        pack_masks(allowed, logits.shape[1]),
+    )
+
+
+def draw(logits: Tensor, rows: list[dict], histories: list[list[int]] | None = None) -> tuple[Tensor, Tensor]:
+    """The ids and log-probabilities of sample() of these `arguments`."""
+    sampled = sample(*arguments(logits, rows, histories))
+    return sampled.ids, sampled.logprobs
+
+
+def told(top: Likeliest) -> list[list[tuple[int, float]]]:
+    """The likeliest tokens of each row, without the places that are not used."""
+    for ids, logprobs in zip(top.ids, top.logprobs, strict=True):
+        count = int((ids >= 0).sum())
+        assert (ids[count:] == -1).all()
+        assert (logprobs[count:] == -torch.inf).all()
+    return [
+        [(token, logprob) for token, logprob in zip(ids, logprobs, strict=True) if token >= 0]
+        for ids, logprobs in zip(top.ids.tolist(), top.logprobs.tolist(), strict=True)
+    ]
 
 
 def warp(logits: Tensor, row: dict, history: list[int]) -> Tensor:
-    """One row's scores after penalties and cutoffs, float64 [V], by transformers and a plain frequency penalty."""
-    row = {name: torch.tensor(row.get(name, default), dtype=DTYPES.get(name, torch.float32)).item()
-           for name, default in DEFAULTS.items()}  # fmt: skip
+    """One row's scores after penalties and cutoffs, float64 [V], by transformers and plain sums."""
+    bias, allowed = row.get("bias", ()), row.get("allowed", range(len(logits)))
+    row = {name: torch.tensor(row.get(name, default), dtype=DTYPES[name]).item() for name, default in DEFAULTS.items()}
     ids, scores = torch.tensor([history], dtype=torch.int64), logits.double()[None].clone()
     if history:
+        output = history[row["prompt_length"] :]
         scores = RepetitionPenaltyLogitsProcessor(row["repetition_penalty"])(ids, scores)
         for token in set(history):
-            scores[0, token] -= row["frequency_penalty"] * history.count(token) / len(history)
+            scores[0, token] -= row["share_penalty"] * history.count(token) / len(history)
+            scores[0, token] -= row["frequency_penalty"] * output.count(token)
+            scores[0, token] -= row["presence_penalty"] * (token in output)
+    for token, value in bias:
+        scores[0, token] += value
+    ruled_out = torch.ones(len(logits), dtype=torch.bool)
+    ruled_out[list(allowed)] = False
+    scores[0, ruled_out] = -torch.inf
     if row["do_sample"]:
         scores = TemperatureLogitsWarper(row["temperature"])(ids, scores)
         if row["top_k"]:
@@ -62,12 +127,14 @@ def warp(logits: Tensor, row: dict, history: list[int]) -> Tensor:
             scores = TopPLogitsWarper(row["top_p"])(ids, scores)
         if row["typical_p"] < 1:
             scores = TypicalLogitsWarper(row["typical_p"])(ids, scores)
+        if row["min_p"]:
+            scores = MinPLogitsWarper(row["min_p"])(ids, scores)
     return scores[0]
 
 
-def gumbel(seed: int, position: int, token: int) -> float:
+def gumbel(seed: int, position: int, token: int, branch: int = 0) -> float:
     """The noise of one token, in Python's integers."""
-    word = (token, position, 0, 0)
+    word = (token, position, branch, 0)
     key = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
     for _ in range(10):
         first, second = word[0] * 0xD2511F53, word[2] * 0xCD9E8D57

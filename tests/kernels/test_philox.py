@@ -41,14 +41,16 @@ def test_words_broadcast():
             assert first[row, column] == philox(tuple(alone[:4]), tuple(alone[4:]))[0]
 
 
+@pytest.mark.parametrize("branch", [0, 1, 2**32 - 1])
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**32, 0x123456789ABCDEF, -(2**63)])
-def test_compiled_words(seed, cpu_kernels):
+def test_compiled_words(seed, branch, cpu_kernels):
     """Among equal logits the largest word wins, whichever it is of hundreds of thousands."""
     vocabulary, positions = 300_001, (0, 77, 2**32 - 1)
     token, zero = torch.arange(vocabulary)[None], torch.zeros(1, 1, dtype=torch.int64)
     low, high = (torch.tensor([[seed >> shift & 0xFFFFFFFF]]) for shift in (0, 32))
-    largest = philox((token, torch.tensor(positions)[:, None], zero, zero), (low, high))[0].argmax(dim=1)
-    ids, _ = draw(torch.zeros(3, vocabulary), [{"seed": seed, "position": position} for position in positions])
+    largest = philox((token, torch.tensor(positions)[:, None], zero + branch, zero), (low, high))[0].argmax(dim=1)
+    rows = [{"seed": seed, "position": position, "branch": branch} for position in positions]
+    ids, _ = draw(torch.zeros(3, vocabulary), rows)
     assert torch.equal(ids, largest)
-    other, _ = draw(torch.full((3, vocabulary), -7.5), [{"seed": seed, "position": p, "top_p": 0.5} for p in positions])
+    other, _ = draw(torch.full((3, vocabulary), -7.5), [{**row, "top_p": 0.5} for row in rows])
     assert torch.equal(other, largest)

@@ -5,9 +5,9 @@ import random
 import pytest
 import torch
 
-from kernels.sample import SampleParameters, reference
+from kernels.sample import reference, sample
 from tests.kernels.compiled import poison, threads
-from tests.kernels.sampling import columns, draw
+from tests.kernels.sampling import arguments, draw, told
 
 TEMPERATURES = (0.3, 0.8, 1.0, 1.0, 1.7)
 VOCABULARIES = (1, 2, 3, 7, 15, 16, 17, 31, 64, 127, 128, 129, 250, 1000, 1001, 4099)
@@ -26,7 +26,22 @@ def random_row(choose, vocabulary):
     if choose.random() < 0.2:
         row["repetition_penalty"] = choose.choice((0.75, 1.25))
     if choose.random() < 0.2:
-        row["frequency_penalty"] = choose.choice((-0.5, 1.5))
+        row["share_penalty"] = choose.choice((-0.5, 1.5))
+    if choose.random() < 0.2:
+        row["frequency_penalty"] = choose.choice((-0.1234, 0.4321))
+        row["presence_penalty"] = choose.choice((0.0, 0.3217))
+        row["prompt_length"] = choose.choice((0, 10, 49, 60))
+    if choose.random() < 0.2:
+        row["min_p"] = choose.choice((0.02, 0.1, 0.7, 1.0, 3.0))
+    if choose.random() < 0.2:
+        row["top_n"] = choose.randint(1, 25)
+    if choose.random() < 0.2:
+        row["branch"] = choose.randrange(2**32)
+    if choose.random() < 0.2:
+        row["allowed"] = choose.sample(range(vocabulary), choose.randint(1, vocabulary))
+    if choose.random() < 0.2:
+        biased = choose.sample(range(vocabulary), min(vocabulary, choose.randint(1, 9)))
+        row["bias"] = [(token, choose.choice((-torch.inf, choose.gauss(0, 2)))) for token in biased]
     if choose.random() < 0.1:
         row["do_sample"] = False
     return row
@@ -48,29 +63,37 @@ def assert_as_the_reference(logits, rows, histories=None) -> int:
 
     Returns how many ids are different.
     """
-    parameters = SampleParameters(**columns(rows))
-    histories = histories or [[] for _ in rows]
-    ids = torch.tensor([token for history in histories for token in history], dtype=torch.int64)
-    offsets = torch.tensor([0, *(len(history) for history in histories)]).cumsum(0)
-    expected, expected_logprobs = reference.sample(logits, parameters, ids, offsets)
-    chosen, logprobs = draw(logits, rows, histories)
+    parts = logits, parameters, _, _, _ = arguments(logits, rows, histories)
+    expected = reference.sample(*parts)
+    sampled = sample(*parts)
 
-    different = (chosen != expected).nonzero()[:, 0]
-    if len(different):
-        scores = logits.double()
-        reference._penalise(scores, parameters, ids, offsets)
-        for row in different.tolist():
-            only = torch.tensor([row])
-            race = scores[only]
-            if parameters.do_sample[row]:
-                noise = reference._gumbel(parameters.seed[only], parameters.position[only], logits.shape[1])
-                race = reference._warp(race, parameters, only) + noise
-            lead, other = race[0, expected[row]], race[0, chosen[row]]
-            assert lead - other < 1e-5, f"{rows[row]}: {chosen[row]} instead of {expected[row]}"
-    same = chosen == expected
-    error = (logprobs - expected_logprobs)[same].abs()
-    assert error.max() <= 1e-5, rows[int(same.nonzero()[error.argmax()])]
-    return len(different)
+    scores = reference._adjust(logits.double(), *parts[1:])
+    is_same = sampled.ids == expected.ids
+    for row in (~is_same).nonzero()[:, 0].tolist():
+        only = torch.tensor([row])
+        race = scores[only]
+        if parameters.do_sample[row]:
+            seed, position, branch = parameters.seed[only], parameters.position[only], parameters.branch[only]
+            race = reference._warp(race, parameters, only)
+            race = race + reference._gumbel(seed, position, branch, logits.shape[1])
+        lead, other = race[0, expected.ids[row]], race[0, sampled.ids[row]]
+        assert lead - other < 1e-5, f"{rows[row]}: {sampled.ids[row]} instead of {expected.ids[row]}"
+    assert torch.equal(sampled.logprobs.isnan(), expected.logprobs.isnan())  # a mask may leave only holes
+    error = (sampled.logprobs - expected.logprobs)[is_same].abs().nan_to_num()
+    assert error.max() <= 1e-5, rows[int(is_same.nonzero()[error.argmax()])]
+    for row, top, expected_top in zip(rows, told(sampled.top), told(expected.top), strict=True):
+        assert_same_likeliest(top, expected_top, row)
+    return int((~is_same).sum())
+
+
+def assert_same_likeliest(top, expected, row) -> None:
+    """Equal tokens with equal log-probabilities, but for those that float32 can't tell apart or counts as 0."""
+    longer, shorter = sorted((top, expected), key=len, reverse=True)
+    assert all(logprob < -80 for _, logprob in longer[len(shorter) :]), row
+    for (token, logprob), (other, expected_logprob) in zip(top, expected, strict=False):
+        assert abs(logprob - expected_logprob) <= 1e-5 * max(1, -logprob / 20), row
+        if token != other:
+            assert abs(dict(expected).get(token, logprob) - expected_logprob) <= 2e-5, row
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -168,8 +191,9 @@ def test_threads_change_no_bits(vocabulary, cpu_kernels):
         for size in (1, 2, 24):
             with threads(count):
                 parts = [
-                    draw(logits[i : i + size], rows[i : i + size], histories[i : i + size])
+                    sample(*arguments(logits[i : i + size], rows[i : i + size], histories[i : i + size]))
                     for i in range(0, len(rows), size)
                 ]
-            results.append([torch.cat(column) for column in zip(*parts, strict=True)])
-    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+            ids, logprobs = (torch.cat([getattr(part, name) for part in parts]) for name in ("ids", "logprobs"))
+            results.append((ids.tolist(), logprobs.tolist(), [row for part in parts for row in told(part.top)]))
+    assert results[1:] == results[:1] * (len(results) - 1)

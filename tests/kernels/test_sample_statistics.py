@@ -14,6 +14,9 @@ KINDS = {
     "top-k": {"top_k": 11},
     "top-p": {"top_p": 0.7},
     "typical-p": {"typical_p": 0.5},
+    "min-p": {"min_p": 0.1, "temperature": 1.3},
+    "biases": {"bias": ((3, 2.0), (4, -torch.inf), (5, -1.5))},
+    "mask": {"allowed": range(5, 40, 3)},
     "everything": {"temperature": 1.7, "top_k": 30, "top_p": 0.9, "typical_p": 0.8, "repetition_penalty": 1.4},
 }
 
@@ -38,7 +41,7 @@ def test_the_positions_of_one_seed(kind, kernel_set):
     rows = [{**row, "position": position} for position in range(NUM_SAMPLES)]
     ids, _ = draw(LOGITS.expand(NUM_SAMPLES, -1).contiguous(), rows, [history] * NUM_SAMPLES)
     warped = warp(LOGITS, row, history)
-    cut = {"plain": 0, "temperature": 0, "top-k": 37}.get(kind)
+    cut = {"plain": 0, "temperature": 0, "top-k": 37, "biases": 1, "mask": 36}.get(kind)
     assert (warped == -torch.inf).sum() == cut if cut is not None else (warped == -torch.inf).any()
     assert p_value(ids, warped) > 0.001
 
@@ -49,6 +52,15 @@ def test_no_seed_is_better_than_another(kernel_set):
     samples = (draw(logits, [{**row, "seed": seed} for row in rows])[0] for seed in range(60))
     p_values = [p_value(ids, LOGITS.double()) for ids in samples]
     assert kstest(p_values, "uniform").pvalue > 0.001
+
+
+def test_no_branch_is_better_than_another(kernel_set):
+    """And their answers to one prompt have nothing to do with each other."""
+    rows = [{"position": index // 2, "branch": index % 2} for index in range(NUM_SAMPLES)]
+    logits = torch.tensor([0.5, 0.0, -0.5, 1.0])
+    pairs = torch.log_softmax(logits.double(), dim=0)
+    ids, _ = draw(logits.expand(NUM_SAMPLES, -1).contiguous(), rows)
+    assert p_value(4 * ids[0::2] + ids[1::2], (pairs[:, None] + pairs[None]).flatten()) > 0.001
 
 
 def test_the_first_token_of_many_seeds(kernel_set):

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 
 from protos import shard_pb2, shard_pb2_grpc
-from shard.step import Open, Row, Step
+from shard.step import Ids, Open, Row, Sampling, Step
 from tests.shard.programs import Program
 
 ROOT = Path(__file__).parents[2]
@@ -122,17 +122,27 @@ def clients(shards: Sequence[Shard]) -> Iterator[list[Client]]:
             client.close()
 
 
-def run_over_wire(streams: Sequence[ClientStream], program: Program) -> list[list[tuple[int, float]]]:
-    """Tokens and logprobs per request, with all plans sent before any result is read. The streams are open already."""
+def write_program(streams: Sequence[ClientStream], program: Program, vocab_size: int = 8192) -> None:
+    """All plans to each shard, and then all masks to the one that answers."""
     for stream in streams:
         stream.write(*map(encode_plan, program.steps))
+    for index, step in enumerate(program.steps):
+        if masks := program.masks(index, vocab_size):
+            streams[0].write(encode_masks(step.step_id, {slot: bits.tobytes() for slot, bits in masks.items()}))
+
+
+def run_over_wire(
+    streams: Sequence[ClientStream], program: Program, vocab_size: int = 8192
+) -> list[list[tuple[int, float]]]:
+    """Tokens and logprobs per request, with all orders sent before any result is read. The streams are open already."""
+    write_program(streams, program, vocab_size)
     outputs: list[list[tuple[int, float]]] = [[] for _ in range(program.limits.max_slots)]
     for step, owners in zip(program.steps, program.owners, strict=True):
         results = [stream.read() for stream in streams]
         assert [result.step_id for result in results] == [step.step_id] * len(results)
         assert not any(result.rows for result in results[1:])
         for owner, row in zip(owners, results[0].rows, strict=True):
-            outputs[owner].append((row.token_ids[0], row.logprobs[0]))
+            outputs[owner] += zip(row.token_ids, row.logprobs, strict=True)
     return outputs
 
 
@@ -147,14 +157,28 @@ def encode_plan(step: Step) -> shard_pb2.Order:
         step_id=step.step_id, cleared_slots=step.cleared_slots, rows=[_encode_row(row) for row in step.rows]))
 
 
+def encode_masks(step_id: int, bits: Mapping[int, bytes]) -> shard_pb2.Order:
+    masks = [shard_pb2.Mask(slot=slot, bits=data) for slot, data in bits.items()]
+    return shard_pb2.Order(masks=shard_pb2.Masks(step_id=step_id, masks=masks))
+
+
 def _encode_row(row: Row) -> shard_pb2.Row:
     first = None
     if row.first:
-        sampling = row.first.sampling
         first = shard_pb2.First(
-            prompt_length=row.first.prompt_length, history_ids=row.first.history_ids.astype("<u4").tobytes(),
-            sampling=shard_pb2.Sampling(**{name: getattr(sampling, name) for name in sampling.__slots__}))
+            prompt_length=row.first.prompt_length, history_ids=_encode_ids(row.first.history_ids),
+            sampling=_encode_sampling(row.first.sampling))
     return shard_pb2.Row(
-        slot=row.slot, start=row.start, from_last_sample=row.from_last_sample,
-        token_ids=row.token_ids.astype("<u4").tobytes(), new_blocks=row.new_blocks.tolist(),
-        output=shard_pb2.SAMPLE if row.is_sampled else shard_pb2.NONE, first=first)
+        slot=row.slot, start=row.start, from_last_sample=row.from_last_sample, token_ids=_encode_ids(row.token_ids),
+        new_blocks=row.new_blocks.tolist(), output=shard_pb2.SAMPLE if row.is_sampled else shard_pb2.NONE, first=first,
+        late_mask=row.late_mask, score_ids=_encode_ids(row.score_ids))
+
+
+def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
+    values = {name: getattr(sampling, name) for name in sampling.__slots__}
+    values |= {name: _encode_ids(values[name]) for name in ("bias_ids", "banned_ids")}
+    return shard_pb2.Sampling(**values)
+
+
+def _encode_ids(ids: Ids) -> bytes:
+    return ids.astype("<u4").tobytes()

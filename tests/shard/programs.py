@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from shard.step import First, Open, Row, Sampling, Step
 
@@ -16,18 +17,33 @@ BLOCK_SIZE = 16
 
 @dataclass(frozen=True)
 class Request:
+    """`mask_seed`: what may be sampled is said by masks that come late, and are a matter of chance."""
+
     prompt: Sequence[int]
     num_tokens: int
     sampling: Sampling = GREEDY
+    mask_seed: int | None = None
+    is_scored: bool = False
 
 
 @dataclass
 class Program:
-    """`owners[i]`: for each sampled row of step i, the request it belongs to."""
+    """`owners[i]`: for each row of step i that yields something, the request it belongs to. `mask_seeds[i]`: for each
+    slot that waits for a mask, the seed of the mask."""
 
     limits: Open
     steps: list[Step] = field(default_factory=list)
     owners: list[list[int]] = field(default_factory=list)
+    mask_seeds: list[dict[int, int]] = field(default_factory=list)
+
+    def masks(self, index: int, vocab_size: int) -> dict[int, npt.NDArray[np.int32]]:
+        """Of step `index`: about half of the tokens, in each slot that waits."""
+        if not self.mask_seeds:
+            return {}
+        words = -(-vocab_size // 32)
+        return {
+            slot: np.random.default_rng(seed).integers(-(2**31), 2**31, words).astype(np.int32)
+            for slot, seed in self.mask_seeds[index].items()}
 
 
 @dataclass
@@ -44,10 +60,11 @@ class _Sequence:
 
 def make_row(
     slot: int = 0, start: int = 0, token_ids: Sequence[int] = (), from_last_sample: bool = False,
-    new_blocks: Sequence[int] = (), is_sampled: bool = True, first: First | None = None,
+    new_blocks: Sequence[int] = (), is_sampled: bool = True, first: First | None = None, late_mask: bool = False,
+    score_ids: Sequence[int] = (),
 ) -> Row:
     return Row(slot, start, from_last_sample, np.array(token_ids, np.int64), np.array(new_blocks, np.int32), is_sampled,
-               first)
+               first, late_mask, np.array(score_ids, np.int64))
 
 
 def make_first(prompt_length: int, sampling: Sampling = GREEDY, history: Sequence[int] = ()) -> First:
@@ -111,7 +128,7 @@ def _write(
     held: dict[int, tuple[_Sequence, list[int]]] = {}
     cleared: list[int] = []
     for picked in schedule:
-        rows, owners, ended = [], [], []
+        rows, owners, seeds, ended = [], [], {}, []
         for index, count in picked:
             first = index not in held
             if first:
@@ -122,11 +139,14 @@ def _write(
             own += new_blocks
             rows.append(_row(sequence, count, new_blocks, first))
             sequence.position += count
-            owners += [index] * rows[-1].is_sampled
+            owners += [index] * (rows[-1].is_sampled or len(rows[-1].score_ids) > 0)
+            if rows[-1].late_mask:
+                seeds[sequence.slot] = 1000 * (requests[index].mask_seed or 0) + rows[-1].end
             if sequence.position == sequence.end:
                 ended.append(index)
         program.steps.append(Step(len(program.steps), tuple(cleared), tuple(rows)))
         program.owners.append(owners)
+        program.mask_seeds.append(seeds)
         cleared = []
         for index in ended:
             sequence, own = held.pop(index)
@@ -139,8 +159,10 @@ def _write(
 def _row(sequence: _Sequence, count: int, new_blocks: list[int], first: bool) -> Row:
     prompt, sampling = sequence.request.prompt, sequence.request.sampling
     is_decode = sequence.position >= len(prompt)
+    end = sequence.position + count
     return make_row(
         slot=sequence.slot, start=sequence.position, from_last_sample=is_decode,
-        token_ids=() if is_decode else prompt[sequence.position:sequence.position + count], new_blocks=new_blocks,
-        is_sampled=sequence.position + count >= len(prompt),
+        token_ids=() if is_decode else prompt[sequence.position:end], new_blocks=new_blocks,
+        is_sampled=end >= len(prompt), late_mask=sequence.request.mask_seed is not None and end >= len(prompt),
+        score_ids=prompt[sequence.position + 1:end + 1] if sequence.request.is_scored else (),
         first=make_first(len(prompt), sampling, prompt if sampling.reads_history else ()) if first else None)

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from shard.config import ShardConfig
 from shard.distributed import Group, connect
 from shard.executor import Executor
+from shard.step import RowResult, Top
 from tests.shard.programs import Program
 
 KV_MEMORY = 64 << 20
@@ -22,11 +24,14 @@ MAIN = "import sys; from tests.shard.ranks import run_job; run_job(sys.argv[1], 
 
 @dataclass(frozen=True)
 class Sampled:
-    """One token of a request's output, and all that it was chosen from."""
+    """One token of a request's output, and all that it was chosen from; the scores that came since the one before."""
 
     logits: bytes
     token_id: int
     logprob: float
+    top: tuple[Top, ...] = ()
+    scores: tuple[float, ...] = ()
+    score_top: tuple[Top, ...] = ()
 
 
 Outputs = list[list[Sampled]]            # per request
@@ -68,15 +73,35 @@ def run_program(executor: Executor, program: Program) -> Outputs:
         cache.data.fill_(0xFF)
     executor.open(program.limits)
     outputs: Outputs = [[] for _ in range(program.limits.max_slots)]
-    for step, owners in zip(program.steps, program.owners, strict=True):
-        logits = executor.logits(step)
-        results = executor.sample(step, logits)
-        if logits is not None:
-            assert [row.slot for row in step.rows if row.is_sampled] == [result.slot for result in results]
-            for owner, result, scores in zip(owners, results, logits.numpy(), strict=True):
-                assert np.isfinite(scores).all()
-                outputs[owner].append(Sampled(scores.tobytes(), result.token_ids[0], result.logprobs[0]))
+    scored: list[list[RowResult]] = [[] for _ in outputs]
+    for index, (step, owners) in enumerate(zip(program.steps, program.owners, strict=True)):
+        computed = executor.forward(step)
+        masks = program.masks(index, executor.bounds.vocab_size)
+        results = executor.sample(step, computed, masks)
+        if computed.logits is None:
+            continue
+        assert np.isfinite(computed.logits.numpy()).all()
+        logits = iter(computed.logits.numpy())
+        assert [row.slot for row in step.rows if row.is_sampled or len(row.score_ids)] == [row.slot for row in results]
+        for owner, result in zip(owners, results, strict=True):
+            scored[owner].append(result)
+            if result.token_ids:
+                assert result.slot not in masks or is_allowed(masks[result.slot], result.token_ids[0])
+                outputs[owner].append(_collect(next(logits).tobytes(), scored[owner]))
+                scored[owner] = []
     return outputs
+
+
+def is_allowed(mask: npt.NDArray[np.int32], token_id: int) -> bool:
+    return bool(int(mask[token_id // 32]) >> token_id % 32 & 1)
+
+
+def _collect(logits: bytes, results: list[RowResult]) -> Sampled:
+    """The last of the results has a token; all may have scores."""
+    return Sampled(
+        logits, results[-1].token_ids[0], results[-1].logprobs[0], results[-1].top,
+        tuple(score for result in results for score in result.scores),
+        tuple(top for result in results for top in result.score_top))
 
 
 def run_job(path: str, rank: int) -> None:

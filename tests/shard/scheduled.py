@@ -84,15 +84,19 @@ class _Driver:
 
     def _add(self, index: int) -> None:
         request = self._requests[index]
-        fields = {name: getattr(request.sampling, name) for name in router_plan.Sampling.__slots__}
+        sampling = request.sampling
+        fields = {name: getattr(sampling, name) for name in router_plan.Sampling.__slots__ if name != "bias"}
+        fields["bias"] = tuple(zip(sampling.bias_ids.tolist(), sampling.bias_values.tolist(), strict=True))
+        fields["banned_ids"] = tuple(sampling.banned_ids.tolist())
         self._scheduler.add(Scheduled(
             id=index, tokens=list(request.prompt), prompt_length=len(request.prompt),
             max_length=len(request.prompt) + request.num_tokens, sampling=router_plan.Sampling(**fields)))
 
     def _execute(self, plan: router_plan.Plan) -> tuple[router_plan.StepResult, list[bytes]]:
         step = shard_wire.decode_plan(router_wire.encode_plan(plan).plan, plan.step_id)
-        logits = self._executor.logits(step)
-        rows = self._executor.sample(step, logits)
+        outputs = self._executor.forward(step)
+        rows = self._executor.sample(step, outputs, {})
+        logits = outputs.logits
         assert logits is not None
         assert np.isfinite(logits.numpy()).all()
         result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
@@ -101,7 +105,7 @@ class _Driver:
     def _commit(self) -> None:
         result, logits = self._in_flight.popleft()
         rows = zip(result.rows, logits, strict=True)
-        of_token = {(row.token_ids[0], row.logprobs[0]): scores for row, scores in rows}
+        of_token = {(row.token_ids[0], row.logprobs[0]): (scores, row.top) for row, scores in rows}
         for sampled in self._scheduler.commit(result):
-            scores = of_token[sampled.token_id, sampled.logprob]
-            self.outputs[sampled.sequence_id].append(Sampled(scores, sampled.token_id, sampled.logprob))
+            scores, top = of_token[sampled.token_id, sampled.logprob]
+            self.outputs[sampled.sequence_id].append(Sampled(scores, sampled.token_id, sampled.logprob, top))

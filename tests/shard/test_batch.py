@@ -37,12 +37,27 @@ def test_a_chunk_beside_a_decode_row() -> None:
     assert inputs.output_rows.tolist() == [3, 4]
 
 
+def test_the_first_inputs_are_followed_by_tokens_that_are_scored() -> None:
+    slots = table()
+    rows = (
+        make_row(0, 0, [1, 2, 3], new_blocks=[9], is_sampled=False, first=make_first(6), score_ids=[2, 3, 4]),
+        make_row(1, 0, [5], new_blocks=[8], first=make_first(1)),
+        make_row(2, 0, [7, 8, 9], new_blocks=[7], first=make_first(3), score_ids=[8, 9]),
+    )
+    slots.apply(Step(0, (), rows))
+    inputs = batch.build(rows, slots)
+    assert inputs.scored_rows.tolist() == [0, 1, 2, 4, 5]
+    assert inputs.score_ids.tolist() == [2, 3, 4, 8, 9]
+    assert inputs.output_rows.tolist() == [3, 6]
+
+
 def test_dtypes() -> None:
     slots = table()
     rows = (make_row(0, 0, [1, 2], new_blocks=[3], first=make_first(2)),)
     slots.apply(Step(0, (), rows))
     inputs = batch.build(rows, slots)
     assert inputs.input_ids.dtype == inputs.output_rows.dtype == torch.int64
+    assert inputs.scored_rows.dtype == inputs.score_ids.dtype == torch.int64
     assert inputs.input_ids.is_contiguous()
     assert inputs.output_rows.is_contiguous()
 

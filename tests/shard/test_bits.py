@@ -25,6 +25,11 @@ SAMPLINGS = (
     Sampling(repetition_penalty=1.4),
     Sampling(do_sample=True, seed=5, typical_p=0.7, repetition_penalty=1.2, share_penalty=0.9),
     Sampling(do_sample=True, seed=6, temperature=0.9, top_k=30, top_p=0.9, share_penalty=0.4),
+    Sampling(do_sample=True, seed=7, branch=2, min_p=0.05, presence_penalty=0.6, top_n=3),
+    Sampling(do_sample=True, seed=7, branch=3, frequency_penalty=0.4, raw_logprobs=True, top_n=2),
+    Sampling(bias_ids=np.array([7, 9, 7]), bias_values=np.array([1.5, -3, 0.25], np.float32),
+             banned_ids=np.array([2, 11, 40]), min_tokens=4, top_n=1),
+    Sampling(do_sample=True, seed=8, watermark=True, temperature=0.8, raw_logprobs=True, top_n=1),
 )
 CHUNKS = (1, 3, 16, 17, 64)
 
@@ -34,13 +39,14 @@ def set_threads(count: int) -> None:
     native.library.set_threads(count, None)
 
 
-def make_requests(vocab_size: int, num_requests: int = 10) -> list[Request]:
+def make_requests(vocab_size: int, num_requests: int = 12) -> list[Request]:
+    """Every third waits for masks, every second has its prompt scored."""
     rng = np.random.default_rng(7)
     return [
         Request(
             rng.integers(3, vocab_size, int(length)).tolist(), int(rng.integers(1, 12)),
-            SAMPLINGS[index % len(SAMPLINGS)])
-        for index, length in enumerate([1, 16, 17, 70, *rng.integers(2, 60, num_requests - 4)])]
+            SAMPLINGS[index % len(SAMPLINGS)], mask_seed=index if index % 3 == 2 else None, is_scored=index % 2 == 1)
+        for index, length in enumerate([1, 16, 17, 140, *rng.integers(2, 60, num_requests - 4)])]
 
 
 @pytest.fixture(scope="module", autouse=True, params=[
@@ -76,6 +82,10 @@ def expected(
     """Every request by itself, its prompt in one step."""
     (outputs,) = run(make_config(model, dtype), [alone(requests)], tmp_path_factory.mktemp("alone"))
     assert [len(tokens) for tokens in outputs] == [request.num_tokens for request in requests]
+    for tokens, request in zip(outputs, requests, strict=True):
+        number = len(request.prompt) - 1 if request.is_scored else 0
+        assert [len(sampled.scores) for sampled in tokens] == [number] + [0] * (len(tokens) - 1)
+        assert len(tokens[0].score_top) == number * (request.sampling.top_n > 0)
     return outputs
 
 
@@ -89,9 +99,12 @@ def test_batched_is_alone(
 def test_chunked_is_whole(
     model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path
 ) -> None:
-    longest = max(requests, key=lambda request: len(request.prompt))
-    programs = [alone([longest], chunk=chunk) for chunk in CHUNKS]
-    assert run(make_config(model, dtype), programs, tmp_path) == [[expected[requests.index(longest)]]] * len(CHUNKS)
+    """Scores too, though their logits are computed in slices that are cut at other places."""
+    longest = max(range(len(requests)), key=lambda index: len(requests[index].prompt))
+    with_top = next(i for i, request in enumerate(requests) if request.is_scored and request.sampling.top_n)
+    programs = [alone([requests[longest], requests[with_top]], chunk=chunk) for chunk in CHUNKS]
+    whole = [expected[longest], expected[with_top]]
+    assert run(make_config(model, dtype), programs, tmp_path) == [whole] * len(CHUNKS)
 
 
 @pytest.mark.slow

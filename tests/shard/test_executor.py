@@ -1,17 +1,20 @@
 """The executor on one rank: what a shard promises beyond the equalities of test_bits."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from kernels import dispatch
 from shard.distributed import Group
 from shard.executor import Executor
 from shard.measure import measure_step_tokens
+from shard.models.decoder import Hidden
 from shard.slots import OrderError
-from shard.step import Row, Sampling, Step
+from shard.step import Row, RowResult, Sampling, Step
 from tests.shard.programs import Program, Request, alone, make_first, make_row, prompt_step
 from tests.shard.ranks import Sampled, make_config, run_program
 from tests.tiny_models import make_tiny
@@ -87,13 +90,87 @@ def test_a_step_may_sample_nothing(executor: Executor) -> None:
     assert result.forward_ns > 0
 
 
-def test_execute_is_logits_and_sample(executor: Executor, expected: list[Sampled]) -> None:
+def score(executor: Executor, prompt: list[int], score_ids: list[int], **sampling: int) -> RowResult:
+    """One step that scores and samples nothing."""
+    blocks = range(-(-len(prompt) // 16))
+    row = make_row(0, 0, prompt, new_blocks=blocks, is_sampled=False, score_ids=score_ids,
+                   first=make_first(len(prompt) + 1, Sampling(**sampling)))
+    executor.open(alone([REQUEST]).limits)
+    (result,) = executor.execute(Step(0, (), (row,))).rows
+    return result
+
+
+def test_scores_are_the_log_softmax_of_the_logits(executor: Executor) -> None:
+    """Of the model's, at each position; a row that scores may sample nothing."""
+    prompt = np.random.default_rng(8).integers(3, 160, 150).tolist()
+    targets = [*prompt[1:], 77]
+    result = score(executor, prompt, targets, top_n=2)
+    assert (result.token_ids, result.logprobs, result.top) == ((), (), ())
+    for position in (0, 1, 62, 63, 64, 65, 127, 128, 149):
+        executor.open(alone([REQUEST]).limits)
+        row = make_row(0, 0, prompt[:position + 1], new_blocks=range(10), first=make_first(position + 1))
+        logits = executor.forward(Step(0, (), (row,))).logits
+        assert logits is not None
+        expected = torch.log_softmax(logits[0].double(), dim=0)
+        assert result.scores[position] == pytest.approx(float(expected[targets[position]]), abs=1e-6)
+        best = expected.topk(2)
+        assert [token for token, _ in result.score_top[position]] == best.indices.tolist()
+        assert [logprob for _, logprob in result.score_top[position]] == pytest.approx(best.values.tolist(), abs=1e-6)
+    assert len(result.scores) == len(result.score_top) == 150
+    assert score(executor, prompt, targets[:70]).scores == result.scores[:70], "only the first inputs, if so asked"
+    assert score(executor, prompt, targets[:70]).score_top == ()
+
+
+def test_scores_take_no_more_memory_for_longer_chunks(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def count(hidden: Hidden, rows: torch.Tensor, logits=executor.decoder.logits) -> object:  # type: ignore[no-untyped-def]
+        sizes.append(len(rows))
+        return logits(hidden, rows)
+    monkeypatch.setattr(executor.decoder, "logits", count)
+    score(executor, [5] * 200, [5] * 150)
+    assert sizes == [64, 64, 22, 0]
+
+
+def test_a_step_waits_for_masks_after_the_model(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only if a row of it says so; what it does not get it does without. The wait is nobody's work."""
+    executor.open(alone([REQUEST]).limits)
+    prompt = make_row(0, 0, [5, 6, 7], new_blocks=[1], first=make_first(3), late_mask=True)
+    mask = np.zeros(5, np.int32)
+    mask[2] = 1 << 9
+    result = executor.execute(Step(0, (), (prompt,)), lambda: {0: mask})
+    assert result.rows[0].token_ids == (64 + 9,)
+    assert result.rows[0].logprobs == (0.0,)
+
+    ticks = itertools.count()
+    monkeypatch.setattr("time.perf_counter_ns", lambda: next(ticks))
+
+    def wait() -> dict[int, np.ndarray]:  # type: ignore[type-arg]
+        for _ in range(1000):
+            next(ticks)
+        return {}
+    result = executor.execute(Step(1, (), (make_row(0, 3, from_last_sample=True, late_mask=True),)), wait)
+    assert result.rows[0].logprobs[0] < 0
+    assert 2 <= result.forward_ns + result.sample_ns < 1000
+    executor.execute(Step(2, (), (make_row(0, 4, from_last_sample=True),)), pytest.fail)
+
+
+def test_execute_is_forward_and_sample(executor: Executor, expected: list[Sampled]) -> None:
     executor.open(alone([REQUEST]).limits)
     for step, sampled in zip(alone([REQUEST]).steps, expected, strict=True):
         result = executor.execute(step)
         assert [(row.slot, row.token_ids, row.logprobs) for row in result.rows] == [
             (0, (sampled.token_id,), (sampled.logprob,))]
         assert result.step_id == step.step_id
+
+
+def test_watermarks_are_as_strong_as_was_said(model: Path) -> None:
+    program = alone([replace(REQUEST, sampling=Sampling(watermark=True))])
+    none, weak, strong = (
+        [sampled.token_id for sampled in run_program(
+            Executor(replace(make_config(model), watermark_gamma=gamma, watermark_delta=delta), Group()), program)[0]]
+        for gamma, delta in ((0.5, 0.0), (0.0, 9.0), (0.5, 9.0)))
+    assert none == weak != strong
 
 
 def test_open_empties_the_slots(executor: Executor) -> None:

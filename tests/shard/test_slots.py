@@ -73,7 +73,15 @@ def test_the_seed_keeps_its_64_bits(slots: SlotTable) -> None:
     for seed in (0, 1, 2**63 - 1, 2**63, 2**64 - 1):
         slots.apply(step(prompt(sampling=Sampling(do_sample=True, seed=seed, top_k=5, temperature=0.25))))
         assert slots.sampling["seed"].astype(np.uint64)[0] == seed
-    assert slots.sampling[0].item()[2:4] == (0.25, 5)
+    assert (slots.sampling["temperature"][0], slots.sampling["top_k"][0]) == (0.25, 5)
+
+
+def test_what_reads_history_has_one(slots: SlotTable) -> None:
+    for sampling in (Sampling(watermark=True), Sampling(frequency_penalty=0.1), Sampling(presence_penalty=-1.0)):
+        slots.apply(step(prompt(sampling=sampling)))
+        assert list(slots[0].history or ()) == [1, 2, 3, 4, 5]
+    slots.apply(step(prompt(sampling=Sampling(min_p=0.5, bias_ids=np.array([7]), bias_values=np.array([0.5])))))
+    assert slots[0].history is None
 
 
 @pytest.mark.parametrize(("rows", "message"), [
@@ -89,6 +97,14 @@ def test_the_seed_keeps_its_64_bits(slots: SlotTable) -> None:
     ([make_row(0, 0, [100], new_blocks=[1], first=make_first(1))], r"token_ids has 100, the vocabulary has 100"),
     ([make_row(0, 0, [1], new_blocks=[1], first=make_first(1, history=[5, 700]))], r"history_ids has 700"),
     ([make_row(0, 0, [1], new_blocks=[1], first=make_first(2))], r"after position 0, inside the prompt of 2"),
+    ([prompt(sampling=Sampling(bias_ids=np.array([100]), bias_values=np.ones(1)))], r"slot 0: bias_ids has 100, the"),
+    ([prompt(sampling=Sampling(banned_ids=np.array([3, 101])))], r"slot 0: banned_ids has 101, the vocabulary has 100"),
+    ([prompt(sampling=Sampling(top_n=101))], r"slot 0: top_n is 101, the vocabulary has 100 tokens"),
+    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(1, Sampling(watermark=True)))],
+     r"slot 0: a watermark needs history_ids, and there are 0"),
+    ([make_row(0, 0, [1], new_blocks=[1], is_sampled=False, first=make_first(2), late_mask=True)],
+     r"slot 0: a mask comes late for a row that samples nothing"),
+    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(1), score_ids=[100])], r"slot 0: score_ids has 100, the"),
 ])
 def test_what_no_router_may_send(slots: SlotTable, rows: list[Row], message: str) -> None:
     with pytest.raises(OrderError, match=message):

@@ -1,6 +1,7 @@
 """The thread that runs steps, without a model."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from shard.agreement import Agreement
 from shard.distributed import Group
+from shard.masks import Masks
 from shard.step import Open, Row, Step, StepResult
 from shard.worker import Order, Worker
 
@@ -22,7 +24,7 @@ class SlowExecutor:
 
     def open(self, limits: Open) -> None: ...
 
-    def execute(self, step: Step) -> StepResult:
+    def execute(self, step: Step, late_masks: Callable[[], Masks]) -> StepResult:
         self.begun.append(step.step_id)
         self.has_begun.set()
         assert self.may_end.wait(10)
@@ -33,6 +35,9 @@ class Listener:
     def __init__(self) -> None:
         self.ended = threading.Event()
         self.answered: list[int] = []
+
+    def masks(self, step_id: int) -> Masks:
+        return {}
 
     def answer(self, result: StepResult) -> None:
         self.answered.append(result.step_id)

@@ -1,0 +1,48 @@
+"""What histories, biases and masks must be."""
+
+import torch
+from torch import Tensor
+
+from kernels.sample.parameters import Biases, History, SampleParameters
+
+WORD = 32  # tokens
+
+
+def check_history(history: History, vocabulary: int) -> None:
+    """Raise ValueError unless the offsets cut all of the ids and each of them is one of the vocabulary's."""
+    _check_cut("history_ids", history.ids, history.offsets, vocabulary)
+
+
+def check_biases(biases: Biases, vocabulary: int) -> None:
+    """check_history for biases."""
+    _check_cut("bias_ids", biases.ids, biases.offsets, vocabulary)
+
+
+def check_masks(parameters: SampleParameters, masks: Tensor, vocabulary: int) -> None:
+    """Raise ValueError for a mask that is not there, or that allows nothing."""
+    rows = (parameters.mask >= 0).nonzero()[:, 0]
+    if not len(rows):
+        return
+    last = int(parameters.mask.max())
+    if last >= len(masks):
+        raise ValueError(f"sample: a row has mask {last}, but there are {len(masks)} masks")
+    is_empty = ~unpack(masks, vocabulary).any(dim=1)
+    for row, mask in zip(rows.tolist(), parameters.mask[rows].tolist(), strict=True):
+        if is_empty[mask]:
+            raise ValueError(f"sample: mask {mask} of row {row} allows none of {vocabulary} tokens")
+
+
+def unpack(masks: Tensor, vocabulary: int) -> Tensor:
+    """int32 [M, words] as bool [M, V]."""
+    bits = masks[:, :, None] >> torch.arange(WORD, dtype=torch.int32, device=masks.device) & 1
+    return bits.bool().flatten(1)[:, :vocabulary]
+
+
+def _check_cut(name: str, ids: Tensor, offsets: Tensor, vocabulary: int) -> None:
+    if offsets[0] != 0 or len(ids) != offsets[-1] or (offsets.diff() < 0).any():
+        raise ValueError(f"sample: {len(ids)} {name}, but the offsets are {offsets.tolist()}")
+    if not len(ids):
+        return
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= vocabulary:
+        raise ValueError(f"sample: {name} are between {low} and {high}, the vocabulary has {vocabulary} ids")

@@ -1,0 +1,15 @@
+"""Scores in float64."""
+
+from torch import Tensor
+
+from kernels.likeliest import Likeliest, find_likeliest
+from kernels.log_sum_exp import log_sum_exp
+from kernels.score.targets import check_targets
+
+
+def score(logits: Tensor, targets: Tensor, top_n: Tensor) -> tuple[Tensor, Likeliest]:
+    check_targets(targets, logits.shape[1])
+    scores = logits.double()
+    total = log_sum_exp(scores)
+    logprobs = scores.gather(1, targets[:, None]) - total
+    return logprobs[:, 0].float(), find_likeliest(scores, total, top_n)

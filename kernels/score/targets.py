@@ -1,0 +1,12 @@
+"""What targets must be."""
+
+from torch import Tensor
+
+
+def check_targets(targets: Tensor, vocabulary: int) -> None:
+    """Raise ValueError unless each of them is one of the vocabulary's."""
+    if not len(targets):
+        return
+    low, high = int(targets.min()), int(targets.max())
+    if low < 0 or high >= vocabulary:
+        raise ValueError(f"score: targets are between {low} and {high}, the vocabulary has {vocabulary} ids")

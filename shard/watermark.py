@@ -1,0 +1,24 @@
+"""A watermark that a reader who knows the key can find (Kirchenbauer et al., "A Watermark for Large Language Models",
+ICML 2023): at each place the token before it picks a part of the vocabulary, the green list, that is preferred."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+HASH_KEY = 15485863
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    gamma: float = 0.5                   # the green list's part of the vocabulary
+    delta: float = 2.0                   # what its tokens' logits gain
+
+    def add_to(self, logits: Tensor, previous_token: int) -> None:
+        """Mark logits, float32 [V], in place."""
+        logits[self.green_list(previous_token, len(logits))] += self.delta
+
+    def green_list(self, previous_token: int, vocab_size: int) -> Tensor:
+        """The tokens that are preferred after `previous_token`, int64 [int(gamma * V)]."""
+        generator = torch.Generator().manual_seed(HASH_KEY * previous_token)
+        return torch.randperm(vocab_size, generator=generator)[: int(self.gamma * vocab_size)]
