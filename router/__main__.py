@@ -4,6 +4,7 @@ import asyncio
 import importlib.metadata
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Coroutine
@@ -43,6 +44,8 @@ LAST_WORDS_SECONDS = 0.5
 def main() -> None:
     config = RouterConfig.from_argv(sys.argv[1:])
     logs.configure(config.log_level, config.json_output)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection each, and many may be idle
     try:
         uvloop.run(serve(config))
     except (TokenizerError, LimitError, InvalidArgument) as error:
