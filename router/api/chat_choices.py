@@ -32,6 +32,8 @@ class ChatChoice:
         self._parser = CallParser(form) if form else None
         self._tokenizer = tokenizer
         self._tgi_reason = tgi_reason
+        self._has_role = True
+        self._repeats_role = body.model in (None, "tgi")
         self._num_given = 0
         """Characters of the answer that came with its events."""
         self._tokens: list[Token] = []
@@ -60,13 +62,14 @@ class ChatChoice:
     def chunks(self, event: Event) -> list[dict[str, Any]]:
         """What the next event brings: one delta each; none while it is not known whether a call begins.
 
-        As in TGI each has the role, and the last one has the reason. Logprobs come with the next chunk there is.
+        The last one has the reason. Logprobs come with the next chunk there is. The first has the role; to TGI's
+        clients, which ask for the model `tgi`, each has it, for they need it, while OpenAI's joins all that come.
         """
         is_first = not self.num_tokens
         self._tokens.append(event.token)
         deltas = [self._render_delta(delta) for delta in self._next_deltas(event)]
         if not deltas and (self._parser is None or event.ending is not None):
-            deltas.append({"role": "assistant", "content": "", "tool_calls": None})
+            deltas.append(self._render_delta(Content("")))
         chunks = []
         for number, delta in enumerate(deltas, 1):
             reason = None
@@ -110,7 +113,9 @@ class ChatChoice:
                 calls = [self._begin_call(delta)]
             case Arguments():
                 calls = [{"index": delta.index, "function": {"arguments": delta.text}}]
-        return {"role": "assistant", "content": content, "tool_calls": calls}
+        role = {"role": "assistant"} if self._has_role else {}
+        self._has_role = self._repeats_role
+        return {**role, "content": content, "tool_calls": calls}
 
     def _begin_call(self, delta: CallBegin) -> dict[str, Any]:
         short = "".join(secrets.choice(_ALPHABET) for _ in range(9))

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from router.app import IDLE_SECONDS, make_app, make_runner
 from router.chat.template import ChatTemplate
 from router.engine import Engine
 from router.engines import Engines
+from router.grammar.compiler import GrammarCompiler
 from router.limits import Limits
 from router.metrics import Metrics
 from router.scheduling.plan import Row
@@ -141,3 +142,10 @@ def demo() -> ChatTemplate:
 def hermes() -> ChatTemplate:
     """A template that takes tools."""
     return ChatTemplate({"default": HERMES}, {})
+
+
+@pytest.fixture(scope="session")
+def grammars() -> Iterator[GrammarCompiler]:
+    compiler = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
+    yield compiler
+    compiler.close()

@@ -48,11 +48,11 @@ async def test_a_whole_answer(server: Server) -> None:
 async def test_the_bytes_of_a_stream(start: Start, demo: ChatTemplate) -> None:
     server = await start(answer="a<|im_end|>", template=demo)
     response = await server.post("/v1/chat/completions", {
-        "messages": HELLO, "stream": True, "model": "x", "stream_options": {"include_usage": True}})
+        "messages": HELLO, "stream": True, "model": "tgi", "stream_options": {"include_usage": True}})
     text = await response.text()
     head = text[:text.index(',"model"')].removeprefix("data: ")
     assert json.loads(head + "}")["object"] == "chat.completion.chunk"
-    head += ',"model":"x","system_fingerprint":"0.1.0-native"'
+    head += ',"model":"demo","system_fingerprint":"0.1.0-native"'
     delta = '"delta":{"role":"assistant","content":"%s","tool_calls":null},"logprobs":null'
     length = len(await server.tokenizer.encode(PROMPT))
     assert text == (
@@ -71,6 +71,13 @@ async def test_streams_and_answers_agree(server: Server) -> None:
         streamed = await chunks(server, **fields)
         assert joined(streamed) == (whole["message"]["content"], [], [whole["finish_reason"]])
         assert all(chunk["usage"] is None for chunk in streamed)
+
+
+async def test_who_is_told_the_role(server: Server) -> None:
+    for model, number in ((None, -1), ("tgi", -1), ("other", 2)):
+        deltas = [chunk["choices"][0]["delta"] for chunk in await chunks(server, model=model, n=2)]
+        roles = [delta["role"] for delta in deltas if "role" in delta]
+        assert roles == ["assistant"] * (number if number > 0 else len(deltas))
 
 
 async def test_several_answers(server: Server) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from router.chat.template import ChatTemplate
+from router.grammar.compiler import GrammarCompiler
 from tests.api.chats import HELLO, TEXT
 from tests.api.conftest import Server, Start
 
@@ -50,11 +51,11 @@ async def test_tools(start: Start, hermes: ChatTemplate) -> None:
         whole = await client.chat.completions.create(model="tgi", messages=HELLO, tools=[WEATHER])
         calls = whole.choices[0].message.tool_calls
         assert [(call.function.name, call.function.arguments) for call in calls] == EXPECTED
-        async with client.chat.completions.stream(model="tgi", messages=HELLO, tools=[WEATHER]) as stream:
+        async with client.chat.completions.stream(model="any", messages=HELLO, tools=[WEATHER]) as stream:
             async for _ in stream:
                 pass
             final = (await stream.get_final_completion()).choices[0]
-        assert final.finish_reason == "tool_calls"
+        assert (final.finish_reason, final.message.role) == ("tool_calls", "assistant")
         assert [(call.function.name, call.function.arguments) for call in final.message.tool_calls] == EXPECTED
         assert [call.function.parsed_arguments for call in final.message.tool_calls] == [
             City(city="Rome"), City(city="Oslo")]
@@ -62,6 +63,17 @@ async def test_tools(start: Start, hermes: ChatTemplate) -> None:
                     *({"role": "tool", "tool_call_id": call.id, "content": "Sunny"} for call in calls)]
         again = await client.chat.completions.create(model="tgi", messages=messages)
         assert again.choices[0].finish_reason == "stop"
+
+
+async def test_parse(start: Start, demo: ChatTemplate, grammars: GrammarCompiler) -> None:
+    server = await start(answer='{"city":"Rome"}<|im_end|>', template=demo, grammars=grammars)
+    async with client_of(server) as client:
+        answer = await client.chat.completions.parse(model="tgi", messages=HELLO, response_format=City)
+        assert answer.choices[0].message.parsed == City(city="Rome")
+        async with client.chat.completions.stream(model="any", messages=HELLO, response_format=City) as stream:
+            final = await stream.get_final_completion()
+        assert final.choices[0].message.parsed == City(city="Rome")
+    assert server.fleet.masks
 
 
 async def test_refusals(start: Start, demo: ChatTemplate) -> None:
