@@ -115,6 +115,8 @@ async def _answer(
     overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
     await runner.cleanup()
     overdue.cancel()
+    if grammars is not None:
+        grammars.close()
 
 
 @contextmanager
