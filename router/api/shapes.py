@@ -179,40 +179,38 @@ class ChatLogprobs(BaseModel):
     content: list[ScoredChatToken]
 
 
-class ChatChoice(BaseModel):
+class _Choice(BaseModel):
     index: int
+    logprobs: ChatLogprobs | None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class ChatChoice(_Choice):
     message: Message
-    logprobs: ChatLogprobs | None
     finish_reason: str
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
 
 
-class ChunkChoice(BaseModel):
-    index: int
+class ChunkChoice(_Choice):
     delta: Message
-    logprobs: ChatLogprobs | None
     finish_reason: str | None
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
 
 
-class ChatCompletion(BaseModel):
-    object: Literal["chat.completion"]
+class _Head(BaseModel):
     id: str
     created: int
     model: str
     system_fingerprint: str
+
+
+class ChatCompletion(_Head):
+    object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
 
 
-class ChatChunk(BaseModel):
+class ChatChunk(_Head):
     object: Literal["chat.completion.chunk"]
-    id: str
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChunkChoice]
     usage: Usage | None = None
 
