@@ -6,12 +6,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
 import uvloop
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from router import logs, tls
 from router.api.access import Access
@@ -64,7 +66,8 @@ async def serve(config: RouterConfig) -> None:
     try:
         facts = await _unless(stop, fleet.describe())
         if facts is not None:
-            await _answer(config, tokenizer, template, fleet, _within(facts, config), stop)
+            with _tracing(config) as tracing:
+                await _answer(config, tokenizer, template, fleet, _within(facts, config), tracing, stop)
     finally:
         await fleet.close()
         tokenizer.close()
@@ -84,7 +87,7 @@ async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | 
 
 async def _answer(
     config: RouterConfig, tokenizer: Tokenizer, template: ChatTemplate | None, fleet: GrpcFleet, facts: Facts,
-    stop: asyncio.Event,
+    tracing: Sequence[Middleware], stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set, then let what runs finish; what is left after the time for that fails."""
     limits = Limits.resolve(config, facts)
@@ -98,7 +101,7 @@ async def _answer(
     runner = make_runner(
         make_app(Engines(engine), tokenizer, limits, metrics, info, grammars, template,
                  access=Access(config.api_key, config.cors_allow_origin),
-                 more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route)),
+                 more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route), outer=tracing),
         shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
     await runner.setup()
     await web.TCPSite(
@@ -109,6 +112,22 @@ async def _answer(
     overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
     await runner.cleanup()
     overdue.cancel()
+
+
+@contextmanager
+def _tracing(config: RouterConfig) -> Iterator[Sequence[Middleware]]:
+    """What traces requests while the block runs, if that is wanted."""
+    if config.otlp_endpoint is None:
+        yield ()
+        return
+    from router.tracing import Tracing  # which imports OpenTelemetry
+    from telemetry.export import Export
+
+    export = Export(config.otlp_endpoint, config.otlp_service_name, "router")
+    try:
+        yield (Tracing(export.provider, config.model_id).middleware,)
+    finally:
+        export.close()
 
 
 def _within(facts: Facts, config: RouterConfig) -> Facts:

@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator, Sequence
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Middleware
 
 from router.api import table
 from router.api.access import Access, Handler
 from router.api.body import json_response
+from router.api.counting import count_answers
 from router.api.failures import to_router_error
 from router.api.routes import Route, add_routes
 from router.api.service import SERVICE, ServerInfo, Service
@@ -32,11 +34,12 @@ LINGER_SECONDS = 2.0
 def make_app(
     engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
     grammars: GrammarCompiler | None = None, template: ChatTemplate | None = None, *,
-    access: Access | None = None, more_routes: Sequence[Route] = (),
+    access: Access | None = None, more_routes: Sequence[Route] = (), outer: Sequence[Middleware] = (),
 ) -> web.Application:
-    """The app over parts that are ready to answer."""
+    """The app over parts that are ready to answer. `outer` middlewares see the responses as clients get them."""
     access = access or Access()
-    app = web.Application(middlewares=[access.answer_preflight, answer_errors], client_max_size=limits.payload_limit)
+    app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
+                          client_max_size=limits.payload_limit)
     app[SERVICE] = Service(engines, tokenizer, limits, metrics, info, grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)

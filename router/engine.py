@@ -23,7 +23,7 @@ from router.progress import Progress
 from router.request import Request
 from router.running import Requests, Running
 from router.scheduling import sequence
-from router.scheduling.plan import Plan, Scored, StepResult
+from router.scheduling.plan import Plan, Sampled, Scored, StepResult
 from router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from router.stream import Queue, Stream
 from router.text.text_path import TextPath
@@ -106,13 +106,14 @@ class Engine:
         for token_id in output_so_far:
             text.push(token_id)
         stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
-        guide = None if request.grammar is None else Guide(request.grammar, output_so_far)
+        guide = None if request.grammar is None else Guide(sequence_id, request.grammar, output_so_far)
         self._requests[sequence_id] = Running(stream, text, guide, len(output_so_far))
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
             ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
-            has_grammar=request.grammar is not None, wants_scores=request.wants_prompt_logprobs))
+            has_grammar=request.grammar is not None, wants_scores=request.wants_prompt_logprobs,
+            trace=request.trace.context if request.trace else b""))
         self._work.set()
         return stream
 
@@ -132,7 +133,7 @@ class Engine:
                     await self._open()
                     await self._drive()
                 except FleetError as error:
-                    self._requests.settle(await self._masking.end())
+                    self._requests.settle([*await self._masking.seen(), *await self._masking.masks()])
                     self._lose(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
         except Exception as error:
@@ -144,18 +145,18 @@ class Engine:
     async def _drive(self) -> None:
         """Plan, submit, send the masks of the oldest step, commit, deliver."""
         while True:
-            while len(self._in_flight) < self._depth and (plan := self._scheduler.plan()):
+            while len(self._in_flight) < self._depth and (plan := self._plan()):
                 self._in_flight.append(plan)
-                self._note_plan(plan)
                 if len(self._in_flight) == 1:
                     self._begin_masks()
                 await self._fleet.submit(plan)
             self._note_occupancy()
-            masks = self._requests.settle(await self._masking.end())
+            self._requests.settle(await self._masking.seen())
             if not self._in_flight:
                 await self._work.wait()
                 self._work.clear()
                 continue
+            masks = self._requests.settle(await self._masking.masks())
             if (oldest := self._in_flight[0]).masked:
                 await self._fleet.submit_masks(
                     oldest.step_id, {slot: masks[id] for slot, id in oldest.masked if id in masks})
@@ -163,18 +164,28 @@ class Engine:
 
     def _commit(self, result: StepResult) -> None:
         """Deliver what a step yielded; but tokens that a grammar follows wait until it has seen them."""
-        self._note_step(self._in_flight.popleft(), result)
-        for confirmed in self._scheduler.commit(result):
-            running = self._requests.get(confirmed.sequence_id)
+        plan, came_at = self._in_flight.popleft(), time.monotonic()
+        confirmed = self._scheduler.commit(result)
+        committed_at = time.monotonic()
+        for each in confirmed:
+            running = self._requests.get(each.sequence_id)
             if running is None:
                 continue
-            if isinstance(confirmed, Scored):
-                running.take_scores(confirmed)
-            elif running.guide is not None and confirmed.finish_reason is None:
-                self._masking.hold(running.guide, confirmed)
+            if isinstance(each, Scored):
+                running.take_scores(each)
+            elif running.guide is not None and each.finish_reason is None:
+                self._masking.hold(running.guide, each)
             else:
-                self._requests.deliver(confirmed)
+                self._requests.deliver(each)
         self._begin_masks()
+        self._note_step(plan, result, confirmed, came_at, committed_at)
+
+    def _plan(self) -> Plan | None:
+        began_at = time.monotonic()
+        plan = self._scheduler.plan()
+        if plan is not None:
+            self._note_plan(plan, began_at)
+        return plan
 
     def _begin_masks(self) -> None:
         """A step has become the oldest in flight, so all tokens are known that its masks depend on."""
@@ -205,6 +216,9 @@ class Engine:
     def _lose(self, error: FleetError) -> None:
         """The group is gone: let every sequence wait again, give up those that have killed it."""
         self.has_group = False
+        for plan in self._in_flight:
+            self._metrics.lost(plan)
+        self._requests.trace_replays()
         forgotten = self._scheduler.forget_all()
         self._in_flight.clear()
         log.error("the group is lost: %s; %d requests will go on when it is back", error, forgotten.num_replayed)
@@ -229,19 +243,26 @@ class Engine:
         self.is_healthy = False
         self._requests.fail_all(error)
 
-    def _note_plan(self, plan: Plan) -> None:
+    def _note_plan(self, plan: Plan, began_at: float) -> None:
         now = time.monotonic()
         self._progress.planned(plan, now)
         for admission in plan.admitted:
             self._requests.admitted(admission.sequence_id, now, admission.hit_tokens)
-        self._metrics.planned(sum(admission.hit_tokens for admission in plan.admitted), len(plan.preempted))
+        for sequence_id, start, count in plan.chunks:
+            self._requests.trace(sequence_id, "prefill_chunk", start=start, tokens=count)
+        for sequence_id in plan.preempted:
+            self._requests.trace(sequence_id, "preempted")
+        self._metrics.planned(plan, now - began_at)
 
-    def _note_step(self, plan: Plan, result: StepResult) -> None:
-        self._progress.committed(plan, time.monotonic())
-        self._metrics.step(plan.num_tokens > plan.num_decode_rows, result.forward_time, result.sample_time)
+    def _note_step(
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | Scored], came_at: float, committed_at: float
+    ) -> None:
+        now = time.monotonic()
+        self._progress.committed(plan, now)
+        self._metrics.step(plan, result, confirmed, committed_at - came_at, now - committed_at)
 
     def _note_occupancy(self) -> None:
         memory = self._scheduler.memory
         self._metrics.occupancy(
             self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
-            self._scheduler.num_wasted_slots)
+            self._scheduler.num_wasted_slots, memory.block_size)

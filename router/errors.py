@@ -6,7 +6,8 @@
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     ├── IncompleteGeneration   500  it ended without its last token
-    └── Unhealthy              503  no group can answer
+    ├── Unhealthy              503  no group can answer
+    └── Dropped                499  the client left before its answers had ended
 
 Words, statuses and messages are TGI's. Handlers raise; the one middleware of `router.app` maps to a JSON
 body, and `router.api.sse` to an event once a stream has begun.
@@ -82,3 +83,14 @@ class Unhealthy(RouterError):
 
     def __init__(self, reason: str = "unhealthy") -> None:
         super().__init__(reason)
+
+
+class Dropped(RouterError):
+    """For the counts and the traces: there is nobody to be told."""
+
+    status = 499
+    error_type = "dropped"
+    metric = "dropped"
+
+    def __init__(self) -> None:
+        super().__init__("The client has left")

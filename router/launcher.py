@@ -89,6 +89,8 @@ def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, soc
         "--watermark-gamma": config.watermark_gamma, "--watermark-delta": config.watermark_delta,
         "--parent-pid": os.getpid(),
     }
+    if config.otlp_endpoint is not None:
+        arguments |= {"--otlp-endpoint": config.otlp_endpoint, "--otlp-service-name": config.otlp_service_name}
     given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
     return _program(f"shard {rank}", "shard", [*given, *["--json-output"] * config.json_output], tells_ready=True)
 

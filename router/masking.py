@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
 from router.grammar.matcher import Grammar, GrammarError, Matcher
 from router.scheduling.plan import FinishReason, Sampled
@@ -15,9 +14,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a sequence's grammar says: to the token that came, if one did, and what may come next, if that was asked.
+    """What a sequence's grammar says: to the token that came, or to what may come next. `error` stands in for both.
 
-    The token has a finish reason if the grammar ends with it. `error` stands in for all else.
+    A token that the grammar ends with has a finish reason; then nothing may come next, and there is no mask.
     """
 
     sequence_id: int
@@ -27,70 +26,92 @@ class Finding:
 
 
 class Guide:
-    """One answer's way through its grammar. `output_so_far` is fed to a matcher when it is first asked."""
+    """One answer's way through its grammar. `output_so_far` is fed to a matcher when it is first needed."""
 
-    def __init__(self, grammar: Grammar, output_so_far: Sequence[int] = ()) -> None:
+    def __init__(self, sequence_id: int, grammar: Grammar, output_so_far: Sequence[int] = ()) -> None:
+        self.sequence_id = sequence_id
         self._grammar = grammar
         self._output_so_far = output_so_far
         self._matcher: Matcher | None = None
+        self._is_over = False
 
-    def look(self, sequence_id: int, sampled: Sampled | None, wants_mask: bool) -> Finding:
-        """Take the next token, then see what may follow it. Never raises."""
+    def take(self, sampled: Sampled) -> Finding:
+        """The next token has come. Never raises."""
         try:
-            if self._matcher is None:
-                self._matcher = self._grammar.start()
-                for token_id in self._output_so_far:
-                    self._matcher.push(token_id)
-            if sampled is not None:
-                self._matcher.push(sampled.token_id)
-                if self._matcher.is_complete:
-                    return Finding(sequence_id, replace(sampled, finish_reason=FinishReason.EOS_TOKEN))
-            return Finding(sequence_id, sampled, self._matcher.mask() if wants_mask else None)
-        except GrammarError as error:
-            return Finding(sequence_id, error=str(error))
+            matcher = self._start()
+            matcher.push(sampled.token_id)
+            self._is_over = matcher.is_complete
         except Exception as error:
-            log.exception("request %d failed in its grammar", sequence_id)
-            return Finding(sequence_id, error=f"{type(error).__name__} in the grammar")
+            return self._fail(error)
+        return Finding(
+            self.sequence_id, replace(sampled, finish_reason=FinishReason.EOS_TOKEN) if self._is_over else sampled)
+
+    def mask(self) -> Finding:
+        """What may come after the tokens taken. Never raises."""
+        try:
+            return Finding(self.sequence_id, mask=None if self._is_over else self._start().mask())
+        except Exception as error:
+            return self._fail(error)
+
+    def _start(self) -> Matcher:
+        if self._matcher is None:
+            self._matcher = self._grammar.start()
+            for token_id in self._output_so_far:
+                self._matcher.push(token_id)
+        return self._matcher
+
+    def _fail(self, error: Exception) -> Finding:
+        self._is_over = True
+        if isinstance(error, GrammarError):
+            return Finding(self.sequence_id, error=str(error))
+        log.error("request %d failed in its grammar", self.sequence_id, exc_info=error)
+        return Finding(self.sequence_id, error=f"{type(error).__name__} in the grammar")
 
 
 class Masking:
-    """One look at a time: `hold` the tokens of a step, `begin` once the rows of the next are known, `end` it.
+    """`hold` the tokens of a step, `begin` once it is known who needs masks next, then wait for what was `seen` and
+    for the `masks`.
 
-    A look runs in a thread of its own, however cheap it may be. Most matchers need microseconds, some need
-    milliseconds, and none says so in advance; the way to the thread and back takes 30 microseconds once a step.
-    One thread is enough: for cheap masks Python's lock leaves nothing to gain from a second.
+    It works in a thread of its own, however cheap a mask may be. Most take microseconds, some milliseconds, and none
+    says so in advance; the way to the thread and back costs 30 microseconds a step. One thread is enough: for cheap
+    masks Python's lock leaves nothing to gain from a second. All tokens are taken before any mask is worked out.
     """
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Guide, Sampled]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
-        self._look: asyncio.Future[list[Finding]] | None = None
+        self._held: list[tuple[Guide, Sampled]] = []
+        self._seen: asyncio.Future[list[Finding]] | None = None
+        self._masks: asyncio.Future[list[Finding]] | None = None
 
     def hold(self, guide: Guide, sampled: Sampled) -> None:
-        """A token that its grammar has to see before anyone else does."""
-        self._held[sampled.sequence_id] = guide, sampled
+        """A token that its grammar has to see before the client does."""
+        self._held.append((guide, sampled))
 
-    def begin(self, wanted: Mapping[int, Guide]) -> None:
-        """Look at the tokens held, and at what may follow in the sequences `wanted`; does not wait."""
-        assert self._look is None
-        looks = [partial(guide.look, sequence_id, sampled, sequence_id in wanted)
-                 for sequence_id, (guide, sampled) in self._held.items()]
-        looks += [partial(guide.look, sequence_id, None, wants_mask=True)
-                  for sequence_id, guide in wanted.items() if sequence_id not in self._held]
-        self._held.clear()
-        if looks:
-            self._look = asyncio.get_running_loop().run_in_executor(self._thread, lambda: [look() for look in looks])
+    def begin(self, wanted: Sequence[Guide]) -> None:
+        """Let the grammars see the tokens held, then work out what may follow for those `wanted`. Does not wait."""
+        assert self._seen is None
+        assert self._masks is None
+        loop = asyncio.get_running_loop()
+        held, self._held = self._held, []
+        if held:
+            self._seen = loop.run_in_executor(self._thread, lambda: [guide.take(sampled) for guide, sampled in held])
+        if wanted:
+            self._masks = loop.run_in_executor(self._thread, lambda: [guide.mask() for guide in wanted])
 
-    async def end(self) -> list[Finding]:
-        """Wait for the look, if there is one, and for tokens that are still held."""
-        if self._look is None and self._held:
-            self.begin({})
-        if self._look is None:
-            return []
-        findings = await self._look
-        self._look = None
+    async def seen(self) -> list[Finding]:
+        """What the grammars say to all tokens held."""
+        if self._held:
+            self.begin(())
+        findings = await self._seen if self._seen is not None else []
+        self._seen = None
+        return findings
+
+    async def masks(self) -> list[Finding]:
+        """What may come next, for those wanted."""
+        findings = await self._masks if self._masks is not None else []
+        self._masks = None
         return findings
 
     def close(self) -> None:
-        """End the thread; a look that has begun is the last."""
+        """End the thread; what has begun is the last."""
         self._thread.shutdown(wait=False, cancel_futures=True)

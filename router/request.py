@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from router.grammar.matcher import Grammar
 from router.scheduling.plan import Sampling
+from router.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,5 @@ class Request:
     wants_prompt_logprobs: bool = False
     shown_ids: frozenset[int] = frozenset()
     """Special tokens that are part of the answer's text."""
+    trace: Trace | None = None
+    """Where what happens to it is noted, if it is traced."""

@@ -54,6 +54,18 @@ class Requests(dict[int, Running]):
             running.stream.started_at = now
             running.stream.hit_tokens = hit_tokens
 
+    def trace(self, sequence_id: int, name: str, **facts: int) -> None:
+        """Note what happens to it, if it is traced."""
+        running = self.get(sequence_id)
+        if running is not None and (trace := running.stream.request.trace) is not None:
+            trace.note(name, **facts)
+
+    def trace_replays(self) -> None:
+        """The group is gone: those that had begun to run are to run anew."""
+        for sequence_id, running in self.items():
+            if running.stream.started_at is not None:
+                self.trace(sequence_id, "replay", generated_tokens=running.num_tokens)
+
     def deliver(self, sampled: Sampled) -> None:
         """Turn a token into text and hand it on, unless the request has ended. What fails here ends it alone."""
         running = self.get(sampled.sequence_id)
@@ -70,7 +82,7 @@ class Requests(dict[int, Running]):
             self._end(sampled.sequence_id, event.ending.finish_reason)
 
     def settle(self, findings: Iterable[Finding]) -> dict[int, bytes]:
-        """Deliver the tokens that grammars have seen; returns what may follow them in the answers that go on."""
+        """Deliver the tokens that grammars have seen; returns the masks of those that have not ended."""
         masks = {}
         for finding in findings:
             if finding.error is not None:
@@ -81,9 +93,9 @@ class Requests(dict[int, Running]):
                 masks[finding.sequence_id] = finding.mask
         return masks
 
-    def guides(self, sequence_ids: Iterable[int]) -> dict[int, Guide]:
+    def guides(self, sequence_ids: Iterable[int]) -> list[Guide]:
         """Of those that have not ended."""
-        return {id: running.guide for id in sequence_ids if (running := self.get(id)) and running.guide}
+        return [running.guide for id in sequence_ids if (running := self.get(id)) and running.guide]
 
     def cancel(self, sequence_id: int) -> None:
         """The client has left."""

@@ -21,7 +21,6 @@ _TGI_CHUNK = 1024
 MAX_STOP_CHARACTERS = 1024
 """Of one stop string; so much of an answer may have to be held back for it."""
 MAX_STOP_TOKEN_IDS = 128
-MAX_BIASED_TOKENS = 1024
 MAX_BIAS = 100.0
 """OpenAI's; a token with it is certain, or impossible."""
 
@@ -203,8 +202,6 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
                f"`min_tokens` must be <= `max_new_tokens`. Given: {p.min_tokens} and {max_new_tokens}")
     _refuse_if(len(p.stop_token_ids) > MAX_STOP_TOKEN_IDS,
                f"`stop_token_ids` supports up to {MAX_STOP_TOKEN_IDS} token ids. Given: {len(p.stop_token_ids)}")
-    _refuse_if(len(p.logit_bias) > MAX_BIASED_TOKENS,
-               f"`logit_bias` supports up to {MAX_BIASED_TOKENS} token ids. Given: {len(p.logit_bias)}")
     _refuse_if(any(abs(bias) > MAX_BIAS for bias in p.logit_bias.values()),
                f"`logit_bias` must have values >= {-MAX_BIAS} and <= {MAX_BIAS}")
     for name, ids in (("stop_token_ids", p.stop_token_ids), ("logit_bias", p.logit_bias)):

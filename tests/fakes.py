@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from router.facts import Facts
+from router.fleet.errors import FleetError
 from router.fleet.wire import Spaces
 from router.limits import Limits
 from router.scheduling.plan import Output, Plan, Row, RowResult, StepResult, Top
@@ -37,6 +38,7 @@ class ScriptedFleet:
         self.may_open = asyncio.Event()
         self.may_open.set()
         self.facts = FACTS
+        self._failing: dict[str, int] = {}
         self.masks: list[tuple[int, Mapping[int, bytes]]] = []
         self.has_masks = asyncio.Event()
         self._pending: deque[Plan] = deque()
@@ -50,7 +52,7 @@ class ScriptedFleet:
         return self.facts
 
     async def submit(self, plan: Plan) -> None:
-        self._fail()
+        self._fail("submit")
         self.plans.append(plan)
         self.has_plan.set()
         self._pending.append(plan)
@@ -62,7 +64,7 @@ class ScriptedFleet:
                 self._top_n[row.slot] = row.first.sampling.top_n
 
     async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:
-        self._fail()
+        self._fail("submit_masks")
         plan = self._unmasked.popleft()
         assert plan.step_id == step_id, f"masks for step {step_id}, those for {plan.step_id} come next"
         assert plan is self._pending[0], "a step before it is not back, so its masks can't be known"
@@ -80,7 +82,7 @@ class ScriptedFleet:
         self._pending.popleft()
         masks = self.masks[-1][1] if plan.masked else {}
         rows = tuple(self._run(row, masks.get(row.slot)) for row in plan.rows if row.is_answered)
-        self._fail()
+        self._fail("next_result")
         return StepResult(plan.step_id, rows, forward_time=0.001, sample_time=0.0005)
 
     async def close(self) -> None:
@@ -98,7 +100,16 @@ class ScriptedFleet:
     def _top(self, row: Row, token_id: int) -> Top:
         return tuple((token_id + index, -0.5 - index) for index in range(self._top_n[row.slot]))
 
-    def _fail(self) -> None:
+    def fail_at(self, method: str, number: int) -> None:
+        """Lose the group in the call of this number to `method`, counted from now."""
+        self._failing = {method: number}
+
+    def _fail(self, method: str) -> None:
+        if method in self._failing:
+            self._failing[method] -= 1
+            if not self._failing[method]:
+                self._failing.clear()
+                raise FleetError(f"lost in {method}")
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure

@@ -123,7 +123,7 @@ def prompt_logits(
         caches.append(cache)
     table = torch.arange(num_blocks).flip(0)
     positions = torch.arange(num_tokens)
-    return decoder.forward(StepInputs(
+    inputs = StepInputs(
         input_ids=ids,
         tokens=Tokens(
             positions=positions,
@@ -132,7 +132,9 @@ def prompt_logits(
             starts=torch.zeros(1, dtype=torch.int32),
             counts=torch.tensor([num_tokens], dtype=torch.int32)),
         output_rows=positions if output_rows is None else output_rows,
-    ), caches)
+        scored_rows=torch.empty(0, dtype=torch.int64),
+        score_ids=torch.empty(0, dtype=torch.int64))
+    return decoder.logits(decoder.forward(inputs, caches), inputs.output_rows)
 
 
 def random_ids(length: int, vocab: int, seed: int = 0) -> Tensor:

@@ -172,7 +172,8 @@ inline float largest_kept(const Row& row, const Kept& kept) {
 
 // The lowest score of a token that is at least min_p times as likely as one of the score `top`.
 inline float lowest_score(float top, float min_p, double temperature) {
-  const double lowest = std::max<double>(top + temperature * std::log(static_cast<double>(min_p)), -FLT_MAX);
+  const double distance = temperature * std::log(std::min<double>(min_p, 1));
+  const double lowest = std::max<double>(top + distance, -FLT_MAX);
   const float rounded = static_cast<float>(lowest);
   return rounded < lowest ? std::nextafter(rounded, kInfinity) : rounded;
 }

@@ -22,7 +22,7 @@ class SampleParameters:
     top_k: Tensor  # int64; 0 is off
     top_p: Tensor  # float32, above 0; 1 is off
     typical_p: Tensor  # float32, above 0; 1 is off
-    min_p: Tensor  # float32, up to 1; 0 is off
+    min_p: Tensor  # float32; 0 is off, and more than 1 is 1
     seed: Tensor  # int64: the bits of a uint64
     position: Tensor  # int64, below 2³²: how many tokens of the output come before this one
     branch: Tensor  # int64, below 2³²

@@ -118,7 +118,7 @@ def _warp(scores: Tensor, parameters: SampleParameters, rows: Tensor) -> Tensor:
     if len(some):
         part = scores[some]
         below_top = part - part.amax(dim=1, keepdim=True)
-        scores[some] = part.masked_fill(below_top < min_p[some, None].double().log(), -torch.inf)
+        scores[some] = part.masked_fill(below_top < min_p[some, None].double().clamp(max=1).log(), -torch.inf)
     return scores
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from router.api import trace
 from router.api.answer import Answers, answering
 from router.api.body import json_response, read_body
 from router.api.chat_choices import ChatChoice
@@ -31,6 +32,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 async def answer(request: web.Request, body: ChatBody) -> web.StreamResponse:
     """What `/v1/chat/completions` answers to `body`."""
     service = request.app[SERVICE]
+    trace.describe("chat", body.model)
     try:
         asked, form = await parse(body, service)
     except RouterError as error:

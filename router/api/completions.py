@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from router.api import trace
 from router.api.answer import Answer, Answers, answering
 from router.api.body import json_response, read_body
 from router.api.choices import Choice
@@ -32,6 +33,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
 async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
     """What `/v1/completions` answers to `body`."""
     service = request.app[SERVICE]
+    trace.describe("text_completion", body.model)
     try:
         asked = parse(body, service.limits)
     except RouterError as error:

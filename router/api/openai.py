@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from router.api import trace
 from router.api.answer import Answer
 from router.api.body import json_response
 from router.api.service import Service
@@ -58,6 +59,7 @@ def refuse(service: Service, error: RouterError) -> web.Response:
     """
     service.metrics.requested()
     service.metrics.failed(error)
+    trace.failed(error)
     return json_response(failure(error) if isinstance(error, ValidationError) else error.body(), status=error.status)
 
 

@@ -1,5 +1,6 @@
 """Bodies of requests: fields, types and defaults as TGI takes them. What values may be is `router.validation`'s."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
@@ -31,13 +32,25 @@ NumericText = Annotated[str, Field(pattern="^[0-9]+$")]
 """A token id as a key of an object."""
 
 
+MAX_BIASED_TOKENS = 1024
+
+
 def _to_bias(value: object) -> object:
-    """OpenAI's shape, an object from token ids to values; TGI's, a list with a value for each token; null is none."""
+    """OpenAI's shape, an object from token ids to values; TGI's, a list with a value for each token; null is none.
+
+    Counted before it is looked at, for there may be a million.
+    """
     if isinstance(value, list):
-        return {index: bias for index, bias in enumerate(value) if bias != 0 or bias is False}
-    if isinstance(value, dict):
-        return {int(key) if isinstance(key, str) and key.isdecimal() else key: bias for key, bias in value.items()}
-    return {} if value is None else value
+        number = len(value) - value.count(0)
+        pairs: Iterable[tuple[object, object]] = enumerate(value)
+    elif isinstance(value, dict):
+        number = len(value)
+        pairs = ((int(key) if isinstance(key, str) and key.isdecimal() else key, bias) for key, bias in value.items())
+    else:
+        return {} if value is None else value
+    if number > MAX_BIASED_TOKENS:
+        raise ValueError(f"supports up to {MAX_BIASED_TOKENS} token ids. Given: {number}")
+    return {key: bias for key, bias in pairs if bias != 0 or bias is False or isinstance(value, dict)}
 
 
 LogitBias = Annotated[

@@ -45,6 +45,7 @@ class _Draft:
     budget: int
     rows: list[tuple[Sequence, Row]] = field(default_factory=list)
     admitted: list[Admission] = field(default_factory=list)
+    chunks: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,8 @@ class Scheduler:
         plan = Plan(
             self._next_step_id, tuple(row for _, row in draft.rows), tuple(self._cleared_slots),
             tuple(draft.admitted), tuple(self._preempted),
-            masked=tuple((row.slot, sequence.id) for sequence, row in draft.rows if row.late_mask))
+            masked=tuple((row.slot, sequence.id) for sequence, row in draft.rows if row.late_mask),
+            chunks=tuple(draft.chunks))
         self._in_flight.append((plan.step_id, draft.rows))
         self._cleared_slots.clear()
         self._preempted.clear()
@@ -233,6 +235,8 @@ class Scheduler:
         start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
         if not self._grow(sequence, end):
             return
+        if sequence.trace:
+            draft.chunks.append((sequence.id, start, end - start))
         assert sequence.slot is not None
         is_last = end == sequence.prefill_end
         self._draft(draft, sequence, Row(
@@ -387,4 +391,4 @@ def _score(sequence: Sequence, row: Row, answer: RowResult) -> list[Scored]:
 
 def _first(sequence: Sequence) -> First:
     history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
-    return First(sequence.sampling, sequence.prompt_length, history)
+    return First(sequence.sampling, sequence.prompt_length, history, sequence.trace)

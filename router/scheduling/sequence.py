@@ -47,6 +47,8 @@ class Sequence:
     """Its samples wait for masks."""
     wants_scores: bool = False
     """The logprobs of the prompt's tokens are wanted. Until all are there nothing is taken from the prefix cache."""
+    trace: bytes = b""
+    """Names its request's span to the shards; empty if the request is not traced."""
     confirmed_only: bool = False
     """Plan nothing for it while a step in flight names it."""
     status: Status = Status.WAITING

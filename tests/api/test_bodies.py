@@ -114,6 +114,10 @@ def repr_json(value: object) -> bytes:
     ({"logit_bias": {"5": "1"}}, 'logit_bias[5]: invalid type: string "1", expected a number'),
     ({"logit_bias": [0, None]}, "logit_bias[1]: invalid type: null, expected a number"),
     ({"logit_bias": {"five": 1}}, 'logit_bias.five: invalid type: string "five", expected an integer'),
+    ({"logit_bias": [0, 1] * 1025},
+     "logit_bias: invalid value: a list: Value error, supports up to 1024 token ids. Given: 1025"),
+    ({"logit_bias": {str(token_id): 0 for token_id in range(1025)}},
+     "logit_bias: invalid value: an object: Value error, supports up to 1024 token ids. Given: 1025"),
     ({"logit_bias": 5}, "logit_bias: invalid type: integer `5`, expected an object"),
 ])
 async def test_ids(server: Server, parameters: dict[str, object], what: str) -> None:

@@ -120,7 +120,8 @@ async def test_a_client_that_leaves_in_the_middle_cancels(start: Start) -> None:
     await server.until_idle()
     series = server.series()
     assert series["tgi_request_success"] == 0
-    assert sum(value for name, value in series.items() if name.startswith("tgi_request_failure")) == 0
+    assert series['tgi_request_failure{err="dropped"}'] == 1
+    assert sum(value for name, value in series.items() if name.startswith("tgi_request_failure")) == 1
 
 
 async def test_a_client_that_leaves_a_whole_answer_cancels(server: Server) -> None:

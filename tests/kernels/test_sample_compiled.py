@@ -32,7 +32,7 @@ def random_row(choose, vocabulary):
         row["presence_penalty"] = choose.choice((0.0, 0.3217))
         row["prompt_length"] = choose.choice((0, 10, 49, 60))
     if choose.random() < 0.2:
-        row["min_p"] = choose.choice((0.02, 0.1, 0.7, 1.0))
+        row["min_p"] = choose.choice((0.02, 0.1, 0.7, 1.0, 3.0))
     if choose.random() < 0.2:
         row["top_n"] = choose.randint(1, 25)
     if choose.random() < 0.2:

@@ -164,6 +164,15 @@ def test_execute_is_forward_and_sample(executor: Executor, expected: list[Sample
         assert result.step_id == step.step_id
 
 
+def test_watermarks_are_as_strong_as_was_said(model: Path) -> None:
+    program = alone([replace(REQUEST, sampling=Sampling(watermark=True))])
+    none, weak, strong = (
+        [sampled.token_id for sampled in run_program(
+            Executor(replace(make_config(model), watermark_gamma=gamma, watermark_delta=delta), Group()), program)[0]]
+        for gamma, delta in ((0.5, 0.0), (0.0, 9.0), (0.5, 9.0)))
+    assert none == weak != strong
+
+
 def test_open_empties_the_slots(executor: Executor) -> None:
     limits = alone([REQUEST]).limits
     executor.open(limits)

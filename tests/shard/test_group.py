@@ -23,6 +23,7 @@ from tests.shard.processes import (
     ClientStream,
     Shard,
     clients,
+    encode_masks,
     encode_plan,
     new_epoch,
     run_over_wire,
@@ -39,6 +40,7 @@ REQUESTS = [
     Request([9], 5, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9)),
 ]
 PROGRAM = batched(REQUESTS, seed=1)
+MASKED = batched([replace(request, mask_seed=seed, is_scored=True) for seed, request in enumerate(REQUESTS)], seed=1)
 PAUSE = 0.1
 """Seconds in which an order reaches a shard and is proposed to the group; without it, it may still be on its way."""
 
@@ -95,6 +97,41 @@ def test_facts_differ_in_rank_only(shards: list[Shard]) -> None:
 
 def test_two_shards_answer_as_one(shards: list[Shard], expected: list[list[tuple[int, float]]]) -> None:
     assert serve(shards) == expected
+
+
+def test_masks_come_to_the_shard_that_answers(shards: list[Shard], model: Path) -> None:
+    outputs = run_program(Executor(make_config(model), Group()), MASKED)
+    with clients(shards) as group:
+        assert run_over_wire(open_all(group), MASKED, vocab_size=160) == [
+            [(sampled.token_id, sampled.logprob) for sampled in tokens] for tokens in outputs]
+
+
+def test_masks_for_another_shard_are_refused(
+    shards: list[Shard], expected: list[list[tuple[int, float]]]
+) -> None:
+    with clients(shards) as group:
+        streams = open_all(group)
+        streams[1].write(encode_plan(MASKED.steps[0]), encode_masks(0, {}))
+        with pytest.raises(grpc.RpcError) as refused:
+            streams[1].read()
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "masks are for the shard that answers, which has rank 0; this one has 1" in refused.value.details()
+    assert serve(shards) == expected
+
+
+def test_masks_that_never_come(shards: list[Shard], expected: list[list[tuple[int, float]]]) -> None:
+    """Both shards are in the same step when the router dies: one waits for masks, the other for the tokens."""
+    first = next(i for i, seeds in enumerate(MASKED.mask_seeds) if seeds)
+    for plans in (MASKED.steps[:first + 1], MASKED.steps):
+        with clients(shards) as group:
+            streams = open_all(group)
+            for stream in streams:
+                stream.write(*map(encode_plan, plans))
+            assert [stream.read().step_id for stream in streams * first] == [i // 2 for i in range(2 * first)]
+            time.sleep(PAUSE)
+            for stream in streams:
+                stream.cancel()
+        assert serve(shards) == expected
 
 
 @pytest.mark.parametrize("pause", [0.0, PAUSE])

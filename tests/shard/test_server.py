@@ -5,6 +5,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -32,7 +33,8 @@ from tests.shard.programs import Program, Request, alone, batched, make_first, m
 from tests.shard.ranks import make_config, run_program
 from tests.tiny_models import DEMO_MODEL
 
-MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20))
+MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20), "--watermark-gamma", "0.3",
+         "--watermark-delta", "4.5")
 REQUESTS = [
     Request([5, 6, 7, 8], 6),
     Request(list(range(100, 140)), 5, Sampling(do_sample=True, seed=2**64 - 3, top_k=40, repetition_penalty=1.3)),
@@ -50,7 +52,8 @@ def program() -> Program:
 @pytest.fixture(scope="module")
 def expected(program: Program) -> list[list[tuple[int, float]]]:
     """What the same orders give in this process."""
-    outputs = run_program(Executor(make_config(DEMO_MODEL, "float32"), Group()), program)
+    config = replace(make_config(DEMO_MODEL, "float32"), watermark_gamma=0.3, watermark_delta=4.5)
+    outputs = run_program(Executor(config, Group()), program)
     return [[(sampled.token_id, sampled.logprob) for sampled in tokens] for tokens in outputs]
 
 
