@@ -4,6 +4,7 @@ import asyncio
 import importlib.metadata
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Coroutine, Iterator
@@ -47,6 +48,8 @@ LAST_WORDS_SECONDS = 0.5
 def main() -> None:
     config = RouterConfig.from_argv(sys.argv[1:])
     logs.configure(config.log_level, config.json_output)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection each, and many may be idle
     try:
         uvloop.run(serve(config))
     except (TokenizerError, LimitError, InvalidArgument) as error:
@@ -115,6 +118,8 @@ async def _answer(
     overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
     await runner.cleanup()
     overdue.cancel()
+    if grammars is not None:
+        grammars.close()
 
 
 @contextmanager
