@@ -1,0 +1,1 @@
+from tests.api.conftest import grammars, start  # noqa: F401 (fixtures)
