@@ -194,6 +194,24 @@ async def test_reflection(start_rpc):
     assert methods == {"Generate", "GenerateStream", "Tokenize", "Info"}
 
 
+async def test_tls(start, certificate):
+    server = await start()
+    async with RpcServer(server.client.server.app[SERVICE], Access(), payload_limit=10_000,
+                         certificate=certificate) as rpc:
+        port = await rpc.start("127.0.0.1", 0)
+        credentials = grpc.ssl_channel_credentials(certificate[0].read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+            info = await penstock_pb2_grpc.TextGenerationStub(channel).Info(penstock_pb2.InfoRequest())
+        assert info.model_id == INFO.model_id
+
+
+async def test_a_port_that_is_taken(start_rpc):
+    rpc = await start_rpc()
+    async with RpcServer(rpc.server.client.server.app[SERVICE], Access(), payload_limit=1) as other:
+        with pytest.raises(OSError, match="cannot listen at"):
+            await other.start("127.0.0.1", rpc.port)
+
+
 async def test_grammar(start_rpc, grammars):
     rpc = await start_rpc(grammars=grammars, answer="no")
     code, message = await failure(rpc.stub.Generate(asking(grammar=penstock_pb2.Grammar(json_schema='{"not":{}}'))))
