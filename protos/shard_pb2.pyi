@@ -139,14 +139,16 @@ class Row(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., first: _Optional[_Union[First, _Mapping]] = ..., late_mask: _Optional[bool] = ..., score_ids: _Optional[bytes] = ...) -> None: ...
 
 class First(_message.Message):
-    __slots__ = ("sampling", "prompt_length", "history_ids")
+    __slots__ = ("sampling", "prompt_length", "history_ids", "trace")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     HISTORY_IDS_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     sampling: Sampling
     prompt_length: int
     history_ids: bytes
-    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ...) -> None: ...
+    trace: bytes
+    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ..., trace: _Optional[bytes] = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("do_sample", "seed", "branch", "watermark", "repetition_penalty", "share_penalty", "frequency_penalty", "presence_penalty", "bias_ids", "bias_values", "banned_ids", "min_tokens", "temperature", "top_k", "top_p", "typical_p", "min_p", "raw_logprobs", "top_n")

@@ -6,27 +6,35 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
 from aiohttp import web
 
-from router import logs
+from router import logs, tls
+from router.api.access import Access
 from router.api.service import ServerInfo
-from router.app import make_app
-from router.config import RouterConfig
+from router.api.table import vertex_routes
+from router.app import make_app, make_runner
+from router.chat.template import ChatTemplate
+from router.config import InvalidArgument, RouterConfig
 from router.engine import Engine
 from router.engines import Engines
 from router.facts import Facts
 from router.fleet.errors import FleetError
 from router.fleet.fleet import GrpcFleet
+from router.grammar.compiler import GrammarCompiler
 from router.limits import LimitError, Limits
 from router.metrics import Metrics
 from router.supervisor import USAGE_ERROR
 from router.text.text_path import TextPath
 from router.text.tokenizer import Tokenizer, TokenizerError
+
+if TYPE_CHECKING:
+    from router.tracing import Tracing
 
 log = logging.getLogger("router")
 
@@ -41,7 +49,7 @@ def main() -> None:
     logs.configure(config.log_level, config.json_output)
     try:
         uvloop.run(serve(config))
-    except (TokenizerError, LimitError) as error:
+    except (TokenizerError, LimitError, InvalidArgument) as error:
         print(f"router: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
     except (FleetError, OSError) as error:
@@ -55,11 +63,13 @@ async def serve(config: RouterConfig) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     watch = asyncio.create_task(_end_with_parent(config.parent_pid, stop))
     tokenizer = Tokenizer.load(config.model_dir / "tokenizer.json", config.validation_workers)
+    template = ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
     fleet = GrpcFleet(config.shard_sockets)
     try:
         facts = await _unless(stop, fleet.describe())
         if facts is not None:
-            await _answer(config, tokenizer, fleet, _within(facts, config), stop)
+            with _tracing(config) as tracing:
+                await _answer(config, tokenizer, template, fleet, _within(facts, config), tracing, stop)
     finally:
         await fleet.close()
         tokenizer.close()
@@ -78,7 +88,8 @@ async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | 
 
 
 async def _answer(
-    config: RouterConfig, tokenizer: Tokenizer, fleet: GrpcFleet, facts: Facts, stop: asyncio.Event
+    config: RouterConfig, tokenizer: Tokenizer, template: ChatTemplate | None, fleet: GrpcFleet, facts: Facts,
+    tracing: "Tracing | None", stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set, then let what runs finish; what is left after the time for that fails."""
     limits = Limits.resolve(config, facts)
@@ -87,17 +98,39 @@ async def _answer(
                     config.pipeline_depth, config.max_shard_downtime)
     info = ServerInfo(model_id=config.model_id, model_sha=config.revision, compute_type=config.compute_type,
                       version=importlib.metadata.version("penstock"))
-    runner = web.AppRunner(
-        make_app(Engines(engine), tokenizer, limits, metrics, info), handler_cancellation=True, auto_decompress=False,
-        access_log=None, shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
+    grammars = None if config.disable_grammar_support else GrammarCompiler(
+        config.model_dir / "tokenizer.json", facts.vocab_size, facts.eos_token_ids)
+    runner = make_runner(
+        make_app(Engines(engine), tokenizer, limits, metrics, info, grammars, template,
+                 access=Access(config.api_key, config.cors_allow_origin),
+                 more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
+                 outer=[tracing.middleware] if tracing else []),
+        shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
     await runner.setup()
-    await web.TCPSite(runner, config.hostname, config.port, backlog=1024).start()
+    await web.TCPSite(
+        runner, config.hostname, config.port, backlog=1024, ssl_context=tls.server_context(config)).start()
     _announce(config, facts, limits)
     await stop.wait()
     # Not left to aiohttp, which would break the connections off without a word, after twice its timeout.
     overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
     await runner.cleanup()
     overdue.cancel()
+
+
+@contextmanager
+def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
+    """What traces requests while the block runs, if that is wanted."""
+    if config.otlp_endpoint is None:
+        yield None
+        return
+    from router.tracing import Tracing  # which imports OpenTelemetry
+    from telemetry.export import Export
+
+    export = Export(config.otlp_endpoint, config.otlp_service_name, "router")
+    try:
+        yield Tracing(export.provider, config.model_id)
+    finally:
+        export.close()
 
 
 def _within(facts: Facts, config: RouterConfig) -> Facts:
@@ -109,12 +142,13 @@ def _within(facts: Facts, config: RouterConfig) -> Facts:
 
 def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
     host = "localhost" if config.hostname in ("0.0.0.0", "::", "127.0.0.1") else config.hostname
+    scheme = "http" if config.ssl_certfile is None else "https"
     log.info("%s in %s on %d shards; %d KV tokens, at most %d a request, %d a step; numerics %s", config.model_id,
              facts.dtype, facts.world_size, facts.capacity, limits.max_total_tokens, limits.max_batch_prefill_tokens,
              facts.numerics)
-    log.info("Serving at http://%s:%d, for example:\n\n    curl %s:%d/generate -H 'content-type: application/json' "
+    log.info("Serving at %s://%s:%d, for example:\n\n    curl %s://%s:%d/generate -H 'content-type: application/json' "
              "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",
-             host, config.port, host, config.port)
+             scheme, host, config.port, scheme, host, config.port)
 
 
 async def _end_with_parent(pid: int, stop: asyncio.Event) -> None:

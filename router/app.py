@@ -1,51 +1,66 @@
-"""The web application: routes, the error middleware, and the engine's task, which lives as long as the app.
-
-Run it with `web.AppRunner(app, handler_cancellation=True, auto_decompress=False)`: without the first, a request
-whose client has left runs on; the second keeps compressed bodies, which could unpack to any size, out.
-"""
+"""The web application: routes, the error middleware, and the engine's task, which lives as long as the app."""
 
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Middleware
 
-from router.api import completions, native
-from router.api import info as information
+from router.api import table
+from router.api.access import Access, Handler
 from router.api.body import json_response
+from router.api.counting import count_answers
 from router.api.failures import to_router_error
+from router.api.routes import Route, add_routes
 from router.api.service import SERVICE, ServerInfo, Service
+from router.chat.template import ChatTemplate
 from router.engines import Engines
+from router.grammar.compiler import GrammarCompiler
 from router.limits import Limits
 from router.metrics import Metrics
 from router.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+IDLE_SECONDS = 75.0
+"""What a connection gets for a request's headers, or for the next request: longer than proxies keep theirs."""
+LINGER_SECONDS = 2.0
+"""How long the rest of a refused body is read and dropped, so that its client comes to read why."""
 
 
 def make_app(
-    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo
+    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
+    grammars: GrammarCompiler | None = None, template: ChatTemplate | None = None, *,
+    access: Access | None = None, more_routes: Sequence[Route] = (), outer: Sequence[Middleware] = (),
 ) -> web.Application:
-    """The app over parts that are ready to answer."""
-    app = web.Application(middlewares=[answer_errors], client_max_size=limits.payload_limit)
-    app[SERVICE] = Service(engines, tokenizer, limits, metrics, info)
+    """The app over parts that are ready to answer. `outer` middlewares see the responses as clients get them."""
+    access = access or Access()
+    app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
+                          client_max_size=limits.payload_limit)
+    app[SERVICE] = Service(engines, tokenizer, limits, metrics, info, grammars, template)
     app.cleanup_ctx.append(run_engine)
-    app.add_routes([
-        web.get("/", information.health),
-        web.post("/", native.compat_generate),
-        web.post("/generate", native.generate),
-        web.post("/generate_stream", native.generate_stream),
-        web.post("/v1/completions", completions.completions),
-        web.post("/tokenize", information.tokenize),
-        web.get("/info", information.info),
-        web.get("/v1/models", information.models),
-        web.get("/health", information.health),
-        web.get("/metrics", information.metrics),
-    ])
+    app.on_response_prepare.append(access.tell_origin)
+    add_routes(app, [*table.routes(info.version), *more_routes], access)
     return app
+
+
+def make_runner(
+    app: web.Application, shutdown_timeout: float = 0.0, idle_seconds: float = IDLE_SECONDS
+) -> web.AppRunner:
+    """To serve it by: a request whose client has left is cancelled, and compressed bodies, which could unpack to any
+    size, are kept out."""
+    logging.getLogger("aiohttp.server").addFilter(_is_ours)
+    return web.AppRunner(
+        app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=shutdown_timeout,
+        keepalive_timeout=idle_seconds, lingering_time=LINGER_SECONDS)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """What is no HTTP is the client's fault; and its first line, or a header with a key, is not for the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 async def run_engine(app: web.Application) -> AsyncIterator[None]:
@@ -74,6 +89,8 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return web.Response(status=error.status, headers={"allow": error.headers["Allow"]})
     except web.HTTPNotFound as error:
         return web.Response(status=error.status)
+    except web.HTTPUnauthorized as error:
+        return web.Response(status=error.status, headers={"www-authenticate": "Bearer"})
     except web.HTTPException:
         raise
     except Exception as error:

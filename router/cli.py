@@ -3,7 +3,8 @@
 import click
 
 from router.launcher import serve
-from router.options import OPTIONS, Command
+from router.option_types import Command
+from router.options import OPTIONS
 
 
 @click.group()

@@ -2,13 +2,17 @@
 
 import argparse
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import IO, Any, ClassVar, Self
 
 import click
 from pydantic import ConfigDict, TypeAdapter
+
+API_KEY = "API_KEY"
+"""The variable by which the launcher, too, may be told."""
 
 
 class InvalidArgument(click.ClickException):
@@ -56,11 +60,38 @@ class ServerConfig:
     """A name that `logging` knows."""
     compute_type: str
     """Value of the header `x-compute-type`."""
+    step_timeout: int
+    """Seconds after which a step that has not ended is a hang."""
+    enable_prefill_logprobs: bool
+    """Whether requests may ask for the logprobs of the prompt's tokens."""
+    disable_grammar_support: bool
+    strict_streaming_errors: bool
+    """Whether a stream that fails before its first event has the status of its error."""
+    tgi_tool_finish_reason: bool
+    """Whether an answer with tool calls ends with `stop`."""
+    tokenizer_config_path: Path | None
+    """Instead of the checkpoint's."""
+    cors_allow_origin: tuple[str, ...]
+    """None is any."""
+    ssl_certfile: Path | None
+    ssl_keyfile: Path | None
+    """Given together, or not at all."""
+    grpc_port: int | None
+    otlp_endpoint: str | None
+    otlp_service_name: str
+    vertex_predict_route: str | None
+    vertex_health_route: str | None
+    """Paths that Vertex AI expects."""
+    api_key: str | None = field(default=None, repr=False)
+    """What requests must bear. A secret: not part of the JSON, since command lines can be seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterConfig(ServerConfig):
-    """All that `python -m router` is told. The launcher passes it on as JSON, so no flag is defined twice."""
+    """All that `python -m router` is told. The launcher passes it on as JSON, so no flag is defined twice.
+
+    The API key comes by its environment variable.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -75,8 +106,14 @@ class RouterConfig(ServerConfig):
     parent_pid: int
     """The router ends itself when this process is no longer its parent."""
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the router's process: ours, and the secret, since only command lines can be seen by other users."""
+        return {**os.environ, API_KEY: self.api_key or ""}
+
     def to_json(self) -> str:
-        return TypeAdapter(RouterConfig).dump_json(self).decode()
+        """Without the secret."""
+        return TypeAdapter(RouterConfig).dump_json(self, exclude={"api_key"}).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -85,11 +122,12 @@ class RouterConfig(ServerConfig):
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Self:
-        """From `--config JSON`; a wrong command line ends the process with status 2."""
+        """From `--config JSON` and the environment; a wrong command line ends the process with status 2."""
         parser = argparse.ArgumentParser("python -m router", description="Started by text-generation-launcher.")
         parser.add_argument("--config", required=True, metavar="JSON", help="a RouterConfig")
         try:
-            return cls.from_json(parser.parse_args(argv).config)
+            config = cls.from_json(parser.parse_args(argv).config)
+            return replace(config, api_key=os.environ.get(API_KEY) or None)
         except ValueError as error:
             parser.error(f"--config: {error}")
 
@@ -109,8 +147,8 @@ class LauncherConfig(ServerConfig):
     block_size: int | None
     threads: int | None
     """Threads that compute in each shard."""
-    step_timeout: int
-    """Seconds after which a step that has not ended is a hang."""
+    watermark_gamma: float | None
+    watermark_delta: float | None
     shard_uds_path: str | None
     master_addr: str
     master_port: int | None
@@ -125,13 +163,16 @@ class LauncherConfig(ServerConfig):
         values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
         values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
         config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),
-                     compute_type=os.environ.get("COMPUTE_TYPE", "cpu"), **values)
+                     compute_type=os.environ.get("COMPUTE_TYPE", "cpu"),
+                     vertex_predict_route=_route("AIP_PREDICT_ROUTE"),
+                     vertex_health_route=_route("AIP_HEALTH_ROUTE"), **values)
         _check(config)
+        _check_access(config)
         return config
 
     def for_router(self, *, model_dir: Path, revision: str | None, shard_sockets: Sequence[str],
                    parent_pid: int) -> RouterConfig:
-        shared = {field.name: getattr(self, field.name) for field in fields(ServerConfig)}
+        shared = {each.name: getattr(self, each.name) for each in fields(ServerConfig)}
         return RouterConfig(model_id=self.model_id, revision=revision, model_dir=model_dir,
                             shard_sockets=tuple(shard_sockets), parent_pid=parent_pid, **shared)
 
@@ -152,6 +193,25 @@ def _max_input_tokens(tokens: int | None, length: int | None) -> int | None:
             f"Both `max_input_tokens` ({tokens}) and `max_input_length` ({length}) are set. Please define only "
             "`max_input_tokens` as `max_input_length is deprecated for naming consistency.")
     return length if tokens is None else tokens
+
+
+def _route(variable: str) -> str | None:
+    """A path that is given by an environment variable."""
+    path = os.environ.get(variable) or None
+    if path is not None and not re.fullmatch(r"/[^\s{}?#]*", path):
+        raise InvalidArgument(f"{variable} must be a path such as /predict. Given: {path!r}")
+    return path
+
+
+def _check_access(config: LauncherConfig) -> None:
+    """What guards the server, and the ports."""
+    key = config.api_key
+    if key is not None and (not key.isprintable() or not key.strip() or key.strip() != key):
+        raise InvalidArgument("`api_key` must have printable characters, and no space at its ends")
+    if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
+        raise InvalidArgument("`ssl_certfile` and `ssl_keyfile` must be given together")
+    if config.grpc_port is not None:
+        raise InvalidArgument("`grpc_port`: this release serves no gRPC API, leave it out")
 
 
 def _check(config: LauncherConfig) -> None:

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from router.errors import GenerationError, Overloaded, RouterError, Unhealthy
 from router.facts import Facts
@@ -18,12 +17,15 @@ from router.fleet.errors import FleetError
 from router.fleet.fleet import Fleet
 from router.fleet.wire import Spaces
 from router.limits import Limits
+from router.masking import Guide, Masking
 from router.metrics import Metrics
+from router.progress import Progress
 from router.request import Request
+from router.running import Requests, Running
 from router.scheduling import sequence
-from router.scheduling.plan import FinishReason, Plan, Sampled, StepResult
+from router.scheduling.plan import Plan, Sampled, Scored, StepResult
 from router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
-from router.stream import Ending, Event, Queue, Stream, Token
+from router.stream import Queue, Stream
 from router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)
@@ -34,21 +36,12 @@ _MAY_CHANGE = ("num_blocks", "step_tokens", "numerics")
 """Facts that may be others when the group is back."""
 
 
-@dataclass(slots=True)
-class _Running:
-    """What the engine keeps of a request beside its sequence."""
-
-    stream: Stream
-    text: TextPath
-    num_tokens: int
-    """Generated, the output that the request came with included."""
-
-
 class Engine:
     """Owns the scheduler and the fleet. Its one task is `run`; handlers call it on the same event loop.
 
     `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the next is planned and sent
-    before the tokens of the one that runs are back. Requests wait `max_downtime` seconds for a group that was lost.
+    before the tokens of the one that runs are back. What a step's grammars allow is sent after it, once the tokens of
+    all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
     """
 
     def __init__(
@@ -78,12 +71,16 @@ class Engine:
         self._max_total_tokens = limits.max_total_tokens
         self._num_blocks = facts.num_blocks
         self._permits = limits.max_concurrent_requests
-        self._requests: dict[int, _Running] = {}
+        self._requests = Requests(self._scheduler.finish)
         self._next_id = 0
         self._in_flight: deque[Plan] = deque()
+        self._masking = Masking()
+        self._progress = Progress()
         self._work = asyncio.Event()
         self.is_healthy = True
         """Whether requests are taken: also while the group is away, for as long as they wait for it."""
+        self.has_group = False
+        """Whether the group is there."""
 
     @contextmanager
     def permit(self, number: int = 1) -> Iterator[None]:
@@ -108,14 +105,25 @@ class Engine:
         text = self._start_text(request)
         for token_id in output_so_far:
             text.push(token_id)
-        stream = Stream(request, cancel=lambda: self._cancel(sequence_id), queue=queue)
-        self._requests[sequence_id] = _Running(stream, text, len(output_so_far))
+        stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
+        guide = None if request.grammar is None else Guide(sequence_id, request.grammar, output_so_far)
+        self._requests[sequence_id] = Running(stream, text, guide, len(output_so_far))
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
-            ignore_eos=request.ignore_eos))
+            ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
+            has_grammar=request.grammar is not None, wants_scores=request.wants_prompt_logprobs,
+            trace=request.trace.context if request.trace else b""))
         self._work.set()
         return stream
+
+    def stalled_seconds(self, now: float) -> float:
+        """How long a request that runs has got nothing computed, no token and no part of its prompt: the longest such
+        time at `now`, of `time.monotonic`.
+
+        0 while none runs. None does while the group is away: that ends when it is back, or with `max_downtime`.
+        """
+        return self._progress.stalled_seconds(self._scheduler.running_slots, now)
 
     async def run(self) -> None:
         """Drive the group, and wait for it when it is lost, until cancelled. Raises what is no loss but a fault."""
@@ -125,28 +133,64 @@ class Engine:
                     await self._open()
                     await self._drive()
                 except FleetError as error:
+                    self._requests.settle([*await self._masking.seen(), *await self._masking.masks()])
                     self._lose(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
         except Exception as error:
             self._fail_all(GenerationError(f"Server error: {error}"))
             raise
+        finally:
+            self._masking.close()
 
     async def _drive(self) -> None:
-        """Plan, submit, commit, deliver."""
+        """Plan, submit, send the masks of the oldest step, commit, deliver."""
         while True:
-            while len(self._in_flight) < self._depth and (plan := self._scheduler.plan()):
+            while len(self._in_flight) < self._depth and (plan := self._plan()):
                 self._in_flight.append(plan)
-                self._note_plan(plan)
+                if len(self._in_flight) == 1:
+                    self._begin_masks()
                 await self._fleet.submit(plan)
             self._note_occupancy()
+            self._requests.settle(await self._masking.seen())
             if not self._in_flight:
                 await self._work.wait()
                 self._work.clear()
                 continue
-            result = await self._fleet.next_result()
-            self._note_step(self._in_flight.popleft(), result)
-            for sampled in self._scheduler.commit(result):
-                self._deliver(sampled)
+            masks = self._requests.settle(await self._masking.masks())
+            if (oldest := self._in_flight[0]).masked:
+                await self._fleet.submit_masks(
+                    oldest.step_id, {slot: masks[id] for slot, id in oldest.masked if id in masks})
+            self._commit(await self._fleet.next_result())
+
+    def _commit(self, result: StepResult) -> None:
+        """Deliver what a step yielded; but tokens that a grammar follows wait until it has seen them."""
+        plan, came_at = self._in_flight.popleft(), time.monotonic()
+        confirmed = self._scheduler.commit(result)
+        committed_at = time.monotonic()
+        for each in confirmed:
+            running = self._requests.get(each.sequence_id)
+            if running is None:
+                continue
+            if isinstance(each, Scored):
+                running.take_scores(each)
+            elif running.guide is not None and each.finish_reason is None:
+                self._masking.hold(running.guide, each)
+            else:
+                self._requests.deliver(each)
+        self._begin_masks()
+        self._note_step(plan, result, confirmed, came_at, committed_at)
+
+    def _plan(self) -> Plan | None:
+        began_at = time.monotonic()
+        plan = self._scheduler.plan()
+        if plan is not None:
+            self._note_plan(plan, began_at)
+        return plan
+
+    def _begin_masks(self) -> None:
+        """A step has become the oldest in flight, so all tokens are known that its masks depend on."""
+        if self._in_flight:
+            self._masking.begin(self._requests.guides(id for _, id in self._in_flight[0].masked))
 
     async def _open(self) -> None:
         """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
@@ -163,7 +207,7 @@ class Engine:
         if num_blocks != self._scheduler.memory.pool.num_blocks:
             self._scheduler.resize(num_blocks)
         self.facts = facts
-        self.is_healthy = True
+        self.is_healthy = self.has_group = True
         if self._downtime is not None:
             self._downtime.cancel()
             self._downtime = None
@@ -171,13 +215,17 @@ class Engine:
 
     def _lose(self, error: FleetError) -> None:
         """The group is gone: let every sequence wait again, give up those that have killed it."""
+        self.has_group = False
+        for plan in self._in_flight:
+            self._metrics.lost(plan)
+        self._requests.trace_replays()
         forgotten = self._scheduler.forget_all()
         self._in_flight.clear()
         log.error("the group is lost: %s; %d requests will go on when it is back", error, forgotten.num_replayed)
         self._metrics.replayed(forgotten.num_replayed)
         for sequence_id in forgotten.given_up:
-            self._requests.pop(sequence_id).stream.fail(GenerationError(
-                f"Server error: {MAX_SOLO_DEATHS} times in a row the shards died while they ran this request alone"))
+            self._requests.fail(sequence_id, f"Server error: {MAX_SOLO_DEATHS} times in a row the shards died while "
+                                             "they ran this request alone")
         if self._downtime is None and self.is_healthy:
             self._metrics.group_restarted()
             self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
@@ -188,64 +236,33 @@ class Engine:
 
     def give_up(self) -> None:
         """Fail all requests as Unhealthy, and take no new ones until the group is opened anew."""
-        for sequence_id in self._requests:
-            self._scheduler.finish(sequence_id, FinishReason.ERROR)
         self._fail_all(Unhealthy())
 
     def _fail_all(self, error: RouterError) -> None:
         """Tell every request, and take no new ones."""
         self.is_healthy = False
-        for running in self._requests.values():
-            running.stream.fail(error)
-        self._requests.clear()
+        self._requests.fail_all(error)
 
-    def _cancel(self, sequence_id: int) -> None:
-        """The client has left."""
-        if self._requests.pop(sequence_id, None):
-            self._scheduler.finish(sequence_id, FinishReason.CANCELLED)
-
-    def _deliver(self, sampled: Sampled) -> None:
-        """Turn a token into text and hand it on. What fails here ends this request alone."""
-        running = self._requests.get(sampled.sequence_id)
-        if running is None:
-            return
-        try:
-            event = self._next_event(running, sampled)
-        except Exception as error:
-            log.exception("request %d failed in the text path", sampled.sequence_id)
-            running.stream.fail(GenerationError(f"{type(error).__name__} in the text path"))
-            self._end(sampled.sequence_id, FinishReason.ERROR)
-            return
-        running.stream.put(event)
-        if event.ending is not None:
-            self._end(sampled.sequence_id, event.ending.finish_reason)
-
-    def _next_event(self, running: _Running, sampled: Sampled) -> Event:
-        piece = running.text.push(sampled.token_id)
-        running.num_tokens += 1
-        reason = FinishReason.STOP_SEQUENCE if piece.is_stop else sampled.finish_reason
-        return Event(
-            Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special),
-            Ending(reason, running.text.text, running.num_tokens) if reason else None)
-
-    def _end(self, sequence_id: int, reason: FinishReason) -> None:
-        del self._requests[sequence_id]
-        self._scheduler.finish(sequence_id, reason)
-
-    def _note_plan(self, plan: Plan) -> None:
+    def _note_plan(self, plan: Plan, began_at: float) -> None:
         now = time.monotonic()
+        self._progress.planned(plan, now)
         for admission in plan.admitted:
-            running = self._requests.get(admission.sequence_id)
-            if running is not None and running.stream.started_at is None:
-                running.stream.started_at = now
-                running.stream.hit_tokens = admission.hit_tokens
-        self._metrics.planned(sum(admission.hit_tokens for admission in plan.admitted), len(plan.preempted))
+            self._requests.admitted(admission.sequence_id, now, admission.hit_tokens)
+        for sequence_id, start, count in plan.chunks:
+            self._requests.trace(sequence_id, "prefill_chunk", start=start, tokens=count)
+        for sequence_id in plan.preempted:
+            self._requests.trace(sequence_id, "preempted")
+        self._metrics.planned(plan, now - began_at)
 
-    def _note_step(self, plan: Plan, result: StepResult) -> None:
-        self._metrics.step(plan.num_tokens > plan.num_decode_rows, result.forward_time, result.sample_time)
+    def _note_step(
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | Scored], came_at: float, committed_at: float
+    ) -> None:
+        now = time.monotonic()
+        self._progress.committed(plan, now)
+        self._metrics.step(plan, result, confirmed, committed_at - came_at, now - committed_at)
 
     def _note_occupancy(self) -> None:
         memory = self._scheduler.memory
         self._metrics.occupancy(
             self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
-            self._scheduler.num_wasted_slots)
+            self._scheduler.num_wasted_slots, memory.block_size)

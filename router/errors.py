@@ -2,10 +2,12 @@
 
     RouterError
     ├── ValidationError        422  the request breaks a rule
+    ├── TemplateError          422  the chat template refuses the conversation, or there is none
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     ├── IncompleteGeneration   500  it ended without its last token
-    └── Unhealthy              503  no group can answer
+    ├── Unhealthy              503  no group can answer
+    └── Dropped                499  the client left before its answers had ended
 
 Words, statuses and messages are TGI's. Handlers raise; the one middleware of `router.app` maps to a JSON
 body, and `router.api.sse` to an event once a stream has begun.
@@ -38,6 +40,17 @@ class ValidationError(RouterError):
         super().__init__(f"Input validation error: {rule}")
 
 
+class TemplateError(RouterError):
+    """`cause` is the template's own sentence, or `template not found`."""
+
+    status = 422
+    error_type = "template_error"
+    metric = "template"
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"Template error: {cause}")
+
+
 class Overloaded(RouterError):
     status = 429
     error_type = "overloaded"
@@ -68,5 +81,16 @@ class Unhealthy(RouterError):
     status = 503
     error_type = "healthcheck"
 
+    def __init__(self, reason: str = "unhealthy") -> None:
+        super().__init__(reason)
+
+
+class Dropped(RouterError):
+    """For the counts and the traces: there is nobody to be told."""
+
+    status = 499
+    error_type = "dropped"
+    metric = "dropped"
+
     def __init__(self) -> None:
-        super().__init__("unhealthy")
+        super().__init__("The client has left")

@@ -6,8 +6,10 @@ from pathlib import Path
 from router.config import InvalidArgument
 
 FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer*"]
-NOT_FILES = ["*/*", "consolidated*"]
-"""Sub-directories hold other formats; `consolidated` files hold the same weights once more."""
+NOT_FILES = ["*/*.safetensors", "*/*.json", "tokenizer*/*", "consolidated*"]
+"""Sub-directories hold other formats, beside `additional_chat_templates`; `consolidated` files hold the same weights
+once more.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,18 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from router import environment, hub, logs
+from router import environment, hub, logs, tls
 from router.config import InvalidArgument, LauncherConfig
 from router.group import Group
 from router.hub import Checkpoint
-from router.options import NOTES, OPTIONS, Command
+from router.option_types import NOTES, Command
+from router.options import OPTIONS
 from router.processes import Program
 from router.supervisor import Supervisor
 
@@ -47,6 +49,7 @@ main = click.version_option(package_name="penstock", message="%(prog)s %(version
 def launch(config: LauncherConfig) -> int:
     """Find the model, run the group until it ends; the exit code. InvalidArgument if it can't be started."""
     _check_port(config.hostname, config.port)
+    tls.server_context(config)
     checkpoint = hub.find(config.model_id, config.revision, config.huggingface_hub_cache)
     with ExitStack() as stack:
         private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
@@ -83,8 +86,11 @@ def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, soc
         "--model": checkpoint.path, "--model-id": config.model_id, "--rank": rank, "--world-size": config.num_shard,
         "--listen": f"unix:{socket_path}", "--rendezvous": rendezvous, "--dtype": config.dtype,
         "--kv-memory": config.kv_memory, "--block-size": config.block_size, "--threads": config.threads,
+        "--watermark-gamma": config.watermark_gamma, "--watermark-delta": config.watermark_delta,
         "--parent-pid": os.getpid(),
     }
+    if config.otlp_endpoint is not None:
+        arguments |= {"--otlp-endpoint": config.otlp_endpoint, "--otlp-service-name": config.otlp_service_name}
     given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
     return _program(f"shard {rank}", "shard", [*given, *["--json-output"] * config.json_output], tells_ready=True)
 
@@ -92,7 +98,7 @@ def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, soc
 def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path]) -> Program:
     router = config.for_router(model_dir=checkpoint.path, revision=checkpoint.revision,
                                shard_sockets=[f"unix:{path}" for path in sockets], parent_pid=os.getpid())
-    return _program("the router", "router", ["--config", router.to_json()])
+    return replace(_program("the router", "router", ["--config", router.to_json()]), environment=router.environment)
 
 
 def _program(name: str, module: str, arguments: Sequence[str], tells_ready: bool = False) -> Program:

@@ -17,7 +17,8 @@ class LimitError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Resolved at start; counts are of tokens unless the name says otherwise."""
+    """Resolved at start; counts are of tokens unless the name says otherwise. With the few choices that a server makes
+    of how to answer."""
 
     max_input_tokens: int
     max_total_tokens: int
@@ -33,6 +34,16 @@ class Limits:
     validation_workers: int = 2
     payload_limit: int = 2_000_000
     """Bytes of a request body."""
+    enable_prefill_logprobs: bool = False
+    """Whether `decoder_input_details` are computed; without it TGI's list of them is empty."""
+    strict_streaming_errors: bool = False
+    """Whether a request that fails before its first token has a status of its own, also if it asked for a stream."""
+    tgi_tool_finish_reason: bool = False
+    """Whether an answer with tool calls ends with `stop`, as TGI's, and not with OpenAI's `tool_calls`."""
+    body_timeout: float = 60.0
+    """Seconds from a request's headers to the end of its body."""
+    stall_limit: float = 240.0
+    """Seconds without progress of a running request, while its group is there, after which the router hangs."""
 
     @classmethod
     def resolve(cls, config: RouterConfig, facts: Facts) -> Self:
@@ -65,4 +76,10 @@ class Limits:
             max_client_batch_size=config.max_client_batch_size,
             validation_workers=config.validation_workers,
             payload_limit=config.payload_limit,
+            enable_prefill_logprobs=config.enable_prefill_logprobs,
+            strict_streaming_errors=config.strict_streaming_errors,
+            tgi_tool_finish_reason=config.tgi_tool_finish_reason,
+            # Nothing that is in order takes as long: a step that hangs is noticed after the first, and a group that is
+            # lost, which may be noticed late, is back within the other or its requests have failed.
+            stall_limit=2.0 * config.step_timeout + config.max_shard_downtime,
         )

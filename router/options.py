@@ -6,112 +6,13 @@ it is either obeyed or refused with a sentence, never half understood. What only
 
 import ipaddress
 import re
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from router.config import InvalidArgument
-
-NOTES = "penstock.notes"
-"""Key of `click.Context.meta`: sentences to log once logging is set up."""
-
-
-class Integer(click.IntRange):
-    """An integer between bounds, called so in messages."""
-
-    name = "integer"
-
-
-COUNT, POSITIVE = Integer(min=0), Integer(min=1)
-U32, PORT = Integer(0, 2**32 - 1), Integer(0, 2**16 - 1)
-
-
-class Option(click.Option):
-    """An option in a group of the help page, with an environment variable of the same name in capitals."""
-
-    def __init__(self, names: str, group: str, help: str, **attributes: Any) -> None:
-        variable = names.split()[0].removeprefix("--").replace("-", "_").upper()
-        default = attributes.get("default")
-        super().__init__(names.split(), help=help, **{
-            "envvar": variable, "show_envvar": True, "show_default": default is not None and default is not False,
-            **attributes})
-        self.group = group
-
-    def is_given(self, context: click.Context) -> bool:
-        source = context.get_parameter_source(self.name) if self.name else None
-        return source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-
-    def shown(self, context: click.Context) -> str:
-        """How the user wrote it, for messages."""
-        from_variable = self.name and context.get_parameter_source(self.name) is ParameterSource.ENVIRONMENT
-        return f"{self.opts[0]} (environment variable {self.envvar})" if from_variable else self.opts[0]
-
-
-class Noted(Option):
-    """An option whose value changes nothing here, for a reason: `note(value)` is logged when it is given."""
-
-    def __init__(self, names: str, group: str, help: str, note: Callable[[Any], str | None], **attributes: Any) -> None:
-        super().__init__(names, group, help, callback=self._take_note, expose_value=False, **attributes)
-        self._note = note
-
-    def _take_note(self, context: click.Context, _: click.Parameter, value: Any) -> None:
-        if self.is_given(context) and (sentence := self._note(value)):
-            note(context, f"{self.shown(context)}: {sentence}")
-
-
-class Unsupported(Option):
-    """An option of TGI that is refused when given, unless its value is one of `off`, which asks for nothing."""
-
-    def __init__(self, names: str, *off: Any, **attributes: Any) -> None:
-        super().__init__(names, "", "", callback=self._refuse, expose_value=False, hidden=True, **attributes)
-        self._off = off
-
-    def _refuse(self, context: click.Context, _: click.Parameter, value: Any) -> None:
-        if self.is_given(context) and value not in self._off:
-            raise InvalidArgument(f"{self.shown(context)}: not supported by this release, leave it out")
-
-
-class ByteSize(click.ParamType[int]):
-    """A number of bytes: `4294967296`, `4GiB`, `4.5GB`."""
-
-    name = "bytes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(i?)B?", str(value), re.IGNORECASE)
-        if not match or (match[3] and not match[2]):
-            self.fail(f"{value!r} is not a number of bytes such as 4294967296 or 4GiB", param, ctx)
-        size = int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " "))
-        if size < 1:
-            self.fail(f"{value!r} is no memory at all", param, ctx)
-        return size
-
-
-class Command(click.Command):
-    """A command whose help page shows the options by group and names those that are refused."""
-
-    def __init__(self, name: str, **attributes: Any) -> None:
-        super().__init__(name, context_settings={"max_content_width": 110}, **attributes)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for option in self.get_params(ctx):
-            if record := option.get_help_record(ctx):
-                groups.setdefault(getattr(option, "group", "Other"), []).append(record)
-        for group, records in groups.items():
-            with formatter.section(group):
-                formatter.write_dl(records)
-        refused = ", ".join(option.opts[0] for option in self.params if isinstance(option, Unsupported))
-        with formatter.section("Options of TGI that this release refuses"):
-            lines = textwrap.wrap(refused, formatter.width - 2, break_on_hyphens=False)
-            formatter.write("".join(f"  {line}\n" for line in lines))
-
-
-def note(context: click.Context, sentence: str) -> None:
-    context.meta.setdefault(NOTES, []).append(sentence)
+from router.option_types import COUNT, PORT, POSITIVE, U32, ByteSize, Integer, Noted, Number, Option, Unsupported, note
 
 
 def _hostname(context: click.Context, option: click.Parameter, value: str) -> str:
@@ -126,12 +27,21 @@ def _hostname(context: click.Context, option: click.Parameter, value: str) -> st
         return "0.0.0.0"
 
 
+def _origins(context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """What a browser may send as `Origin`, or `*`; anything else would never match."""
+    for origin in value:
+        if origin not in ("*", "null") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/,]+", origin):
+            raise InvalidArgument("`cors_allow_origin` must be an origin such as https://example.org, or *; several "
+                                  f"are given by as many options, or with spaces in the variable. Given: {origin!r}")
+    return value
+
+
 def _no_statistics(value: str) -> str | None:
     return None if value == "off" else "there are no usage statistics, nothing is sent"
 
 
 MODEL, MEMORY, LIMITS = "Model", "Memory and batches", "Limits of a request"
-SERVER, SHARDS, REST = "Server", "Shards", "Other"
+SERVER, ACCESS, SHARDS, REST = "Server", "Access", "Shards", "Other"
 
 OPTIONS: list[click.Parameter] = [
     Option("--model-id", MODEL, "A directory with a checkpoint, or a name on the Hugging Face Hub. Required."),
@@ -140,6 +50,11 @@ OPTIONS: list[click.Parameter] = [
            "float32 is Penstock's addition.", type=click.Choice(["float16", "bfloat16", "float32"])),
     Option("--huggingface-hub-cache", MODEL, "Directory of downloaded checkpoints.",
            type=click.Path(file_okay=False, path_type=Path)),
+    Option("--tokenizer-config-path", MODEL, "The file whose chat template is used instead of the checkpoint's.",
+           type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    Option("--watermark-gamma", MODEL, "Share of the vocabulary that a watermark prefers. Default: 0.5.",
+           type=Number(0, 1, min_open=True, max_open=True)),
+    Option("--watermark-delta", MODEL, "How much a watermark prefers it, in logits. Default: 2.0.", type=Number()),
 
     Option("--kv-memory", MEMORY, "Penstock: memory of each shard for keys and values, such as 4GiB. "
            "Default: a share of what is free.", type=ByteSize()),
@@ -167,15 +82,36 @@ OPTIONS: list[click.Parameter] = [
     Option("--max-top-n-tokens", LIMITS, "Alternatives reported for each token.", type=U32, default=5),
     Option("--max-client-batch-size", LIMITS, "Prompts in one request.", type=COUNT, default=4),
     Option("--payload-limit", LIMITS, "Bytes of a request's body.", type=COUNT, default=2_000_000),
+    Option("--enable-prefill-logprobs", LIMITS, "Answer requests for the logprobs of the prompt's tokens.",
+           is_flag=True),
+    Option("--disable-grammar-support", LIMITS, "Refuse requests for structured output.", is_flag=True),
 
     Option("--hostname", SERVER, "IP address to listen on. A HOSTNAME that is none becomes 0.0.0.0.",
            default="0.0.0.0", callback=_hostname),
-    Option("--port -p", SERVER, "Port to listen on.", type=PORT, default=3000),
+    Option("--port -p", SERVER, "Port to listen on.", type=PORT, default=3000, envvar=["AIP_HTTP_PORT", "PORT"]),
+    Option("--grpc-port", SERVER, "Penstock: port of the gRPC API.", type=Integer(1, 2**16 - 1)),
     Option("--validation-workers", SERVER, "Threads that tokenise.", type=COUNT, default=2),
     Option("--graceful-termination-timeout -g", SERVER, "Seconds that running requests get after SIGTERM.",
            type=COUNT, default=90),
     Noted("--prometheus-port", SERVER, "Accepted; metrics are at /metrics of the main port.", type=PORT,
           default=9000, note=lambda value: f"nothing listens on {value}, metrics are at /metrics of the main port"),
+
+    Option("--strict-streaming-errors", SERVER, "Penstock: a stream that fails before its first event is answered with "
+           "the status of its error, where TGI answers 200 and sends the error as an event.", is_flag=True),
+    Option("--tgi-tool-finish-reason", SERVER, "Penstock: an answer with tool calls ends for the reason TGI gives, "
+           "stop, instead of OpenAI's tool_calls.", is_flag=True),
+    Option("--otlp-endpoint", SERVER, "Where traces are sent, by OTLP over gRPC, such as http://localhost:4317. "
+           "Default: there are none."),
+    Option("--otlp-service-name", SERVER, "The name they bear.", default="text-generation-inference.router"),
+
+    Option("--api-key", ACCESS, "What requests that cost something must send, as `Authorization: Bearer KEY`. Better "
+           "given by its variable, for other users of the machine see command lines.", show_default=False),
+    Option("--cors-allow-origin", ACCESS, "Origin whose pages may call the server; can be given more than once. "
+           "Default: any.", multiple=True, callback=_origins),
+    Option("--ssl-certfile", ACCESS, "Penstock: the server's certificate and those it rests on, a PEM file. With it "
+           "and the next the server speaks TLS.", type=click.Path(path_type=Path)),
+    Option("--ssl-keyfile", ACCESS, "Penstock: the certificate's private key, a PEM file without a password.",
+           type=click.Path(path_type=Path)),
 
     Option("--num-shard", SHARDS, "Processes that share the model. Default: 1.", type=COUNT),
     Option("--sharded", SHARDS, "true asks for more than one shard.", type=bool),
@@ -195,8 +131,6 @@ OPTIONS: list[click.Parameter] = [
     Option("--env -e", REST, "Print the software and hardware found, then start.", is_flag=True, envvar=None),
     Noted("--usage-stats", REST, "Accepted; nothing is ever sent.", type=click.Choice(["on", "off", "no-stack"]),
           default="off", note=_no_statistics),
-    Noted("--disable-grammar-support", REST, "Accepted; this release has no grammars.", is_flag=True,
-          note=lambda value: None),
 
     Unsupported("--quantize"),
     Unsupported("--speculate", 0, type=COUNT),
@@ -206,17 +140,9 @@ OPTIONS: list[click.Parameter] = [
     Unsupported("--cuda-memory-fraction", 1.0, type=float),
     Unsupported("--disable-custom-kernels", False, is_flag=True),
     Unsupported("--weights-cache-override"),
-    Unsupported("--tokenizer-config-path"),
     Unsupported("--lora-adapters"),
     Unsupported("--rope-scaling"),
     Unsupported("--rope-factor", type=float),
-    Unsupported("--enable-prefill-logprobs", False, is_flag=True),
-    Unsupported("--watermark-gamma", type=float),
-    Unsupported("--watermark-delta", type=float),
-    Unsupported("--api-key"),
-    Unsupported("--cors-allow-origin", multiple=True),
-    Unsupported("--otlp-endpoint"),
-    Unsupported("--otlp-service-name", "text-generation-inference.router"),
     Unsupported("--ngrok", False, is_flag=True),
     Unsupported("--ngrok-authtoken"),
     Unsupported("--ngrok-edge"),

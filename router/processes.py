@@ -4,9 +4,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 BACKOFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
 """Waits before new starts after deaths in a row: the first is at once, and there is none after one more death."""
@@ -20,12 +20,14 @@ RELAY_SECONDS = 1.0
 class Program:
     """What to run; `name` is what messages call the process.
 
-    One that `tells_ready` takes `--ready-fd FD`: a pipe, for a byte once it can do its work.
+    One that `tells_ready` takes `--ready-fd FD`: a pipe, for a byte once it can do its work. `environment`: ours, if it
+    is None.
     """
 
     name: str
     argv: Sequence[str]
     tells_ready: bool = False
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
 
 
 class Process:
@@ -123,7 +125,8 @@ async def _start(program: Program) -> Process:
         more = ["--ready-fd", str(ready_end)] if program.tells_ready else []
         return Process(program, await asyncio.create_subprocess_exec(
             *program.argv, *more, stdin=asyncio.subprocess.DEVNULL, stderr=errors_end,
-            pass_fds=[ready_end] if more else [], start_new_session=True), errors, ready)
+            pass_fds=[ready_end] if more else [], start_new_session=True,
+            env=program.environment), errors, ready)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from router.grammar.matcher import Grammar
 from router.scheduling.plan import Sampling
+from router.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +26,7 @@ class Request:
     grammar: Grammar | None = None
     """What the answer must be a sentence of."""
     wants_prompt_logprobs: bool = False
+    shown_ids: frozenset[int] = frozenset()
+    """Special tokens that are part of the answer's text."""
+    trace: Trace | None = None
+    """Where what happens to it is noted, if it is traced."""

@@ -69,6 +69,7 @@ class Stream:
         self.started_at: float | None = None
         self.first_token_at: float | None = None
         self.finished_at: float | None = None
+        self.ending: Ending | None = None
         self.hit_tokens = 0
         self.prompt_scores = PromptScores()
         self._cancel = cancel
@@ -82,6 +83,7 @@ class Stream:
             self.first_token_at = now
         if event.ending is not None:
             self.finished_at = now
+            self.ending = event.ending
         self._queue.put_nowait((self, event))
 
     def fail(self, error: RouterError) -> None:

@@ -8,6 +8,7 @@ from router.api.schemas import Parameters
 from router.errors import ValidationError
 from router.facts import Facts
 from router.grammar.compiler import GrammarCompiler
+from router.grammar.forms import parse_grammar
 from router.grammar.matcher import Grammar, GrammarError
 from router.grammar.spec import GrammarSpec
 from router.limits import Limits
@@ -17,6 +18,11 @@ from router.text.tokenizer import Tokenizer, TokenizerError
 
 _TGI_CHUNK = 1024
 """Of more new tokens than this, TGI counts only so many against the limit on total tokens."""
+MAX_STOP_CHARACTERS = 1024
+"""Of one stop string; so much of an answer may have to be held back for it."""
+MAX_STOP_TOKEN_IDS = 128
+MAX_BIAS = 100.0
+"""OpenAI's; a token with it is certain, or impossible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,8 @@ class Asked:
 
     `inputs`: a text, or token ids. `n` answers share a seed and differ in their noise. `is_greedy`: no sampling,
     whatever the parameters say. `has_openai_penalties`: the frequency penalty counts the output's tokens, instead of
-    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `grammar` are as in `router.request.Request`.
+    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `grammar`, `shown_ids` are as in
+    `router.request.Request`.
     """
 
     inputs: str | tuple[int, ...]
@@ -38,6 +45,7 @@ class Asked:
     raw_logprobs: bool = False
     wants_prompt_logprobs: bool = False
     grammar: GrammarSpec | None = None
+    shown_ids: frozenset[int] = frozenset()
 
     @property
     def num_answers(self) -> int:
@@ -55,7 +63,7 @@ def check_mode(asked: Asked, limits: Limits, is_stream: bool) -> None:
     elif best_of > 1:
         _refuse_if(limits.max_best_of == 1, "`best_of` != 1 is not allowed for this endpoint")
         _refuse_if(best_of > limits.max_best_of, f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
-    _refuse_if(asked.n > limits.max_concurrent_requests,
+    _refuse_if(asked.n > max(1, limits.max_concurrent_requests),
                f"`n` must be <= {limits.max_concurrent_requests}. Given: {asked.n}")
 
 
@@ -71,19 +79,20 @@ async def validate(
     _check_extent(asked, limits)
     input_ids = await _input_ids(asked, tokenizer)
     _check_tokens(input_ids, parameters.max_new_tokens, limits, facts.vocab_size)
-    _check_ids(parameters, facts.vocab_size)
-    _refuse_if(parameters.adapter_id is not None, "`adapter_id` is not supported: this server has no adapters")
     room = limits.max_total_tokens - len(input_ids)
+    max_new_tokens = room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room)
+    _check_additions(parameters, max_new_tokens, facts.vocab_size)
     request = Request(
         input_ids=input_ids,
         sampling=_sampling(asked, facts.eos_token_ids),
-        max_new_tokens=room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room),
+        max_new_tokens=max_new_tokens,
         stop=tuple(parameters.stop),
         keep_stop=asked.keep_stop,
         ignore_eos=parameters.ignore_eos,
         stop_token_ids=frozenset(parameters.stop_token_ids),
-        grammar=await _compile(asked.grammar, grammars),
-        wants_prompt_logprobs=asked.wants_prompt_logprobs)
+        grammar=await _compile(asked, grammars),
+        wants_prompt_logprobs=asked.wants_prompt_logprobs,
+        shown_ids=asked.shown_ids)
     return _answers(request, asked)
 
 
@@ -97,12 +106,15 @@ async def _input_ids(asked: Asked, tokenizer: Tokenizer) -> tuple[int, ...]:
         raise ValidationError(f"tokenizer error {error}") from error
 
 
-async def _compile(spec: GrammarSpec | None, grammars: GrammarCompiler | None) -> Grammar | None:
+async def _compile(asked: Asked, grammars: GrammarCompiler | None) -> Grammar | None:
     """Rule 17."""
-    if spec is None:
+    if asked.grammar is None and asked.parameters.grammar is None:
         return None
     if grammars is None:
         raise ValidationError("grammar is not supported")
+    spec = asked.grammar or asked.parameters.grammar
+    if not isinstance(spec, GrammarSpec):
+        spec = parse_grammar(spec)
     try:
         return await grammars.compile(spec)
     except GrammarError as error:
@@ -156,6 +168,9 @@ def _check_extent(asked: Asked, limits: Limits) -> None:
     _refuse_if(len(p.stop) > limits.max_stop_sequences,
                f"`stop` supports up to {limits.max_stop_sequences} stop sequences. Given: {len(p.stop)}")
     _refuse_if("" in p.stop, "`stop` sequences cannot be empty")
+    longest = max(map(len, p.stop), default=0)
+    _refuse_if(longest > MAX_STOP_CHARACTERS,
+               f"`stop` sequences must have <= {MAX_STOP_CHARACTERS} characters. Given: {longest}")
     _refuse_if(p.seed is not None and (p.best_of or 1) > 1, "`seed` must not be set when `best_of` > 1")
     _refuse_if((p.top_n_tokens or 0) > limits.max_top_n_tokens,
                f"`top_n_tokens` must be >= 0 and <= {limits.max_top_n_tokens}. Given: {p.top_n_tokens}")
@@ -180,13 +195,20 @@ def _check_tokens(input_ids: tuple[int, ...], max_new_tokens: int | None, limits
                f"`inputs` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
 
 
-def _check_ids(parameters: Parameters, vocab_size: int) -> None:
-    """Token ids in parameters that TGI does not have."""
-    for name in ("stop_token_ids", "logit_bias"):
-        ids = getattr(parameters, name)
-        _refuse_if(any(not 0 <= token_id < vocab_size for token_id in ids),
-                   f"`{name}` must have token ids < {vocab_size}, the model's vocabulary. "
-                   f"Given: {next((i for i in ids if not 0 <= i < vocab_size), None)}")
+def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: int) -> None:
+    """What TGI does not have."""
+    p = parameters
+    _refuse_if((p.min_tokens or 0) > max_new_tokens,
+               f"`min_tokens` must be <= `max_new_tokens`. Given: {p.min_tokens} and {max_new_tokens}")
+    _refuse_if(len(p.stop_token_ids) > MAX_STOP_TOKEN_IDS,
+               f"`stop_token_ids` supports up to {MAX_STOP_TOKEN_IDS} token ids. Given: {len(p.stop_token_ids)}")
+    _refuse_if(any(abs(bias) > MAX_BIAS for bias in p.logit_bias.values()),
+               f"`logit_bias` must have values >= {-MAX_BIAS} and <= {MAX_BIAS}")
+    for name, ids in (("stop_token_ids", p.stop_token_ids), ("logit_bias", p.logit_bias)):
+        largest = max(ids, default=0)
+        _refuse_if(largest >= vocab_size,
+                   f"`{name}` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
+    _refuse_if(p.adapter_id is not None, "`adapter_id` is not supported: this server has no adapters")
 
 
 def _sampling(asked: Asked, eos_token_ids: Collection[int]) -> Sampling:

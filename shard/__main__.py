@@ -34,6 +34,10 @@ from shard.config import ShardConfig
               help="What a watermark adds to the logits of that part.")
 @click.option("--threads", type=click.IntRange(1),
               help="That compute.  [default: this shard's part of the physical cores]")
+@click.option("--otlp-endpoint", metavar="URL",
+              help="Of an OpenTelemetry collector, such as http://host:4317, to send spans of the steps to by gRPC.")
+@click.option("--otlp-service-name", default="text-generation-inference.router", show_default=True, metavar="NAME",
+              help="What the spans' service is called.")
 @click.option("--ready-fd", type=int, metavar="FD", help="Write one byte to FD, and close it, once steps can be run.")
 @click.option("--parent-pid", type=int, metavar="PID", help="End when PID is no longer this process's parent.")
 @click.option("--json-output", is_flag=True, help="Log one JSON object a line, and show no progress bar.")

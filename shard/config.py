@@ -32,6 +32,8 @@ class ShardConfig:
     watermark_gamma: float = 0.5         # how much of the vocabulary a watermark prefers
     watermark_delta: float = 2.0         # what it adds to the logits
     threads: int | None = None           # None: this shard's share of the physical cores
+    otlp_endpoint: str | None = None     # a collector's; None: nothing is traced
+    otlp_service_name: str = "text-generation-inference.router"
     ready_fd: int | None = None          # gets one byte once steps can be run
     die_on_token: int | None = field(default_factory=_die_on_token)
 

@@ -18,7 +18,7 @@ from shard.executor import Executor
 from shard.measure import measure_step_tokens
 from shard.server import serve
 from shard.weights import Progress
-from shard.worker import Worker
+from shard.worker import Witness, Worker
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +45,31 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, config.num_threads,
              facts.step_tokens, facts.numerics, _equality(executor))
-    worker = Worker(executor, Agreement(group), steps, die=partial(process.leave, 1, config.socket_path))
-    asyncio.run(serve(config, facts, worker))
+    with _tracing(config) as witness:
+        worker = Worker(executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), witness)
+        asyncio.run(serve(config, facts, worker))
 
 
 def _equality(executor: Executor) -> str:
     if executor.decoder.keeps_tp_equality:
         return "any number of shards that divides 8 gives the same bits"
     return f"another number of shards gives other bits, for {executor.decoder.inequality}"
+
+
+@contextmanager
+def _tracing(config: ShardConfig) -> Iterator[Witness | None]:
+    """Sends spans of steps while the block runs, if they are wanted."""
+    if config.otlp_endpoint is None:
+        yield None
+        return
+    from shard.tracing import StepTracing  # which imports OpenTelemetry
+    from telemetry.export import Export
+
+    export = Export(config.otlp_endpoint, config.otlp_service_name, f"shard-{config.rank}")
+    try:
+        yield StepTracing(export.provider, config.rank)
+    finally:
+        export.close()
 
 
 @contextmanager

@@ -49,11 +49,15 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What a slot must know of a new sequence. `history_ids`: all its tokens so far, if the sampling reads history."""
+    """What a slot must know of a new sequence. `history_ids`: all its tokens so far, if the sampling reads history.
+
+    `trace`: the id of a trace and of a span in it, 16 and 8 bytes, if the sequence's request is traced.
+    """
 
     sampling: Sampling
     prompt_length: int
     history_ids: Ids
+    trace: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

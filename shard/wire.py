@@ -10,6 +10,7 @@ from shard.step import Facts, First, Ids, Open, Row, RowResult, Sampling, Step, 
 
 _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias_ids", "bias_values", "banned_ids")]
 """Fields of a sampling that are a number each."""
+TRACE_BYTES = 24
 
 
 def decode_open(message: shard_pb2.Open) -> Open:
@@ -85,6 +86,8 @@ def _decode_first(message: shard_pb2.First, where: str) -> First:
         raise ValueError(f"{where}.first.sampling has {len(bias_ids)} bias_ids and {len(sampling.bias_values)} values")
     if not all(map(isfinite, sampling.bias_values)):
         raise ValueError(f"{where}.first.sampling.bias_values are {list(sampling.bias_values)}, they must be finite")
+    if len(message.trace) not in (0, TRACE_BYTES):
+        raise ValueError(f"{where}.first.trace has {len(message.trace)} bytes, a trace has {TRACE_BYTES}")
     return First(
         sampling=Sampling(
             **{name: getattr(sampling, name) for name in _PLAIN},
@@ -92,7 +95,8 @@ def _decode_first(message: shard_pb2.First, where: str) -> First:
             bias_values=np.array(sampling.bias_values, np.float32),
             banned_ids=_decode_ids(sampling.banned_ids, f"{where}.first.sampling.banned_ids")),
         prompt_length=message.prompt_length,
-        history_ids=history_ids)
+        history_ids=history_ids,
+        trace=message.trace)
 
 
 def _encode_row(row: RowResult) -> shard_pb2.RowResult:

@@ -32,6 +32,14 @@ class Caller(Protocol):
     def drop(self) -> None: ...
 
 
+class Witness(Protocol):
+    """Who is told of what the worker has done, on the thread of the steps."""
+
+    def opened(self) -> None: ...
+
+    def ran(self, step: Step, result: StepResult) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """`work` None: nothing more will come from this caller. `content`: the order as it was encoded."""
@@ -59,13 +67,15 @@ class Worker:
     """
 
     def __init__(
-        self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn]
+        self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn],
+        witness: Witness | None = None,
     ) -> None:
         self.progress = Progress(began_at=time.monotonic(), ended_at=time.monotonic())
         self._executor = executor
         self._agreement = agreement
         self._steps = steps
         self._die = die
+        self._witness = witness
         self._is_running = threading.Lock()
         self._is_stopping = False
 
@@ -98,12 +108,16 @@ class Worker:
             order.caller.drop()
         elif isinstance(order.work, Open):
             self._executor.open(order.work)
+            if self._witness is not None:
+                self._witness.opened()
         else:
             with self._is_running:
                 if self._is_stopping:
                     return
                 result = self._time(order.work, order.caller)
             order.caller.answer(result)
+            if self._witness is not None:
+                self._witness.ran(order.work, result)
 
     def _time(self, step: Step, caller: Caller) -> StepResult:
         self.progress.began_at = time.monotonic()

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from router.facts import Facts
+from router.fleet.errors import FleetError
 from router.fleet.wire import Spaces
 from router.limits import Limits
-from router.scheduling.plan import Output, Plan, Row, RowResult, StepResult
+from router.scheduling.plan import Output, Plan, Row, RowResult, StepResult, Top
 
 FACTS = Facts(
     model_id="fake", dtype="float32", kv_dtype="float32", block_size=16, num_blocks=256, vocab_size=8192,
@@ -19,11 +20,16 @@ LIMITS = Limits(max_input_tokens=1023, max_total_tokens=1024, max_batch_prefill_
 class ScriptedFleet:
     """A fleet whose shards are a function: `answer` gives the token of a sampled row.
 
+    `answer_masked` gives that of a row that has a mask, from its bits. Without masks such a step is never answered.
+    A token's score is the tenth part of its id, negated; the likeliest tokens are the one sampled or scored, and those
+    whose ids follow.
+
     Set `failure` to make the next call raise it, once; clear `may_answer` to hold results back, `may_open` to be away.
     """
 
-    def __init__(self, answer: Callable[[Row], int]) -> None:
+    def __init__(self, answer: Callable[[Row], int], answer_masked: Callable[[Row, bytes], int] | None = None) -> None:
         self.answer = answer
+        self.answer_masked = answer_masked or (lambda row, mask: answer(row))
         self.plans: list[Plan] = []
         self.has_plan = asyncio.Event()
         self.failure: Exception | None = None
@@ -32,32 +38,78 @@ class ScriptedFleet:
         self.may_open = asyncio.Event()
         self.may_open.set()
         self.facts = FACTS
+        self._failing: dict[str, int] = {}
+        self.masks: list[tuple[int, Mapping[int, bytes]]] = []
+        self.has_masks = asyncio.Event()
         self._pending: deque[Plan] = deque()
+        self._unmasked: deque[Plan] = deque()
+        self._top_n: dict[int, int] = {}
 
     async def open(self, spaces: Spaces) -> Facts:
         await self.may_open.wait()
         self._pending.clear()
+        self._unmasked.clear()
         return self.facts
 
     async def submit(self, plan: Plan) -> None:
-        self._fail()
+        self._fail("submit")
         self.plans.append(plan)
         self.has_plan.set()
         self._pending.append(plan)
+        if plan.masked:
+            self._unmasked.append(plan)
+        for row in plan.rows:
+            assert row.late_mask == any(slot == row.slot for slot, _ in plan.masked)
+            if row.first is not None:
+                self._top_n[row.slot] = row.first.sampling.top_n
+
+    async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:
+        self._fail("submit_masks")
+        plan = self._unmasked.popleft()
+        assert plan.step_id == step_id, f"masks for step {step_id}, those for {plan.step_id} come next"
+        assert plan is self._pending[0], "a step before it is not back, so its masks can't be known"
+        assert masks.keys() <= {slot for slot, _ in plan.masked}
+        self.masks.append((step_id, masks))
+        self.has_masks.set()
 
     async def next_result(self) -> StepResult:
         await asyncio.sleep(0)
         await self.may_answer.wait()
-        plan = self._pending.popleft()
-        rows = tuple(RowResult(row.slot, (self.answer(row),), (-0.5,))
-                     for row in plan.rows if row.output is Output.SAMPLE)
-        self._fail()
+        plan = self._pending[0]
+        while plan in self._unmasked:
+            self.has_masks.clear()
+            await self.has_masks.wait()
+        self._pending.popleft()
+        masks = self.masks[-1][1] if plan.masked else {}
+        rows = tuple(self._run(row, masks.get(row.slot)) for row in plan.rows if row.is_answered)
+        self._fail("next_result")
         return StepResult(plan.step_id, rows, forward_time=0.001, sample_time=0.0005)
 
     async def close(self) -> None:
         pass
 
-    def _fail(self) -> None:
+    def _run(self, row: Row, mask: bytes | None) -> RowResult:
+        scores = tuple(-token_id / 10 for token_id in row.score_ids)
+        score_top = tuple(self._top(row, token_id) for token_id in row.score_ids) if self._top_n.get(row.slot) else ()
+        if row.output is Output.NONE:
+            return RowResult(row.slot, (), (), scores=scores, score_top=score_top)
+        token_id = self.answer(row) if mask is None else self.answer_masked(row, mask)
+        top = (self._top(row, token_id),) if self._top_n.get(row.slot) else ()
+        return RowResult(row.slot, (token_id,), (-0.5,), top, scores, score_top)
+
+    def _top(self, row: Row, token_id: int) -> Top:
+        return tuple((token_id + index, -0.5 - index) for index in range(self._top_n[row.slot]))
+
+    def fail_at(self, method: str, number: int) -> None:
+        """Lose the group in the call of this number to `method`, counted from now."""
+        self._failing = {method: number}
+
+    def _fail(self, method: str) -> None:
+        if method in self._failing:
+            self._failing[method] -= 1
+            if not self._failing[method]:
+                self._failing.clear()
+                raise FleetError(f"lost in {method}")
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure

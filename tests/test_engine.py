@@ -1,50 +1,24 @@
 """The engine over a scripted fleet: delivery, cancellation, failure, going on after known output."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from router.engine import Engine
 from router.errors import GenerationError, Overloaded, Unhealthy
 from router.fleet.errors import FleetError
-from router.metrics import Metrics
 from router.request import Request
 from router.scheduling.plan import FinishReason, Row, Sampling
-from router.stream import Event, Stream
 from router.text.text_path import Piece, TextPath
-from router.text.tokenizer import Tokenizer
+from tests.engines import TOKENIZER, collect, running, shifting
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 
-TOKENIZER = Tokenizer.load(Path(__file__).parents[1] / "deploy/demo_model/checkpoint/tokenizer.json")
 EOS = 2
 
 
 def request(max_new_tokens: int = 5, stop: tuple[str, ...] = ()) -> Request:
     return Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=max_new_tokens, stop=stop)
-
-
-@asynccontextmanager
-async def running(
-    fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1,
-    max_downtime: float = 60.0,
-) -> AsyncIterator[Engine]:
-    engine = Engine(fleet, FACTS, LIMITS, Metrics(LIMITS), start_text or (lambda r: TextPath(TOKENIZER, r)), depth,
-                    max_downtime)
-    task = asyncio.create_task(engine.run())
-    try:
-        yield engine
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def collect(stream: Stream) -> list[Event]:
-    async with stream:
-        return [event async for event in stream]
 
 
 def counting(row: Row) -> int:
@@ -120,11 +94,6 @@ async def test_what_fails_in_the_text_path_ends_alone() -> None:
         with pytest.raises(GenerationError, match="RuntimeError in the text path"):
             await collect(failing)
         assert len(await collect(fine)) == 6
-
-
-def shifting(row: Row) -> int:
-    """A token that depends on the position alone, so that a replay must give the same."""
-    return 70 + (row.start + row.count) * 7 % 23
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -269,3 +238,83 @@ async def test_a_late_request_joins_the_running_ones() -> None:
         fleet.may_answer.set()
         assert [len(events) for events in await asyncio.gather(first, second)] == [50, 5]
     assert max(len(plan.rows) for plan in fleet.plans) == 2
+
+
+async def test_permits_for_several_answers() -> None:
+    async with running(ScriptedFleet(counting)) as engine:
+        most = LIMITS.max_concurrent_requests
+        with engine.permit(most - 2):
+            with pytest.raises(Overloaded), engine.permit(3):
+                pass
+            with engine.permit(2):
+                pass
+        with engine.permit(most):
+            pass
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_answers_to_one_prompt_share_what_is_computed(depth: int) -> None:
+    """Of 100 tokens the last 4 are in no full block: 3 of the 4 answers compute those and nothing else."""
+    fleet = ScriptedFleet(counting)
+    asked = Request(input_ids=tuple(range(100, 200)), sampling=Sampling(), max_new_tokens=4)
+    async with running(fleet, depth=depth) as engine:
+        answers = [replace(asked, sampling=Sampling(branch=branch)) for branch in range(4)]
+        streams = [engine.submit(answer) for answer in answers]
+        await asyncio.gather(*map(collect, streams))
+    assert sum(len(row.token_ids) for plan in fleet.plans for row in plan.rows) == 100 + 3 * 4
+    assert [stream.hit_tokens for stream in streams] == [0, 96, 96, 96]
+
+
+@pytest.mark.parametrize("ignore_eos", [False, True])
+async def test_a_stop_token_ends_as_the_end_token_does(ignore_eos: bool) -> None:
+    async with running(ScriptedFleet(counting), depth=2) as engine:
+        events = await collect(engine.submit(replace(
+            request(100), stop_token_ids=frozenset({72}), ignore_eos=ignore_eos)))
+    assert [event.token.id for event in events] == [70, 71, 72]
+    assert events[-1].ending is not None
+    assert events[-1].ending.finish_reason is FinishReason.EOS_TOKEN
+
+
+async def test_the_likeliest_tokens_come_with_each_token() -> None:
+    async with running(ScriptedFleet(counting)) as engine:
+        events = await collect(engine.submit(replace(request(2), sampling=Sampling(top_n=2))))
+    assert [event.token.top for event in events] == [((70, -0.5), (71, -1.5)), ((71, -0.5), (72, -1.5))]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+async def test_the_scores_of_a_prompt_are_whole_before_its_first_token(depth: int) -> None:
+    """In chunks of 256 or less, with the group lost on the way."""
+    fleet = ScriptedFleet(shifting)
+    asked = Request(tuple(range(3, 1003)), Sampling(top_n=1), max_new_tokens=2, wants_prompt_logprobs=True)
+    async with running(fleet, depth=depth) as engine:
+        for num_plans in (1, 2, 3):
+            stream = engine.submit(asked)
+            so_far = len(fleet.plans)
+            while len(fleet.plans) < so_far + num_plans:
+                await asyncio.sleep(0)
+            fleet.failure = FleetError("shard 1 is gone")
+            async for _ in stream:
+                assert stream.prompt_scores.logprobs == [-token_id / 10 for token_id in range(4, 1003)]
+                assert stream.prompt_scores.top == [((token_id, -0.5),) for token_id in range(4, 1003)]
+
+
+async def test_what_runs_is_stalled_while_no_step_comes_back() -> None:
+    fleet = ScriptedFleet(counting)
+    async with running(fleet, depth=2) as engine:
+        assert engine.stalled_seconds(time.monotonic() + 100) == 0, "nothing runs"
+        stream = engine.submit(request(1000))
+        await anext(stream)
+        before = time.monotonic()
+        await anext(stream)
+        fleet.may_answer.clear()
+        await asyncio.sleep(0)
+        assert 50 < engine.stalled_seconds(before + 100) <= 100
+        fleet.may_answer.set()
+        await anext(stream)
+        await anext(stream)
+        assert engine.stalled_seconds(before) < 0, "it has got on since"
+        fleet.may_open.clear()
+        fleet.failure = FleetError("shard 0 is gone")
+        while engine._scheduler.num_running:
+            await asyncio.sleep(0)
+        assert engine.stalled_seconds(time.monotonic() + 100) == 0, "nothing runs while the group is away"

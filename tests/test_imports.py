@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("router", "shard", "kernels", "protos")
+PACKAGES = ("router", "shard", "kernels", "protos", "telemetry")
 MAX_LINES = 400
 GENERATED = "_pb2"
 
@@ -18,6 +18,7 @@ FORBIDDEN = {
     "router": {"shard", "kernels", "torch", "triton", "transformers", "safetensors", "numpy"},
     "shard": {"router"},
     "kernels": {"router", "shard", "protos"},
+    "telemetry": {"router", "shard", "kernels", "protos"},
 }
 PURE = "router/scheduling"
 IMPURE = {"asyncio", "datetime", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
@@ -25,6 +26,8 @@ KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/wire.p
 KNOW_THE_ENVIRONMENT = {"router/config.py", "shard/config.py", "kernels/dispatch.py", "kernels/native.py",
                         "kernels/build.py",  # the compiler's name
                         "shard/links.py"}  # the last sets a variable, for gloo has no other way in
+
+KNOW_OPENTELEMETRY = {"router/tracing.py", "router/generative_ai.py", "shard/tracing.py", "telemetry/export.py"}
 
 
 def source_files(*folders: str) -> list[str]:
@@ -67,6 +70,11 @@ def test_few_files_know_the_wire():
     assert {file for file in source_files(*PACKAGES) if "protos" in top_levels(file)} <= KNOW_THE_WIRE
 
 
+def test_few_files_know_opentelemetry():
+    """Others import these in functions, where an endpoint is set."""
+    assert {file for file in source_files(*PACKAGES) if "opentelemetry" in top_levels(file)} == KNOW_OPENTELEMETRY
+
+
 def test_few_files_know_the_environment():
     found = {file for file in source_files(*PACKAGES) for node in ast.walk(ast.parse((ROOT / file).read_text()))
              if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")}
@@ -75,12 +83,20 @@ def test_few_files_know_the_environment():
 
 @pytest.mark.parametrize(("module", "absent"), [
     ("router.app", ("torch", "transformers", "triton", "numpy")),
-    ("router.launcher", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers")),
+    ("router.launcher", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
+                         "opentelemetry")),
 ])
 def test_import_does_not_bring_what_is_heavy(module, absent):
     code = f"import sys, {module}; print(sorted(set({absent!r}) & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (run.stdout, run.stderr) == ("[]\n", "")
+
+
+@pytest.mark.parametrize("module", ["router.__main__", "shard.run"])
+def test_who_does_not_trace_has_no_opentelemetry(module):
+    code = f"import sys, {module}; print(sorted({{'opentelemetry', 'telemetry'}} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
 
 
 def test_kernels_package_is_empty():

@@ -7,8 +7,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
+from router.api import trace as traces
 from router.api.service import Service
-from router.errors import RouterError
+from router.errors import Dropped, RouterError
 from router.metrics import Metrics
 from router.request import Request
 from router.stream import Ending, Event, PromptScores, Queue, Stream
@@ -93,6 +94,11 @@ class Answers:
         self._queue = queue
         self._num_left = len(answers)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether every answer has ended."""
+        return not self._num_left
+
     def __aiter__(self) -> Self:
         return self
 
@@ -117,6 +123,9 @@ async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool)
     engine = service.engines.choose()
     metrics = service.metrics
     metrics.requested()
+    running: Answers | None = None
+    traced = traces.current()
+    trace = traced.begin(prompts, is_stream) if traced else None
     try:
         for asked in prompts:
             check_mode(asked, service.limits, is_stream)
@@ -129,9 +138,23 @@ async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool)
             answers: dict[Stream, Answer] = {}
             for request in (request for requests in valid for request in requests):
                 metrics.accepted(len(request.input_ids), request.max_new_tokens)
-                stream = await stack.enter_async_context(engine.submit(request, queue=queue))
+                stream = await stack.enter_async_context(
+                    engine.submit(trace.followed(request) if trace else request, queue=queue))
                 answers[stream] = Answer(len(answers), request, stream, received_at, metrics)
-            yield Answers(answers, queue)
+            if trace is not None:
+                trace.submitted(answers)
+            running = Answers(answers, queue)
+            yield running
     except RouterError as error:
-        metrics.failed(error)
+        _fail(error, metrics, trace)
         raise
+    except (asyncio.CancelledError, GeneratorExit):
+        if running is None or not running.is_over:
+            _fail(Dropped(), metrics, trace)
+        raise
+
+
+def _fail(error: RouterError, metrics: Metrics, trace: traces.Generation | None) -> None:
+    metrics.failed(error)
+    if trace is not None:
+        trace.failed(error)

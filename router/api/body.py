@@ -1,14 +1,17 @@
 """JSON in and out. What can't be read is refused in plain text, in the words that TGI's clients know."""
 
+import asyncio
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 import pydantic
 from aiohttp import web
+from aiohttp.http_exceptions import PayloadEncodingError
 from pydantic_core import ErrorDetails
 
 from router.api.schemas import Body
+from router.api.service import SERVICE
 
 AnyBody = TypeVar("AnyBody", bound=Body)
 
@@ -16,6 +19,7 @@ _MAX_SHOWN = 40
 """Characters of a refused string that the answer repeats."""
 _EXPECTED = {
     "model_type": "an object",
+    "dict_type": "an object",
     "string_type": "a string",
     "float_type": "a number",
     "int_type": "an integer",
@@ -31,15 +35,40 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
 
 
 async def read_body(request: web.Request, schema: type[AnyBody]) -> AnyBody:
-    """The body as `schema`. Raises 413, 415, 400 (no JSON) or 422 (another shape)."""
+    """The body as `schema`. Raises 413, 415, 408 (too slow), 400 (no JSON) or 422 (another shape)."""
+    return to_body(await read_json(request), schema)
+
+
+async def read_json(request: web.Request) -> Any:
+    """The body. Raises 413, 415, 408 (too slow) or 400 (no JSON)."""
     kind, _, subtype = request.content_type.partition("/")
     if kind != "application" or (subtype != "json" and not subtype.endswith("+json")):
         raise web.HTTPUnsupportedMediaType(text="Expected request with `Content-Type: application/json`")
-    data = await request.read()
     try:
-        return schema.model_validate(orjson.loads(data))
+        return orjson.loads(await _read(request))
     except orjson.JSONDecodeError as error:
         raise web.HTTPBadRequest(text=f"Failed to parse the request body as JSON: {error}") from error
+
+
+async def _read(request: web.Request) -> bytes:
+    """At most `payload_limit` bytes of it are ever held; one that says it is longer is not read at all."""
+    limits = request.app[SERVICE].limits
+    length = request.content_length
+    if length is not None and length > limits.payload_limit:
+        raise web.HTTPRequestEntityTooLarge(limits.payload_limit, length)
+    try:
+        async with asyncio.timeout(limits.body_timeout):
+            return await request.read()
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(text="Failed to buffer the request body: it did not come in time") from error
+    except PayloadEncodingError as error:
+        raise web.HTTPBadRequest(text="Failed to buffer the request body: its encoding is broken") from error
+
+
+def to_body(content: Any, schema: type[AnyBody]) -> AnyBody:
+    """Parsed JSON as `schema`; raises 422 for another shape."""
+    try:
+        return schema.model_validate(content)
     except pydantic.ValidationError as error:
         what = _explain(error.errors(include_url=False)[0])
         raise web.HTTPUnprocessableEntity(
@@ -57,7 +86,7 @@ def _explain(error: ErrorDetails) -> str:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != "[key]")
     return f"{parts.removeprefix('.')}: " if parts else ""
 
 

@@ -6,13 +6,14 @@ from router.api.answer import Answer
 from router.api.service import Service
 
 
-def request_headers(service: Service, inputs: str) -> dict[str, str]:
-    """Of every answer, known before it begins."""
-    return {"x-compute-type": service.info.compute_type, "x-compute-characters": str(len(inputs))}
+def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[str, str]:
+    """Of every answer, known before it begins. Prompts of token ids have no characters."""
+    num_characters = sum(len(prompt) for prompt in prompts if isinstance(prompt, str))
+    return {"x-compute-type": service.info.compute_type, "x-compute-characters": str(num_characters)}
 
 
-def time_headers(answers: Sequence[Answer]) -> dict[str, str]:
-    """Of a whole answer; times in milliseconds. Of several answers the sums."""
+def time_headers(answers: Sequence[Answer], per_prompt: int = 1) -> dict[str, str]:
+    """Of a whole answer; times in milliseconds. Of several answers the sums; each prompt has `per_prompt` of them."""
     times = [answer.times for answer in answers]
     num_tokens = [answer.ending.num_tokens for answer in answers if answer.ending is not None]
     milliseconds = {
@@ -23,7 +24,7 @@ def time_headers(answers: Sequence[Answer]) -> dict[str, str]:
         "x-time-per-token": sum(time.inference for time in times) / sum(num_tokens),
     }
     return {
-        "x-prompt-tokens": str(sum(len(answer.request.input_ids) for answer in answers)),
+        "x-prompt-tokens": str(sum(len(answer.request.input_ids) for answer in answers[::per_prompt])),
         "x-generated-tokens": str(sum(num_tokens)),
         **{name: str(int(1000 * seconds)) for name, seconds in milliseconds.items()},
     }

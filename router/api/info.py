@@ -1,17 +1,20 @@
-"""What a server tells of itself and of a text: `/info`, `/v1/models`, `/health`, `/metrics`, `/tokenize`."""
+"""What a server tells of itself and of a text: `/info`, `/v1/models`, `/metrics`, `/tokenize`."""
 
 from aiohttp import web
 
 from router.api.body import json_response, read_body
 from router.api.schemas import GenerateBody
 from router.api.service import SERVICE
-from router.errors import Unhealthy, ValidationError
+from router.errors import ValidationError
 from router.metrics import CONTENT_TYPE
 from router.text.tokenizer import TokenizerError
 
 
 async def info(request: web.Request) -> web.Response:
-    """TGI's fields; and the number formats and kernels that decide every bit of an answer."""
+    """TGI's fields; those that it had until version 3; and the formats and kernels that decide every bit of an answer.
+
+    Since prefill is chunked, what waits is taken in at once: at any ratio, and after no tokens of others.
+    """
     service = request.app[SERVICE]
     limits, facts = service.limits, service.engines.choose().facts
     return json_response({
@@ -30,6 +33,11 @@ async def info(request: web.Request) -> web.Response:
         "sha": None,
         "docker_label": service.info.docker_label,
         "model_dtype": facts.dtype,
+        "model_device_type": "cuda" if facts.numerics.startswith("gpu") else "cpu",
+        "waiting_served_ratio": 0.0,
+        "max_batch_total_tokens": facts.capacity,
+        "max_waiting_tokens": 0,
+        "max_batch_size": limits.max_slots,
         "numerics": facts.numerics,
     })
 
@@ -39,13 +47,6 @@ async def models(request: web.Request) -> web.Response:
     model_id = request.app[SERVICE].info.model_id
     return json_response({
         "object": "list", "data": [{"id": model_id, "object": "model", "created": 0, "owned_by": model_id}]})
-
-
-async def health(request: web.Request) -> web.Response:
-    """Empty while requests can be answered."""
-    if not request.app[SERVICE].engines.choose().is_healthy:
-        raise Unhealthy
-    return web.Response()
 
 
 async def metrics(request: web.Request) -> web.Response:

@@ -1,6 +1,5 @@
 """TGI's own routes: `POST /generate`, `POST /generate_stream` and `POST /`."""
 
-import struct
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -9,12 +8,16 @@ from aiohttp import web
 
 from router.api.answer import Answer, answering
 from router.api.body import json_response, read_body
+from router.api.float32 import shortest_float32
 from router.api.headers import request_headers, time_headers
 from router.api.schemas import CompatBody, GenerateBody
 from router.api.service import SERVICE, Service
 from router.api.sse import stream_events
+from router.api.whole import mean_logprob, tokens_of
 from router.errors import RouterError
-from router.stream import Ending, Event, Token
+from router.scheduling.plan import Top
+from router.stream import Ending, Token
+from router.text.tokenizer import Tokenizer
 from router.validation import Asked
 
 
@@ -32,8 +35,12 @@ async def generate_stream(request: web.Request) -> web.StreamResponse:
 
 
 async def compat_generate(request: web.Request) -> web.StreamResponse:
-    """Either, as `stream` says; a whole answer comes in a list, and with its prompt unless told otherwise."""
-    body = await read_body(request, CompatBody)
+    """Either, as `stream` says."""
+    return await answer_generate(request, await read_body(request, CompatBody))
+
+
+async def answer_generate(request: web.Request, body: CompatBody) -> web.StreamResponse:
+    """A stream, or a whole answer in a list; with the prompt unless told otherwise."""
     is_full_text = _is_full_text(body, default=True)
     if body.stream:
         return await _stream_answer(request, body, is_full_text)
@@ -46,29 +53,48 @@ def _is_full_text(body: GenerateBody, default: bool) -> bool:
     return default if asked is None else asked
 
 
-def _parse(body: GenerateBody) -> Asked:
-    return Asked(body.inputs, body.parameters)
+def _parse(service: Service, body: GenerateBody) -> Asked:
+    return Asked(
+        body.inputs, body.parameters,
+        wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs)
 
 
 async def _whole_answer(
     service: Service, body: GenerateBody, is_full_text: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    async with answering(service, [_parse(body)], is_stream=False) as answers:
-        tokens = [event.token async for _, event in answers]
-    answer = answers.each[0]
-    headers = {**request_headers(service, body.inputs), "x-compute-time": f"{answer.times.total:.9f}",
-               **time_headers([answer])}
-    return _render(answer, tokens, body, is_full_text), headers
+    async with answering(service, [_parse(service, body)], is_stream=False) as answers:
+        tokens = await tokens_of(answers)
+    best = max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index]))
+    headers = {**request_headers(service, body.inputs), "x-compute-time": f"{best.times.total:.9f}",
+               **time_headers([best])}
+    prompt = body.inputs * is_full_text
+    content = {"generated_text": prompt + _ending(best).text}
+    if not (body.parameters.details or body.parameters.decoder_input_details):
+        return content, headers
+    prefill = _prefill(service, answers.each[0])
+    sequences = {answer: _sequence(service, answer, tokens[answer.index], prefill) for answer in answers.each}
+    details = sequences.pop(best)
+    if sequences:
+        details["best_of_sequences"] = [
+            {"generated_text": prompt + _ending(answer).text, **sequence} for answer, sequence in sequences.items()]
+    return {**content, "details": details}, headers
 
 
-def _render(answer: Answer, tokens: list[Token], body: GenerateBody, is_full_text: bool) -> dict[str, Any]:
-    ending = answer.ending
-    assert ending is not None
-    content: dict[str, Any] = {"generated_text": body.inputs * is_full_text + ending.text}
-    if body.parameters.details:
-        content["details"] = {
-            **_details(answer, ending), "prefill": [], "tokens": [_token(token) for token in tokens]}
-    return content
+def _sequence(service: Service, answer: Answer, tokens: list[Token], prefill: list[dict[str, Any]]) -> dict[str, Any]:
+    """Details of one answer; its likeliest tokens only if they were asked for."""
+    details = {**_details(answer, _ending(answer)), "prefill": prefill, "tokens": [_token(token) for token in tokens]}
+    if answer.request.sampling.top_n:
+        details["top_tokens"] = [_top(service.tokenizer, token.top) for token in tokens]
+    return details
+
+
+def _prefill(service: Service, answer: Answer) -> list[dict[str, Any]]:
+    """The prompt's tokens; nothing follows from nothing, so the first has no logprob. Empty unless computed."""
+    if not answer.request.wants_prompt_logprobs:
+        return []
+    logprobs = [None, *map(shortest_float32, answer.prompt_scores.logprobs)]
+    return [{"id": token_id, "text": service.tokenizer.text_of(token_id), "logprob": logprob}
+            for token_id, logprob in zip(answer.request.input_ids, logprobs, strict=True)]
 
 
 async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text: bool) -> web.StreamResponse:
@@ -79,25 +105,33 @@ async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text:
 
 
 async def _events(service: Service, body: GenerateBody, is_full_text: bool) -> AsyncGenerator[bytes]:
-    async with answering(service, [_parse(body)], is_stream=True) as answers:
+    async with answering(service, [_parse(service, body)], is_stream=True) as answers:
         index = 0
         async for answer, event in answers:
             index += 1
-            yield _render_event(index, event, answer, body, is_full_text)
+            content: dict[str, Any] = {
+                "index": index, "token": _token(event.token), "generated_text": None, "details": None}
+            if event.token.top:
+                content["top_tokens"] = _top(service.tokenizer, event.token.top)
+            if event.ending is not None:
+                content.update(_render_ending(answer, event.ending, body, is_full_text))
+            yield orjson.dumps(content)
 
 
-def _render_event(index: int, event: Event, answer: Answer, body: GenerateBody, is_full_text: bool) -> bytes:
-    text = details = None
-    if event.ending is not None:
-        text = body.inputs * is_full_text + event.ending.text
-        if body.parameters.details:
-            details = {**_details(answer, event.ending), "input_length": len(answer.request.input_ids)}
-    return orjson.dumps({
-        "index": index, "token": _token(event.token), "generated_text": text, "details": details})
+def _render_ending(answer: Answer, ending: Ending, body: GenerateBody, is_full_text: bool) -> dict[str, Any]:
+    details = {**_details(answer, ending), "input_length": len(answer.request.input_ids)}
+    return {
+        "generated_text": body.inputs * is_full_text + ending.text,
+        "details": details if body.parameters.details else None}
 
 
 def _render_failure(error: RouterError) -> bytes:
     return orjson.dumps(error.body())
+
+
+def _ending(answer: Answer) -> Ending:
+    assert answer.ending is not None
+    return answer.ending
 
 
 def _details(answer: Answer, ending: Ending) -> dict[str, Any]:
@@ -112,11 +146,8 @@ def _token(token: Token) -> dict[str, Any]:
         "id": token.id, "text": token.text, "logprob": shortest_float32(token.logprob), "special": token.is_special}
 
 
-def shortest_float32(value: float) -> float:
-    """The number with the fewest digits that is `value` when read as a float32; 9 digits always are."""
-    packed = struct.pack("<f", value)
-    for digits in (6, 7, 8):
-        short = float(f"{value:.{digits}g}")
-        if struct.pack("<f", short) == packed:
-            return short
-    return float(f"{value:.9g}")
+def _top(tokenizer: Tokenizer, top: Top) -> list[dict[str, Any]]:
+    return [
+        {"id": token_id, "text": tokenizer.text_of(token_id), "logprob": shortest_float32(logprob),
+         "special": tokenizer.is_special(token_id)}
+        for token_id, logprob in top]

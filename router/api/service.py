@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from router.chat.template import ChatTemplate
 from router.engines import Engines
 from router.grammar.compiler import GrammarCompiler
 from router.limits import Limits
@@ -33,6 +34,8 @@ class Service:
     info: ServerInfo
     grammars: GrammarCompiler | None = None
     """None where the server was told to have none."""
+    template: ChatTemplate | None = None
+    """None where the model has none."""
 
 
 SERVICE = web.AppKey("service", Service)

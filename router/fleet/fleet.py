@@ -1,7 +1,7 @@
 """A group's shards as one: the seam between the engine and everything that computes."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,6 +23,12 @@ class Fleet(Protocol):
 
     async def submit(self, plan: Plan) -> None:
         """Send a plan on its way; does not wait for it to run."""
+
+    async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:
+        """Say what the `masked` slots of a plan that was submitted may sample, bits as `Matcher.mask` gives them.
+
+        Once for each such plan, in the plans' order: its result waits for it. A slot that is left out has ended.
+        """
 
     async def next_result(self) -> StepResult:
         """The result of the oldest plan that has none yet."""
@@ -66,6 +72,10 @@ class GrpcFleet:
         order = wire.encode_plan(plan)
         for client in self._clients:
             await client.write(order)
+
+    async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:
+        """Only to the shard that samples."""
+        await self._clients[self._answering].write(wire.encode_masks(step_id, masks))
 
     async def next_result(self) -> StepResult:
         """The answering shard's result, once every shard has run the step."""

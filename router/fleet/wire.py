@@ -80,7 +80,7 @@ def _encode_row(row: Row) -> shard_pb2.Row:
 def _encode_first(first: First) -> shard_pb2.First:
     return shard_pb2.First(
         sampling=_encode_sampling(first.sampling), prompt_length=first.prompt_length,
-        history_ids=_encode_ids(first.history_ids))
+        history_ids=_encode_ids(first.history_ids), trace=first.trace)
 
 
 def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:

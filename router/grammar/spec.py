@@ -6,8 +6,8 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class GrammarSpec:
-    """Not compiled yet, nor known to be valid. `source` is a JSON schema (as JSON), a regular expression, or a grammar
-    in Lark's notation; equal specs are equal grammars."""
+    """Not compiled yet, nor known to be valid. `source` is a JSON schema (as JSON), a regular expression that the whole
+    answer matches, or a grammar in Lark's notation; equal specs are equal grammars."""
 
     kind: Literal["json", "regex", "lark"]
     source: str

@@ -60,11 +60,15 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What a shard must know before a slot's first row. `history_ids` is empty unless the sampling reads it."""
+    """What a shard must know before a slot's first row. `history_ids` is empty unless the sampling reads it.
+
+    `trace` names the span that steps with this sequence are linked to; empty if its request is not traced.
+    """
 
     sampling: Sampling
     prompt_length: int
     history_ids: tuple[int, ...] = ()
+    trace: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,8 @@ class Plan:
 
     `admitted` and `preempted` are causes, not orders: the sequences that begin to run with this step, and the ids of
     those that had to let go of their blocks since the last plan. `masked` names the rows that wait for a mask, each by
-    its slot and its sequence's id.
+    its slot and its sequence's id. `chunks` are the prefills of sequences whose requests are traced: a sequence's id,
+    the first position, the number of tokens.
     """
 
     step_id: int
@@ -120,6 +125,7 @@ class Plan:
     admitted: tuple[Admission, ...] = ()
     preempted: tuple[int, ...] = ()
     masked: tuple[tuple[int, int], ...] = ()
+    chunks: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def num_tokens(self) -> int:

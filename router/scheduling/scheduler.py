@@ -17,7 +17,18 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from router.scheduling.memory import KvMemory
-from router.scheduling.plan import Admission, FinishReason, First, Output, Plan, Row, RowResult, Sampled, StepResult
+from router.scheduling.plan import (
+    Admission,
+    FinishReason,
+    First,
+    Output,
+    Plan,
+    Row,
+    RowResult,
+    Sampled,
+    Scored,
+    StepResult,
+)
 from router.scheduling.prefix_cache import Node
 from router.scheduling.sequence import Sequence, Status
 
@@ -34,6 +45,7 @@ class _Draft:
     budget: int
     rows: list[tuple[Sequence, Row]] = field(default_factory=list)
     admitted: list[Admission] = field(default_factory=list)
+    chunks: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,10 @@ class Scheduler:
         return len(self._running)
 
     @property
+    def running_slots(self) -> list[int]:
+        return [s.slot for s in self._running if s.slot is not None]
+
+    @property
     def num_wasted_slots(self) -> int:
         """Places for tokens in blocks that running sequences hold, with no token planned for them."""
         return sum(len(s.blocks) * self.memory.block_size - s.computed for s in self._running)
@@ -105,7 +121,9 @@ class Scheduler:
             return None
         plan = Plan(
             self._next_step_id, tuple(row for _, row in draft.rows), tuple(self._cleared_slots),
-            tuple(draft.admitted), tuple(self._preempted))
+            tuple(draft.admitted), tuple(self._preempted),
+            masked=tuple((row.slot, sequence.id) for sequence, row in draft.rows if row.late_mask),
+            chunks=tuple(draft.chunks))
         self._in_flight.append((plan.step_id, draft.rows))
         self._cleared_slots.clear()
         self._preempted.clear()
@@ -132,23 +150,23 @@ class Scheduler:
             self._admit(suspect, self.memory.match(suspect), draft)
         self._draft_prefill(suspect, draft)
 
-    def commit(self, result: StepResult) -> list[Sampled]:
-        """Append the tokens of the oldest step in flight; those of a sequence that has ended since are dropped."""
+    def commit(self, result: StepResult) -> list[Sampled | Scored]:
+        """Append the tokens of the oldest step in flight; what a sequence yields that has ended since is dropped."""
         assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
         step_id, rows = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
         answers = iter(result.rows)
-        confirmed: list[Sampled] = []
+        confirmed: list[Sampled | Scored] = []
         for sequence, row in rows:
             sequence.in_flight -= 1
             if sequence.status is not Status.FINISHED:
                 self.memory.confirm(sequence, row.start + row.count)
-            if row.output is Output.SAMPLE:
+            sequence.promised -= row.output is Output.SAMPLE
+            if row.is_answered:
                 answer = next(answers)
                 assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
-                sequence.promised -= 1
                 if sequence.status is not Status.FINISHED:
-                    confirmed += self._append(sequence, answer)
+                    confirmed += [*_score(sequence, row, answer), *self._append(sequence, answer)]
             if sequence.status is not Status.RUNNING:
                 self._settle(sequence)
         return confirmed
@@ -206,7 +224,8 @@ class Scheduler:
             return
         assert sequence.slot is not None
         self._draft(draft, sequence, Row(
-            slot=sequence.slot, start=sequence.computed, from_last_sample=True, new_blocks=_unsent_blocks(sequence)))
+            slot=sequence.slot, start=sequence.computed, from_last_sample=True, new_blocks=_unsent_blocks(sequence),
+            late_mask=sequence.has_grammar))
 
     def _draft_prefill(self, sequence: Sequence, draft: _Draft) -> None:
         """A row for the next chunk: what is left of the budget, at most half of the whole while others wait."""
@@ -216,11 +235,15 @@ class Scheduler:
         start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
         if not self._grow(sequence, end):
             return
+        if sequence.trace:
+            draft.chunks.append((sequence.id, start, end - start))
         assert sequence.slot is not None
+        is_last = end == sequence.prefill_end
         self._draft(draft, sequence, Row(
             slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
-            new_blocks=_unsent_blocks(sequence), output=Output.SAMPLE if end == sequence.prefill_end else Output.NONE,
-            first=_first(sequence) if sequence.num_blocks_sent == 0 else None))
+            new_blocks=_unsent_blocks(sequence), output=Output.SAMPLE if is_last else Output.NONE,
+            first=_first(sequence) if sequence.num_blocks_sent == 0 else None,
+            late_mask=is_last and sequence.has_grammar, score_ids=sequence.score_ids(start, end)))
 
     def _others_wait(self, sequence: Sequence) -> bool:
         """Whether others could compute a prompt with what the sequence leaves of the budget."""
@@ -305,11 +328,12 @@ class Scheduler:
 
     def _append(self, sequence: Sequence, answer: RowResult) -> list[Sampled]:
         confirmed = []
-        for token_id, logprob in zip(answer.token_ids, answer.logprobs, strict=True):
+        tops = answer.top or ((),) * len(answer.token_ids)
+        for token_id, logprob, top in zip(answer.token_ids, answer.logprobs, tops, strict=True):
             sequence.tokens.append(token_id)
             self._clear_suspicion(sequence)
             reason = self._ending(sequence)
-            confirmed.append(Sampled(sequence.id, token_id, logprob, reason))
+            confirmed.append(Sampled(sequence.id, token_id, logprob, reason, top))
             if reason is not None:
                 self.finish(sequence.id, reason)
                 break
@@ -319,8 +343,9 @@ class Scheduler:
         """The length comes before the end token, as in TGI."""
         if len(sequence.tokens) >= sequence.max_length:
             return FinishReason.LENGTH
-        is_eos = sequence.tokens[-1] in self._eos_token_ids and not sequence.ignore_eos
-        return FinishReason.EOS_TOKEN if is_eos else None
+        token_id = sequence.tokens[-1]
+        is_eos = token_id in self._eos_token_ids and not sequence.ignore_eos
+        return FinishReason.EOS_TOKEN if is_eos or token_id in sequence.stop_token_ids else None
 
     def _clear_suspicion(self, sequence: Sequence) -> None:
         if sequence.is_suspect:
@@ -354,6 +379,16 @@ def _unsent_blocks(sequence: Sequence) -> tuple[int, ...]:
     return tuple(sequence.blocks[sequence.num_blocks_sent:])
 
 
+def _score(sequence: Sequence, row: Row, answer: RowResult) -> list[Scored]:
+    """The scores that a row yielded, if any were asked for."""
+    assert len(answer.scores) == len(row.score_ids), f"{len(answer.scores)} scores for {len(row.score_ids)} tokens"
+    if not row.score_ids:
+        return []
+    start = row.start + 1
+    sequence.num_scored = max(sequence.num_scored, start + len(answer.scores))
+    return [Scored(sequence.id, start, answer.scores, answer.score_top)]
+
+
 def _first(sequence: Sequence) -> First:
     history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
-    return First(sequence.sampling, sequence.prompt_length, history)
+    return First(sequence.sampling, sequence.prompt_length, history, sequence.trace)

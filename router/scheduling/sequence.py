@@ -41,6 +41,14 @@ class Sequence:
     namespace: str = ""
     """Only sequences of one namespace share blocks."""
     ignore_eos: bool = False
+    stop_token_ids: frozenset[int] = frozenset()
+    """Tokens that end it as the model's end token does, also where that is ignored."""
+    has_grammar: bool = False
+    """Its samples wait for masks."""
+    wants_scores: bool = False
+    """The logprobs of the prompt's tokens are wanted. Until all are there nothing is taken from the prefix cache."""
+    trace: bytes = b""
+    """Names its request's span to the shards; empty if the request is not traced."""
     confirmed_only: bool = False
     """Plan nothing for it while a step in flight names it."""
     status: Status = Status.WAITING
@@ -53,6 +61,8 @@ class Sequence:
     prefill_end: int = 0
     promised: int = 0
     in_flight: int = 0
+    num_scored: int = 1
+    """Tokens at the prompt's beginning that need no score any more; the first one never does."""
     matched: Node | None = None
     """While it waits: where the last look into the prefix cache ended."""
     num_passed: int = 0
@@ -65,6 +75,16 @@ class Sequence:
     def planned_length(self) -> int:
         """Tokens once all steps in flight are back, if none of them ends the sequence."""
         return len(self.tokens) + self.promised
+
+    @property
+    def is_unscored(self) -> bool:
+        """Whether scores of the prompt are missing."""
+        return self.wants_scores and self.num_scored < self.prompt_length
+
+    def score_ids(self, start: int, end: int) -> tuple[int, ...]:
+        """The tokens that follow those from `start` to `end`, if their scores are wanted and not all there yet."""
+        last = min(end + 1, self.prompt_length)
+        return tuple(self.tokens[start + 1:last]) if self.wants_scores and self.num_scored < last else ()
 
     @property
     def is_prefilling(self) -> bool:

@@ -38,6 +38,11 @@ class StopMatcher:
         end, start = min(found)
         return Match(start, end)
 
+    def skip(self, piece: str) -> None:
+        """Take a piece in which no stop string counts that completes there."""
+        for candidate in self._candidates:
+            candidate.skip(piece)
+
     @property
     def num_held(self) -> int:
         """Characters at the end of the text that a stop string may begin with."""
@@ -63,11 +68,17 @@ class _Candidate:
             return None
         for end in range(position + 1, len(piece) + 1):
             self.num_matched = self._extend(self.num_matched, piece[end - 1])
-            if self.num_matched == len(self.stop):
-                return end
             if self.num_matched > len(self._fallbacks):
                 self._fallbacks.append(self._extend(self._fallbacks[-1], self.stop[len(self._fallbacks)]))
+            if self.num_matched == len(self.stop):
+                return end
         return None
+
+    def skip(self, piece: str) -> None:
+        """Take a piece and go on behind each place where the stop string ends in it."""
+        while (end := self.push(piece)) is not None:
+            self.num_matched = self._fallbacks[-1]
+            piece = piece[end:]
 
     def _extend(self, num_matched: int, character: str) -> int:
         while num_matched and self.stop[num_matched] != character:

@@ -32,8 +32,11 @@ class Tokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self._special_ids = frozenset(
-            token_id for token_id, token in tokenizer.get_added_tokens_decoder().items() if token.special)
+        self._id_of_special = {
+            token.content: token_id for token_id, token in tokenizer.get_added_tokens_decoder().items()
+            if token.special}
+        self._special_ids = frozenset(self._id_of_special.values())
+        self._texts: dict[int, str] = {}
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="tokenizer")
 
     @classmethod
@@ -62,9 +65,23 @@ class Tokenizer:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
+    def text_of(self, token_id: int) -> str:
+        """What a token stands for inside a text, where it has the space that decoders drop from a text's first token.
+
+        Bytes that are no whole character show as U+FFFD.
+        """
+        text = self._texts.get(token_id)
+        if text is None:
+            text = self._texts[token_id] = self.decode([token_id, token_id])[len(self.decode([token_id])):]
+        return text
+
     def is_special(self, token_id: int) -> bool:
         """Whether a token is a mark for the model, such as the end of a turn, and no part of an answer's text."""
         return token_id in self._special_ids
+
+    def special_id(self, text: str) -> int | None:
+        """The special token that is `text`, if there is one."""
+        return self._id_of_special.get(text)
 
     def close(self) -> None:
         """End the threads; texts not yet begun are given up."""

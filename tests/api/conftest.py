@@ -2,24 +2,27 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from aiohttp import ClientResponse
+from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from router.api.service import ServerInfo
-from router.app import make_app
+from router.app import IDLE_SECONDS, make_app, make_runner
+from router.chat.template import ChatTemplate
 from router.engine import Engine
 from router.engines import Engines
+from router.grammar.compiler import GrammarCompiler
 from router.limits import Limits
 from router.metrics import Metrics
 from router.scheduling.plan import Row
 from router.text.text_path import TextPath
 from router.text.tokenizer import Tokenizer
+from tests.api.chat_templates import HERMES
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.text.tokenizers_for_tests import DEMO
 
@@ -82,25 +85,40 @@ async def until(is_so: Callable[[], bool]) -> None:
     raise TimeoutError
 
 
+class RealServer(TestServer):
+    """Run in the way that the router runs it."""
+
+    def __init__(self, app: web.Application, idle_seconds: float) -> None:
+        super().__init__(app)
+        self._idle_seconds = idle_seconds
+
+    async def _make_runner(self, **settings: Any) -> web.AppRunner:
+        return make_runner(self.app, idle_seconds=self._idle_seconds)
+
+
 Start = Callable[..., Awaitable[Server]]
 
 
 @pytest.fixture
 async def start() -> AsyncIterator[Start]:
-    """Starts servers: `await start(limits=…, answer=…)`."""
+    """Starts servers: `await start(limits=…, template=…, access=…)`; `make_fleet` gets the scripted answer."""
     loop, is_to_end = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, is_to_end.set)
     async with AsyncExitStack() as stack:
         stack.callback(loop.remove_signal_handler, signal.SIGTERM)
 
-        async def start(limits: Limits = LIMITS, answer: str = ANSWER) -> Server:
+        async def start(
+            limits: Limits = LIMITS, answer: str = ANSWER,
+            make_fleet: Callable[[Script], ScriptedFleet] = ScriptedFleet, idle_seconds: float = IDLE_SECONDS,
+            **settings: Any,
+        ) -> Server:
             tokenizer = Tokenizer.load(DEMO)
             stack.callback(tokenizer.close)
-            fleet = ScriptedFleet(Script(await tokenizer.encode(answer)))
+            fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)
             engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request))
-            server = TestServer(make_app(Engines(engine), tokenizer, limits, metrics, INFO))
-            await server.start_server(auto_decompress=False)  # which cancels handlers, too
+            server = RealServer(make_app(Engines(engine), tokenizer, limits, metrics, INFO, **settings), idle_seconds)
+            await server.start_server()
             client: TestClient[Any, Any] = await stack.enter_async_context(TestClient(server))
             return Server(client, fleet, engine, tokenizer, metrics, is_to_end)
 
@@ -110,3 +128,24 @@ async def start() -> AsyncIterator[Start]:
 @pytest.fixture
 async def server(start: Start) -> Server:
     return await start()
+
+
+@pytest.fixture(scope="session")
+def demo() -> ChatTemplate:
+    """A template that knows nothing of tools."""
+    template = ChatTemplate.load(DEMO.parent)
+    assert template is not None
+    return template
+
+
+@pytest.fixture(scope="session")
+def hermes() -> ChatTemplate:
+    """A template that takes tools."""
+    return ChatTemplate({"default": HERMES}, {})
+
+
+@pytest.fixture(scope="session")
+def grammars() -> Iterator[GrammarCompiler]:
+    compiler = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
+    yield compiler
+    compiler.close()

@@ -92,8 +92,8 @@ async def test_another_shape(server: Server, data: bytes, what: str) -> None:
     ("details", "true", 'invalid type: string "true", expected a boolean'),
     ("decoder_input_details", None, "invalid type: null, expected a boolean"),
     ("stop", None, "invalid type: null, expected a list"),
-    ("stop", "a", 'invalid type: string "a", expected a list'),
-    ("stop", "a" * 1_000_000, f'invalid type: string "{"a" * 40}…", expected a list'),
+    ("stop", 5, "invalid type: integer `5`, expected a list"),
+    ("top_k", "a" * 1_000_000, f'invalid type: string "{"a" * 40}…", expected an integer'),
     ("adapter_id", 1, "invalid type: integer `1`, expected a string"),
 ])
 async def test_another_type(server: Server, name: str, value: object, what: str) -> None:
@@ -104,6 +104,28 @@ async def test_another_type(server: Server, name: str, value: object, what: str)
 
 def repr_json(value: object) -> bytes:
     return str(value).encode() if isinstance(value, int) and value >= 2**64 else orjson.dumps(value)
+
+
+@pytest.mark.parametrize(("parameters", "what"), [
+    ({"stop_token_ids": [1, 2**32]},
+     "stop_token_ids[1]: invalid value: integer `4294967296`: Input should be less than 4294967296"),
+    ({"stop_token_ids": [1.0]}, "stop_token_ids[0]: invalid type: floating point `1.0`, expected an integer"),
+    ({"stop_token_ids": 5}, "stop_token_ids: invalid type: integer `5`, expected a list"),
+    ({"logit_bias": {"5": "1"}}, 'logit_bias[5]: invalid type: string "1", expected a number'),
+    ({"logit_bias": [0, None]}, "logit_bias[1]: invalid type: null, expected a number"),
+    ({"logit_bias": {"five": 1}}, 'logit_bias.five: invalid type: string "five", expected an integer'),
+    ({"logit_bias": [0, 1] * 1025},
+     "logit_bias: invalid value: a list: Value error, supports up to 1024 token ids. Given: 1025"),
+    ({"logit_bias": {str(token_id): 0 for token_id in range(1025)}},
+     "logit_bias: invalid value: an object: Value error, supports up to 1024 token ids. Given: 1025"),
+    ({"logit_bias": 5}, "logit_bias: invalid type: integer `5`, expected an object"),
+])
+async def test_ids(server: Server, parameters: dict[str, object], what: str) -> None:
+    for path, body in (("/generate", {"inputs": "a", "parameters": parameters}),
+                       ("/v1/completions", {"prompt": "a", **parameters})):
+        response = await server.post(path, body)
+        inside = "parameters." if path == "/generate" else ""
+        assert (response.status, await response.text()) == (422, f"{SHAPE}{inside}{what}")
 
 
 async def test_one_of_many_wrong_items_is_told(server: Server) -> None:

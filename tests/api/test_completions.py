@@ -15,6 +15,8 @@ from tests.fakes import LIMITS
 
 TEXT = "Hello wörld, 😀 is all."
 SHAPE = "Failed to deserialize the JSON body into the target type: "
+PROMPT = "must be a text, a list of texts, a list of token ids, or a list of lists of token ids"
+IDS = "token ids must be >= 0 and < 4294967296"
 
 
 async def complete(server: Server, **fields: object) -> dict[str, Any]:
@@ -52,7 +54,7 @@ async def test_a_whole_answer(server: Server) -> None:
         "object": "text_completion", "id": "", "model": "demo", "system_fingerprint": "0.1.0-native",
         "choices": [{"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": num_prompt, "completion_tokens": num_answer,
-                  "total_tokens": num_prompt + num_answer}}
+                  "total_tokens": num_prompt + num_answer, "prompt_tokens_details": {"cached_tokens": 0}}}
     headers = response.headers
     assert (headers["x-compute-type"], headers["x-compute-characters"]) == ("2-cpu", "5")
     assert (headers["x-prompt-tokens"], headers["x-generated-tokens"]) == (str(num_prompt), str(num_answer))
@@ -71,7 +73,8 @@ async def test_the_bytes_of_a_stream(start: Start) -> None:
     assert text == (
         f'data: {head},"choices":[{{"index":0,"text":"a","logprobs":null,"finish_reason":""}}]}}\n\n'
         f'data: {head},"choices":[{{"index":0,"text":"","logprobs":null,"finish_reason":"eos_token"}}],'
-        '"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}}\n\n'
+        '"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,'
+        '"prompt_tokens_details":{"cached_tokens":0}}}\n\n'
         'data: [DONE]\n\n')
     headers = {name.lower(): value for name, value in response.headers.items()}
     assert {name: value for name, value in headers.items() if name.startswith("x-")} == {
@@ -165,11 +168,20 @@ async def test_without_a_limit_an_answer_runs_to_the_end_of_the_context(server: 
     ({"top_p": 1, "temperature": 1, "seed": 3}, {"do_sample": True, "seed": 3}),
     ({"top_p": 0.5, "seed": 3}, {"do_sample": True, "seed": 3, "top_p": 0.5}),
     ({"temperature": None, "top_p": None, "repetition_penalty": None, "seed": 3}, {"do_sample": True, "seed": 3}),
+    ({"frequency_penalty": 0.5, "presence_penalty": -0.5, "temperature": 0},
+     {"frequency_penalty": 0.5, "presence_penalty": -0.5}),
+    ({"logit_bias": {"7": 2, "3": -100}, "temperature": 0}, {"bias": ((3, -100.0), (7, 2.0))}),
+    ({"logit_bias": [0, 1.5, 0, -1], "temperature": 0}, {"bias": ((1, 1.5), (3, -1.0))}),
+    ({"top_k": 5, "min_p": 0.5, "seed": 3}, {"do_sample": True, "seed": 3, "top_k": 5, "min_p": 0.5}),
+    ({"top_k": -1, "typical_p": 0.5, "seed": 3}, {"do_sample": True, "seed": 3, "typical_p": 0.5}),
+    ({"min_tokens": 1, "stop_token_ids": [9, 5], "temperature": 0}, {"min_tokens": 1, "banned_ids": (2, 5, 9)}),
+    ({"watermark": True, "logprobs": 3, "temperature": 0}, {"watermark": True, "top_n": 3}),
 ])
 async def test_how_it_samples(server: Server, fields: dict[str, Any], sampling: dict[str, Any]) -> None:
     await complete(server, max_tokens=1, **fields)
     found = sampling_of(server)
-    assert found == Sampling(**{"seed": found.seed if "seed" not in fields else 0, **sampling})
+    seed = found.seed if "seed" not in fields else 0
+    assert found == Sampling(**{"seed": seed, "raw_logprobs": True, **sampling})
 
 
 @pytest.mark.parametrize("prompt", ["Say: ", ["Say: "]])
@@ -180,32 +192,41 @@ async def test_one_prompt(server: Server, prompt: object) -> None:
 NEUTRAL = {
     "n": 1, "best_of": 1, "echo": False, "logprobs": None, "logit_bias": {}, "suffix": None, "top_k": 0, "min_p": 0.0,
     "min_tokens": 0, "frequency_penalty": 0, "presence_penalty": 0.0, "use_beam_search": False, "length_penalty": 1.0,
-    "stop_token_ids": [], "skip_special_tokens": True, "response_format": {"type": "text"}, "priority": 0}
+    "stop_token_ids": [], "skip_special_tokens": True, "response_format": {"type": "text"}, "priority": 0,
+    "return_token_ids": False, "add_special_tokens": True, "structured_outputs": {}}
 
 
 async def test_fields_that_ask_for_nothing(server: Server) -> None:
     for fields in (NEUTRAL, dict.fromkeys(NEUTRAL), {"top_k": -1, "suffix": ""},
                    {"user": "me", "truncate": 1, "unknown": {"a": [1]}}):
-        assert (await complete(server, **fields))["choices"][0]["text"] == TEXT
+        assert (await complete(server, **fields))["choices"] == [
+            {"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop"}]
 
 
-@pytest.mark.parametrize(("name", "value", "told"), [
-    ("n", 2, "`n`, other than 1, is"), ("best_of", 0, "`best_of`, other than 1, is"),
-    ("echo", True, "`echo`, other than false, is"), ("logprobs", 0, "`logprobs` is"),
-    ("logprobs", False, "`logprobs` is"), ("logit_bias", {"5": 1}, "`logit_bias`, other than {}, is"),
-    ("top_k", 5, "`top_k`, other than 0, is"), ("min_p", 0.1, "`min_p`, other than 0, is"),
-    ("min_tokens", 3, "`min_tokens`, other than 0, is"), ("n", "two", "`n`, other than 1, is"),
-    ("frequency_penalty", 0.5, "`frequency_penalty`, other than 0, is"),
-    ("presence_penalty", -1, "`presence_penalty`, other than 0, is"),
-    ("response_format", {"type": "json_object"}, '`response_format`, other than {"type":"text"}, is'),
-    ("guided_json", {}, "`guided_json` is"), ("stop_token_ids", [3], "`stop_token_ids`, other than [], is"),
-    ("stream_options", {"continuous_usage_stats": True}, "`stream_options.continuous_usage_stats` is"),
+@pytest.mark.parametrize(("fields", "told"), [
+    ({"use_beam_search": True}, "`use_beam_search`, other than false, is not supported"),
+    ({"prompt_logprobs": 0}, "`prompt_logprobs` is not supported"),
+    ({"prompt_logprobs": False}, "`prompt_logprobs` is not supported"),
+    ({"skip_special_tokens": False}, "`skip_special_tokens`, other than true, is not supported"),
+    ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported"),
+    ({"include_stop_str_in_output": True}, "`include_stop_str_in_output`, other than false, is not supported"),
+    ({"n": 0}, "`n` must be > 0. Given: 0"),
+    ({"n": 129}, "`n` times the number of prompts must be <= 128. Given: 129"),
+    ({"n": 43, "prompt": ["a", "b", "c"]}, "`n` times the number of prompts must be <= 128. Given: 129"),
+    ({"n": 2, "best_of": 1}, "`best_of` must be >= `n`. Given: 1 and 2"),
+    ({"best_of": 0}, "`best_of` must be >= `n`. Given: 0 and 1"),
+    ({"guided_json": {}, "guided_regex": "a"}, "grammar is not valid: one can be asked for, not 2"),
+    ({"structured_outputs": {"json": {}}, "response_format": {"type": "json_object"}},
+     "grammar is not valid: one can be asked for, not 2"),
+    ({"response_format": {"type": "xml"}}, "`response_format` is not supported with the type xml"),
+    ({"structured_outputs": {"structural_tag": "x"}}, "`structured_outputs` is not supported with `structural_tag`"),
 ])
-async def test_fields_of_later_releases(server: Server, name: str, value: object, told: str) -> None:
+async def test_fields_that_are_refused_by_name(server: Server, fields: dict[str, Any], told: str) -> None:
+    """With a status of its own for a stream too."""
     for is_stream in (False, True):
-        response = await server.post("/v1/completions", {"prompt": "a", "stream": is_stream, name: value})
+        response = await server.post("/v1/completions", {"prompt": "a", "stream": is_stream, **fields})
         assert (response.status, await response.json()) == (
-            422, {"error": {"message": f"Input validation error: {told} not supported yet", "http_status_code": 422}})
+            422, {"error": {"message": f"Input validation error: {told}", "http_status_code": 422}})
     series = server.series()
     assert series["tgi_request_count"] == series['tgi_request_failure{err="validation"}'] == 2
     assert server.fleet.plans == []
@@ -219,14 +240,6 @@ async def test_suffix(server: Server) -> None:
     assert server.series()['tgi_request_failure{err="validation"}'] == 1
 
 
-@pytest.mark.parametrize("prompt", [["a", "b"], [1, 2, 3], [[1, 2], [3]], [7], [None]])
-async def test_several_prompts_and_token_ids(server: Server, prompt: object) -> None:
-    response = await server.post("/v1/completions", {"prompt": prompt})
-    assert (response.status, await response.json()) == (422, {"error": {
-        "message": "Input validation error: `prompt` must be one string, lists of prompts and token ids are not "
-                   "supported yet", "http_status_code": 422}})
-
-
 @pytest.mark.parametrize(("fields", "what"), [
     ({"prompt": []}, "prompt: invalid value: a list: Value error, Empty array detected. Do not use an empty array for "
                      "the prompt."),
@@ -238,6 +251,16 @@ async def test_several_prompts_and_token_ids(server: Server, prompt: object) -> 
                                         "equal to 0"),
     ({"prompt": "a", "temperature": "0"}, 'temperature: invalid type: string "0", expected a number'),
     ({"prompt": "a", "stream": 1}, "stream: invalid type: integer `1`, expected a boolean"),
+    ({"prompt": ["a", 5]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [1, "a"]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [[1], "a"]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [[1.0]]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [True]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [None]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [-1]}, f"prompt: invalid value: a list: Value error, {IDS}"),
+    ({"prompt": [[1], [2**32]]}, f"prompt: invalid value: a list: Value error, {IDS}"),
+    ({"prompt": "a", "logprobs": True}, "logprobs: invalid type: boolean `true`, expected an integer"),
+    ({"prompt": "a", "n": "two"}, 'n: invalid type: string "two", expected an integer'),
     ({"prompt": "a", "ignore_eos": "no"}, 'ignore_eos: invalid type: string "no", expected a boolean'),
     ({"prompt": "a", "stream_options": True}, "stream_options: invalid type: boolean `true`, expected an object"),
 ])
@@ -316,8 +339,10 @@ VALUES = strategies.recursive(
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(prompt=strategies.text(max_size=5) | VALUES, fields=strategies.dictionaries(
-    strategies.sampled_from(["stop", "seed", "top_p", "temperature", "n", "logit_bias", "stream", "stream_options",
-                             "suffix", "model", "ignore_eos", "model_config", "__dict__", ""]), VALUES, max_size=3))
+    strategies.sampled_from(["stop", "seed", "top_p", "temperature", "n", "best_of", "logit_bias", "stream", "echo",
+                             "stream_options", "suffix", "model", "logprobs", "max_tokens", "stop_token_ids",
+                             "return_token_ids", "response_format", "guided_json", "structured_outputs", "top_k",
+                             "model_config", "__dict__", ""]), VALUES, max_size=3))
 async def test_no_body_breaks_the_server(server: Server, prompt: object, fields: dict[str, object]) -> None:
     response = await server.post("/v1/completions", {"prompt": prompt, **fields})
     assert response.status in (200, 400, 422)

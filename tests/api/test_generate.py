@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from router.api.native import shortest_float32
+from router.api.float32 import shortest_float32
 from tests.api.conftest import Server, Start
 from tests.fakes import LIMITS
 

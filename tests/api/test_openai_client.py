@@ -38,8 +38,8 @@ async def test_a_stream(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_refusals(client: openai.AsyncOpenAI) -> None:
-    with pytest.raises(openai.UnprocessableEntityError, match="`logprobs` is not supported yet"):
-        await client.completions.create(model="demo", prompt="a", logprobs=1)
+    with pytest.raises(openai.UnprocessableEntityError, match="`prompt_logprobs` is not supported"):
+        await client.completions.create(model="demo", prompt="a", extra_body={"prompt_logprobs": 1})
     with pytest.raises(openai.APIError, match="`top_p` must be"):
         async for _ in await client.completions.create(model="demo", prompt="a", top_p=2, stream=True):
             pass

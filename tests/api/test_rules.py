@@ -40,18 +40,28 @@ BROKEN = [
     ({"truncate": 1024}, TRUNCATE + "1024"),
     ({"max_new_tokens": 1024}, TOTAL + "1 `inputs` tokens and 1024 `max_new_tokens`"),
     ({"max_new_tokens": 5000}, TOTAL + "1 `inputs` tokens and 1024 `max_new_tokens`"),
-    ({"best_of": 2, "do_sample": True}, "`best_of` is not supported yet"),
-    ({"best_of": 2, "temperature": 1.0}, "`best_of` is not supported yet"),
-    ({"watermark": True}, "`watermark` is not supported yet"),
-    ({"decoder_input_details": True}, "`decoder_input_details` is not supported yet"),
-    ({"top_n_tokens": 5}, "`top_n_tokens` is not supported yet"),
-    ({"grammar": {"type": "regex", "value": "a+"}}, "`grammar` is not supported yet"),
-    ({"adapter_id": "mine"}, "`adapter_id` is not supported yet"),
+    ({"grammar": {"type": "regex", "value": "a+"}}, "grammar is not supported"),
+    ({"adapter_id": "mine"}, "`adapter_id` is not supported: this server has no adapters"),
+    ({"stop": ["a"] * 10_000}, "`stop` supports up to 4 stop sequences. Given: 10000"),
+    ({"stop": ""}, "`stop` sequences cannot be empty"),
+    ({"stop": ["a", "b" * 1025]}, "`stop` sequences must have <= 1024 characters. Given: 1025"),
+    ({"presence_penalty": -2.1}, "`presence_penalty` must be >= -2.0 and <= 2.0"),
+    ({"presence_penalty": 2.1}, "`presence_penalty` must be >= -2.0 and <= 2.0"),
+    ({"min_p": -0.1}, "`min_p` must be >= 0.0 and <= 1.0"),
+    ({"min_p": 1.1}, "`min_p` must be >= 0.0 and <= 1.0"),
+    ({"min_tokens": 6, "max_new_tokens": 5}, "`min_tokens` must be <= `max_new_tokens`. Given: 6 and 5"),
+    ({"min_tokens": 1024}, "`min_tokens` must be <= `max_new_tokens`. Given: 1024 and 1023"),
+    ({"stop_token_ids": [5] * 129}, "`stop_token_ids` supports up to 128 token ids. Given: 129"),
+    ({"stop_token_ids": [5, 8192]}, "`stop_token_ids` must have token ids < 8192, the model's vocabulary. Given: 8192"),
+    ({"logit_bias": {"8192": 1}}, "`logit_bias` must have token ids < 8192, the model's vocabulary. Given: 8192"),
+    ({"logit_bias": {"5": 100.1}}, "`logit_bias` must have values >= -100.0 and <= 100.0"),
+    ({"logit_bias": {"5": 1, "6": -1e30}}, "`logit_bias` must have values >= -100.0 and <= 100.0"),
 ]
 IN_ORDER = [
     {"best_of": 3}, {"temperature": 0}, {"repetition_penalty": 0}, {"frequency_penalty": 3}, {"top_p": 0},
     {"typical_p": 0}, {"top_k": 0}, {"max_new_tokens": 0}, {"stop": ["a"] * 5}, {"top_n_tokens": 6}, {"truncate": 0},
-    {"max_new_tokens": 1024}, {"watermark": True},
+    {"max_new_tokens": 1024}, {"min_tokens": 2000}, {"adapter_id": "mine"},
+    {"grammar": {"type": "regex", "value": "a"}},
 ]
 """Each breaks a rule; of two, the earlier is told."""
 
@@ -96,11 +106,54 @@ async def test_the_first_broken_rule_is_told(
     assert await told({**later, **earlier}) == await told(earlier) != await told(later)
 
 
+async def test_just_within_the_rules(server: Server) -> None:
+    """The neutral and the extreme values that rules allow."""
+    for parameters in (
+            {"best_of": 2, "do_sample": True}, {"best_of": 2, "temperature": 1.0}, {"best_of": 2, "min_p": 0},
+            {"stop": ["a"] * 4}, {"stop": "b" * 1024}, {"stop_token_ids": [8191] * 128}, {"stop_token_ids": []},
+            {"logit_bias": [1] * 1024}, {"logit_bias": [0] * 8192}, {"logit_bias": {"8191": -100}},
+            {"logit_bias": None}, {"min_tokens": 5, "max_new_tokens": 5}, {"presence_penalty": -2},
+            {"presence_penalty": 2},
+            {"min_p": 0}, {"min_p": 1}, {"truncate": 1023}, {"top_n_tokens": 5}, {"decoder_input_details": True},
+            {"watermark": True}, {"frequency_penalty": -2}, {"frequency_penalty": 2}):
+        assert await server.generate("a", **{"max_new_tokens": 5, **parameters})
+
+
 async def test_an_empty_prompt(server: Server) -> None:
     response = await server.post("/generate", {"inputs": ""})
     assert (response.status, await response.json()) == (422, refusal("`inputs` cannot be empty"))
     response = await server.post("/generate", {"inputs": "", "parameters": {"truncate": 0}})
     assert await response.json() == refusal("`inputs` cannot be empty")
+
+
+async def test_a_strict_server_has_a_status_for_streams_too(start: Start) -> None:
+    server = await start(replace(LIMITS, strict_streaming_errors=True))
+    empty = {"inputs": "", "prompt": ""}
+    for path in ("/", "/generate_stream", "/v1/completions"):
+        response = await server.post(path, {**empty, "stream": True})
+        assert (response.status, await response.json()) == (422, refusal("`inputs` cannot be empty"))
+    for path, body in (("/generate_stream", {"inputs": "a"}), ("/v1/completions", {"prompt": "a"})):
+        response = await server.post(path, {**body, "stream": True})
+        assert (response.status, response.content_type) == (200, "text/event-stream")
+        assert (await response.text()).startswith("data: {")
+    assert server.series()['tgi_request_failure{err="validation"}'] == 3
+    await server.until_idle()
+
+
+async def test_what_fails_after_the_first_token_is_an_event_on_a_strict_server(start: Start) -> None:
+    server = await start(replace(LIMITS, strict_streaming_errors=True), answer="a b c d")
+    response = await server.post("/generate_stream", {"inputs": "a"})
+    server.fleet.failure = ZeroDivisionError("a fault")
+    assert response.status == 200
+    assert (await response.text()).endswith(
+        'data: {"error":"Request failed during generation: Server error: a fault","error_type":"generation"}\n\n')
+
+
+async def test_a_failure_before_the_first_token_has_a_status_on_a_strict_server(start: Start) -> None:
+    server = await start(replace(LIMITS, strict_streaming_errors=True))
+    server.fleet.failure = ZeroDivisionError("a fault")
+    response = await server.post("/v1/completions", {"prompt": "a", "stream": True})
+    assert (response.status, (await response.json())["error_type"]) == (424, "generation")
 
 
 async def test_one_answer_only(start: Start) -> None:

@@ -90,7 +90,7 @@ async def test_a_failure_of_the_engine_is_the_last_event(server: Server) -> None
 async def test_an_unexpected_failure_is_an_event_and_ends_alone(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise KeyError("ours")
 
     with monkeypatch.context() as patch:
@@ -120,7 +120,8 @@ async def test_a_client_that_leaves_in_the_middle_cancels(start: Start) -> None:
     await server.until_idle()
     series = server.series()
     assert series["tgi_request_success"] == 0
-    assert sum(value for name, value in series.items() if name.startswith("tgi_request_failure")) == 0
+    assert series['tgi_request_failure{err="dropped"}'] == 1
+    assert sum(value for name, value in series.items() if name.startswith("tgi_request_failure")) == 1
 
 
 async def test_a_client_that_leaves_a_whole_answer_cancels(server: Server) -> None:

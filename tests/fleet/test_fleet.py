@@ -92,6 +92,26 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])
 
 
+async def test_masks_go_to_the_shard_that_samples(tmp_path: Path) -> None:
+    shards = [EchoShard(0, answers=False), EchoShard(1, answers=True)]
+    row = Row(slot=2, start=0, token_ids=(5, 6), new_blocks=(0,), late_mask=True)
+    async with running(tmp_path, *shards) as (fleet, _):
+        await fleet.describe()
+        await fleet.open(SPACES)
+        await fleet.submit(Plan(0, (row,), masked=((2, 7),)))
+        await fleet.submit_masks(0, {2: b"\x05\0\0\0"})
+        await fleet.submit(Plan(1, (replace(row, slot=3),), masked=((3, 8),)))
+        await fleet.submit_masks(1, {})
+        assert [(await fleet.next_result()).step_id for _ in range(2)] == [0, 1]
+        while len(shards[1].orders) < 5:
+            await asyncio.sleep(0.001)
+    assert [order.WhichOneof("kind") for order in shards[0].orders] == ["open", "plan", "plan"]
+    assert [order.WhichOneof("kind") for order in shards[1].orders] == ["open", "plan", "masks", "plan", "masks"]
+    assert shards[1].orders[1].plan.rows[0].late_mask
+    masks = shards[1].orders[2].masks
+    assert (masks.step_id, [(mask.slot, mask.bits) for mask in masks.masks]) == (0, [(2, b"\x05\0\0\0")])
+
+
 async def test_opened_again_it_counts_on(tmp_path: Path) -> None:
     shard = EchoShard(0, world_size=1)
     async with running(tmp_path, shard) as (fleet, _):

@@ -19,9 +19,9 @@ Invoke = Callable[..., Result]
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables of whoever runs the tests say nothing."""
     for option in OPTIONS:
-        if isinstance(option.envvar, str):
-            monkeypatch.delenv(option.envvar, raising=False)
-    for name in ("LOG_LEVEL", "COMPUTE_TYPE"):
+        for name in [option.envvar] if isinstance(option.envvar, str) else option.envvar or []:
+            monkeypatch.delenv(name, raising=False)
+    for name in ("LOG_LEVEL", "COMPUTE_TYPE", "AIP_PREDICT_ROUTE", "AIP_HEALTH_ROUTE"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -28,7 +28,16 @@ from router.launcher import router_program, shard_program
     (["--sharded", "true"], "`sharded` is true but `num_shard` <= 1"),
     (["--sharded", "true", "--num-shard", "1"], "`sharded` is true but `num_shard` <= 1"),
     (["--hostname", "example"], "`hostname` must be an IP address or localhost, not 'example'"),
-    (["--model-id", ""], "`model_id` is missing: name a directory, or a model on the Hugging Face Hub")])
+    (["--model-id", ""], "`model_id` is missing: name a directory, or a model on the Hugging Face Hub"),
+    (["--api-key", ""], "`api_key` must have printable characters, and no space at its ends"),
+    (["--api-key", "key "], "`api_key` must have printable characters, and no space at its ends"),
+    (["--api-key", "key\n"], "`api_key` must have printable characters, and no space at its ends"),
+    (["--ssl-certfile", "cert.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
+    (["--ssl-keyfile", "key.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
+    (["--grpc-port", "3001"], "`grpc_port`: this release serves no gRPC API, leave it out"),
+    (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "b.example"],
+     "`cors_allow_origin` must be an origin such as https://example.org, or *; several are given by as many options, "
+     "or with spaces in the variable. Given: 'b.example'")])
 def test_settings_that_contradict_are_refused(invoke, started, arguments, message):
     result = invoke("--model-id", "m", *arguments)
     assert result.output == f"Invalid argument: {message}\n"
@@ -55,6 +64,18 @@ def test_settings_that_contradict_are_refused(invoke, started, arguments, messag
     (["--step-timeout", "7"], "step_timeout", 7),
     ([], "step_timeout", 60),
     (["--dtype", "float32"], "dtype", "float32"),
+    (["--watermark-gamma", "0.25"], "watermark_gamma", 0.25),
+    ([], "watermark_delta", None),
+    (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "*"], "cors_allow_origin",
+     ("https://a.example", "*")),
+    ([], "cors_allow_origin", ()),
+    (["--otlp-endpoint", "http://here:4317"], "otlp_endpoint", "http://here:4317"),
+    ([], "otlp_service_name", "text-generation-inference.router"),
+    (["--enable-prefill-logprobs"], "enable_prefill_logprobs", True),
+    (["--disable-grammar-support"], "disable_grammar_support", True),
+    (["--strict-streaming-errors"], "strict_streaming_errors", True),
+    (["--tgi-tool-finish-reason"], "tgi_tool_finish_reason", True),
+    (["--tokenizer-config-path", __file__], "tokenizer_config_path", Path(__file__)),
     (["--huggingface-hub-cache", "/data"], "huggingface_hub_cache", Path("/data"))])
 def test_value(parse, arguments, name, value):
     assert getattr(parse(*arguments), name) == value
@@ -68,7 +89,9 @@ def test_number_of_bytes_that_is_none(invoke, text):
 
 
 @pytest.mark.parametrize("arguments", [["--pipeline-depth", "0"], ["--step-timeout", "0"],
-                                       ["--max-shard-downtime", "-1"]])
+                                       ["--max-shard-downtime", "-1"], ["--watermark-gamma", "1"],
+                                       ["--watermark-gamma", "0"], ["--watermark-delta", "nan"],
+                                       ["--tokenizer-config-path", "/no/such/file"], ["--ssl-keyfile"]])
 def test_number_out_of_range(invoke, started, arguments):
     result = invoke("--model-id", "m", *arguments)
     assert result.exit_code == 2
@@ -79,6 +102,34 @@ def test_number_out_of_range(invoke, started, arguments):
 def test_flag_wins_over_variable(parse):
     assert parse("--port", "1", PORT="2", MAX_BEST_OF="3").port == 1
     assert parse(MAX_BEST_OF="3", JSON_OUTPUT="true").max_best_of == 3
+
+
+def test_port_that_vertex_names_goes_before_the_images(parse):
+    assert parse(PORT="80", AIP_HTTP_PORT="8081").port == 8081
+    assert parse("--port", "1", AIP_HTTP_PORT="8081").port == 1
+
+
+def test_paths_that_vertex_names(parse, invoke):
+    config = parse(AIP_PREDICT_ROUTE="/v1/endpoints/1:predict", AIP_HEALTH_ROUTE="")
+    assert (config.vertex_predict_route, config.vertex_health_route) == ("/v1/endpoints/1:predict", None)
+    result = invoke("--model-id", "m", AIP_HEALTH_ROUTE="health{}")
+    assert (result.exit_code, result.output) == (
+        2, "Invalid argument: AIP_HEALTH_ROUTE must be a path such as /predict. Given: 'health{}'\n")
+
+
+def test_origins_by_a_variable(parse):
+    assert parse(CORS_ALLOW_ORIGIN="https://a.example http://b.example:81").cors_allow_origin == \
+        ("https://a.example", "http://b.example:81")
+
+
+def test_the_key_is_not_on_the_command_line(parse, monkeypatch):
+    config = parse("--api-key", "s3cret", API_KEY="another")
+    router = router_program(config, Checkpoint(Path("/models/m"), None), [Path("/tmp/s-0")])
+    assert "s3cret" not in str(router.argv) + repr(router) + repr(config) + repr(parse(API_KEY="s3cret"))
+    assert router.environment["API_KEY"] == "s3cret"
+    monkeypatch.setenv("API_KEY", router.environment["API_KEY"])
+    told = RouterConfig.from_argv(router.argv[router.argv.index("router") + 1:])
+    assert told.api_key == "s3cret"
 
 
 def test_hostname_of_a_container_becomes_any(parse, caplog):
@@ -145,6 +196,10 @@ def test_programs_of_a_group(parse):
         "--rendezvous file:///tmp/r --dtype bfloat16 --kv-memory 1073741824 --parent-pid ")
     assert flags[-1] == "--json-output"
     assert "--threads" not in flags
+    assert "--watermark-gamma" not in flags
+    config = parse("--watermark-gamma", "0.25", "--watermark-delta", "1")
+    shard = shard_program(config, checkpoint, 0, Path("/tmp/s-0"), "file:///tmp/r")
+    assert "--watermark-gamma 0.25 --watermark-delta 1.0" in " ".join(shard.argv)
     router = router_program(config, checkpoint, [Path("/tmp/s-0"), Path("/tmp/s-1")])
     told = RouterConfig.from_argv(router.argv[router.argv.index("router") + 1:])
     assert told.shard_sockets == ("unix:/tmp/s-0", "unix:/tmp/s-1")

@@ -57,7 +57,9 @@ def test_name_is_downloaded(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("name", "is_wanted"), [
     ("model-00001-of-00002.safetensors", True), ("model.safetensors.index.json", True), ("tokenizer.json", True),
-    ("chat_template.jinja", True), ("generation_config.json", True), ("pytorch_model.bin", False),
+    ("chat_template.jinja", True), ("additional_chat_templates/rag.jinja", True), ("chat_template.json", True),
+    ("special_tokens_map.json", True), ("tokenizer/vocab.jinja", False),
+    ("generation_config.json", True), ("pytorch_model.bin", False),
     ("consolidated.safetensors", False), ("onnx/config.json", False), ("original/tokenizer.model", False)])
 def test_only_what_is_read_is_downloaded(name, is_wanted):
     wanted = huggingface_hub.utils.filter_repo_objects(

@@ -145,3 +145,20 @@ def test_missing_file_is_named(launch, tmp_path):
     with launch("--model-id", str(tmp_path)) as run:
         assert run.process.wait(20) == 2
         assert f"Invalid argument: `model_id`: {Path(tmp_path)} has no file tokenizer.json" in run.errors
+
+
+def test_the_key_is_in_no_command_line_and_in_no_log(launch):
+    with launch(api_key="s3cret") as run:
+        run.wait_for(*READY)
+        told = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (run.process.pid, *run.pids())]
+        assert len(told) == 4
+        assert not any(b"s3cret" in line for line in told)
+        assert b"API_KEY=s3cret" in Path(f"/proc/{run.pids('router')[0]}/environ").read_bytes()
+        assert "s3cret" not in run.errors
+
+
+def test_certificate_that_cannot_be_read_is_named_before_anything_starts(launch):
+    with launch("--ssl-certfile", "/no/cert.pem", "--ssl-keyfile", "/no/key.pem") as run:
+        assert run.process.wait(20) == 2
+        assert "Invalid argument: `ssl_certfile`: cannot read /no/cert.pem: No such file or directory" in run.errors
+        assert run.events == []

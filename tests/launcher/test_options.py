@@ -5,7 +5,8 @@ from click.testing import CliRunner
 
 from router.cli import main as penstock
 from router.launcher import main
-from router.options import OPTIONS, Noted, Option, Unsupported
+from router.option_types import Noted, Option, Unsupported
+from router.options import OPTIONS
 
 TGI = {
     "--model-id": "bigscience/bloom-560m", "--revision": None, "--validation-workers": 2, "--sharded": None,
@@ -18,7 +19,7 @@ TGI = {
     "--master-addr": "localhost", "--master-port": 29500, "--huggingface-hub-cache": None,
     "--weights-cache-override": None, "--disable-custom-kernels": False, "--cuda-memory-fraction": 1.0,
     "--rope-scaling": None, "--rope-factor": None, "--json-output": False, "--otlp-endpoint": None,
-    "--otlp-service-name": "text-generation-inference.router", "--cors-allow-origin": [], "--api-key": None,
+    "--otlp-service-name": "text-generation-inference.router", "--cors-allow-origin": (), "--api-key": None,
     "--watermark-gamma": None, "--watermark-delta": None, "--ngrok": False, "--ngrok-authtoken": None,
     "--ngrok-edge": None, "--tokenizer-config-path": None, "--disable-grammar-support": False, "--env": False,
     "--max-client-batch-size": 4, "--lora-adapters": None, "--usage-stats": "on", "--payload-limit": 2_000_000,
@@ -31,7 +32,8 @@ OTHERWISE = {
     "--usage-stats": "off",
 }
 ADDED = {"--kv-memory": None, "--block-size": None, "--threads": None, "--pipeline-depth": 2, "--step-timeout": 60,
-         "--max-shard-downtime": 120}
+         "--max-shard-downtime": 120, "--grpc-port": None, "--strict-streaming-errors": False,
+         "--tgi-tool-finish-reason": False, "--ssl-certfile": None, "--ssl-keyfile": None}
 SHORT = {"--port": "-p", "--graceful-termination-timeout": "-g", "--env": "-e"}
 
 BY_FLAG = {option.opts[0]: option for option in OPTIONS}
@@ -46,7 +48,6 @@ def test_defaults_are_those_of_tgi(monkeypatch):
     """Of options that do something, as the command's function gets them; the others have nothing to default to."""
     context = main.make_context("launcher", [])
     noted = {flag: option.get_default(context) for flag, option in BY_FLAG.items() if isinstance(option, Noted)}
-    noted["--disable-grammar-support"] = False
     got = {f"--{name.replace('_', '-')}": value for name, value in context.params.items()} | noted
     assert {flag: got[flag] for flag in TGI if flag not in UNSUPPORTED} == \
         {flag: value for flag, value in (TGI | OTHERWISE).items() if flag not in UNSUPPORTED}
@@ -62,11 +63,11 @@ def test_added_options_are_marked_and_have_their_defaults():
 def test_names(flag):
     option = BY_FLAG[flag]
     assert option.opts[1:] == [SHORT[flag]] if flag in SHORT else option.opts[1:] == []
-    assert option.envvar == (None if flag == "--env" else flag[2:].replace("-", "_").upper())
+    variable = {"--env": None, "--port": ["AIP_HTTP_PORT", "PORT"]}.get(flag, flag[2:].replace("-", "_").upper())
+    assert option.envvar == variable
 
 
-VALUES = {"--speculate": "2", "--cuda-memory-fraction": "0.5", "--rope-factor": "2", "--watermark-gamma": "0.5",
-          "--watermark-delta": "2"}
+VALUES = {"--speculate": "2", "--cuda-memory-fraction": "0.5", "--rope-factor": "2"}
 
 
 @pytest.mark.parametrize("flag", sorted(UNSUPPORTED))
@@ -85,8 +86,8 @@ def test_unsupported_is_refused_by_name(invoke, started, flag):
 
 @pytest.mark.parametrize(("variable", "value"), [
     ("SPECULATE", "0"), ("TRUST_REMOTE_CODE", "false"), ("CUDA_GRAPHS", "0"), ("CUDA_MEMORY_FRACTION", "1.0"),
-    ("DISABLE_CUSTOM_KERNELS", "false"), ("QUANTIZE", ""), ("NGROK", "0"), ("ENABLE_PREFILL_LOGPROBS", "false"),
-    ("OTLP_SERVICE_NAME", "text-generation-inference.router")])
+    ("DISABLE_CUSTOM_KERNELS", "false"), ("QUANTIZE", ""), ("NGROK", "0"), ("API_KEY", ""),
+    ("CORS_ALLOW_ORIGIN", "")])
 def test_value_that_asks_for_nothing_is_accepted(parse, variable, value):
     parse(**{variable: value})
 
@@ -98,7 +99,6 @@ def test_value_that_asks_for_nothing_is_accepted(parse, variable, value):
      "--prometheus-port: nothing listens on 9001, metrics are at /metrics of the main port"),
     (["--usage-stats", "on"], "--usage-stats: there are no usage statistics, nothing is sent"),
     (["--usage-stats", "off"], None),
-    (["--disable-grammar-support"], None),
     ([], None)])
 def test_option_without_effect_is_noted_when_given(parse, caplog, arguments, sentence):
     parse(*arguments)
@@ -113,8 +113,8 @@ def test_option_without_effect_is_noted_from_the_environment(parse, caplog):
 def test_bad_value_of_a_variable_names_it(invoke):
     result = invoke("--model-id", "m", PORT="tcp://10.0.0.1:80")
     assert result.exit_code == 2
-    assert "Invalid value for '--port' / '-p' (env var: 'PORT'): 'tcp://10.0.0.1:80' is not a valid integer" \
-        in result.output
+    assert "Invalid value for '--port' / '-p' (env var: 'AIP_HTTP_PORT', 'PORT'): 'tcp://10.0.0.1:80' is not a valid " \
+        "integer" in result.output
 
 
 def test_help_shows_every_option_and_names_the_refused(invoke):

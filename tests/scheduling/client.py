@@ -1,6 +1,6 @@
 """What the simulation knows of a request and of a step in flight, apart from the scheduler's own record."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from router.scheduling.plan import Plan, Row
 from router.scheduling.sequence import Sequence
@@ -19,6 +19,17 @@ class Client:
     """The length at which its next token takes the group down."""
     pause: int = 0
     """Steps since its last row."""
+    scores: dict[int, int] = field(default_factory=dict)
+    """Of the prompt's tokens, by position."""
+
+    @property
+    def is_unscored(self) -> bool:
+        return self.sequence.wants_scores and len(self.scores) < self.sequence.prompt_length - 1
+
+    @property
+    def mask(self) -> int | None:
+        """What a grammar allows next: even tokens or odd ones, by the answer's length. None: it has no grammar."""
+        return len(self.tokens) % 2 if self.sequence.has_grammar else None
 
 
 @dataclass(slots=True)

@@ -1,9 +1,11 @@
 """Schedulers with a fault planted in each, which the simulation has to find."""
 
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
-from router.scheduling.plan import FinishReason, Row, Sampled, StepResult
-from router.scheduling.prefix_cache import Key, PrefixCache
+from router.scheduling.memory import KvMemory
+from router.scheduling.plan import FinishReason, Row, Sampled, Scored, StepResult
+from router.scheduling.prefix_cache import Key, Node, PrefixCache
 from router.scheduling.scheduler import Scheduler, _Draft
 from router.scheduling.sequence import Sequence, Status
 
@@ -39,7 +41,7 @@ class SlotReused(Scheduler):
 class LostPin(Scheduler):
     """The first of several results takes all pins."""
 
-    def commit(self, result: StepResult) -> list[Sampled]:
+    def commit(self, result: StepResult) -> list[Sampled | Scored]:
         for sequence, _ in self._in_flight[0][1]:
             sequence.in_flight = 1
         return super().commit(result)
@@ -70,6 +72,37 @@ class SharedAcrossNamespaces(Scheduler):
     def add(self, sequence: Sequence) -> None:
         super().add(sequence)
         self.memory.cache.__class__ = _OneNamespace
+
+
+class UnmaskedPrefill(Scheduler):
+    """The row that computes the end of a prompt samples without a mask."""
+
+    def _draft(self, draft: _Draft, sequence: Sequence, row: Row) -> None:
+        super()._draft(draft, sequence, replace(row, late_mask=row.late_mask and row.from_last_sample))
+
+
+class ScoredBehindAHit(Scheduler):
+    """Prompts whose scores are wanted begin behind cached blocks too."""
+
+    def add(self, sequence: Sequence) -> None:
+        super().add(sequence)
+        self.memory.__class__ = _MatchesAll
+
+
+class _MatchesAll(KvMemory):
+    def match(self, sequence: Sequence) -> Node:
+        wants_scores, sequence.wants_scores = sequence.wants_scores, False
+        matched = super().match(sequence)
+        sequence.wants_scores = wants_scores
+        return matched
+
+
+class ScoresTakenForGranted(Scheduler):
+    """A sequence that is computed again is not asked for scores again, though some never came."""
+
+    def _preempt(self, sequence: Sequence) -> None:
+        super()._preempt(sequence)
+        sequence.num_scored = sequence.prompt_length
 
 
 class _OneNamespace(PrefixCache):

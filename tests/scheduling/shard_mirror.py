@@ -20,10 +20,16 @@ def chain_of(namespace: int, tokens: list[int]) -> list[int]:
     return chain
 
 
-def sample(value: int, salt: int) -> int:
-    """The token after a position that holds `value`: one in 24 is the end token."""
+def sample(value: int, salt: int, mask: int | None) -> int:
+    """The token after a position that holds `value`: one in 24 is the end token. A mask allows all with its parity."""
     choice = hash((value, salt)) % 24
-    return EOS if choice == 0 else choice + 1
+    token_id = EOS if choice == 0 else choice + 1
+    return token_id if mask is None or token_id % 2 == mask else token_id + 1
+
+
+def score(value: int, token_id: int) -> int:
+    """What a token has as its score after a position that holds `value`."""
+    return hash((value, token_id)) % 1000
 
 
 @dataclass(slots=True)
@@ -49,8 +55,11 @@ class ShardMirror:
         self._slots: dict[int, Resident] = {}
         self._next_step_id = 0
 
-    def run(self, plan: Plan, firsts: dict[int, Resident]) -> StepResult:
-        """Run a step. `firsts` are the new residents by slot: the tokens behind a prefix hit come with no row."""
+    def run(self, plan: Plan, firsts: dict[int, Resident], masks: dict[int, int]) -> StepResult:
+        """Run a step. `firsts` are the new residents by slot: the tokens behind a prefix hit come with no row.
+
+        `masks` by slot may name only rows that wait for one.
+        """
         assert plan.step_id == self._next_step_id, f"step {plan.step_id} comes after {self._next_step_id - 1}"
         self._next_step_id += 1
         for slot in plan.cleared_slots:
@@ -60,9 +69,10 @@ class ShardMirror:
             if row.first is not None:
                 assert row.slot not in self._slots, f"slot {row.slot} is given out twice"
                 self._slots[row.slot] = firsts[row.slot]
+        assert masks.keys() <= {row.slot for row in plan.rows if row.late_mask}, "a mask comes that no row waits for"
+        results = [self._run_row(row, masks.get(row.slot)) for row in plan.rows]
         return StepResult(plan.step_id, tuple(
-            RowResult(row.slot, (token_id,), (-1.0,)) for row in plan.rows
-            if (token_id := self._run_row(row)) is not None))
+            result for row, result in zip(plan.rows, results, strict=True) if row.is_answered))
 
     def blocks(self, slot: int) -> list[int]:
         return self._slots[slot].blocks
@@ -71,7 +81,7 @@ class ShardMirror:
         """Whether the first positions of a block hold `values`."""
         return self.memory[block][:len(values)] == values
 
-    def _run_row(self, row: Row) -> int | None:
+    def _run_row(self, row: Row, mask: int | None) -> RowResult:
         resident = self._slots[row.slot]
         resident.blocks += row.new_blocks
         chain, size = resident.chain, self._block_size
@@ -87,10 +97,16 @@ class ShardMirror:
             extend(chain, token_id)
             assert index < len(resident.blocks), f"slot {row.slot} has no block for position {len(chain) - 2}"
             self.memory[resident.blocks[index]][offset] = chain[-1]
+        scores = tuple(float(score(self._read(resident, row.start + index), token_id))
+                       for index, token_id in enumerate(row.score_ids))
         if row.output is Output.NONE:
-            return None
-        index, offset = divmod(len(chain) - 2, size)
+            return RowResult(row.slot, (), (), scores=scores)
+        resident.last_token = sample(self._read(resident, len(chain) - 2), resident.salt, mask)
+        return RowResult(row.slot, (resident.last_token,), (-1.0,), scores=scores)
+
+    def _read(self, resident: Resident, position: int) -> int:
+        """What the memory holds for a position."""
+        index, offset = divmod(position, self._block_size)
         value = self.memory[resident.blocks[index]][offset]
         assert value is not None
-        resident.last_token = sample(value, resident.salt)
-        return resident.last_token
+        return value

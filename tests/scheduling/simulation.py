@@ -5,13 +5,13 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from router.scheduling.plan import FinishReason, First, Plan, Sampled, Sampling
+from router.scheduling.plan import FinishReason, First, Output, Plan, Row, Sampled, Sampling, Scored
 from router.scheduling.prefix_cache import Node
 from router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from router.scheduling.sequence import Sequence, Status
 from tests.scheduling.client import Client, Flight
 from tests.scheduling.invariants import check_blocks, check_flights, check_places
-from tests.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, sample
+from tests.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, sample, score
 
 CAPACITY, MAX_LENGTH = 96, 80
 """In tokens: of the KV memory, and of a sequence."""
@@ -92,7 +92,9 @@ class Simulation:
         for _ in range(self.random.choice([1, 1, 1, 1, 2, 3])):
             sequence = Sequence(
                 id=self.next_id, tokens=list(tokens), prompt_length=len(tokens), max_length=limit, sampling=Sampling(),
-                namespace=namespace, ignore_eos=self.chance(0.2), confirmed_only=self.chance(0.1))
+                namespace=namespace, ignore_eos=self.chance(0.2),
+                stop_token_ids=frozenset({7} if self.chance(0.3) else ()),
+                has_grammar=self.chance(0.3), wants_scores=self.chance(0.15), confirmed_only=self.chance(0.1))
             self.next_id += 1
             chain = chain_of(NAMESPACES[namespace], tokens)
             client = Client(sequence, list(tokens), chain, salt=self.random.choice([0, 0, 1]))
@@ -189,6 +191,7 @@ class Simulation:
         for row, admission in zip(firsts, plan.admitted, strict=True):
             client = self.live[admission.sequence_id]
             assert admission.hit_tokens == row.start
+            assert not (row.start and client.is_unscored), "blocks are shared whose tokens are still to be scored"
             assert row.first == First(client.sequence.sampling, client.sequence.prompt_length)
             self.present[admission.sequence_id] = client
             flight.firsts[row.slot] = Resident(client.chain[:row.start + 1], client.salt)
@@ -197,7 +200,12 @@ class Simulation:
         for row in plan.rows:
             client = by_slot[row.slot]
             assert list(row.token_ids) == client.tokens[row.start:row.start + len(row.token_ids)]
+            check_row(client, row)
             flight.rows.append((client, row, tuple(client.sequence.blocks)))
+        late = [(client, row) for client, row, _ in flight.rows
+                if client.sequence.has_grammar and row.output is Output.SAMPLE]
+        assert plan.masked == tuple((row.slot, client.sequence.id) for client, row in late), "who waits for a mask?"
+        self.counts.update(masked=len(late), scored=sum(len(row.score_ids) for row in plan.rows))
         return flight
 
     def commit(self) -> None:
@@ -206,33 +214,48 @@ class Simulation:
         if any(c.kills_at is not None and row.start + row.count == c.kills_at for c, row, _ in flight.rows):
             self.lose()
             return
-        result = self.shard.run(flight.plan, flight.firsts)
+        masks = {slot: mask for slot, id in flight.plan.masked
+                 if id in self.live and (mask := self.live[id].mask) is not None}
+        result = self.shard.run(flight.plan, flight.firsts, masks)
         for _, row, blocks in flight.rows:
             assert self.shard.blocks(row.slot) == list(blocks), f"the shard's block table of slot {row.slot} is another"
         expected = [client.sequence.id for client, row, _ in flight.rows
                     if client.sequence.id in self.live and row.start + row.count == len(client.tokens)]
         confirmed = self.scheduler.commit(result)
         self.in_flight.popleft()
-        assert [sampled.sequence_id for sampled in confirmed] == expected, "tokens are lost, or come for nobody"
-        for sampled in confirmed:
-            self.deliver(sampled)
+        tokens = [sampled for sampled in confirmed if isinstance(sampled, Sampled)]
+        assert [sampled.sequence_id for sampled in tokens] == expected, "tokens are lost, or come for nobody"
+        for item in confirmed:
+            if isinstance(item, Scored):
+                self.take_scores(item)
+            else:
+                self.deliver(item)
         self.check()
+
+    def take_scores(self, scored: Scored) -> None:
+        """Scores reach their client: those that follow from the prompt, whatever happened on the way."""
+        client = self.live[scored.sequence_id]
+        for position, logprob in enumerate(scored.logprobs, scored.start):
+            assert logprob == score(client.chain[position], client.tokens[position]), "the scores changed"
+            client.scores[position] = int(logprob)
 
     def deliver(self, sampled: Sampled) -> None:
         """A token reaches its client: the one that follows from all tokens before it, whatever happened on the way."""
         client = self.live[sampled.sequence_id]
         self.suspects.pop(sampled.sequence_id, None)
-        assert sampled.token_id == sample(client.chain[-1], client.salt), "the answer changed"
+        assert sampled.token_id == sample(client.chain[-1], client.salt, client.mask), "the answer changed"
+        assert not client.is_unscored, f"a token comes before {client.sequence.prompt_length - 1} scores"
         client.tokens.append(sampled.token_id)
         extend(client.chain, sampled.token_id)
         is_full = len(client.tokens) == client.sequence.max_length
         is_eos = sampled.token_id == EOS and not client.sequence.ignore_eos
-        reason = FinishReason.LENGTH if is_full else FinishReason.EOS_TOKEN if is_eos else None
+        is_end = is_eos or sampled.token_id in client.sequence.stop_token_ids
+        reason = FinishReason.LENGTH if is_full else FinishReason.EOS_TOKEN if is_end else None
         assert sampled.finish_reason is reason
         if reason is not None:
             self.end(client, None)
-        elif self.chance(0.01):
-            self.end(client, FinishReason.STOP_SEQUENCE)
+        elif self.chance(0.05 if client.sequence.has_grammar else 0.01):
+            self.end(client, self.random.choice([FinishReason.STOP_SEQUENCE, FinishReason.EOS_TOKEN]))
 
     def lose(self) -> None:
         """The group dies, and comes back empty."""
@@ -273,6 +296,17 @@ class Simulation:
                 values = chain_of(NAMESPACES[namespace], tokens)[-self.block_size:]
                 assert self.shard.holds(block, values), f"block {block} is cached but holds other tokens"
         self.cached = nodes
+
+
+def check_row(client: Client, row: Row) -> None:
+    """A row waits for a mask if it samples by a grammar, and asks for the scores of its part of the prompt."""
+    assert row.late_mask == (client.sequence.has_grammar and row.output is Output.SAMPLE), "who waits for a mask?"
+    if not client.is_unscored:
+        assert not row.score_ids, "scores are asked for that are there already, or that nobody wants"
+    end = min(row.start + row.count + 1, client.sequence.prompt_length)
+    missing = [position for position in range(row.start + 1, end) if position not in client.scores]
+    if client.is_unscored and missing:
+        assert list(row.score_ids) == client.tokens[row.start + 1:end], "scores of other tokens are asked for"
 
 
 def path_tokens(node: Node) -> list[Any]:

@@ -148,3 +148,16 @@ def test_a_running_prefill_keeps_the_blocks_that_it_will_need() -> None:
     scheduler.add(make_sequence(3, 4))
     plan = planned(scheduler)
     assert [admission.sequence_id for admission in plan.admitted] == [3]
+
+
+def test_four_answers_to_one_prompt_compute_it_once() -> None:
+    """Of its 99 tokens the last three are in no full block: each answer computes them for itself."""
+    scheduler = make_scheduler(max_slots=8, max_step_tokens=256)
+    for id in range(1, 5):
+        scheduler.add(make_sequence(id, tokens=range(100, 199)))
+    rows = []
+    for tokens in [(11,), (12, 12, 13, 14)]:
+        rows += step(scheduler, *tokens)[0].rows
+    assert sum(len(row.token_ids) for row in rows) == 99 + 3 * 3
+    assert len({sequence.blocks[23] for sequence in scheduler._running}) == 1
+    assert len({sequence.blocks[24] for sequence in scheduler._running}) == 4

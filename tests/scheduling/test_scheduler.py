@@ -2,7 +2,18 @@
 
 import pytest
 
-from router.scheduling.plan import Admission, FinishReason, First, Output, Plan, Row, Sampled, Sampling, StepResult
+from router.scheduling.plan import (
+    Admission,
+    FinishReason,
+    First,
+    Output,
+    Plan,
+    Row,
+    RowResult,
+    Sampled,
+    Sampling,
+    StepResult,
+)
 from tests.scheduling.literals import GREEDY, answer, make_scheduler, make_sequence, planned, spans, step
 
 
@@ -234,3 +245,32 @@ def test_a_confirmed_only_sequence_waits_for_its_results(
     assert spans(planned(scheduler)) == [(1, 4, 1)]
     scheduler.commit(answer(first, *tokens))
     assert spans(planned(scheduler)) == third
+
+
+def test_a_stop_token_ends_what_ignores_the_end_token_too() -> None:
+    scheduler = make_scheduler()
+    sequence = make_sequence(1, 4, ignore_eos=True)
+    sequence.stop_token_ids = frozenset({50, 51})
+    scheduler.add(sequence)
+    assert step(scheduler, 99)[1] == [Sampled(1, 99, -1.0)]
+    assert step(scheduler, 51)[1] == [Sampled(1, 51, -1.0, FinishReason.EOS_TOKEN)]
+
+
+def test_the_likeliest_tokens_come_with_the_token() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 4))
+    planned(scheduler)
+    top = ((7, -1.0), (8, -2.0))
+    assert scheduler.commit(StepResult(0, (RowResult(0, (7,), (-1.0,), (top,)),))) == [Sampled(1, 7, -1.0, top=top)]
+
+
+def test_rows_that_sample_by_a_grammar_wait_for_a_mask() -> None:
+    """Sequence 1 has a grammar; the first chunk of its prompt samples nothing."""
+    scheduler = make_scheduler(max_step_tokens=16)
+    sequence = make_sequence(1, 18)
+    sequence.has_grammar = True
+    scheduler.add(sequence)
+    scheduler.add(make_sequence(2, 4))
+    plans = [step(scheduler, *tokens)[0] for tokens in [(22,), (11, 23), (12, 24)]]
+    assert [plan.masked for plan in plans] == [(), ((0, 1),), ((0, 1),)]
+    assert [[row.late_mask for row in plan.rows] for plan in plans] == [[False] * 2, [False, True], [True, False]]

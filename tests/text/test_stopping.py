@@ -78,6 +78,40 @@ def test_no_more_is_held_than_may_begin_a_stop_string(stops: list[str], pieces: 
         assert matcher.num_held == max((len(part) for part in beginnings if text.endswith(part)), default=0)
 
 
+@pytest.mark.parametrize(("skipped", "pieces", "expected"), [
+    (["a stop"], ["s", "top"], Match(start=-1, end=3)),
+    (["a sto"], ["p"], Match(start=-3, end=1)),
+    (["stopstop", "s"], ["to", "p"], Match(start=-3, end=1)),
+    (["xaba"], ["ba"], Match(start=-1, end=2)),
+])
+def test_a_stop_string_that_completed_earlier_is_skipped(
+    skipped: list[str], pieces: list[str], expected: Match,
+) -> None:
+    """But not one that began there, be it with the end of one that was skipped."""
+    matcher = StopMatcher(["stop", "aba"])
+    for piece in skipped:
+        matcher.skip(piece)
+    assert [matcher.push(piece) for piece in pieces] == [*[None] * (len(pieces) - 1), expected]
+
+
+@settings(deadline=None)
+@given(stops=STOPS, skipped=PIECES, pieces=PIECES)
+def test_any_text_skipped(stops: list[str], skipped: list[str], pieces: list[str]) -> None:
+    matcher, text = StopMatcher(stops), ""
+    for piece in skipped:
+        matcher.skip(piece)
+        text += piece
+        beginnings = [stop[:length] for stop in stops for length in range(len(stop))]
+        assert matcher.num_held == max((len(part) for part in beginnings if text.endswith(part)), default=0)
+    for piece in pieces:
+        ends = [end for end in range(1, len(piece) + 1) if (text + piece[:end]).endswith(tuple(stops))]
+        match = matcher.push(piece)
+        assert (match and match.end) == (ends[0] if ends else None)
+        if match is not None:
+            break
+        text += piece
+
+
 def test_a_long_stop_string_costs_no_more_than_what_it_matches() -> None:
     matcher = StopMatcher(["ab" * 500_000])
     assert matcher.push("ab" * 1000 + "b") is None

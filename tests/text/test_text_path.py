@@ -26,9 +26,12 @@ class Script(Tokenizer):
         return self._texts[token_id].startswith("<")
 
 
-def push_all(texts: Sequence[str], stops: Sequence[str], keep_stop: bool) -> tuple[list[Piece], TextPath]:
+def push_all(
+    texts: Sequence[str], stops: Sequence[str], keep_stop: bool, min_tokens: int = 0,
+) -> tuple[list[Piece], TextPath]:
     """The pieces up to a stop string, or all."""
-    request = Request((), Sampling(), max_new_tokens=1, stop=tuple(stops), keep_stop=keep_stop)
+    sampling = Sampling(min_tokens=min_tokens)
+    request = Request((), sampling, max_new_tokens=1, stop=tuple(stops), keep_stop=keep_stop)
     path, pieces = TextPath(Script(texts), request), []
     for token_id in range(len(texts)):
         pieces.append(path.push(token_id))
@@ -60,6 +63,17 @@ def test_a_stop_string_is_kept() -> None:
 def test_a_stop_string_is_cut(texts: list[str], stops: list[str], given_texts: list[str], text: str) -> None:
     pieces, path = push_all(texts, stops, keep_stop=False)
     assert (texts_of(pieces), path.text) == (given_texts, text)
+
+
+@pytest.mark.parametrize(("min_tokens", "num_pieces"), [(0, 2), (1, 2), (2, 4), (3, 4), (4, 6)])
+@pytest.mark.parametrize("keep_stop", [True, False])
+def test_no_stop_string_in_the_first_tokens(keep_stop: bool, min_tokens: int, num_pieces: int) -> None:
+    """What was no end is given like any other text; a stop string may begin before the last of these tokens."""
+    texts = ["a ", "stop", " b st", "op", " c", " stop"]
+    pieces, path = push_all(texts, ["stop"], keep_stop, min_tokens)
+    assert (len(pieces), pieces[-1].is_stop) == (num_pieces, True)
+    given_text = "".join(texts[:num_pieces])
+    assert path.text == "".join(texts_of(pieces)) == (given_text if keep_stop else given_text.removesuffix("stop"))
 
 
 TEXTS = strategies.lists(strategies.text("ab", max_size=4) | strategies.just("<b"), max_size=12)
@@ -112,3 +126,14 @@ def test_held_text_and_incomplete_characters() -> None:
     given_texts = [path.push(token_id).text for token_id in ids]
     assert "".join(given_texts) == path.text == "so 😀 it is"
     assert not any("\ufffd" in text for text in given_texts)
+
+
+@pytest.mark.parametrize("keep_stop", [True, False])
+def test_a_special_token_that_is_shown(keep_stop: bool) -> None:
+    texts = ["a", "<b>", " c", "<d>"]
+    request = Request((), Sampling(), max_new_tokens=4, stop=("c<e>",), keep_stop=keep_stop, shown_ids=frozenset({1}))
+    path = TextPath(Script(texts), request)
+    pieces = [path.push(token_id) for token_id in range(len(texts))]
+    assert path.text == "a<b> c"
+    assert [piece.is_special for piece in pieces] == [False, False, False, True]
+    assert "".join(texts_of(pieces[:3])) == ("a<b> c" if keep_stop else "a<b> ")

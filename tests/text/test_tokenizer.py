@@ -38,6 +38,8 @@ async def test_encode_and_decode(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == text
     assert tokenizer.is_special(2)
     assert not tokenizer.is_special(ids[0])
+    assert tokenizer.special_id("<|im_end|>") == 2
+    assert tokenizer.special_id("a") is None
 
 
 async def test_places_are_bytes(tokenizer: Tokenizer) -> None:

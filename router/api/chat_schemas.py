@@ -1,0 +1,97 @@
+"""The body of `POST /v1/chat/completions`: fields, types and defaults as TGI and OpenAI take them."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from router.api.schemas import Body, OpenAIBody, UInt32
+
+
+def _to_parts(value: object) -> object:
+    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+
+
+class Part(Body):
+    """Of a message's content. Of a type other than text we take nothing, but know its name."""
+
+    type: str
+    text: str | None = None
+
+
+class CalledFunction(Body):
+    """`arguments` is JSON as a string; TGI's clients send an object."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(Body):
+    """That an earlier answer asked for. Some clients count their calls."""
+
+    id: str | int | None = None
+    type: str | None = None
+    function: CalledFunction
+
+
+class Message(Body):
+    """Other fields are the template's."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: Annotated[list[Part], BeforeValidator(_to_parts, json_schema_input_type=str | list[Part])] | None = None
+    tool_calls: list[ToolCall] | None = None
+
+    @model_validator(mode="after")
+    def _check_content(self) -> "Message":
+        if self.content is None and not self.tool_calls:
+            raise ValueError("missing field `content`")
+        return self
+
+
+class Function(Body):
+    """TGI's clients may call the parameters `arguments`."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    arguments: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolBody(Body):
+    """A function that the model may call."""
+
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class NamedFunction(Body):
+    name: str
+
+
+class NamedTool(Body):
+    """The one that must be called."""
+
+    type: Literal["function"] = "function"
+    function: NamedFunction
+
+
+class ChatBody(OpenAIBody):
+    """`POST /v1/chat/completions` and `/chat_tokenize`. The second group is TGI's and vLLM's.
+
+    `tool_choice` as a text is `none`, `auto`, `required`, or, as in TGI, the name of a function.
+    """
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    logprobs: bool | None = None
+    top_logprobs: UInt32 | None = None
+    tools: list[ToolBody] | None = None
+    tool_choice: str | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+
+    tool_prompt: str | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None

@@ -1,0 +1,77 @@
+"""What a body of OpenAI's completions asks for."""
+
+from router.api.openai_request import check_supported, max_tokens, parameters
+from router.api.schemas import CompletionBody
+from router.errors import RouterError, ValidationError
+from router.limits import Limits
+from router.validation import Asked
+
+
+class SuffixNotSupported(RouterError):
+    """TGI's words for a prompt that is to be filled in."""
+
+    status = 422
+    error_type = "suffix not supported"
+    metric = "validation"
+
+    def __init__(self) -> None:
+        super().__init__("Suffix is not supported and can be achieved by preprocessing the prompt.")
+
+
+class TooManyPrompts(RouterError):
+    """In TGI's words."""
+
+    status = 422
+    error_type = "batch size exceeded"
+    metric = "validation"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"Number of prompts exceeds the maximum allowed batch size of {limit}")
+
+
+def parse(body: CompletionBody, limits: Limits) -> list[Asked]:
+    """What is asked of each prompt. RouterError names a field that asks for more than is built or allowed."""
+    if body.suffix:
+        raise SuffixNotSupported
+    if len(body.prompt) > limits.max_client_batch_size:
+        raise TooManyPrompts(limits.max_client_batch_size)
+    check_supported(body)
+    num_candidates = _num_candidates(body, limits)
+    max_new_tokens = 1 if is_prompt_only(body) else max_tokens(body)
+    common = parameters(body, max_new_tokens, top_n_tokens=body.logprobs)
+    return [
+        Asked(
+            inputs=prompt,
+            parameters=common,
+            n=num_candidates,
+            is_greedy=body.temperature == 0,
+            keep_stop=False,
+            add_special_tokens=body.add_special_tokens is not False,
+            has_openai_penalties=True,
+            raw_logprobs=True,
+            wants_prompt_logprobs=bool(body.echo) and body.logprobs is not None)
+        for prompt in body.prompt]
+
+
+def is_prompt_only(body: CompletionBody) -> bool:
+    """Whether only the prompt is to be repeated, with its logprobs. A token is generated all the same, and dropped."""
+    return bool(body.echo) and max_tokens(body) == 0
+
+
+def _num_candidates(body: CompletionBody, limits: Limits) -> int:
+    """Answers to generate, of which the `n` best are given."""
+    n = 1 if body.n is None else body.n
+    best_of = n if body.best_of is None else body.best_of
+    if n == 0:
+        raise ValidationError("`n` must be > 0. Given: 0")
+    most, number = limits.max_concurrent_requests, n * len(body.prompt)
+    if n > 1 and number > most:
+        raise ValidationError(f"`n` times the number of prompts must be <= {most}. Given: {number}")
+    if best_of < n:
+        raise ValidationError(f"`best_of` must be >= `n`. Given: {best_of} and {n}")
+    if best_of > n:
+        if body.stream:
+            raise ValidationError("`best_of` > `n` is not supported when streaming tokens")
+        if best_of > limits.max_best_of:
+            raise ValidationError(f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
+    return best_of

@@ -1,0 +1,88 @@
+"""What the clouds' own serving sends: Amazon SageMaker's `/invocations`, Google Vertex AI's `/vertex`."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import orjson
+from aiohttp import web
+from pydantic import Field
+
+from router.api import chat, completions, native
+from router.api.body import json_response, read_body, read_json, to_body
+from router.api.chat_schemas import ChatBody
+from router.api.schemas import Body, CompatBody, CompletionBody
+from router.api.service import SERVICE
+from router.errors import Overloaded, RouterError
+
+
+class VertexBody(Body):
+    """`POST /vertex`."""
+
+    instances: list[Annotated[CompatBody | ChatBody, Field(union_mode="left_to_right")]]
+
+
+class NoInstances(RouterError):
+    """TGI's words."""
+
+    status = 422
+    error_type = "Input validation error"
+    metric = "validation"
+
+    def __init__(self) -> None:
+        super().__init__("Input validation error")
+
+
+async def invocations(request: web.Request) -> web.StreamResponse:
+    """What `POST /`, `/v1/chat/completions` or `/v1/completions` answers, as the body is of one or the other."""
+    content = await read_json(request)
+    fields = content if isinstance(content, dict) else {}
+    if "inputs" in fields:
+        return await native.answer_generate(request, to_body(content, CompatBody))
+    if "messages" in fields:
+        return await chat.answer(request, to_body(content, ChatBody))
+    if "prompt" in fields:
+        return await completions.answer(request, to_body(content, CompletionBody))
+    raise web.HTTPUnprocessableEntity(
+        text="Failed to deserialize the JSON body into the target type: data did not match any variant of untagged "
+             "enum SagemakerRequest")
+
+
+async def vertex(request: web.Request) -> web.StreamResponse:
+    """The texts of whole answers, one to an instance, computed together; if one fails, all do."""
+    body = await read_body(request, VertexBody)
+    if not body.instances:
+        raise NoInstances
+    if len(body.instances) > request.app[SERVICE].limits.max_concurrent_requests:
+        raise Overloaded
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_answer(request, instance)) for instance in body.instances]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    responses = [task.result() for task in tasks]
+    refused = next((response for response in responses if response.status != HTTPStatus.OK), None)
+    return refused or json_response({"predictions": [_text(response) for response in responses]})
+
+
+async def _answer(request: web.Request, instance: CompatBody | ChatBody) -> web.Response:
+    """A whole answer; its prompt is repeated only if that is asked for."""
+    if isinstance(instance, ChatBody):
+        response = await chat.answer(request, instance.model_copy(update={"stream": False}))
+    else:
+        full_text = bool(instance.parameters.return_full_text)
+        parameters = instance.parameters.model_copy(update={"return_full_text": full_text})
+        response = await native.answer_generate(
+            request, instance.model_copy(update={"stream": False, "parameters": parameters}))
+    assert isinstance(response, web.Response)
+    return response
+
+
+def _text(response: web.Response) -> str:
+    """Of the answer; of one that calls tools, the calls as JSON."""
+    assert isinstance(response.body, bytes)
+    content: Any = orjson.loads(response.body)
+    if isinstance(content, list):
+        return str(content[0]["generated_text"])
+    message = content["choices"][0]["message"]
+    return message.get("content") or orjson.dumps(message.get("tool_calls", "")).decode()

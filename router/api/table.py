@@ -1,0 +1,115 @@
+"""All routes, each with what it takes and what it may answer."""
+
+from dataclasses import replace
+from typing import Any
+
+from router.api import chat, completions, health, info, native, platforms, shapes
+from router.api.chat_schemas import ChatBody
+from router.api.openapi import Docs
+from router.api.page import for_browsers
+from router.api.routes import EVENTS, JSON, TEXT, Reply, Route
+from router.api.schemas import CompatBody, CompletionBody, GenerateBody
+from router.config import InvalidArgument
+
+_READING = {
+    400: Reply("The body is no JSON.", {TEXT: str}),
+    401: Reply("The API key is missing or another one.", headers={"www-authenticate": "Bearer"}),
+    408: Reply("The body did not come in time.", {TEXT: str}),
+    413: Reply("The body is longer than the limit.", {TEXT: str}),
+    415: Reply("The content type is not JSON.", {TEXT: str}),
+    422: Reply("The body has another shape (text), or breaks a rule (JSON).",
+               {TEXT: str, JSON: shapes.Error | shapes.OpenAIError}),
+    500: Reply("A fault of the server.", {JSON: shapes.Error}),
+}
+_GENERATING = {
+    **_READING,
+    424: Reply("The request failed while it ran.", {JSON: shapes.Error}),
+    429: Reply("As many requests as may be are in the server.", {JSON: shapes.Error}),
+    503: Reply("No shards are there to answer.", {JSON: shapes.Error}),
+}
+_HEALTH = {
+    200: Reply("It is."),
+    503: Reply("It is not, for the reason given.", {JSON: shapes.Error}),
+}
+_COMPUTE = {"x-compute-type": "What it runs on.", "x-compute-characters": "Characters of the prompt."}
+_TIMES = {
+    **_COMPUTE,
+    **{f"x-{name}-time": "Milliseconds." for name in ("total", "validation", "queue", "inference")},
+    "x-time-per-token": "Milliseconds.", "x-prompt-tokens": "Tokens of the prompt.",
+    "x-generated-tokens": "Tokens of the answer.",
+}
+
+
+def _costly(path: str, handler: Any, summary: str, body: Any, reply: Reply) -> Route:
+    return Route("POST", path, handler, summary, {200: reply, **_GENERATING}, body, is_costly=True)
+
+
+def _open(path: str, handler: Any, summary: str, replies: dict[int, Reply]) -> Route:
+    return Route("GET", path, handler, summary, replies)
+
+
+_GENERATED = Reply("The answer, in a list, or its events.",
+                   {JSON: list[shapes.Generated], EVENTS: shapes.StreamEvent | shapes.Error}, _TIMES)
+_COMPLETION = Reply("The answer, or its chunks and `[DONE]`.",
+                    {JSON: shapes.Completion, EVENTS: shapes.Completion | shapes.OpenAIError}, _TIMES)
+_CHAT = Reply("The answer, or its chunks and `[DONE]`.",
+              {JSON: shapes.ChatCompletion, EVENTS: shapes.ChatChunk | shapes.OpenAIError}, _TIMES)
+_VERTEX = _costly("/vertex", platforms.vertex, "Vertex AI's predictions.", platforms.VertexBody,
+                  Reply("A text for each instance.", {JSON: shapes.Predictions}))
+
+_ROUTES = (
+    _costly("/", native.compat_generate, "Generate; a stream if `stream` is true.", CompatBody, _GENERATED),
+    _costly("/generate", native.generate, "Generate, and answer at the end.", GenerateBody,
+            Reply("The answer.", {JSON: shapes.Generated}, _TIMES)),
+    _costly("/generate_stream", native.generate_stream, "Generate, with an event a token.", GenerateBody,
+            Reply("The events; a failure is the last.", {EVENTS: shapes.StreamEvent | shapes.Error}, _COMPUTE)),
+    _costly("/v1/completions", completions.completions, "OpenAI's completions.", CompletionBody, _COMPLETION),
+    _costly("/v1/chat/completions", chat.chat_completions, "OpenAI's chat completions.", ChatBody, _CHAT),
+    _costly("/invocations", platforms.invocations, "SageMaker's: as /, /v1/chat/completions or /v1/completions.",
+            CompatBody | ChatBody | CompletionBody,
+            Reply("What the other route answers.",
+                  {JSON: list[shapes.Generated] | shapes.ChatCompletion | shapes.Completion,
+                   EVENTS: shapes.StreamEvent | shapes.ChatChunk | shapes.Completion | shapes.Error
+                           | shapes.OpenAIError}, _TIMES)),
+    _VERTEX,
+    Route("POST", "/tokenize", info.tokenize, "The tokens of a text.",
+          {200: Reply("The tokens.", {JSON: list[shapes.PlacedToken]}), **_READING}, GenerateBody, is_costly=True),
+    Route("POST", "/chat_tokenize", chat.chat_tokenize, "The prompt of a conversation, and its tokens.",
+          {200: Reply("Both.", {JSON: shapes.ChatTokens}), **_READING}, ChatBody, is_costly=True),
+    _open("/info", info.info, "The model, and the limits of a request.", {200: Reply("Both.", {JSON: shapes.Info})}),
+    _open("/v1/models", info.models, "OpenAI's list of models, of one.", {200: Reply("It.", {JSON: shapes.Models})}),
+    _open("/metrics", info.metrics, "Figures for Prometheus.", {200: Reply("They.", {TEXT: str})}),
+    _open("/", for_browsers(health.health), "A page to try the model, for browsers; for others as /health.",
+          {**_HEALTH, 200: Reply("The page; or nothing, and it is.")}),
+    *(_open(path, health.health, "Whether requests are taken.", _HEALTH) for path in ("/health", "/ping")),
+    _open("/readyz", health.readyz, "Whether a request would be computed now.", _HEALTH),
+    _open("/livez", health.livez, "Whether the server makes progress.", _HEALTH),
+)
+
+
+def routes(version: str) -> list[Route]:
+    """With those that describe them all, in a server of this version."""
+    all_routes = list(_ROUTES)
+    docs = Docs(all_routes, version)
+    all_routes += [
+        _open("/docs", docs.page, "This, for readers.", {200: Reply("A page.", {"text/html": str})}),
+        _open("/api-doc/openapi.json", docs.document, "This, for programs.",
+              {200: Reply("The OpenAPI document.", {JSON: dict[str, Any]})}),
+    ]
+    return all_routes
+
+
+_SERVED_ANYWAY = {("POST", "/vertex"), ("GET", "/"), ("GET", "/health"), ("GET", "/ping")}
+
+
+def vertex_routes(predict: str | None, health_check: str | None) -> list[Route]:
+    """At the paths that Vertex AI names, where they are not served anyway. InvalidArgument if one is another's."""
+    wanted = [replace(_VERTEX, path=predict)] if predict else []
+    if health_check:
+        wanted.append(_open(health_check, health.health, "Whether requests are taken.", _HEALTH))
+    served = {(route.method, route.path) for route in routes("")}
+    new = [route for route in wanted if (route.method, route.path) not in _SERVED_ANYWAY]
+    for route in new:
+        if (route.method, route.path) in served:
+            raise InvalidArgument(f"AIP_PREDICT_ROUTE or AIP_HEALTH_ROUTE: {route.path} is a route of the server's own")
+    return new

@@ -1,0 +1,1 @@
+"""Conversations: from messages to a prompt, and from an answer to calls of tools."""

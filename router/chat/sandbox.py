@@ -1,0 +1,168 @@
+"""`python -m router.chat.sandbox`: a process that renders chat templates, started by `router.chat.renderer`.
+
+A template is a program that comes with a model's files. Jinja's sandbox keeps it away from Python's insides, and what
+no sandbox within a process can bound, its time and its memory, the kernel bounds for this one.
+
+One JSON line comes in and one goes out, in turn. The first brings the templates, `{name: source}`, and is answered by
+`{"variables": {name: [...]}, "errors": {name: message}}`; each further one, `{"template": name, "variables": {...}}`,
+by `{"text": ...}` or `{"error": message}`.
+"""
+
+import json
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2 import meta, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+SECONDS = 1.0
+"""Processor time for one conversation; the kernel ends the process after it."""
+MEMORY = 1 << 30
+"""Bytes of address space."""
+MAX_CHARACTERS = 1 << 25
+"""Length of a rendered text."""
+
+
+class Generation(Extension):
+    """`{% generation %}...{% endgeneration %}` marks what a model is trained on. It is rendered as if unmarked."""
+
+    tags = {"generation"}  # noqa: RUF012 (the base class declares it so)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+class PlainNamespace(Namespace):
+    """A namespace that can't pose as another object: no name in it begins with an underscore."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:  # without `self`, which is a name that a template may give
+        names = dict(*args[1:], **kwargs)
+        for name in names:
+            _refuse_underscore(name)
+        Namespace.__init__(args[0], names)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_underscore(name)
+        super().__setitem__(name, value)
+
+
+def _refuse_underscore(name: Any) -> None:
+    if str(name).startswith("_"):
+        raise SecurityError(f"a namespace takes no name that begins with an underscore, such as {name!r}")
+
+
+def raise_exception(message: str) -> None:
+    """How a template refuses a conversation."""
+    raise jinja2.TemplateError(message)
+
+
+def strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None,
+           separators: tuple[str, str] | None = None, sort_keys: bool = False) -> str:
+    """JSON as it is; Jinja's own filter writes it for HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def make_environment() -> ImmutableSandboxedEnvironment:
+    """What templates are written for: the names and settings that transformers' `apply_chat_template` gives them."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    environment.filters["tojson"] = tojson
+    environment.globals.update(raise_exception=raise_exception, strftime_now=strftime_now, namespace=PlainNamespace)
+    return environment
+
+
+class Templates:
+    """A model's templates by name, compiled."""
+
+    def __init__(self, sources: dict[str, str]) -> None:
+        self._environment = make_environment()
+        self._templates: dict[str, jinja2.Template] = {}
+        self.variables: dict[str, list[str]] = {}
+        """What each template reads but does not set itself."""
+        self.errors: dict[str, str] = {}
+        """Why a template can't be used."""
+        for name, source in sources.items():
+            try:
+                self.variables[name] = sorted(meta.find_undeclared_variables(self._environment.parse(source)))
+                self._templates[name] = self._environment.from_string(source)
+            except Exception as error:
+                self.errors[name] = _words(error)
+
+    def render(self, name: str, variables: dict[str, Any]) -> dict[str, str]:
+        """The reply to a question. A template may fail in any way that Python knows."""
+        if name in self.errors:
+            return {"error": self.errors[name]}
+        try:
+            return {"text": "".join(_bounded(self._templates[name].generate(variables)))}
+        except Exception as error:
+            return {"error": _words(error)}
+
+
+def _bounded(pieces: Iterator[str]) -> Iterator[str]:
+    length = 0
+    for piece in pieces:
+        length += len(piece)
+        if length > MAX_CHARACTERS:
+            raise jinja2.TemplateError(f"the text has more than {MAX_CHARACTERS} characters")
+        yield piece
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        return f"{error.message}, line {error.lineno}"
+    return str(error) or type(error).__name__
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """SIGPROF, for which there is no handler, ends the process when the time is over."""
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _answer(line: bytes, work: Callable[[Any], dict[str, Any]]) -> None:
+    try:
+        question = json.loads(line)
+        with _in_time():
+            reply = json.dumps(work(question))
+    except Exception as error:  # such as MemoryError
+        reply = json.dumps({"error": _words(error)})
+    print(reply, flush=True)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its stdin
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    templates = Templates({})
+
+    def compiled(sources: dict[str, str]) -> dict[str, Any]:
+        nonlocal templates
+        templates = Templates(sources)
+        return {"variables": templates.variables, "errors": templates.errors}
+
+    lines = sys.stdin.buffer
+    _answer(lines.readline(), compiled)
+    for line in lines:
+        _answer(line, lambda question: templates.render(question["template"], question["variables"]))
+
+
+if __name__ == "__main__":
+    main()

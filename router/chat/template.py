@@ -1,0 +1,128 @@
+"""A model's chat template: from the messages of a conversation to a prompt, as transformers would write it."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from router.chat import files
+from router.chat.renderer import Compiled, Renderer
+from router.errors import TemplateError
+
+log = logging.getLogger(__name__)
+
+Message = dict[str, Any]
+
+FOR_TOOLS = "tool_use"
+"""Name of the template that is used with tools, where a model has one of this name."""
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names under which clients send back what a model thought; templates read the first, a few the second."""
+_CUT = "THIS_ANSWER_CONTINUES_HERE"
+"""Stands behind the last message while it is rendered. A word, so that no template's escaping changes it, and as long
+as transformers' own, for templates that measure the message.
+"""
+
+
+class ChatTemplate:
+    """Renders conversations in a process of its own, one after the other."""
+
+    def __init__(self, templates: Mapping[str, str], special_tokens: Mapping[str, str]) -> None:
+        """Sources by name; where there are several, the one called `default` is used unless another is asked for.
+
+        One that can't be compiled is logged, and refuses every conversation.
+        """
+        self._special_tokens = dict(special_tokens)
+        self._templates = dict(templates)
+        self._names = frozenset(templates)
+        self._renderer = Renderer(dict(templates))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="chat-template")
+        compiled = self._compile()
+        self.takes_tools = FOR_TOOLS in templates or "tools" in compiled.variables.get(files.DEFAULT, ())
+        """Whether the model has its own way to be told of tools."""
+
+    @classmethod
+    def load(cls, model_dir: Path, tokenizer_config_path: Path | None = None) -> Self | None:
+        """What the files of a model say; None if they say nothing. TokenizerError names a file that is damaged.
+
+        `tokenizer_config_path` goes before the files of `model_dir`.
+        """
+        found = files.read(model_dir, tokenizer_config_path)
+        return cls(found.templates, found.special_tokens) if found.templates else None
+
+    def source(self, chat_template: str | None = None) -> str:
+        """Of the template that is used with tools, or of the one of this name. TemplateError if there is none."""
+        return self._templates[self._choose(chat_template, [])]
+
+    async def render_async(self, messages: Sequence[Message], /, **options: Any) -> str:
+        """`render`, without holding up the event loop."""
+        work = partial(self.render, messages, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def render(
+        self, messages: Sequence[Message], /, *, tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True, continue_final_message: bool = False, chat_template: str | None = None,
+        **variables: Any,
+    ) -> str:
+        """The prompt. TemplateError if the template refuses the conversation or does not come to an end.
+
+        `chat_template` names one of several. `variables` are the template's own, such as `documents`; they may stand in
+        for special tokens. With `continue_final_message` the prompt ends where the content of the last message ends.
+        """
+        name = self._choose(chat_template, tools)
+        messages = [_normal(message) for message in messages]
+        if continue_final_message:
+            add_generation_prompt = False
+            messages, content = _marked(messages)
+        text = self._renderer.render(name, {
+            "documents": None, **self._special_tokens, **variables, "messages": messages, "tools": tools,
+            "add_generation_prompt": add_generation_prompt})
+        return _cut(text, content) if continue_final_message else text
+
+    def _choose(self, name: str | None, tools: list[dict[str, Any]] | None) -> str:
+        if name is None:
+            name = FOR_TOOLS if tools is not None and FOR_TOOLS in self._names else files.DEFAULT
+        if name not in self._names:
+            raise TemplateError(f"template not found: there is none called {name!r}, but {sorted(self._names)}")
+        return name
+
+    def _compile(self) -> Compiled:
+        try:
+            compiled = self._renderer.compile()
+        except TemplateError as error:
+            compiled = Compiled({}, dict.fromkeys(self._names, str(error)))
+        for name, cause in compiled.errors.items():
+            log.error("the chat template %r can't be used: %s", name, cause)
+        return compiled
+
+
+def _normal(message: Message) -> Message:
+    """Without what is null, which templates would print; and with the reasoning under the names that they read."""
+    present = {key: value for key, value in message.items() if value is not None}
+    thoughts = next((present[key] for key in _REASONING if key in present), None)
+    return present if thoughts is None else {"thinking": thoughts, **present, "reasoning_content": thoughts}
+
+
+def _marked(messages: list[Message]) -> tuple[list[Message], str]:
+    """The messages with `_CUT` and a space behind the last one's text, and that text."""
+    content = messages[-1].get("content") if messages else None
+    if isinstance(content, str):
+        return [*messages[:-1], {**messages[-1], "content": content + _CUT + " "}], content
+    parts = content if isinstance(content, list) else []
+    texts = [index for index, part in enumerate(parts) if isinstance(part, dict) and "text" in part]
+    if not texts:
+        raise TemplateError("the last message has no text that could be continued")
+    last = parts[texts[-1]]
+    marked = [*parts[:texts[-1]], {**last, "text": last["text"] + _CUT + " "}, *parts[texts[-1] + 1:]]
+    return [*messages[:-1], {**messages[-1], "content": marked}], last["text"]
+
+
+def _cut(rendered: str, content: str) -> str:
+    """What stands before the mark. Its space tells whether the template keeps the space around a message."""
+    before, mark, after = rendered.rpartition(_CUT)
+    if not mark or content.strip() not in before:
+        raise TemplateError("the last message can't be continued, because the template does not write it as it is")
+    before = before.replace(_CUT + " ", "").replace(_CUT, "")  # where the message is written more than once
+    return before if after.startswith(" ") else before.rstrip()

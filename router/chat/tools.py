@@ -1,0 +1,66 @@
+"""Tools: the functions that a client offers, which of them the answer may or must call, and how that is refused."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from router.errors import RouterError
+
+
+class ToolError(RouterError):
+    """Tools that are not as they must be, in TGI's words."""
+
+    status = 422
+    error_type = "tool_error"
+    metric = "validation"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"Tool error: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may ask the client to call. `parameters` is a JSON schema of an object.
+
+    Of a strict tool every keyword of the schema binds; of others, those that a grammar can't express bind nothing.
+    """
+
+    name: str
+    description: str | None
+    parameters: dict[str, Any]
+    is_strict: bool = False
+
+    def as_openai(self) -> dict[str, Any]:
+        """As templates that take tools expect it."""
+        described = {} if self.description is None else {"description": self.description}
+        return {"type": "function", "function": {"name": self.name, **described, "parameters": self.parameters}}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the model is told of, and what it may do with it. `must_call`: an answer without a call is none."""
+
+    tools: tuple[Tool, ...]
+    must_call: bool = False
+    is_parallel: bool = True
+    """Whether one answer may have several calls."""
+
+
+Mode = Literal["none", "auto", "required"]
+
+
+def choose(tools: Sequence[Tool], mode: Mode, name: str | None, is_parallel: bool) -> Offer | None:
+    """None where there is nothing to call. With a `name`, the answer is one call of that function and no other.
+
+    ToolError if no tool has that name, or if there are none although one must be called.
+    """
+    if name is not None:
+        named = tuple(tool for tool in tools if tool.name == name)
+        if not named:
+            raise ToolError(f"Tool with name {name} not found")
+        return Offer(named[:1], must_call=True, is_parallel=False)
+    if not tools and mode == "required":
+        raise ToolError("`tool_choice` is \"required\", but there are no `tools`")
+    if not tools or mode == "none":
+        return None
+    return Offer(tuple(tools), must_call=mode == "required", is_parallel=is_parallel)

@@ -1,0 +1,73 @@
+"""What an answer may be where tools are offered, as a grammar in Lark's notation with JSON schemas in it.
+
+Arguments follow the function's schema, and no other function is called. Where the model may choose, the grammar is
+text that begins no call, or calls: decided where the format's marker is complete, or, in a format without one, where
+an answer begins as a call does. So an answer in JSON that is no call remains possible.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from router.chat.tools import Offer, Tool
+from router.chat.tools_format import NAME, CallFormat
+from router.grammar.matcher import GrammarError
+from router.grammar.schema import prepare
+from router.grammar.spec import GrammarSpec
+
+_ITEM, _KEY = ", ?", ": ?"
+"""Regular expressions for what separates items, and keys from values: models have seen both ways."""
+_TEXT = r"TEXT: /(.|\n)*/"
+_NO_CALL = r'TEXT: /(.|\n)*/ & ~/\s*\{\s*"name"\s*:(.|\n)*/'
+_OPENING = r'OPENING: /\s*\{\s*"name"\s*:\s*/'
+
+
+def tools_grammar(form: CallFormat, offer: Offer, marker_id: int | None = None) -> GrammarSpec:
+    """`marker_id`: the special token that is the format's marker, if it is one. GrammarError names a strict tool whose
+    schema can't be had."""
+    more = f"({_text(form.separator)} call)*" if offer.is_parallel else ""
+    rest = f"{more} {_text(form.end)}"
+    header_start, _, after_name = form.header.partition(NAME)
+    rules = [f"call: {_text(header_start)} named", *_named(form, after_name.removesuffix("{"), offer.tools)]
+    if not form.marker:
+        start = f"call {rest}" if offer.must_call else f"TEXT | OPENING named {rest}"
+        rules += [_NO_CALL, _OPENING]
+    else:
+        after_marker = f"{_text(form.begin.removeprefix(form.marker))} call {rest}"
+        marker = _text(form.marker) if marker_id is None else f"<[{marker_id}]>"
+        start = f"{marker} {after_marker}" if offer.must_call else f"TEXT | marked {after_marker}"
+        rules += [_TEXT, f"marked[lazy]: TEXT {marker}" if marker_id is None else f"marked: TEXT {marker}"]
+    return GrammarSpec("lark", "\n".join([f"start: {start}", *rules]))
+
+
+def _named(form: CallFormat, after_name: str, tools: Sequence[Tool]) -> list[str]:
+    """Rules for the rest of a call, from the function's name on."""
+    names = [f"function_{number}" for number in range(len(tools))]
+    return [f"named: {' | '.join(names)}", *(
+        f"{name}: {_text(orjson.dumps(tool.name).decode() + after_name)} %json {_arguments(tool)} {_text(form.close)}"
+        for name, tool in zip(names, tools, strict=True))]
+
+
+def _arguments(tool: Tool) -> str:
+    """The schema as it is compiled; any object if it can't be and need not be. A list of no properties means none."""
+    closed = {"additionalProperties": False} if tool.parameters.get("properties") == {} else {}
+    try:
+        return _without_operators(_prepare({**closed, **tool.parameters, "type": "object"}))
+    except GrammarError as error:
+        if tool.is_strict:
+            raise GrammarError(f"the parameters of the function {tool.name!r}: {error}") from error
+        return _prepare({"type": "object"})
+
+
+def _prepare(schema: dict[str, Any]) -> str:
+    return prepare(orjson.dumps(schema).decode(), _ITEM, _KEY)
+
+
+def _text(text: str) -> str:
+    return _without_operators(orjson.dumps(text).decode()) if text else ""
+
+
+def _without_operators(json: str) -> str:
+    """What means something in Lark's notation is text in a string, and so written otherwise."""
+    return json.replace("&", "\\u0026").replace("~", "\\u007e")

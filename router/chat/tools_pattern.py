@@ -1,0 +1,56 @@
+"""Where a text that still grows has a pattern of `router.chat.tools_format`. Pure."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cache
+
+import orjson
+
+from router.chat.tools_format import NAME
+
+_WORD = re.compile(r'</?\w+>|\[\w+\]|"\w+"|\w+|\S')
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where the pattern ends, and the name in it."""
+
+    end: int
+    name: str
+
+
+class NoMatch(Enum):
+    """Why not."""
+
+    NEVER = auto()
+    NOT_YET = auto()
+    """The text ends within the pattern."""
+
+
+def match(pattern: str, text: str, start: int = 0) -> Match | NoMatch:
+    """Whether `pattern` is at `start`, after white space."""
+    name = ""
+    for word in _words(pattern):
+        while text[start:start + 1].isspace():
+            start += 1
+        if word == NAME:
+            string = _STRING.match(text, start)
+            if string is None:
+                return NoMatch.NOT_YET if text[start:start + 1] in ("", '"') else NoMatch.NEVER
+            try:
+                name = orjson.loads(string[0])
+            except orjson.JSONDecodeError:
+                return NoMatch.NEVER
+            start = string.end()
+        elif text.startswith(word, start):
+            start += len(word)
+        else:
+            return NoMatch.NOT_YET if word.startswith(text[start:]) else NoMatch.NEVER
+    return Match(start, name)
+
+
+@cache
+def _words(pattern: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(pattern))

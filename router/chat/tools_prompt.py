@@ -1,0 +1,47 @@
+"""Tools in the words of a conversation, for models whose chat template says nothing of tools or of how to call them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from router.chat.tools import Tool
+from router.chat.tools_format import NAME, PLAIN
+
+Message = dict[str, Any]
+
+PROMPT = (
+    "If one of these functions helps, answer with a call of it and nothing else: a JSON object of the form "
+    '{"name": the function\'s name, "parameters": an object with a value for each argument}. '
+    'Write "; " between several calls.')
+
+
+def add_to_messages(messages: Sequence[Message], text: str) -> list[Message]:
+    """`text` at the end of the last message that is not the assistant's, or as a system message if there is none."""
+    changed = list(messages)
+    for position in reversed(range(len(changed))):
+        message = changed[position]
+        if message["role"] != "assistant":
+            changed[position] = {**message, "content": f"{message['content']}\n---\n{text}"}
+            return changed
+    return [{"role": "system", "content": text}, *changed]
+
+
+def describe(tools: Sequence[Tool]) -> str:
+    """The functions as JSON, for a model that can read it."""
+    return json.dumps([tool.as_openai()["function"] for tool in tools], ensure_ascii=False)
+
+
+def calls_as_text(message: Message) -> Message:
+    """A message with calls as one whose content they are, in the form that the prompt asks for."""
+    if "tool_calls" not in message:
+        return message
+    calls = [call["function"] for call in message["tool_calls"]]
+    texts = [_call(function["name"], function["arguments"]) for function in calls]
+    content = f"{message['content']}\n" * bool(message["content"]) + PLAIN.separator.join(texts)
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**rest, "content": content}
+
+
+def _call(name: str, arguments: dict[str, Any]) -> str:
+    header = PLAIN.header.removesuffix("{").replace(NAME, json.dumps(name, ensure_ascii=False))
+    return header + json.dumps(arguments, ensure_ascii=False) + PLAIN.close

@@ -1,0 +1,1 @@
+"""Spans on their way to a collector, for every process that makes any."""

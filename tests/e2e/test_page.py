@@ -1,0 +1,151 @@
+"""The page in a browser, before a real server: what a user types, sees, and stops."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.browser import CHROMIUM, Tab, browse
+from tests.e2e.server import Server, serve
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed: `apt-get install chromium`")]
+
+IDLE = "document.querySelector('#stop').disabled && document.querySelector('.note')?.textContent"
+NUM_TOKENS = "document.querySelectorAll('#log .t').length"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+async def tab(server: Server, tmp_path: Path) -> AsyncIterator[Tab]:
+    async with browse(tmp_path) as tab:
+        await tab.resize(1280, 800)
+        await tab.open(server.url)
+        yield tab
+
+
+async def set_field(tab: Tab, name: str, value: str) -> None:
+    await tab.evaluate(f"""(() => {{
+        const field = document.querySelector('#parameters').elements[{name!r}];
+        field.value = {value!r};
+        field.dispatchEvent(new Event('change', {{bubbles: true}}));
+    }})()""")
+
+
+async def test_completion(tab):
+    """With the mouse; the text is what the server answers to the same request."""
+    await tab.click("[value=completion]")
+    await set_field(tab, "temperature", "0")
+    await set_field(tab, "max_tokens", "30")
+    await tab.click("#prompt")
+    await tab.type("def open(path):")
+    await tab.click("#send")
+    note = await tab.until(IDLE)
+    assert re.fullmatch(r"30 tokens, [\d.]+ a second, ended by length", note)
+    text = await tab.evaluate("document.querySelector('.text').textContent")
+    answer = await tab.evaluate("""fetch('/generate', {
+        method: 'POST', headers: {'content-type': 'application/json'},
+        body: JSON.stringify({inputs: 'def open(path):', parameters: {max_new_tokens: 30}})}).then(r => r.json())""")
+    assert text == "def open(path):" + answer["generated_text"]
+    assert tab.errors == []
+
+
+async def test_chat(tab):
+    """By keyboard alone, two turns."""
+    await set_field(tab, "max_tokens", "5")
+    await set_field(tab, "system", "Be brief.")
+    for turn in (1, 2):
+        await tab.type("Hello")
+        await tab.press("Enter")
+        await tab.until(f"document.querySelectorAll('.note').length === {turn} && {IDLE}")
+    heads = await tab.evaluate("[...document.querySelectorAll('#log h2')].map(head => head.textContent)")
+    assert heads == ["You", "Model", "You", "Model"]
+    assert await tab.evaluate("document.querySelectorAll('.failed').length") == 0
+    assert await tab.evaluate("conversation.map(message => message.role).join()") == "user,assistant,user,assistant"
+    assert await tab.evaluate("document.activeElement.id") == "prompt"
+    await tab.click("#clear")
+    assert await tab.evaluate("document.querySelector('#log').innerText") == await tab.evaluate("GUIDE.chat")
+    assert tab.errors == []
+
+
+@pytest.mark.parametrize("stop", ["#stop", "Escape"])
+async def test_stop(tab, stop):
+    """What has come stays, and the server stops computing."""
+    await tab.click("[value=completion]")
+    await set_field(tab, "max_tokens", "1500")
+    await set_field(tab, "temperature", "0")  # an answer that does not end before
+    await tab.click("#prompt")
+    await tab.type("def open(path):")
+    await tab.press("Enter", modifiers=2)
+    await tab.until(f"{NUM_TOKENS} > 3")
+    await (tab.press(stop) if stop == "Escape" else tab.click(stop))
+    assert "ended by you" in await tab.until(IDLE)
+    assert await tab.evaluate(NUM_TOKENS) > 3
+    await tab.until("document.querySelector('[data-figure=batch]').textContent === '0'")
+
+
+async def test_probabilities(tab):
+    """Each token tells how probable it was, by more than its colour, to the mouse and to the keyboard."""
+    await tab.click("[value=completion]")
+    await set_field(tab, "max_tokens", "20")
+    await tab.click("#prompt")
+    await tab.type("def open(path):")
+    await tab.press("Enter", modifiers=2)
+    await tab.until(IDLE)
+    titles = await tab.evaluate("[...document.querySelectorAll('#log .t')].map(token => token.title)")
+    assert len(titles) == 20
+    assert all(re.fullmatch(r"[\d.]+ %", title) for title in titles)
+    await tab.click("#log .t")
+    assert titles[0] in await tab.evaluate("document.querySelector('#status').textContent")
+    await tab.evaluate("document.querySelector('#log').focus()")
+    await tab.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowRight", code="ArrowRight")
+    assert titles[1] in await tab.until("document.querySelector('#status').textContent")
+
+
+async def test_failures_are_told(tab):
+    await tab.click("[value=completion]")
+    await set_field(tab, "top_p", "0")
+    await tab.click("#prompt")
+    await tab.type("def open(path):")
+    await tab.press("Enter", modifiers=2)
+    note = await tab.until("document.querySelector('.failed.note')?.textContent")
+    assert note.startswith("Input validation error: `top_p` must be")
+    assert await tab.evaluate("document.querySelector('#prompt').value") == "def open(path):"
+    await set_field(tab, "grammar", "json")
+    await set_field(tab, "grammar_value", "{")
+    await tab.press("Enter", modifiers=2)
+    assert "no JSON" in await tab.until("document.querySelector('#status').textContent")
+    assert await tab.evaluate("document.activeElement.name") == "grammar_value"
+
+
+async def test_figures(tab):
+    await tab.until("document.querySelector('[data-figure=rate]').textContent !== '–'")
+    assert await tab.evaluate("[...document.querySelectorAll('#figures dd')].map(figure => figure.textContent)") == [
+        "0", "0", "0 %", "0"]
+    assert "demo_model" in await tab.until("document.querySelector('#model').textContent")
+    assert "max total tokens" in await tab.evaluate("document.querySelector('#info').textContent")
+
+
+async def test_key_is_sent_and_not_kept(tab):
+    await set_field(tab, "key", "sesame")
+    assert await tab.evaluate("headers().authorization") == "Bearer sesame"
+    assert await tab.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844), (360, 640)])
+async def test_fits(tab, tmp_path, size, is_dark):
+    """Nothing is wider than the screen, and the button is on it."""
+    await tab.resize(*size, is_dark=is_dark)
+    await tab.until(f"document.querySelector('#settings').open === {'true' if size[0] > 1000 else 'false'}")
+    assert await tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert await tab.evaluate("document.querySelector('#send').getBoundingClientRect().bottom <= innerHeight")
+    await tab.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 5_000
