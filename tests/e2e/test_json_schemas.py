@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -17,7 +16,7 @@ from tests.e2e.server import Server, serve
 from tests.grammar.schemas import SchemaMaker
 
 NUM_CLIENTS = 32
-MAX_TOKENS = 1000
+MAX_TOKENS = 1600
 
 
 @pytest.fixture(scope="module")
