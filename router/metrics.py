@@ -168,9 +168,12 @@ class Metrics:
         """Another token of an answer came, `waited` after the one before it."""
         self._between_tokens.observe(waited)
 
-    def succeeded(self, total: float, validation: float, queue: float, inference: float, num_tokens: int) -> None:
-        """It was answered to the end, with `num_tokens`."""
+    def succeeded(self) -> None:
+        """It was answered to the end: all of its answers, if it wanted several."""
         self._successes.inc()
+
+    def ended(self, total: float, validation: float, queue: float, inference: float, num_tokens: int) -> None:
+        """One of its answers is whole, with `num_tokens`."""
         self._duration.observe(total)
         self._validation.observe(validation)
         self._queue.observe(queue)

@@ -52,7 +52,7 @@ class Answer:
         self.ending = event.ending
         if event.ending is not None:
             times = self.times
-            self._metrics.succeeded(
+            self._metrics.ended(
                 times.total, times.validation, times.queue, times.inference, event.ending.num_tokens)
 
     @property
@@ -88,10 +88,11 @@ class Answers:
     `each` has the answers in the order of their indices. An answer that fails ends the iteration with its error.
     """
 
-    def __init__(self, answers: dict[Stream, Answer], queue: Queue) -> None:
+    def __init__(self, answers: dict[Stream, Answer], queue: Queue, metrics: Metrics) -> None:
         self.each = tuple(answers.values())
         self._answers = answers
         self._queue = queue
+        self._metrics = metrics
         self._num_left = len(answers)
 
     @property
@@ -109,7 +110,10 @@ class Answers:
         event = stream.take(item)
         answer = self._answers[stream]
         answer.note(event)
-        self._num_left -= event.ending is not None
+        if event.ending is not None:
+            self._num_left -= 1
+            if self.is_over:
+                self._metrics.succeeded()
         return answer, event
 
 
@@ -143,7 +147,7 @@ async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool)
                 answers[stream] = Answer(len(answers), request, stream, received_at, metrics)
             if trace is not None:
                 trace.submitted(answers)
-            running = Answers(answers, queue)
+            running = Answers(answers, queue, metrics)
             yield running
     except RouterError as error:
         _fail(error, metrics, trace)

@@ -1,7 +1,10 @@
 """What /metrics tells of requests, tokens, steps and memory."""
 
 import asyncio
+import itertools
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -9,7 +12,9 @@ import pytest
 from router.errors import RouterError
 from router.fleet.errors import FleetError
 from router.metrics import Metrics
+from router.request import Request
 from router.scheduling.plan import Admission, FinishReason, Plan, Row, Sampled, StepResult
+from router.text.text_path import Piece, TextPath
 from tests.api.conftest import Server, Start, until
 from tests.fakes import LIMITS
 
@@ -119,6 +124,48 @@ def test_metrics_of_plans_and_losses() -> None:
         'tgi_batch_decode_duration_sum{method="decode"} 0.625', 'tgi_batch_filter_duration_sum{method="decode"} 0.25',
         'tgi_batch_filter_duration_count{method="prefill"} 0.0',
     } <= set(lines)
+
+
+async def test_a_request_for_several_answers_is_one(start: Start) -> None:
+    server = await start(answer=" b")
+    body = {"prompt": [" a", " a a"], "n": 2, "seed": 1, "max_tokens": 3}
+    assert (await server.post("/v1/completions", body)).status == 200
+    series = server.series()
+    assert series["tgi_request_count"] == series["tgi_request_success"] == 1
+    assert series["tgi_request_generated_tokens_count"] == series["tgi_request_duration_count"] == 4
+
+
+async def test_a_request_of_which_one_answer_fails_has_failed(start: Start) -> None:
+    """The first answer is whole when the second one can't go on; the third is left off, and nothing stays behind."""
+    server = await start(answer=" b c")
+
+    def start_text(request: Request) -> TextPath:
+        path = TextPath(server.tokenizer, replace(request, stop=(" b",) if request.sampling.branch == 0 else ()))
+        if request.sampling.branch == 1:
+            path.push = _failing(path.push, at=2)  # type: ignore[method-assign]
+        return path
+
+    server.engine._start_text = start_text
+    response = await server.post("/v1/completions", {"prompt": " a", "n": 3, "seed": 1, "max_tokens": 500})
+    assert response.status == 424
+    await server.until_idle()
+    series = server.series()
+    assert series["tgi_request_success"] == 0
+    assert sum(value for name, value in series.items() if name.startswith("tgi_request_failure")) == 1
+    assert series["tgi_request_generated_tokens_count"] == 1
+    assert server.engine._permits == LIMITS.max_concurrent_requests
+
+
+def _failing(push: Callable[[int], Piece], at: int) -> Callable[[int], Piece]:
+    """A text path's `push` that fails in the call of this number."""
+    numbers = itertools.count(1)
+
+    def push_or_fail(token_id: int) -> Piece:
+        if next(numbers) == at:
+            raise ZeroDivisionError
+        return push(token_id)
+
+    return push_or_fail
 
 
 async def test_requests_by_route_and_status(server: Server) -> None:
