@@ -20,8 +20,9 @@ class Likeliest:
     @classmethod
     def empty(cls, top_n: Tensor) -> "Likeliest":
         """With room for what top_n, int64 [R], asks for, and anything in it."""
-        width = int(top_n.max()) if len(top_n) else 0
-        return cls(torch.empty(len(top_n), width, dtype=torch.int64), torch.empty(len(top_n), width))
+        counts = top_n.tolist()
+        shape = len(counts), max(counts, default=0)
+        return cls(torch.empty(shape, dtype=torch.int64), torch.empty(shape))
 
 
 def find_likeliest(scores: Tensor, total: Tensor, top_n: Tensor) -> Likeliest:

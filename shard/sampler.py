@@ -1,6 +1,7 @@
 """The tokens of a step's sampled rows: chosen on rank 0, known on every rank."""
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from shard.watermark import Watermark
 
 Columns = dict[str, npt.NDArray[Any]]
 """A sampling's numbers, each of all rows."""
+_NO_IDS, _NO_VALUES = torch.empty(0, dtype=torch.int64), torch.empty(0)
 
 
 def sample_rows(
@@ -80,7 +82,7 @@ def _biases(states: list[Slot], positions: list[int]) -> Biases:
     """Those that were asked for, and the bans of outputs that are not long enough."""
     offsets = np.zeros(len(states) + 1, np.int64)
     if not any(len(state.sampling.bias_ids) or len(state.sampling.banned_ids) for state in states):
-        return Biases(torch.empty(0, dtype=torch.int64), torch.empty(0), torch.from_numpy(offsets))
+        return Biases(_NO_IDS, _NO_VALUES, torch.from_numpy(offsets))
     parts = []
     for state, position in zip(states, positions, strict=True):
         sampling = state.sampling
@@ -94,10 +96,15 @@ def _biases(states: list[Slot], positions: list[int]) -> Biases:
     return Biases(torch.from_numpy(all_ids), torch.from_numpy(all_values), torch.from_numpy(offsets))
 
 
+@cache
+def _no_masks(vocab_size: int) -> Tensor:
+    return torch.empty(0, -(-vocab_size // WORD), dtype=torch.int32)
+
+
 def _masks(rows: list[Row], masks: Masks, vocab_size: int) -> tuple[Tensor, Tensor]:
     """Which mask each row has, or -1, and the masks."""
     if not masks:
-        return torch.full((len(rows),), -1), torch.empty(0, -(-vocab_size // WORD), dtype=torch.int32)
+        return torch.from_numpy(np.full(len(rows), -1)), _no_masks(vocab_size)
     slots = [row.slot for row in rows if row.slot in masks]
     bits = torch.empty(len(slots), -(-vocab_size // WORD), dtype=torch.int32)
     for mask, slot in zip(bits, slots, strict=True):

@@ -58,8 +58,9 @@ def score_rows(
 
 def to_tops(likeliest: Likeliest) -> list[Top]:
     """Those of each row, less the places that are not used."""
-    if not likeliest.ids.shape[1]:
-        return [()] * len(likeliest.ids)
+    num_rows, width = likeliest.ids.shape
+    if not width:
+        return [()] * num_rows
     return [
         tuple((token_id, logprob) for token_id, logprob in zip(*row, strict=True) if token_id >= 0)
         for row in zip(likeliest.ids.tolist(), likeliest.logprobs.tolist(), strict=True)]

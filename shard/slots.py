@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shard.step import First, Ids, Open, Row, Sampling, Step
+from shard.step import NO_IDS, First, Ids, Open, Row, Sampling, Step
 
 SAMPLING_COLUMNS = {
     "do_sample": np.bool_, "seed": np.uint64, "branch": np.int64, "repetition_penalty": np.float32,
@@ -18,6 +18,7 @@ SAMPLING_COLUMNS = {
     "raw_logprobs": np.bool_, "top_n": np.int64,
 }
 """What a sampling has a number of, and how the numbers of all slots are kept."""
+_NO_HISTORY = array("q")
 
 
 class OrderError(Exception):
@@ -97,8 +98,10 @@ class SlotTable:
 
     def histories(self, slots: Sequence[int]) -> tuple[Ids, Ids]:
         """The tokens that the slots' sampling reads, one slot after the other, and the offsets [len(slots) + 1]."""
-        histories = [self[slot].history or array("q") for slot in slots]
+        histories = [self[slot].history or _NO_HISTORY for slot in slots]
         offsets = np.zeros(len(slots) + 1, np.int64)
+        if not any(histories):
+            return NO_IDS, offsets
         np.cumsum([len(history) for history in histories], out=offsets[1:])
         return np.concatenate([np.array(history, np.int64) for history in histories]), offsets
 

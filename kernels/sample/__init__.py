@@ -67,6 +67,6 @@ def sample(logits: Tensor, parameters: SampleParameters, history: History, biase
     check_tensor(op, "bias_values", biases.values, biases.ids.shape, torch.float32)
     check_tensor(op, "bias_offsets", biases.offsets, (num_rows + 1,), torch.int64)
     check_axes(op, "masks", masks, "M, words")
-    check_tensor(op, "masks", masks, (len(masks), -(-vocabulary // WORD)), torch.int32)
+    check_tensor(op, "masks", masks, (masks.shape[0], -(-vocabulary // WORD)), torch.int32)
     result: Sampled = _implementation.sample(logits, parameters, history, biases, masks)
     return result
