@@ -23,9 +23,10 @@ def sample(logits: Tensor, parameters: SampleParameters, history: History, biase
     columns = {name: getattr(parameters, name).data_ptr() for name in SampleParameters.__slots__}
     batch = _Batch(
         rows=num_rows, vocabulary=vocabulary, logits=logits.data_ptr(), **columns,
-        history_length=history.ids.numel(), history_ids=history.ids.data_ptr(), history_offsets=history.offsets.data_ptr(),
-        num_biases=biases.ids.numel(), bias_ids=biases.ids.data_ptr(), bias_values=biases.values.data_ptr(),
-        bias_offsets=biases.offsets.data_ptr(), num_masks=masks.shape[0], masks=masks.data_ptr(),
+        history_length=history.ids.numel(), history_ids=history.ids.data_ptr(),
+        history_offsets=history.offsets.data_ptr(), num_biases=biases.ids.numel(), bias_ids=biases.ids.data_ptr(),
+        bias_values=biases.values.data_ptr(), bias_offsets=biases.offsets.data_ptr(), num_masks=masks.shape[0],
+        masks=masks.data_ptr(),
         top_width=top.ids.shape[1], ids=sampled.ids.data_ptr(), logprobs=sampled.logprobs.data_ptr(),
         top_ids=top.ids.data_ptr(), top_logprobs=top.logprobs.data_ptr())
     is_wrong = ctypes.c_int64()

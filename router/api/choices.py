@@ -38,7 +38,7 @@ class Choice:
     ) -> None:
         self.index = index
         self.num_tokens = 0
-        self._answer = answer
+        self.answer = answer
         self._scores = scores
         self._body = body
         self._tokenizer = tokenizer
@@ -50,9 +50,14 @@ class Choice:
         self._num_given = 0
         """Characters of the answer."""
 
+    @property
+    def can_begin(self) -> bool:
+        """Whether all that its first chunk needs is there."""
+        return self._scores.has_begun or not (self._body.echo and self._has_logprobs)
+
     def whole(self, tokens: list[Token]) -> dict[str, Any]:
         """With all of the answer."""
-        ending = self._answer.ending
+        ending = self.answer.ending
         assert ending is not None
         if self._is_prompt_only:
             return self._render([], "", "length", is_first=True)
@@ -85,12 +90,12 @@ class Choice:
             choice["logprobs"] = self._render_logprobs([*prompt, *scored])
         if self._body.return_token_ids:
             choice["token_ids"] = [token.id for token in tokens]
-            choice["prompt_token_ids"] = self._answer.request.input_ids if is_first else None
+            choice["prompt_token_ids"] = self.answer.request.input_ids if is_first else None
         return choice
 
     def _score_prompt(self) -> Iterator[_Scored]:
         """Special tokens that the tokenizer adds have no place in the prompt's text."""
-        ids, scores = self._answer.request.input_ids, self._scores.prompt_scores
+        ids, scores = self.answer.request.input_ids, self._scores.prompt_scores
         detokenizer, offset = Detokenizer(self._tokenizer.decode), 0
         logprobs, tops = (None, *scores.logprobs), ((), *scores.top) if scores.top else ((),) * len(ids)
         for token_id, logprob, top in zip(ids, logprobs, tops, strict=True):

@@ -18,7 +18,7 @@ from router.api.service import SERVICE, Service
 from router.api.sse import stream_events
 from router.api.whole import mean_logprob, tokens_of
 from router.errors import RouterError
-from router.stream import Token
+from router.stream import Event, Token
 from router.validation import Asked
 
 DONE = b"[DONE]"
@@ -78,17 +78,32 @@ async def _chunks(service: Service, body: CompletionBody, asked: list[Asked]) ->
     per_prompt = asked[0].num_answers
     async with answering(service, asked, is_stream=True) as answers:
         choices = _choices(answers, body, per_prompt, service)
-        async for answer, event in answers:
-            choice = choices[answer.index]
-            chunk: dict[str, Any] = {"choices": [choice.chunk(event)]}
-            if has_usage or (event.ending is not None and not has_usage_chunk):
-                chunk["usage"] = count_usage([answer], choice.num_tokens)
-            elif has_usage_chunk:
-                chunk["usage"] = None
-            yield start + orjson.dumps(chunk)[1:]
+        held: list[tuple[Choice, Event]] = []
+        async for answer, latest in answers:
+            for choice, event in _ready(held, choices[answer.index], latest):
+                chunk: dict[str, Any] = {"choices": [choice.chunk(event)]}
+                if has_usage or (event.ending is not None and not has_usage_chunk):
+                    chunk["usage"] = count_usage([choice.answer], choice.num_tokens)
+                elif has_usage_chunk:
+                    chunk["usage"] = None
+                yield start + orjson.dumps(chunk)[1:]
     if has_usage_chunk:
         num_tokens = sum(choice.num_tokens for choice in choices)
         yield start + orjson.dumps({"choices": [], "usage": count_usage(answers.each, num_tokens, per_prompt)})[1:]
+
+
+def _ready(held: list[tuple[Choice, Event]], choice: Choice, event: Event) -> list[tuple[Choice, Event]]:
+    """The events that can be told now; `held` keeps the others.
+
+    The logprobs of a prompt come with the first of its choices, which computes all of it: the others may be faster, for
+    they begin behind what the prefix cache has of it.
+    """
+    if not held and choice.can_begin:
+        return [(choice, event)]
+    held.append((choice, event))
+    ready = [each for each in held if each[0].can_begin]
+    held[:] = [each for each in held if not each[0].can_begin]
+    return ready
 
 
 def _choices(answers: Answers, body: CompletionBody, per_prompt: int, service: Service) -> list[Choice]:

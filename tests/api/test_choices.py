@@ -189,6 +189,20 @@ async def test_logprobs_of_the_prompt(server: Server) -> None:
         assert [value for part in streamed for value in part["logprobs"][name]] == logprobs[name]
 
 
+async def test_who_finds_the_prompt_in_the_cache_waits_for_its_logprobs(server: Server) -> None:
+    """The first answer computes the whole prompt, in steps of 256 tokens; the others need not."""
+    fields = {"prompt": "a " * 600, "max_tokens": 3, "logprobs": 1}
+    await complete(server, **fields)
+    whole = await complete(server, **fields, echo=True, n=3)
+    streamed = [chunk["choices"][0] for chunk in await chunks(server, **fields, echo=True, n=3)]
+    assert len(streamed) == 9
+    for choice in whole["choices"]:
+        own = [part for part in streamed if part["index"] == choice["index"]]
+        assert "".join(part["text"] for part in own) == choice["text"]
+        assert [value for part in own for value in part["logprobs"]["token_logprobs"]] == (
+            choice["logprobs"]["token_logprobs"])
+
+
 async def test_logprobs_with_what_is_held_for_a_stop_string(start: Start) -> None:
     server = await start(answer="a b c d<|im_end|>")
     choice = (await complete(server, stop=["b c x"], logprobs=0))["choices"][0]
