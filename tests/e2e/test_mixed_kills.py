@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.e2e.client import many_clients, until_idle
+from tests.e2e.client import many_clients, metric, scrape, until_idle
 from tests.e2e.prompts import source
 from tests.e2e.server import Server, serve
 from tests.e2e.test_kill_marathon import shards
@@ -24,6 +24,8 @@ PERSON = {"type": "object", "properties": {
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
     "type": "object", "properties": {"path": {"type": "string", "maxLength": 16}, "depth": {"enum": [1, 2, 3]}},
     "required": ["path", "depth"], "additionalProperties": False}}} for name in ("walk", "glob")]
+KINDS = ("greedy", "sampled", "n = 3", "grammar", "tools", "penalties", "logprobs", "stop strings")
+PER_KIND = 4
 VARIABLE = ("id", "created", "prefix_hit_tokens", "prompt_tokens_details")
 """Keys of an answer that may differ between two equal requests."""
 
@@ -56,7 +58,7 @@ def _sampled(rng: random.Random) -> dict[str, Any]:
 
 
 def make_asks(rng: random.Random) -> list[Ask]:
-    """Four of each kind: greedy, sampled, n = 3, grammar, tools, penalties, logprobs, stop strings."""
+    """PER_KIND of each of KINDS, in their order."""
     kinds = [
         lambda: _native(rng, top_n_tokens=2),
         lambda: _native(rng, do_sample=True, top_p=0.9, typical_p=0.95, min_p=0.01, watermark=True, **_sampled(rng)),
@@ -69,7 +71,7 @@ def make_asks(rng: random.Random) -> list[Ask]:
         lambda: _completion(rng, echo=True, logprobs=1, temperature=0),
         lambda: _chat(rng, n=2, stop=["return", "\n\n"], logprobs=True, top_logprobs=2, **_sampled(rng)),
     ]
-    return [kind() for kind in kinds for _ in range(4)]
+    return [kind() for kind in kinds for _ in range(PER_KIND)]
 
 
 async def answer(session: aiohttp.ClientSession, url: str, ask: Ask) -> object:
@@ -96,24 +98,31 @@ def steady(value: Any) -> Any:
     return [steady(item) for item in value] if isinstance(value, list) else value
 
 
-async def answers(session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask]) -> list[object]:
-    return await asyncio.gather(*(answer(session, server.url, ask) for ask in asks))
+def ask_all(session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask]) -> "list[asyncio.Task[object]]":
+    return [asyncio.create_task(answer(session, server.url, ask)) for ask in asks]
 
 
-async def strike(server: Server, rng: random.Random, running: "asyncio.Future[list[object]]") -> int:
-    """Kill shards, again and again, while the answers are under way; how often."""
-    number = 0
-    while not running.done() and number < 4:
-        await asyncio.sleep(rng.uniform(0.3, 0.8))
-        if running.done() or not (group := shards(server)):
-            continue
+async def strike(
+    session: aiohttp.ClientSession, server: Server, rng: random.Random, running: "Sequence[asyncio.Task[object]]"
+) -> list[set[str]]:
+    """Kill shards, again and again, each time after some tokens and while nothing waits: whoever has no answer yet is
+    under way then. Their kinds, for each blow."""
+    blows: list[set[str]] = []
+    for _ in range(4):
+        num_tokens = await metric(session, server.url, "penstock_generated_tokens") + rng.randint(40, 300)
+        while True:
+            hit = {KINDS[index // PER_KIND] for index, task in enumerate(running) if not task.done()}
+            if not hit:
+                return blows
+            series = await scrape(session, server.url)
+            if series["penstock_generated_tokens"] >= num_tokens and not series["tgi_queue_size"]:
+                break
+            await asyncio.sleep(0.005)
+        group = shards(server)
         for rank in rng.choice([(0,), (1,), (0, 1)]):
-            if rank in group:
-                group[rank].send_signal(signal.SIGKILL)
-        number += 1
-        while not running.done() and set(shards(server)) != {0, 1}:
-            await asyncio.sleep(0.02)
-    return number
+            group[rank].send_signal(signal.SIGKILL)
+        blows.append(hit)
+    return blows
 
 
 @pytest.mark.slow
@@ -124,12 +133,15 @@ async def test_every_kind_of_request_outlives_its_shards(tmp_path: Path) -> None
     assert len(asks) == 32
     with serve(tmp_path, "--num-shard", "2") as server:
         async with many_clients() as session:
-            wanted = await answers(session, server, asks)
-            num_blows = 0
+            wanted = await asyncio.gather(*ask_all(session, server, asks))
+            blows: list[set[str]] = []
             for _ in range(3):
-                running = asyncio.ensure_future(answers(session, server, asks))
-                num_blows += await strike(server, rng, running)
-                different = [case for case in zip(asks, await running, wanted, strict=True) if case[1] != case[2]]
+                running = ask_all(session, server, asks)
+                blows += await strike(session, server, rng, running)
+                different = [case for case in zip(asks, await asyncio.gather(*running), wanted, strict=True)
+                             if case[1] != case[2]]
                 assert not different
             await until_idle(session, server.url)
-    assert num_blows >= 3
+            assert await metric(session, server.url, "penstock_group_restarts") == len(blows)
+            assert await metric(session, server.url, "penstock_replays") >= sum(map(len, blows))
+    assert [kind for kind in KINDS if sum(kind in hit for hit in blows) < 3] == []
