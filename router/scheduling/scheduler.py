@@ -14,8 +14,9 @@ and its slot return when no step does, by one path (`_settle`).
 from bisect import insort
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from router.scheduling.draft import Draft
 from router.scheduling.memory import KvMemory
 from router.scheduling.plan import (
     Admission,
@@ -36,16 +37,6 @@ MAX_PASSED = 64
 """Times that younger sequences may be admitted before one that does not fit."""
 MAX_SOLO_DEATHS = 3
 """In a row, before a suspect is given up."""
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A plan in the making: the budget that is left, its rows with their sequences, who begins to run."""
-
-    budget: int
-    rows: list[tuple[Sequence, Row]] = field(default_factory=list)
-    admitted: list[Admission] = field(default_factory=list)
-    chunks: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +103,21 @@ class Scheduler:
 
     def plan(self) -> Plan | None:
         """What the next step computes; None when nothing can run. May preempt the youngest sequences."""
-        draft = _Draft(self._max_step_tokens)
+        draft = Draft(self._max_step_tokens)
         if self._suspects:
             self._plan_suspect(draft)
         else:
             self._plan_all(draft)
         if not draft.rows:
             return None
-        plan = Plan(
-            self._next_step_id, tuple(row for _, row in draft.rows), tuple(self._cleared_slots),
-            tuple(draft.admitted), tuple(self._preempted),
-            masked=tuple((row.slot, sequence.id) for sequence, row in draft.rows if row.late_mask),
-            chunks=tuple(draft.chunks))
+        plan = draft.plan(self._next_step_id, self._cleared_slots, self._preempted)
         self._in_flight.append((plan.step_id, draft.rows))
         self._cleared_slots.clear()
         self._preempted.clear()
         self._next_step_id += 1
         return plan
 
-    def _plan_all(self, draft: _Draft) -> None:
+    def _plan_all(self, draft: Draft) -> None:
         ready = [s for s in self._running if not s.is_held_back]
         for sequence in ready:
             if sequence.wants_decode:
@@ -141,7 +128,7 @@ class Scheduler:
         if self._waiting and self._free_slots:
             self._admit_waiting(draft)
 
-    def _plan_suspect(self, draft: _Draft) -> None:
+    def _plan_suspect(self, draft: Draft) -> None:
         """The oldest suspect, alone: no other row in the step, and no other step in flight."""
         if self._in_flight:
             return
@@ -216,7 +203,7 @@ class Scheduler:
         assert not self.memory.num_held
         self.memory = KvMemory(self.memory.block_size, num_blocks)
 
-    def _draft_decode(self, sequence: Sequence, draft: _Draft) -> None:
+    def _draft_decode(self, sequence: Sequence, draft: Draft) -> None:
         """A row for the next token, if the sequence has or gets a block for it."""
         if sequence.status is not Status.RUNNING or not draft.budget:
             return
@@ -224,10 +211,10 @@ class Scheduler:
             return
         assert sequence.slot is not None
         self._draft(draft, sequence, Row(
-            slot=sequence.slot, start=sequence.computed, from_last_sample=True, new_blocks=_unsent_blocks(sequence),
+            slot=sequence.slot, start=sequence.computed, from_last_sample=True, new_blocks=sequence.unsent_blocks,
             late_mask=sequence.has_grammar))
 
-    def _draft_prefill(self, sequence: Sequence, draft: _Draft) -> None:
+    def _draft_prefill(self, sequence: Sequence, draft: Draft) -> None:
         """A row for the next chunk: what is left of the budget, at most half of the whole while others wait."""
         if sequence.status is not Status.RUNNING or not draft.budget:
             return
@@ -241,7 +228,7 @@ class Scheduler:
         is_last = end == sequence.prefill_end
         self._draft(draft, sequence, Row(
             slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
-            new_blocks=_unsent_blocks(sequence), output=Output.SAMPLE if is_last else Output.NONE,
+            new_blocks=sequence.unsent_blocks, output=Output.SAMPLE if is_last else Output.NONE,
             first=_first(sequence) if sequence.num_blocks_sent == 0 else None,
             late_mask=is_last and sequence.has_grammar, score_ids=sequence.score_ids(start, end)))
 
@@ -252,15 +239,14 @@ class Scheduler:
         could_admit = bool(self._waiting and self._free_slots)
         return could_admit or any(s.is_prefilling for s in self._running if s is not sequence)
 
-    def _draft(self, draft: _Draft, sequence: Sequence, row: Row) -> None:
-        draft.rows.append((sequence, row))
-        draft.budget -= row.count
+    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
+        draft.add(sequence, row)
         sequence.computed += row.count
         sequence.num_blocks_sent += len(row.new_blocks)
         sequence.promised += row.output is Output.SAMPLE
         sequence.in_flight += 1
 
-    def _admit_waiting(self, draft: _Draft) -> None:
+    def _admit_waiting(self, draft: Draft) -> None:
         """Let waiting sequences run, oldest first: each needs all its blocks, and one to grow for each that runs.
 
         One whose next block a running sequence is computing waits for it, and then shares it.
@@ -293,7 +279,7 @@ class Scheduler:
         """Blocks to keep for a running sequence: for the rest of its prefill, and one to grow."""
         return 1 + max(0, self.memory.blocks_for(sequence.prefill_end) - len(sequence.blocks))
 
-    def _admit(self, sequence: Sequence, matched: Node, draft: _Draft) -> None:
+    def _admit(self, sequence: Sequence, matched: Node, draft: Draft) -> None:
         self._waiting.remove(sequence)
         sequence.status = Status.RUNNING
         sequence.slot = self._free_slots.pop()
@@ -373,10 +359,6 @@ class Scheduler:
 
 def _age(sequence: Sequence) -> int:
     return sequence.id
-
-
-def _unsent_blocks(sequence: Sequence) -> tuple[int, ...]:
-    return tuple(sequence.blocks[sequence.num_blocks_sent:])
 
 
 def _score(sequence: Sequence, row: Row, answer: RowResult) -> list[Scored]:

@@ -77,6 +77,11 @@ class Sequence:
         return len(self.tokens) + self.promised
 
     @property
+    def unsent_blocks(self) -> tuple[int, ...]:
+        """Blocks that no plan has named yet."""
+        return tuple(self.blocks[self.num_blocks_sent:])
+
+    @property
     def is_unscored(self) -> bool:
         """Whether scores of the prompt are missing."""
         return self.wants_scores and self.num_scored < self.prompt_length

@@ -3,10 +3,11 @@
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
+from router.scheduling.draft import Draft
 from router.scheduling.memory import KvMemory
 from router.scheduling.plan import FinishReason, Row, Sampled, Scored, StepResult
 from router.scheduling.prefix_cache import Key, Node, PrefixCache
-from router.scheduling.scheduler import Scheduler, _Draft
+from router.scheduling.scheduler import Scheduler
 from router.scheduling.sequence import Sequence, Status
 
 
@@ -23,7 +24,7 @@ class DoubleFree(Scheduler):
 class CachedWhenPlanned(Scheduler):
     """Blocks can be shared as soon as a plan writes to them."""
 
-    def _draft(self, draft: _Draft, sequence: Sequence, row: Row) -> None:
+    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
         super()._draft(draft, sequence, row)
         self.memory.confirm(sequence, min(sequence.computed, len(sequence.tokens)))
 
@@ -77,7 +78,7 @@ class SharedAcrossNamespaces(Scheduler):
 class UnmaskedPrefill(Scheduler):
     """The row that computes the end of a prompt samples without a mask."""
 
-    def _draft(self, draft: _Draft, sequence: Sequence, row: Row) -> None:
+    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
         super()._draft(draft, sequence, replace(row, late_mask=row.late_mask and row.from_last_sample))
 
 

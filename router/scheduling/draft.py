@@ -1,0 +1,28 @@
+"""A plan in the making."""
+
+from collections.abc import Iterable
+
+from router.scheduling.plan import Admission, Plan, Row
+from router.scheduling.sequence import Sequence
+
+
+class Draft:
+    """The budget that is left of a step, in tokens; its rows with their sequences; and who begins to run with it."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.rows: list[tuple[Sequence, Row]] = []
+        self.admitted: list[Admission] = []
+        self.chunks: list[tuple[int, int, int]] = []
+
+    def add(self, sequence: Sequence, row: Row) -> None:
+        """A row that the budget has room for."""
+        self.rows.append((sequence, row))
+        self.budget -= row.count
+
+    def plan(self, step_id: int, cleared_slots: Iterable[int], preempted: Iterable[int]) -> Plan:
+        """The plan that it has become."""
+        return Plan(
+            step_id, tuple(row for _, row in self.rows), tuple(cleared_slots), tuple(self.admitted), tuple(preempted),
+            masked=tuple((row.slot, sequence.id) for sequence, row in self.rows if row.late_mask),
+            chunks=tuple(self.chunks))
