@@ -80,6 +80,7 @@ class IncompleteGeneration(RouterError):
 class Unhealthy(RouterError):
     status = 503
     error_type = "healthcheck"
+    metric = "generation"
 
     def __init__(self, reason: str = "unhealthy") -> None:
         super().__init__(reason)

@@ -195,6 +195,33 @@ async def test_clients_that_leave(server: Server, path: str) -> None:
     assert sum(value for name, value in series.items() if name.startswith("tgi_request_failure")) == 1
 
 
+SEVERAL = {"prompt": "a", "n": 5, "seed": 1, "max_tokens": 200, "stream": True}
+"""More answers than run at once."""
+
+
+async def test_a_client_that_leaves_several_answers(start: Start) -> None:
+    """Those that run and those that wait are all given up; the request was one."""
+    server = await start(replace(LIMITS, max_slots=2), answer=" b")
+    response = await server.post("/v1/completions", SEVERAL)
+    await response.content.readline()
+    assert server.engine._scheduler.num_waiting == 3
+    response.close()
+    await server.until_idle()
+    series = server.series()
+    assert (series["tgi_request_success"], series['tgi_request_failure{err="dropped"}']) == (0, 1)
+    await until(lambda: server.engine._scheduler.memory.num_held == 0)
+
+
+async def test_several_answers_that_are_given_up_are_one_failure(start: Start) -> None:
+    server = await start(replace(LIMITS, max_slots=2), answer=" b")
+    response = await server.post("/v1/completions", SEVERAL)
+    await response.content.readline()
+    server.engine.give_up()
+    assert b'"http_status_code":503' in await response.read()
+    await server.until_idle()
+    assert sum(value for name, value in server.series().items() if name.startswith("tgi_request_failure")) == 1
+
+
 async def test_a_client_that_has_its_answer_may_leave(server: Server) -> None:
     async with server.client.post("/generate_stream", json={"inputs": "a"}) as response:
         await response.read()
