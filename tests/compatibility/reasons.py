@@ -14,8 +14,7 @@ def _never(text: str) -> Reason:
     return Reason(text, is_deliberate=True)
 
 
-_KSERVE = _never("KServe's protocol, which the stock image does not have; KServe takes `/livez`, `/readyz` and OpenAI's "
-                 "routes")
+_KSERVE = _never("KServe's protocol, which the stock image does not speak either; KServe takes OpenAI's routes too")
 _ADAPTERS = Reason("refused, there are no adapters yet")
 _NGROK = _never("refused; TGI's own launcher stops at it")
 

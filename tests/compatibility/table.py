@@ -70,11 +70,17 @@ def _kind(section: str) -> str:
 
 
 def _sections(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -> Iterator[str]:
-    for section, group in groupby(entries, lambda each: each.section):
-        yield f"\n## {section}\n\n| | | |\n|---|---|---|\n"
-        for each in group:
-            text = "" if each.is_served else reasons[section, each.name].text
-            yield f"| `{each.name}` | {_status(each, reasons)} | {text} |\n"
+    """A table for each kind; names that share their place and their reason share a row."""
+    for kind, of_kind in groupby(entries, lambda each: _kind(each.section)):
+        yield f"\n## {kind}\n\n| | | | |\n|---|---|---|---|\n"
+        for section, group in groupby(of_kind, lambda each: each.section):
+            rows: dict[tuple[str, str], list[str]] = {}
+            for each in group:
+                text = "" if each.is_served else reasons[section, each.name].text
+                rows.setdefault((_status(each, reasons), text), []).append(f"`{each.name}`")
+            where = "" if section == kind else f"`{section.partition(' of ')[2].replace(': ', '` `')}`"
+            for (status, text), names in rows.items():
+                yield f"| {where} | {status} | {', '.join(names)} | {text} |\n"
 
 
 def _row(behaviour: Behaviour) -> str:

@@ -26,7 +26,8 @@ BODIES: dict[str, dict[str, Any]] = {
 _WITH: dict[str, dict[str, Any]] = {
     "best_of": {"best_of": 2, "do_sample": True}, "top_logprobs": {"logprobs": True, "top_logprobs": 2},
     "stream_options": {"stream": True, "stream_options": {"include_usage": True}},
-    "tool_choice": {"tools": [WEATHER], "tool_choice": "auto"}, "tool_prompt": {"tools": [WEATHER], "tool_prompt": "Or"},
+    "tool_choice": {"tools": [WEATHER], "tool_choice": "auto"},
+    "tool_prompt": {"tools": [WEATHER], "tool_prompt": "Or"},
 }
 _VALUES: dict[str, Any] = {
     "parameters": {"max_new_tokens": 5}, "stream": True, "temperature": 0.5, "repetition_penalty": 1.1,
