@@ -210,8 +210,8 @@ def _check_access(config: LauncherConfig) -> None:
         raise InvalidArgument("`api_key` must have printable characters, and no space at its ends")
     if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
         raise InvalidArgument("`ssl_certfile` and `ssl_keyfile` must be given together")
-    if config.grpc_port is not None:
-        raise InvalidArgument("`grpc_port`: this release serves no gRPC API, leave it out")
+    if config.grpc_port is not None and config.grpc_port == config.port:
+        raise InvalidArgument(f"`grpc_port` must be another port than `port`. Given: {config.port} for both")
 
 
 def _check(config: LauncherConfig) -> None:

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +11,13 @@ import torch
 
 from shard.step import First, Ids, Open, Row, Sampling, Step
 
-SAMPLING_FIELDS = np.dtype([
-    ("do_sample", np.bool_), ("seed", np.uint64), ("branch", np.int64), ("repetition_penalty", np.float32),
-    ("share_penalty", np.float32), ("frequency_penalty", np.float32), ("presence_penalty", np.float32),
-    ("temperature", np.float32), ("top_k", np.int64), ("top_p", np.float32), ("typical_p", np.float32),
-    ("min_p", np.float32), ("raw_logprobs", np.bool_), ("top_n", np.int64),
-])
-"""What is a number for each slot."""
+SAMPLING_COLUMNS = {
+    "do_sample": np.bool_, "seed": np.uint64, "branch": np.int64, "repetition_penalty": np.float32,
+    "share_penalty": np.float32, "frequency_penalty": np.float32, "presence_penalty": np.float32,
+    "temperature": np.float32, "top_k": np.int64, "top_p": np.float32, "typical_p": np.float32, "min_p": np.float32,
+    "raw_logprobs": np.bool_, "top_n": np.int64,
+}
+"""What a sampling has a number of, and how the numbers of all slots are kept."""
 
 
 class OrderError(Exception):
@@ -56,7 +57,8 @@ class SlotTable:
         self.limits = limits
         self.bounds = bounds
         self.blocks = np.zeros((limits.max_slots, limits.max_blocks_per_slot), np.int32)
-        self.sampling = np.zeros(limits.max_slots, SAMPLING_FIELDS)
+        self.sampling: dict[str, npt.NDArray[Any]] = {
+            name: np.zeros(limits.max_slots, dtype) for name, dtype in SAMPLING_COLUMNS.items()}
         self.last_token = torch.zeros(limits.max_slots, dtype=torch.int64)
         self._slots: list[Slot | None] = [None] * limits.max_slots
 
@@ -118,7 +120,8 @@ class SlotTable:
             raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
         history = array("q", first.history_ids.tolist()) if sampling.reads_history else None
         self._slots[slot] = Slot(sampling, first.prompt_length, num_written=start, history=history)
-        self.sampling[slot] = tuple(getattr(sampling, name) for name in SAMPLING_FIELDS.names or ())
+        for name, column in self.sampling.items():
+            column[slot] = getattr(sampling, name)
 
     def _append_blocks(self, slot: int, blocks: npt.NDArray[np.int32]) -> None:
         state = self[slot]

@@ -22,7 +22,8 @@ FORBIDDEN = {
 }
 PURE = "router/scheduling"
 IMPURE = {"asyncio", "datetime", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
-KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/wire.py", "shard/server.py"}
+KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/wire.py", "shard/server.py",
+                 "router/rpc/wire.py", "router/rpc/service.py", "router/rpc/server.py"}
 KNOW_THE_ENVIRONMENT = {"router/config.py", "shard/config.py", "kernels/dispatch.py", "kernels/native.py",
                         "kernels/build.py",  # the compiler's name
                         "shard/links.py"}  # the last sets a variable, for gloo has no other way in

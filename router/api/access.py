@@ -26,15 +26,20 @@ class Access:
         """`handler` for those who know the key; 401 for others, before their body is read."""
         if self.api_key is None:
             return handler
-        key = _to_bytes(self.api_key)
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            scheme, _, given = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-            if scheme.lower() != "bearer" or not hmac.compare_digest(_to_bytes(given.strip()), key):
+            if not self.admits(request.headers.get(hdrs.AUTHORIZATION, "")):
                 raise web.HTTPUnauthorized
             return await handler(request)
 
         return guarded
+
+    def admits(self, authorization: str) -> bool:
+        """Whether the value of an `authorization` header is that of one who knows the key, if there is one."""
+        if self.api_key is None:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(_to_bytes(given.strip()), _to_bytes(self.api_key))
 
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -24,6 +24,10 @@ _MAX_NAME_PATTERNS = 100
 """Each pair is proved to be disjoint."""
 _MAX_MULTIPLE = 10_000
 """Of `multipleOf`, its zeros left off: there are as many states, made in advance."""
+_FINEST = 1e-9
+"""What numbers with a bound are multiples of."""
+_FRACTION = 1e-3
+"""Of the distance between such bounds, `_FINEST` is no more."""
 _SAFE_INTEGER = 2**53 - 1
 """The largest that every reader of JSON holds exactly (RFC 8259, section 6)."""
 
@@ -47,8 +51,9 @@ def prepare(source: str, item_separator: str = ",", key_separator: str = ":") ->
 
     What it accepts is JSON without white space (or with what the separators, regular expressions, allow), valid by the
     client's schema. Where that leaves much open, it accepts less, so that a weak model comes to an end: an object with
-    `properties` that says nothing of others has no others and is an object; an integer without bounds is one that
-    every reader of JSON holds. That is not done where schemas are combined, since it could leave nothing.
+    `properties` that says nothing of others has no others and is an object; an integer, and a number with a bound, is
+    within what every reader of JSON holds, such a number with at most nine decimals. That is not done where schemas are
+    combined, since it could leave nothing.
     """
     try:
         schema = orjson.loads(source)
@@ -198,13 +203,28 @@ def _narrow(node: _Schema) -> None:
                 and properties.keys() >= set(_strings(node.get("required")))):
             node.setdefault("additionalProperties", False)
     types = _types(node.get("type"))
+    low = node.get("minimum", node.get("exclusiveMinimum"))
+    high = node.get("maximum", node.get("exclusiveMaximum"))
+    if "number" in types and (low, high) != (None, None):
+        _narrow_number(node, low, high)
     if "integer" in types and "number" not in types:
-        low = node.get("minimum", node.get("exclusiveMinimum"))
-        high = node.get("maximum", node.get("exclusiveMaximum"))
         if low is None and (high is None or (_is_number(high) and high > -_SAFE_INTEGER)):
             node["minimum"] = -_SAFE_INTEGER
         if high is None and (low is None or (_is_number(low) and low < _SAFE_INTEGER)):
             node["maximum"] = _SAFE_INTEGER
+
+
+def _narrow_number(node: _Schema, low: object, high: object) -> None:
+    """One with a bound is written without an exponent, so its digits are what is left to be bounded."""
+    low, high = -_SAFE_INTEGER if low is None else low, _SAFE_INTEGER if high is None else high
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return  # the compiler says what is wrong with it
+    if (high - low) * _FRACTION >= _FINEST:
+        if "minimum" not in node and "exclusiveMinimum" not in node:
+            node["minimum"] = low
+        if "maximum" not in node and "exclusiveMaximum" not in node:
+            node["maximum"] = high
+        node.setdefault("multipleOf", _FINEST)
 
 
 def _digits(node: _Schema) -> int:

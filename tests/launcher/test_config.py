@@ -34,7 +34,7 @@ from router.launcher import router_program, shard_program
     (["--api-key", "key\n"], "`api_key` must have printable characters, and no space at its ends"),
     (["--ssl-certfile", "cert.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
     (["--ssl-keyfile", "key.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
-    (["--grpc-port", "3001"], "`grpc_port`: this release serves no gRPC API, leave it out"),
+    (["--grpc-port", "3000"], "`grpc_port` must be another port than `port`. Given: 3000 for both"),
     (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "b.example"],
      "`cors_allow_origin` must be an origin such as https://example.org, or *; several are given by as many options, "
      "or with spaces in the variable. Given: 'b.example'")])

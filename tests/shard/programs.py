@@ -37,13 +37,10 @@ class Program:
     mask_seeds: list[dict[int, int]] = field(default_factory=list)
 
     def masks(self, index: int, vocab_size: int) -> dict[int, npt.NDArray[np.int32]]:
-        """Of step `index`: about half of the tokens, in each slot that waits."""
+        """Of step `index`, for each slot that waits."""
         if not self.mask_seeds:
             return {}
-        words = -(-vocab_size // 32)
-        return {
-            slot: np.random.default_rng(seed).integers(-(2**31), 2**31, words).astype(np.int32)
-            for slot, seed in self.mask_seeds[index].items()}
+        return {slot: make_mask(seed, vocab_size) for slot, seed in self.mask_seeds[index].items()}
 
 
 @dataclass
@@ -56,6 +53,16 @@ class _Sequence:
     def end(self) -> int:
         """The last sampled token is never an input."""
         return len(self.request.prompt) + self.request.num_tokens - 1
+
+
+def mask_seed_at(request: Request, position: int) -> int:
+    """Of the mask for the token at a position."""
+    return 1000 * (request.mask_seed or 0) + position
+
+
+def make_mask(seed: int, vocab_size: int) -> npt.NDArray[np.int32]:
+    """Allows about half of the tokens."""
+    return np.random.default_rng(seed).integers(-(2**31), 2**31, -(-vocab_size // 32)).astype(np.int32)
 
 
 def make_row(
@@ -141,7 +148,7 @@ def _write(
             sequence.position += count
             owners += [index] * (rows[-1].is_sampled or len(rows[-1].score_ids) > 0)
             if rows[-1].late_mask:
-                seeds[sequence.slot] = 1000 * (requests[index].mask_seed or 0) + rows[-1].end
+                seeds[sequence.slot] = mask_seed_at(requests[index], rows[-1].end)
             if sequence.position == sequence.end:
                 ended.append(index)
         program.steps.append(Step(len(program.steps), tuple(cleared), tuple(rows)))

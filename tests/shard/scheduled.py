@@ -1,5 +1,6 @@
 """The real scheduler over a real executor, joined by the real wire, in one process and without a clock."""
 
+import itertools
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from router.scheduling.scheduler import Scheduler
 from router.scheduling.sequence import Sequence as Scheduled
 from shard import wire as shard_wire
 from shard.executor import Executor
-from shard.step import Open, StepResult
-from tests.shard.programs import Request
+from shard.masks import Masks
+from shard.step import Open, StepResult, Top
+from tests.shard.programs import Request, make_mask, mask_seed_at
 from tests.shard.ranks import Outputs, Sampled
 
 
@@ -57,6 +59,7 @@ class _Driver:
             max_step_tokens=traffic.max_step_tokens)
         self._in_flight: deque[tuple[router_plan.StepResult, list[bytes]]] = deque()
         self.outputs: Outputs = [[] for _ in requests]
+        self._scored: list[dict[int, tuple[float, Top]]] = [{} for _ in requests]
         self.counted = Counted()
         self._open()
 
@@ -90,22 +93,38 @@ class _Driver:
         fields["banned_ids"] = tuple(sampling.banned_ids.tolist())
         self._scheduler.add(Scheduled(
             id=index, tokens=list(request.prompt), prompt_length=len(request.prompt),
-            max_length=len(request.prompt) + request.num_tokens, sampling=router_plan.Sampling(**fields)))
+            max_length=len(request.prompt) + request.num_tokens, sampling=router_plan.Sampling(**fields),
+            has_grammar=request.mask_seed is not None, wants_scores=request.is_scored))
 
     def _execute(self, plan: router_plan.Plan) -> tuple[router_plan.StepResult, list[bytes]]:
         step = shard_wire.decode_plan(router_wire.encode_plan(plan).plan, plan.step_id)
         outputs = self._executor.forward(step)
-        rows = self._executor.sample(step, outputs, {})
+        rows = self._executor.sample(step, outputs, self._masks(plan))
         logits = outputs.logits
         assert logits is not None
         assert np.isfinite(logits.numpy()).all()
         result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
         return result, [scores.tobytes() for scores in logits.numpy()]
 
+    def _masks(self, plan: router_plan.Plan) -> Masks:
+        end_of = {row.slot: row.start + row.count for row in plan.rows}
+        return {
+            slot: make_mask(mask_seed_at(self._requests[index], end_of[slot]), self._executor.bounds.vocab_size)
+            for slot, index in plan.masked}
+
     def _commit(self) -> None:
         result, logits = self._in_flight.popleft()
-        rows = zip(result.rows, logits, strict=True)
-        of_token = {(row.token_ids[0], row.logprobs[0]): (scores, row.top) for row, scores in rows}
-        for sampled in self._scheduler.commit(result):
-            scores, top = of_token[sampled.token_id, sampled.logprob]
-            self.outputs[sampled.sequence_id].append(Sampled(scores, sampled.token_id, sampled.logprob, top))
+        rows = zip((row for row in result.rows if row.token_ids), logits, strict=True)
+        of_token = {(row.token_ids[0], row.logprobs[0]): scores for row, scores in rows}
+        for news in self._scheduler.commit(result):
+            scored = self._scored[news.sequence_id]
+            if isinstance(news, router_plan.Scored):
+                tops = news.top or [()] * len(news.logprobs)
+                scored.update(zip(itertools.count(news.start), zip(news.logprobs, tops, strict=True)))
+                continue
+            scores = tuple(score for _, (score, _) in sorted(scored.items()))
+            tops = tuple(top for _, (_, top) in sorted(scored.items()) if top)
+            scored.clear()
+            top = (news.top,) if self._requests[news.sequence_id].sampling.top_n else ()
+            self.outputs[news.sequence_id].append(Sampled(
+                of_token[news.token_id, news.logprob], news.token_id, news.logprob, top, scores, tops))

@@ -154,17 +154,19 @@ def conversations(vocab_size: int) -> list[Request]:
     longer = [*begin, *rng.integers(3, vocab_size, 50).tolist()]
     prompts = [begin, longer, begin, longer, longer[:70], [*begin[:33], 5, 6], *(
         rng.integers(3, vocab_size, 20).tolist() for _ in range(4))]
-    return [Request(prompt, 14 + index, SAMPLINGS[index % len(SAMPLINGS)]) for index, prompt in enumerate(prompts)]
+    return [
+        Request(prompt, 14 + index, SAMPLINGS[index % len(SAMPLINGS)], mask_seed=index if index % 4 == 3 else None,
+                is_scored=index in (1, 8)) for index, prompt in enumerate([*prompts, prompts[-1]])]
 
 
 @pytest.mark.parametrize("traffic", [
     pytest.param(Traffic(), id="depth 1"),
     pytest.param(Traffic(depth=2), id="depth 2"),
     pytest.param(Traffic(depth=3, max_step_tokens=17), id="depth 3 and small chunks"),
-    pytest.param(Traffic(depth=2, arrivals=range(0, 60, 6)), id="cached"),
+    pytest.param(Traffic(depth=2, arrivals=range(0, 66, 6)), id="cached"),
     pytest.param(Traffic(depth=2, num_blocks=12), id="preempted"),
     pytest.param(Traffic(depth=2, losses=(2, 9, 30, 31)), id="replayed"),
-    pytest.param(Traffic(depth=2, num_blocks=11, losses=(5, 45), arrivals=range(0, 20, 2)), id="all of it"),
+    pytest.param(Traffic(depth=2, num_blocks=11, losses=(5, 45), arrivals=range(0, 22, 2)), id="all of it"),
 ])
 def test_the_schedule_changes_nothing(model: Path, dtype: str, traffic: Traffic, tmp_path: Path) -> None:
     """Cached = fresh, depth 2 = depth 1, replayed = undisturbed: each request as by itself, its prompt in one step."""
