@@ -14,7 +14,10 @@ from tests.e2e.server import serve
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_answer_is_one_that_the_document_knows(tmp_path: Path) -> None:
-    """But for one check: a body of the right shape may still break a rule, and is then refused. Of every route something was no refusal, so its shape was looked at."""
+    """But for one check: a body of the right shape may still break a rule, and is then refused.
+
+    Of each route one answer at least was no refusal, so that its shape was looked at.
+    """
     program = python_with("schemathesis==4.32.5").with_name("schemathesis")
     with serve(tmp_path) as server:
         run = subprocess.run(

@@ -1,12 +1,15 @@
 """What of TGI's interface is served: found out from the app, its document, its answers, its metrics and its options."""
 
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+import router
 from router.api.routes import EVENTS, JSON
 from router.api.table import vertex_routes
 from router.chat.template import ChatTemplate
@@ -121,12 +124,16 @@ async def _headers(server: Server) -> AsyncIterator[Entry]:
 
 
 def _error_types() -> Iterator[Entry]:
+    """An error is there if it is raised somewhere."""
+    sources = "".join(path.read_text() for path in Path(router.__file__).parent.rglob("*.py"))
+
     def below(error: type[RouterError]) -> Iterator[type[RouterError]]:
         yield error
         for each in error.__subclasses__():
             yield from below(each)
 
-    raised = {(error.error_type, error.status) for error in below(RouterError)}
+    raised = {(error.error_type, error.status) for error in below(RouterError)
+              if re.search(rf"(?<!class )\b{error.__name__}\(|raise {error.__name__}\b", sources)}
     yield from (Entry("Error types", name, (name, status) in raised) for name, status in tgi.ERROR_TYPES.items())
 
 

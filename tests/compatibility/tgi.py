@@ -29,6 +29,7 @@ FIELDS = {
         name for name in PARAMETERS if name not in ("best_of", "decoder_input_details")),
     "/v1/chat/completions": CHAT,
     "/v1/chat/completions: messages": ("role", "content", "name", "tool_calls", "tool_call_id"),
+    "/v1/chat/completions: messages.content": ("type", "text", "image_url"),
     "/v1/chat/completions: tools": ("type", "function"),
     "/v1/completions": (
         "model", "prompt", "max_tokens", "temperature", "top_p", "stream", "seed", "suffix", "repetition_penalty",

@@ -7,6 +7,7 @@ from tests.api.conftest import ANSWER
 GRAMMAR = {"type": "regex", "value": "(.|\n)*"}
 WEATHER = {"type": "function", "function": {
     "name": "weather", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}}
+PART = {"type": "text", "text": "Say it"}
 MESSAGE = {"role": "user", "content": "Say it"}
 CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 
@@ -37,6 +38,7 @@ _VALUES: dict[str, Any] = {
     "adapter_id": "a", "model": "tgi", "logit_bias": {"5": 1.0}, "logprobs": True, "max_tokens": 5,
     "max_completion_tokens": 5, "n": 2, "tools": [WEATHER], "response_format": GRAMMAR, "suffix": "b",
     "name": "Ann", "tool_call_id": "1", "tool_calls": [CALL],
+    "image_url": {"url": "data:,"},
 }
 
 
@@ -46,11 +48,13 @@ def body_with(path: str, outer: str, name: str) -> dict[str, Any]:
     KeyError if no value of such a field is known here.
     """
     body = BODIES[path]
-    inner = {"messages": MESSAGE, "tools": WEATHER}.get(outer, body.get(outer, {}))
-    given = inner if outer else body
+    parts = {"": body, "messages": MESSAGE, "messages.content": PART, "tools": WEATHER}
+    given = parts.get(outer, body.get(outer, {}))
     fields = given if name in given else {**given, **_WITH.get(name, {name: _VALUES.get(name)})}
     if fields.get(name) is None:
         raise KeyError(f"{path} {outer} {name}: tests/compatibility/values.py has no value")
     if not outer:
         return fields
+    if outer == "messages.content":
+        return {**body, "messages": [{**MESSAGE, "content": [fields]}]}
     return {**body, outer: [fields] if outer in ("messages", "tools") else fields}
