@@ -48,7 +48,7 @@ lint: setup  ## Check style and types
 	.venv/bin/mypy
 
 protos: setup  ## Generate the code of protos/*.proto
-	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. protos/shard.proto
+	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. protos/*.proto
 
 clean:      ## Remove what was built, but not .venv
 	git clean -fdXq -e '!.venv'
