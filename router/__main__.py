@@ -4,16 +4,16 @@ import asyncio
 import importlib.metadata
 import logging
 import os
+import resource
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
 from aiohttp import web
-from aiohttp.typedefs import Middleware
 
 from router import logs, tls
 from router.api.access import Access
@@ -34,6 +34,9 @@ from router.supervisor import USAGE_ERROR
 from router.text.text_path import TextPath
 from router.text.tokenizer import Tokenizer, TokenizerError
 
+if TYPE_CHECKING:
+    from router.tracing import Tracing
+
 log = logging.getLogger("router")
 
 _T = TypeVar("_T")
@@ -45,6 +48,8 @@ LAST_WORDS_SECONDS = 0.5
 def main() -> None:
     config = RouterConfig.from_argv(sys.argv[1:])
     logs.configure(config.log_level, config.json_output)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection each, and many may be idle
     try:
         uvloop.run(serve(config))
     except (TokenizerError, LimitError, InvalidArgument) as error:
@@ -87,7 +92,7 @@ async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | 
 
 async def _answer(
     config: RouterConfig, tokenizer: Tokenizer, template: ChatTemplate | None, fleet: GrpcFleet, facts: Facts,
-    tracing: Sequence[Middleware], stop: asyncio.Event,
+    tracing: "Tracing | None", stop: asyncio.Event,
 ) -> None:
     """Serve until `stop` is set, then let what runs finish; what is left after the time for that fails."""
     limits = Limits.resolve(config, facts)
@@ -101,7 +106,8 @@ async def _answer(
     runner = make_runner(
         make_app(Engines(engine), tokenizer, limits, metrics, info, grammars, template,
                  access=Access(config.api_key, config.cors_allow_origin),
-                 more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route), outer=tracing),
+                 more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
+                 outer=[tracing.middleware] if tracing else []),
         shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
     await runner.setup()
     await web.TCPSite(
@@ -112,20 +118,22 @@ async def _answer(
     overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
     await runner.cleanup()
     overdue.cancel()
+    if grammars is not None:
+        grammars.close()
 
 
 @contextmanager
-def _tracing(config: RouterConfig) -> Iterator[Sequence[Middleware]]:
+def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
     """What traces requests while the block runs, if that is wanted."""
     if config.otlp_endpoint is None:
-        yield ()
+        yield None
         return
     from router.tracing import Tracing  # which imports OpenTelemetry
     from telemetry.export import Export
 
     export = Export(config.otlp_endpoint, config.otlp_service_name, "router")
     try:
-        yield (Tracing(export.provider, config.model_id).middleware,)
+        yield Tracing(export.provider, config.model_id)
     finally:
         export.close()
 

@@ -20,7 +20,7 @@ class StepTracing:
     def __init__(self, provider: TracerProvider, rank: int) -> None:
         self._tracer = provider.get_tracer("penstock.shard")
         self._rank = rank
-        self._traced: dict[int, SpanContext] = {}
+        self._traced: dict[int, Link] = {}
 
     def opened(self) -> None:
         """All slots are empty."""
@@ -31,14 +31,14 @@ class StepTracing:
         begun = self._follow(step)
         if not self._traced:
             return
-        contexts = (self._traced[row.slot] for row in step.rows if row.slot in self._traced)
-        requests = list({context.span_id: context for context in contexts}.values())  # a request has several answers
-        if not requests:
+        links = [self._traced[row.slot] for row in step.rows if row.slot in self._traced]
+        if not links:
             return
+        links = list({link.context.span_id: link for link in links}.values())  # answers of one request are one link
         end = time.time_ns()
-        parent = NonRecordingSpan((begun or requests)[0])
+        parent = NonRecordingSpan((begun or links)[0].context)
         span = self._tracer.start_span(
-            "step", set_span_in_context(parent), links=[Link(request) for request in requests],
+            "step", set_span_in_context(parent), links=links,
             start_time=end - result.forward_ns - result.sample_ns, attributes={
                 "penstock.rank": self._rank,
                 "penstock.step": step.step_id,
@@ -49,8 +49,8 @@ class StepTracing:
             })
         span.end(end)
 
-    def _follow(self, step: Step) -> list[SpanContext]:
-        """Take in which slots the step gives up and takes; returns the requests that begin with it."""
+    def _follow(self, step: Step) -> list[Link]:
+        """Take in which slots the step gives up and takes; returns links to the requests that begin with it."""
         begun = []
         for slot in step.cleared_slots:
             self._traced.pop(slot, None)
@@ -59,8 +59,8 @@ class StepTracing:
                 continue
             self._traced.pop(row.slot, None)
             if row.first.trace:
-                self._traced[row.slot] = context = _unpack(row.first.trace)
-                begun.append(context)
+                self._traced[row.slot] = link = Link(_unpack(row.first.trace))
+                begun.append(link)
         return begun
 
 

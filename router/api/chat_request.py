@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from router.api.chat_schemas import ChatBody, Function, Message, ToolCall
+from router.api.chat_schemas import ChatBody, Function, Message, Part, ToolCall
 from router.api.openai_request import check_supported, max_tokens, parameters
 from router.api.service import Service
 from router.chat import tools_prompt
@@ -120,17 +120,24 @@ async def _render(
 
 def _read_message(message: Message, where: str) -> dict[str, Any]:
     """As templates expect it: content as a text, arguments as objects."""
-    content = ""
-    for number, part in enumerate(message.content or ()):
-        if part.type != "text" or part.text is None:
-            raise ValidationError(f"`{where}.content[{number}]` must be of type \"text\", this model takes nothing "
-                                  f"else. Given: \"{part.type:.40}\"")
-        content += part.text
+    if message.content is None and not message.tool_calls:
+        raise ValidationError(f"`{where}` must have `content` or `tool_calls`")
+    content = _read_content(message.content or "", where)
     read: dict[str, Any] = {"role": message.role, "content": content, **(message.model_extra or {})}
     if message.tool_calls:
         read["tool_calls"] = [
             _read_call(call, f"{where}.tool_calls[{number}]") for number, call in enumerate(message.tool_calls)]
     return read
+
+
+def _read_content(content: str | list[Part], where: str) -> str:
+    if isinstance(content, str):
+        return content
+    for number, part in enumerate(content):
+        if part.type != "text" or part.text is None:
+            raise ValidationError(f"`{where}.content[{number}]` must be of type \"text\", this model takes nothing "
+                                  f"else. Given: \"{part.type:.40}\"")
+    return "".join(part.text for part in content if part.text is not None)
 
 
 def _read_call(call: ToolCall, where: str) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from router.api.schemas import Body, OpenAIBody, UInt32
 
-
-def _to_parts(value: object) -> object:
-    return [{"type": "text", "text": value}] if isinstance(value, str) else value
+MAX_TOOLS = 128
+"""OpenAI's limit."""
 
 
 class Part(Body):
@@ -39,14 +38,8 @@ class Message(Body):
     model_config = ConfigDict(extra="allow")
 
     role: str
-    content: Annotated[list[Part], BeforeValidator(_to_parts, json_schema_input_type=str | list[Part])] | None = None
+    content: str | list[Part] | None = None
     tool_calls: list[ToolCall] | None = None
-
-    @model_validator(mode="after")
-    def _check_content(self) -> "Message":
-        if self.content is None and not self.tool_calls:
-            raise ValueError("missing field `content`")
-        return self
 
 
 class Function(Body):
@@ -86,7 +79,7 @@ class ChatBody(OpenAIBody):
     messages: Annotated[list[Message], Field(min_length=1)]
     logprobs: bool | None = None
     top_logprobs: UInt32 | None = None
-    tools: list[ToolBody] | None = None
+    tools: Annotated[list[ToolBody], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | NamedTool | None = None
     parallel_tool_calls: bool | None = None
 

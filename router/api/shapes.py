@@ -39,28 +39,27 @@ class Token(BaseModel):
 FinishReason = Literal["length", "eos_token", "stop_sequence"]
 
 
-class Sequence(BaseModel):
+class _Details(BaseModel):
+    finish_reason: FinishReason
+    generated_tokens: int
+    seed: int | None
+    prefix_hit_tokens: int
+
+
+class _WholeDetails(_Details):
+    prefill: list[PrefillToken]
+    tokens: list[Token]
+    top_tokens: list[list[Token]] | None = None
+
+
+class Sequence(_WholeDetails):
     """One of the candidates that were not the best."""
 
     generated_text: str
-    finish_reason: FinishReason
-    generated_tokens: int
-    seed: int | None
-    prefill: list[PrefillToken]
-    tokens: list[Token]
-    top_tokens: list[list[Token]] | None = None
-    prefix_hit_tokens: int
 
 
-class Details(BaseModel):
-    finish_reason: FinishReason
-    generated_tokens: int
-    seed: int | None
-    prefill: list[PrefillToken]
-    tokens: list[Token]
+class Details(_WholeDetails):
     best_of_sequences: list[Sequence] | None = None
-    top_tokens: list[list[Token]] | None = None
-    prefix_hit_tokens: int
 
 
 class Generated(BaseModel):
@@ -68,12 +67,8 @@ class Generated(BaseModel):
     details: Details | None = None
 
 
-class StreamDetails(BaseModel):
-    finish_reason: FinishReason
-    generated_tokens: int
-    seed: int | None
+class StreamDetails(_Details):
     input_length: int
-    prefix_hit_tokens: int
 
 
 class StreamEvent(BaseModel):
@@ -131,14 +126,17 @@ class CompletionChoice(BaseModel):
     prompt_token_ids: list[int] | None = None
 
 
-class Completion(BaseModel):
-    """Also each chunk of a stream, with the usage in the last."""
-
-    object: Literal["text_completion"]
+class _Head(BaseModel):
     id: str
     created: int
     model: str
     system_fingerprint: str
+
+
+class Completion(_Head):
+    """Also each chunk of a stream, with the usage in the last."""
+
+    object: Literal["text_completion"]
     choices: list[CompletionChoice]
     usage: Usage | None = None
 
@@ -179,40 +177,31 @@ class ChatLogprobs(BaseModel):
     content: list[ScoredChatToken]
 
 
-class ChatChoice(BaseModel):
+class _Choice(BaseModel):
     index: int
+    logprobs: ChatLogprobs | None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class ChatChoice(_Choice):
     message: Message
-    logprobs: ChatLogprobs | None
     finish_reason: str
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
 
 
-class ChunkChoice(BaseModel):
-    index: int
+class ChunkChoice(_Choice):
     delta: Message
-    logprobs: ChatLogprobs | None
     finish_reason: str | None
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
 
 
-class ChatCompletion(BaseModel):
+class ChatCompletion(_Head):
     object: Literal["chat.completion"]
-    id: str
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChatChoice]
     usage: Usage
 
 
-class ChatChunk(BaseModel):
+class ChatChunk(_Head):
     object: Literal["chat.completion.chunk"]
-    id: str
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChunkChoice]
     usage: Usage | None = None
 

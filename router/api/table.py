@@ -1,5 +1,6 @@
 """All routes, each with what it takes and what it may answer."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,9 +88,9 @@ _ROUTES = (
 )
 
 
-def routes(version: str) -> list[Route]:
-    """With those that describe them all, in a server of this version."""
-    all_routes = list(_ROUTES)
+def routes(version: str, more: Sequence[Route] = ()) -> list[Route]:
+    """With those that describe them all, in a server of this version that has `more` of them."""
+    all_routes = [*_ROUTES, *more]
     docs = Docs(all_routes, version)
     all_routes += [
         _open("/docs", docs.page, "This, for readers.", {200: Reply("A page.", {"text/html": str})}),

@@ -8,18 +8,19 @@ from router.grammar.matcher import GrammarError
 from router.grammar.spec import GrammarSpec
 
 _MAX_LENGTH = 100_000
-_DATE = (r"[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
-         r"|02-(0[1-9]|1[0-9]|2[0-8]))")
+_BY_FOUR = "(0[48]|[2468][048]|[13579][26])"
+_DATE = (r"([1-9][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
+         rf"|02-(0[1-9]|1[0-9]|2[0-8]))|([1-9][0-9]{_BY_FOUR}|([2468][048]|[13579][26])00)-02-29)")
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_TEXTS = {
+TEXTS = {
     "date": _DATE,
     "time": _TIME,
     "date-time": f"{_DATE}T{_TIME}",
     "email": rf"[A-Za-z0-9_+-]{{1,32}}(\.[A-Za-z0-9_+-]{{1,31}})?@({_LABEL}\.){{1,3}}[A-Za-z]{{2,24}}",
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
 }
-"""As RFC 3339 (29 February left out), RFC 5321 without quotation marks, and RFC 9562 have them."""
+"""Regular expressions: as RFC 3339 from the year 1000 on, RFC 5321 without quotation marks, and RFC 9562 have them."""
 _VALUES = ("integer", "number", "boolean")
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 
@@ -32,15 +33,15 @@ def of_type(value: object) -> GrammarSpec:
     wanted: Mapping[object, object] = value if isinstance(value, dict) else {"type": value}
     name = wanted.get("type")
     bounds = {key: bound for key, bound in wanted.items() if key != "type"}
-    if not isinstance(name, str) or name not in (*_VALUES, *_TEXTS):
-        raise GrammarError(f"`type` must be one of {', '.join((*_VALUES, *_TEXTS))}. Given: {name}")
+    if not isinstance(name, str) or name not in (*_VALUES, *TEXTS):
+        raise GrammarError(f"`type` must be one of {', '.join((*_VALUES, *TEXTS))}. Given: {name}")
     for key, bound in bounds.items():
         if key not in _BOUNDS or name not in ("integer", "number"):
             raise GrammarError(f"`{key}` is not supported for the type {name}")
         if isinstance(bound, bool) or not isinstance(bound, int | float):
             raise GrammarError(f"`{key}` must be a number. Given: {bound}")
-    if name in _TEXTS:
-        return GrammarSpec("regex", _TEXTS[name])
+    if name in TEXTS:
+        return GrammarSpec("regex", TEXTS[name])
     return GrammarSpec("json", orjson.dumps({"type": name} | bounds).decode())
 
 

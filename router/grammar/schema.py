@@ -5,10 +5,12 @@ import math
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 
 from router.grammar.matcher import GrammarError
+from router.grammar.rewrite import TEXTS
 
 _MAX_DEPTH = 100
 """Of objects and arrays in one another; the compiler's own JSON parser ends at 128."""
@@ -26,8 +28,8 @@ _SAFE_INTEGER = 2**53 - 1
 """The largest that every reader of JSON holds exactly (RFC 8259, section 6)."""
 
 _ANNOTATIONS = {"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
-                "$comment", "contentEncoding", "contentMediaType", "discriminator"}
-_IDENTITY = {"$schema", "$id", "$anchor", "$defs", "definitions"}
+                "$comment", "$id", "$anchor", "contentEncoding", "contentMediaType", "discriminator"}
+_IDENTITY = {"$schema", "$defs", "definitions"}
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 _LISTED = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _SINGLE = ("items", "additionalItems", "additionalProperties")
@@ -61,8 +63,10 @@ def prepare(source: str, item_separator: str = ",", key_separator: str = ":") ->
     num_names = sum(_size(node.get("patternProperties")) for node in nodes)
     _refuse_if(num_names > _MAX_NAME_PATTERNS,
                f"there must be at most {_MAX_NAME_PATTERNS} of `patternProperties`. Given: {num_names}")
+    _check_meeting(schema)
     if any(_combines(node) for node in nodes):
-        _check_meeting(nodes, num_names)
+        _refuse_if(math.prod(_digits(node) for node in nodes) > _MAX_MULTIPLE,
+                   "where schemas are combined, `multipleOf` is not supported but for small numbers")
     else:
         for node in nodes:
             _narrow(node)
@@ -108,12 +112,17 @@ def _check(node: _Schema) -> None:
         _refuse_if(key not in _KNOWN, f"`{key}` is not supported")
         if key in _ANNOTATIONS:
             del node[key]
+    if isinstance(reference := node.get("$ref"), str):
+        _refuse_if(reference != "#" and not reference.startswith("#/"),
+                   f"`$ref` is supported within the schema, from its root on. Given: {_show(reference)}")
     if isinstance(pattern := node.get("pattern"), str):
         node["pattern"] = _without_controls(pattern)
     if isinstance(named := node.get("patternProperties"), dict):
         node["patternProperties"] = {_without_controls(pattern): value for pattern, value in named.items()}
     if "format" in node:
         _refuse_if(node["format"] not in _FORMATS, f"`format` {_show(node['format'])} is not supported")
+        if node["format"] in ("date", "date-time") and "pattern" not in node:  # llguidance's have each 29 February
+            node["pattern"] = f"^{TEXTS[node.pop('format')]}$"
         _refuse_if("string" not in _types(node.get("type", "string")), "`format` is supported for strings alone")
     if isinstance(properties := node.get("properties"), dict):
         num_optional = len(properties.keys() - set(_strings(node.get("required"))))
@@ -142,13 +151,43 @@ def _combines(node: _Schema) -> bool:
     return (len(keys) > 1 and not keys.isdisjoint(_COMBINING)) or _size(node.get("allOf")) > 1
 
 
-def _check_meeting(nodes: list[_Schema], num_names: int) -> None:
-    num_patterns = num_names + sum(("pattern" in node) + ("format" in node) for node in nodes)
-    _refuse_if(num_patterns > _MAX_MEETING,
-               f"where schemas are combined, there must be at most {_MAX_MEETING} of `pattern`, `format` and "
-               f"`patternProperties`. Given: {num_patterns}")
-    _refuse_if(math.prod(_digits(node) for node in nodes) > _MAX_MULTIPLE,
-               "where schemas are combined, `multipleOf` is not supported but for small numbers")
+def _check_meeting(schema: _Schema) -> None:
+    try:
+        num_meeting = _num_meeting(schema, schema, {})
+    except RecursionError:
+        raise GrammarError("`$ref`: too many lead to one another") from None
+    _refuse_if(num_meeting > _MAX_MEETING,
+               f"a string must have to match at most {_MAX_MEETING} of `pattern` and `format`. Given: {num_meeting}")
+
+
+def _num_meeting(node: object, root: _Schema, known: dict[int, int]) -> int:
+    """At most how many patterns a string in `node`, at whatever depth, has to match. `known`: by the id of a schema."""
+    if not isinstance(node, dict):
+        return 0
+    if id(node) not in known:
+        known[id(node)] = 0  # one that contains itself is no intersection, or is refused by the compiler
+        children = [child for key in ("properties", "patternProperties") for child in _named(node.get(key))]
+        children += [child for key in ("prefixItems", "items") for child in _list(node.get(key))]
+        children += [node.get(key) for key in _SINGLE]
+        own = ("pattern" in node) + ("format" in node)
+        here = max([own, *(_num_meeting(child, root, known) for child in children)])
+        here += sum(_num_meeting(child, root, known) for child in _list(node.get("allOf")))
+        for key in ("anyOf", "oneOf"):
+            here += max((_num_meeting(child, root, known) for child in _list(node.get(key))), default=0)
+        known[id(node)] = here + _num_meeting(_target(node.get("$ref"), root), root, known)
+    return known[id(node)]
+
+
+def _target(reference: object, root: _Schema) -> object:
+    """What a JSON pointer points at; None if nothing."""
+    found: object = root
+    for step in reference.split("/")[1:] if isinstance(reference, str) else ("",):
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def _narrow(node: _Schema) -> None:
@@ -186,6 +225,10 @@ def _size(value: object) -> int:
 
 def _strings(value: object) -> list[str]:
     return [item for item in _list(value) if isinstance(item, str)]
+
+
+def _named(value: object) -> list[object]:
+    return list(value.values()) if isinstance(value, dict) else []
 
 
 def _types(value: object) -> list[object]:

@@ -182,6 +182,7 @@ async def test_no_template(start: Start) -> None:
      "`add_generation_prompt` and `continue_final_message` cannot both be true"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a/b"}}]}]},
      '`messages[0].content[0]` must be of type "text", this model takes nothing else. Given: "image_url"'),
+    ({"messages": [*HELLO, {"role": "user", "content": None}]}, "`messages[1]` must have `content` or `tool_calls`"),
     ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
      "`messages[0].tool_calls[0].function.arguments` must be a JSON object"),
 ])
@@ -198,8 +199,10 @@ async def test_refused_by_name(server: Server, fields: dict[str, object], told: 
     ({"messages": []}, "messages: invalid value: a list: List should have at least 1 item after validation, not 0"),
     ({"messages": ["a"]}, 'messages[0]: invalid type: string "a", expected an object'),
     ({"messages": [{"content": "a"}]}, "messages[0]: missing field `role`"),
-    ({"messages": [{"role": "user"}]}, "messages[0]: invalid value: an object: Value error, missing field `content`"),
-    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content: invalid type: integer `5`, expected a list"),
+    ({"messages": [{"role": "user", "content": 5}]},
+     "messages[0].content.str: invalid type: integer `5`, expected a string"),
+    ({"tools": [{"function": {"name": "f"}}] * 129},
+     "tools: invalid value: a list: List should have at most 128 items after validation, not 129"),
     ({"n": "2"}, 'n: invalid type: string "2", expected an integer'),
     ({"logprobs": 5}, "logprobs: invalid type: integer `5`, expected a boolean"),
 ])

@@ -145,3 +145,17 @@ async def test_statuses_that_are_not_a_routes_own(server: Server) -> None:
     for path in ("/", "/health", "/ping", "/readyz"):
         response = await server.client.get(path)
         assert_described(ROUTES["GET", path].replies[response.status].content[JSON], await response.json())
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_fields_of_calls(start: Start, hermes: Any, is_stream: bool) -> None:
+    server = await start(
+        template=hermes, answer='<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call><|im_end|>')
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    response = await server.post("/v1/chat/completions", {**CHAT, "tools": tools, "stream": is_stream})
+    kind = ROUTES["POST", "/v1/chat/completions"].replies[200].content[EVENTS if is_stream else JSON]
+    text = await response.text()
+    answers = [line.removeprefix("data: ") for line in text.splitlines() if line and line != "data: [DONE]"]
+    assert '"tool_calls":[{' in text
+    for answer in answers:
+        assert_described(kind, json.loads(answer))

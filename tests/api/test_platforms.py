@@ -130,6 +130,8 @@ async def test_paths_of_vertex(start: Start) -> None:
     response = await server.post("/v1/endpoints/1/deployedModels/2:predict", {"instances": [{"inputs": "a"}]})
     assert await response.json() == {"predictions": [TEXT]}
     assert (await server.client.get("/alive")).status == 200
+    paths = (await (await server.client.get("/api-doc/openapi.json")).json())["paths"]
+    assert {"/v1/endpoints/1/deployedModels/2:predict", "/alive"} <= set(paths)
 
 
 @pytest.mark.parametrize(("predict", "health"), [(None, None), ("/vertex", "/health"), ("/vertex", "/ping")])

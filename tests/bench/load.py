@@ -53,14 +53,17 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
 
 
-async def generate_load(url: str, concurrency: int, prompts: Sequence[str], new: int) -> Load:
-    """Send the prompts, at most `concurrency` at once; each is answered with `new` tokens, greedily chosen."""
+async def generate_load(url: str, concurrency: int, prompts: Sequence[str], new: int, **fields: Any) -> Load:
+    """Send the prompts, at most `concurrency` at once; each is answered with `new` tokens, greedily chosen.
+
+    `fields` are added to each request.
+    """
     load, waiting = Load(concurrency), list(prompts)
     # A connection for each request: llama.cpp's server closes them after a stream without saying so.
     connector, timeout = aiohttp.TCPConnector(limit=0, force_close=True), aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(url, connector=connector, timeout=timeout) as session:
         body = {"model": await _model(session), "max_tokens": new, "temperature": 0, "ignore_eos": True,
-                "stream": True, "stream_options": {"include_usage": True}}
+                "stream": True, "stream_options": {"include_usage": True}, **fields}
         with tqdm(total=len(prompts), desc=f"concurrency {concurrency}", unit="request", leave=False) as bar:
             start = time.perf_counter()
             await asyncio.gather(*(_client(session, body, waiting, load, bar) for _ in range(concurrency)))

@@ -1,0 +1,26 @@
+"""Schemathesis sends a running server what its OpenAPI document allows, and much that it does not."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.clients.environments import python_with
+from tests.e2e.server import serve
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_answer_is_one_that_the_document_knows(tmp_path: Path) -> None:
+    """But for one check: a body of the right shape may still break a rule, and is then refused."""
+    program = python_with("schemathesis==4.32.5").with_name("schemathesis")
+    with serve(tmp_path) as server:
+        run = subprocess.run(
+            [program, "run", f"{server.url}/api-doc/openapi.json", "--phases", "coverage,fuzzing", "--max-examples",
+             "20", "--seed", "5", "--suppress-health-check", "all", "--request-timeout", "60", "--no-color",
+             "--exclude-checks", "positive_data_acceptance"],
+            cwd=tmp_path, capture_output=True, text=True, check=False, timeout=800)
+        assert run.returncode == 0, run.stdout[-20_000:] + run.stderr
+        assert server.is_healthy()
+    log = server.log.read_text()
+    assert "ERROR" not in log, log[-5000:]

@@ -1,0 +1,48 @@
+"""A server that is guarded, as a user starts it."""
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.server import Server, serve
+
+KEY = "s3cret"
+SCHEMA = {"type": "json", "value": {"type": "object"}}
+
+
+def ask(server: Server, path: str, body: object = None, key: str | None = KEY) -> tuple[int, bytes]:
+    headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(server.url + path, data, headers), timeout=60) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.mark.slow
+def test_a_guarded_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", KEY)
+    monkeypatch.setenv("AIP_PREDICT_ROUTE", "/predict")
+    with serve(tmp_path, "--disable-grammar-support", "--strict-streaming-errors", "--payload-limit", "1000") as server:
+        lines = [process.cmdline() for process in psutil.Process(server.process.pid).children(recursive=True)]
+        assert len(lines) >= 2
+        assert KEY not in str(lines)
+        parameters = {"max_new_tokens": 3}
+        instances = {"instances": [{"inputs": "def f(", "parameters": parameters}]}
+        assert ask(server, "/predict", instances, key=None) == (401, b"")
+        assert ask(server, "/predict", instances)[0] == 200
+        assert ask(server, "/generate", {"inputs": "def f(", "parameters": parameters}, key="S3CRET") == (401, b"")
+        status, answer = ask(server, "/generate", {"inputs": "a", "parameters": {"grammar": SCHEMA}})
+        assert (status, json.loads(answer)["error"]) == (422, "Input validation error: grammar is not supported")
+        status, answer = ask(server, "/generate_stream", {"inputs": ""})
+        assert (status, json.loads(answer)["error"]) == (422, "Input validation error: `inputs` cannot be empty")
+        assert ask(server, "/generate", {"inputs": "a" * 1000})[0] == 413
+        for path in ("/health", "/ping", "/readyz", "/livez", "/info", "/metrics", "/v1/models", "/docs", "/"):
+            assert ask(server, path, key=None)[0] == 200, path
+        assert KEY.encode() not in ask(server, "/info")[1] + ask(server, "/metrics")[1]
+    assert KEY not in server.log.read_text()
