@@ -103,15 +103,18 @@ async def _answer(
                       version=importlib.metadata.version("penstock"))
     grammars = None if config.disable_grammar_support else GrammarCompiler(
         config.model_dir / "tokenizer.json", facts.vocab_size, facts.eos_token_ids)
-    runner = make_runner(
-        make_app(Engines(engine), tokenizer, limits, metrics, info, grammars, template,
-                 access=Access(config.api_key, config.cors_allow_origin),
-                 more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
-                 outer=[tracing.middleware] if tracing else []),
-        shutdown_timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS)
+    access, ssl_context = Access(config.api_key, config.cors_allow_origin), tls.server_context(config)
+    app = make_app(Engines(engine), tokenizer, limits, metrics, info, grammars, template, access=access,
+                   more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
+                   outer=[tracing.middleware] if tracing else [])
+    drain_seconds = config.graceful_termination_timeout + LAST_WORDS_SECONDS
+    if config.grpc_port is not None:
+        from router.rpc.server import add_rpc  # which imports more of gRPC
+
+        add_rpc(app, config, access, tracing, drain_seconds)
+    runner = make_runner(app, shutdown_timeout=drain_seconds)
     await runner.setup()
-    await web.TCPSite(
-        runner, config.hostname, config.port, backlog=1024, ssl_context=tls.server_context(config)).start()
+    await web.TCPSite(runner, config.hostname, config.port, backlog=1024, ssl_context=ssl_context).start()
     _announce(config, facts, limits)
     await stop.wait()
     # Not left to aiohttp, which would break the connections off without a word, after twice its timeout.

@@ -22,7 +22,8 @@ FORBIDDEN = {
 }
 PURE = "router/scheduling"
 IMPURE = {"asyncio", "datetime", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
-KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/wire.py", "shard/server.py"}
+KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/wire.py", "shard/server.py",
+                 "router/rpc/wire.py", "router/rpc/service.py", "router/rpc/server.py"}
 KNOW_THE_ENVIRONMENT = {"router/config.py", "shard/config.py", "kernels/dispatch.py", "kernels/native.py",
                         "kernels/build.py",  # the compiler's name
                         "shard/links.py"}  # the last sets a variable, for gloo has no other way in
@@ -83,6 +84,7 @@ def test_few_files_know_the_environment():
 
 @pytest.mark.parametrize(("module", "absent"), [
     ("router.app", ("torch", "transformers", "triton", "numpy")),
+    ("router.__main__", ("grpc_health.v1", "grpc_reflection.v1alpha", "router.rpc", "protos.penstock_pb2")),
     ("router.launcher", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
                          "opentelemetry")),
 ])

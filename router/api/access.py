@@ -22,15 +22,20 @@ class Access:
     api_key: str | None = field(default=None, repr=False)
     allowed_origins: tuple[str, ...] = ()
 
+    def admits(self, authorization: str) -> bool:
+        """Whether who sends this, as `Bearer KEY`, knows the key, if there is one. The time tells nothing of it."""
+        if self.api_key is None:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(_to_bytes(given.strip()), _to_bytes(self.api_key))
+
     def guard(self, handler: Handler) -> Handler:
         """`handler` for those who know the key; 401 for others, before their body is read."""
         if self.api_key is None:
             return handler
-        key = _to_bytes(self.api_key)
 
         async def guarded(request: web.Request) -> web.StreamResponse:
-            scheme, _, given = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-            if scheme.lower() != "bearer" or not hmac.compare_digest(_to_bytes(given.strip()), key):
+            if not self.admits(request.headers.get(hdrs.AUTHORIZATION, "")):
                 raise web.HTTPUnauthorized
             return await handler(request)
 

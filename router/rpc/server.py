@@ -1,0 +1,93 @@
+"""The server of the gRPC API: its port, the standard services, and its end with the app's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import grpc
+from aiohttp import web
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from protos import penstock_pb2_grpc
+from router.api.access import Access
+from router.api.service import SERVICE, Service
+from router.config import ServerConfig
+from router.rpc.calls import Calls
+from router.rpc.health import Health
+from router.rpc.service import SERVICE_NAME, TextGeneration
+
+if TYPE_CHECKING:
+    from router.tracing import Tracing
+
+_KEEP_ALIVE_MS = 30_000
+"""A client that is gone without a word is noticed within twice this."""
+
+
+class RpcServer:
+    """Listens at `address`, which is `HOST:PORT`; `credentials` is None for no TLS.
+
+    `drain_seconds` is what calls that run get in the end.
+    """
+
+    def __init__(
+        self, service: Service, access: Access, tracing: "Tracing | None", address: str, drain_seconds: float,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        self._calls = Calls(SERVICE_NAME, access, service.metrics, tracing)
+        self._health = Health(service.engines.choose(), SERVICE_NAME)
+        self._server = grpc.aio.server(options=[
+            ("grpc.max_receive_message_length", service.limits.payload_limit),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.keepalive_time_ms", _KEEP_ALIVE_MS),
+            ("grpc.so_reuseport", 0)])  # a port that is taken is an error
+        penstock_pb2_grpc.add_TextGenerationServicer_to_server(TextGeneration(service, self._calls), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
+        reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self._address = address
+        self._drain_seconds = drain_seconds
+        self._credentials = credentials
+        self.port = 0
+        """Known once it listens."""
+
+    async def run(self, app: web.Application) -> AsyncIterator[None]:
+        """For the app's `cleanup_ctx`. OSError: it can't listen there."""
+        try:
+            if self._credentials is None:
+                self.port = self._server.add_insecure_port(self._address)
+            else:
+                self.port = self._server.add_secure_port(self._address, self._credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot serve gRPC at {self._address}: {error}") from error
+        await self._health.tell()
+        await self._server.start()
+        following = asyncio.create_task(self._health.follow(), name="health")
+        yield
+        following.cancel()
+        await self._server.stop(None)
+
+    async def drain(self, app: web.Application) -> None:
+        """For the app's `on_shutdown`: take no more calls, and wait for those that run.
+
+        Those who watch the health, or reflect, would stay for as long as they may.
+        """
+        await self._health.end()
+        stopping = asyncio.create_task(self._server.stop(self._drain_seconds))
+        idle = asyncio.create_task(self._calls.until_idle())
+        await asyncio.wait([stopping, idle], return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+        await self._server.stop(None)
+        await stopping
+
+
+def add_rpc(
+    app: web.Application, config: ServerConfig, access: Access, tracing: "Tracing | None", drain_seconds: float
+) -> None:
+    """Serve it beside the app's routes, from its start to its end. The certificate files are known to be good."""
+    host = f"[{config.hostname}]" if ":" in config.hostname else config.hostname
+    credentials = None
+    if config.ssl_certfile is not None and config.ssl_keyfile is not None:
+        credentials = grpc.ssl_server_credentials([(config.ssl_keyfile.read_bytes(), config.ssl_certfile.read_bytes())])
+    server = RpcServer(app[SERVICE], access, tracing, f"{host}:{config.grpc_port}", drain_seconds, credentials)
+    app.cleanup_ctx.append(server.run)
+    app.on_shutdown.append(server.drain)

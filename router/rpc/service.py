@@ -1,0 +1,75 @@
+"""The calls of `protos/penstock.proto`: each is answered by what answers its HTTP route."""
+
+import asyncio
+
+from protos import penstock_pb2 as pb
+from protos import penstock_pb2_grpc
+from router.api.answer import answering
+from router.api.info import describe, split
+from router.api.native import asks_full_text, parse
+from router.api.service import Service
+from router.api.sse import UNREAD_SECONDS
+from router.api.whole import mean_logprob, tokens_of
+from router.errors import Dropped
+from router.rpc import wire
+from router.rpc.calls import Calls, Context
+
+SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["TextGeneration"].full_name
+
+
+class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
+    """Every call has a task of its own, which gRPC cancels when the client leaves or the deadline passes."""
+
+    def __init__(self, service: Service, calls: Calls, unread_seconds: float = UNREAD_SECONDS) -> None:
+        self._service = service
+        self._calls = calls
+        self._unread_seconds = unread_seconds
+
+    async def Generate(self, request: pb.GenerateRequest, context: Context) -> pb.GenerateResponse:
+        async with self._calls.costly(context, "Generate"):
+            return await self._generate(request)
+
+    async def _generate(self, request: pb.GenerateRequest) -> pb.GenerateResponse:
+        body, tokenizer = wire.decode_request(request), self._service.tokenizer
+        async with answering(self._service, [parse(self._service, body)], is_stream=False) as answers:
+            tokens = await tokens_of(answers)
+        prompt = body.inputs * asks_full_text(body, default=False)
+        has_details = body.parameters.details or body.parameters.decoder_input_details
+        prefill = wire.encode_prefill(tokenizer, answers.each[0]) if has_details else []
+        messages = []
+        for answer in answers.each:
+            details = wire.encode_details(answer) if has_details else None
+            if details is not None:
+                details.prefill.extend(prefill)
+            messages.append(wire.encode_answer(tokenizer, answer, tokens[answer.index], prompt, details))
+        best = messages.pop(max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index])).index)
+        if has_details:
+            best.details.best_of_sequences.extend(messages)
+        return best
+
+    async def GenerateStream(self, request: pb.GenerateRequest, context: Context) -> None:
+        """Writes instead of yielding, so that what ends the call ends `answering` at once."""
+        async with self._calls.costly(context, "GenerateStream"):
+            body, tokenizer = wire.decode_request(request), self._service.tokenizer
+            prompt, has_details = body.inputs * asks_full_text(body, default=False), body.parameters.details
+            async with answering(self._service, [parse(self._service, body)], is_stream=True) as answers:
+                index = 0
+                async for answer, event in answers:
+                    index += 1
+                    await self._write(
+                        context, wire.encode_event(tokenizer, index, answer, event, prompt, has_details))
+
+    async def _write(self, context: Context, message: pb.GenerateEvent) -> None:
+        """Dropped if the client has not read for too long."""
+        try:
+            async with asyncio.timeout(self._unread_seconds):
+                await context.write(message)
+        except TimeoutError as error:
+            raise Dropped from error
+
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
+        async with self._calls.costly(context, "Tokenize"):
+            return wire.encode_tokens(await split(self._service, request.inputs))
+
+    async def Info(self, request: pb.InfoRequest, context: Context) -> pb.InfoResponse:
+        return wire.encode_info(describe(self._service))

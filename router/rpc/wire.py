@@ -1,0 +1,118 @@
+"""Between messages and what the router knows: a request becomes the body that HTTP reads, answers become messages."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pydantic
+
+from protos import penstock_pb2 as pb
+from router.api.answer import Answer
+from router.api.body import explain
+from router.api.schemas import GenerateBody
+from router.errors import ValidationError
+from router.scheduling.plan import FinishReason, Top
+from router.stream import Event, Token
+from router.text.tokenizer import TextToken, Tokenizer
+
+_REASONS = {
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.EOS_TOKEN: pb.FINISH_REASON_EOS_TOKEN,
+    FinishReason.STOP_SEQUENCE: pb.FINISH_REASON_STOP_SEQUENCE,
+}
+
+
+def decode_request(message: pb.GenerateRequest) -> GenerateBody:
+    """ValidationError for what a message can say and a body can't, such as a number that is none."""
+    content: dict[str, Any] = {"inputs": message.inputs}
+    if message.HasField("parameters"):
+        content["parameters"] = {field.name: _decode(value) for field, value in message.parameters.ListFields()}
+    try:
+        return GenerateBody.model_validate(content)
+    except pydantic.ValidationError as error:
+        raise ValidationError(explain(error.errors(include_url=False)[0])) from error
+
+
+def _decode(value: Any) -> Any:
+    """A field that is set, as JSON has it."""
+    if isinstance(value, pb.Grammar):
+        return _decode_grammar(value)
+    if isinstance(value, str | int | float):
+        return value
+    return dict(value) if hasattr(value, "items") else list(value)
+
+
+def _decode_grammar(message: pb.Grammar) -> dict[str, Any]:
+    grammar: dict[str, Any] = {"type": message.type}
+    match message.WhichOneof("value"):
+        case "text":
+            grammar["value"] = message.text
+        case "json":
+            try:
+                grammar["value"] = orjson.loads(message.json)
+            except orjson.JSONDecodeError as error:
+                raise ValidationError(f"grammar is not valid: `json` can't be read: {error}") from error
+    return grammar
+
+
+def encode_answer(
+    tokenizer: Tokenizer, answer: Answer, tokens: Sequence[Token], prompt: str, details: pb.Details | None
+) -> pb.GenerateResponse:
+    """A whole answer, after `prompt`; its tokens are added to its details."""
+    assert answer.ending is not None
+    if details is not None:
+        details.tokens.extend(map(_encode_token, tokens))
+        if answer.request.sampling.top_n:
+            details.top_tokens.extend(pb.TopTokens(tokens=_encode_top(tokenizer, token.top)) for token in tokens)
+    return pb.GenerateResponse(generated_text=prompt + answer.ending.text, details=details)
+
+
+def encode_details(answer: Answer) -> pb.Details:
+    """Of an answer that has ended, without its tokens."""
+    assert answer.ending is not None
+    return pb.Details(
+        finish_reason=_REASONS[answer.ending.finish_reason], generated_tokens=answer.ending.num_tokens,
+        seed=answer.seed, input_length=len(answer.request.input_ids), prefix_hit_tokens=answer.hit_tokens)
+
+
+def encode_prefill(tokenizer: Tokenizer, answer: Answer) -> list[pb.PromptToken]:
+    """The prompt's tokens, the first without a logprob. Empty unless they were computed."""
+    if not answer.request.wants_prompt_logprobs:
+        return []
+    logprobs = [None, *answer.prompt_scores.logprobs]
+    return [pb.PromptToken(id=token_id, text=tokenizer.text_of(token_id), logprob=logprob)
+            for token_id, logprob in zip(answer.request.input_ids, logprobs, strict=True)]
+
+
+def encode_event(
+    tokenizer: Tokenizer, index: int, answer: Answer, event: Event, prompt: str, has_details: bool
+) -> pb.GenerateEvent:
+    """A token of a stream; the last has the text, after `prompt`, and the details if there are to be any."""
+    message = pb.GenerateEvent(index=index, token=_encode_token(event.token))
+    if event.token.top:
+        message.top_tokens.extend(_encode_top(tokenizer, event.token.top))
+    if event.ending is not None:
+        message.generated_text = prompt + event.ending.text
+        if has_details:
+            message.details.CopyFrom(encode_details(answer))
+    return message
+
+
+def encode_tokens(tokens: Sequence[TextToken]) -> pb.TokenizeResponse:
+    return pb.TokenizeResponse(tokens=[
+        pb.TextToken(id=token.id, text=token.text, start=token.start, stop=token.stop) for token in tokens])
+
+
+def encode_info(facts: dict[str, Any]) -> pb.InfoResponse:
+    """Of what `/info` tells, what is not for TGI's clients alone."""
+    return pb.InfoResponse(**{field.name: facts[field.name] for field in pb.InfoResponse.DESCRIPTOR.fields})
+
+
+def _encode_token(token: Token) -> pb.Token:
+    return pb.Token(id=token.id, text=token.text, logprob=token.logprob, special=token.is_special)
+
+
+def _encode_top(tokenizer: Tokenizer, top: Top) -> list[pb.Token]:
+    return [
+        pb.Token(id=token_id, text=tokenizer.text_of(token_id), logprob=logprob, special=tokenizer.is_special(token_id))
+        for token_id, logprob in top]
