@@ -20,10 +20,9 @@ SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["TextGeneration"].full_name
 class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
     """Every call has a task of its own, which gRPC cancels when the client leaves or the deadline passes."""
 
-    def __init__(self, service: Service, calls: Calls, unread_seconds: float = UNREAD_SECONDS) -> None:
+    def __init__(self, service: Service, calls: Calls) -> None:
         self._service = service
         self._calls = calls
-        self._unread_seconds = unread_seconds
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> pb.GenerateResponse:
         async with self._calls.costly(context, "Generate"):
@@ -59,10 +58,11 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
                     await self._write(
                         context, wire.encode_event(tokenizer, index, answer, event, prompt, has_details))
 
-    async def _write(self, context: Context, message: pb.GenerateEvent) -> None:
+    @staticmethod
+    async def _write(context: Context, message: pb.GenerateEvent) -> None:
         """Dropped if the client has not read for too long."""
         try:
-            async with asyncio.timeout(self._unread_seconds):
+            async with asyncio.timeout(UNREAD_SECONDS):
                 await context.write(message)
         except TimeoutError as error:
             raise Dropped from error

@@ -15,7 +15,7 @@ from protos import penstock_pb2_grpc
 from router.api.access import Access
 from router.api.service import SERVICE
 from router.rpc.server import RpcServer
-from tests.api.conftest import Server, demo, grammars, server, start
+from tests.api.conftest import Server, demo, grammars, server, start, until
 
 __all__ = ["demo", "grammars", "server", "start"]
 DRAIN_SECONDS = 30.0
@@ -38,7 +38,9 @@ class Rpc:
         return [event async for event in self.stub.GenerateStream(request(inputs, **parameters))]
 
     async def until_no_block_is_held(self) -> None:
+        """Also by steps that are still in flight."""
         await self.server.until_idle()
+        await until(lambda: not self.server.engine._in_flight)
         assert self.server.engine._scheduler.memory.num_held == 0
 
 

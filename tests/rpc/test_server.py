@@ -19,6 +19,7 @@ from opentelemetry.trace import StatusCode
 from protos import penstock_pb2 as pb
 from protos import penstock_pb2_grpc
 from router.api.access import Access
+from router.api.service import SERVICE
 from router.fleet.errors import FleetError
 from router.rpc.server import RpcServer
 from router.tracing import Tracing
@@ -109,8 +110,8 @@ async def test_the_end_waits_for_calls_that_run(rpc: Rpc) -> None:
     while (await watch.read()).status != Status.SERVING:
         pass
     fleet.may_answer.clear()
-    running = asyncio.create_task(rpc.stream(max_new_tokens=20))
-    whole = asyncio.create_task(rpc.generate(max_new_tokens=20))
+    running = asyncio.create_task(rpc.stream(max_new_tokens=20, ignore_eos=True))
+    whole = asyncio.create_task(rpc.generate(max_new_tokens=20, ignore_eos=True))
     await until(lambda: len({row.slot for plan in fleet.plans for row in plan.rows}) == 2)
     ending = asyncio.create_task(rpc.server.client.close())
     assert (await watch.read()).status == Status.NOT_SERVING
@@ -126,7 +127,7 @@ async def test_the_end_waits_for_calls_that_run(rpc: Rpc) -> None:
 
 
 async def test_a_port_that_is_taken(rpc: Rpc) -> None:
-    second = RpcServer(rpc.server.service, Access(), None, rpc.target, 0.0)
+    second = RpcServer(rpc.server.client.app[SERVICE], Access(), None, rpc.target, 0.0)
     with pytest.raises(OSError, match=f"cannot serve gRPC at {rpc.target}"):
         await anext(second.run(None))  # type: ignore[arg-type]
 
