@@ -67,8 +67,8 @@ def test_the_bits_of_http(both: Both, parameters: dict[str, Any]) -> None:
     assert [(token.id, token.text, token.logprob) for token in answer.details.tokens] == expected
     assert [(event.token.id, event.token.text, event.token.logprob) for event in streamed] == expected
     assert answer.generated_text == streamed[-1].generated_text == http["generated_text"]
-    assert [token.logprob for token in answer.details.prefill][1:] == [
-        nearest_float32(token["logprob"]) for token in http["details"]["prefill"]][1:]
+    assert [token.logprob for token in answer.details.prefill[1:]] == [
+        nearest_float32(token["logprob"]) for token in http["details"]["prefill"][1:]]
     assert [[(token.id, token.logprob) for token in top.tokens] for top in answer.details.top_tokens] == [
         [(token["id"], nearest_float32(token["logprob"])) for token in top]
         for top in http["details"].get("top_tokens", [])]

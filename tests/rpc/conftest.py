@@ -19,6 +19,7 @@ from tests.api.conftest import Server, demo, grammars, server, start, until
 
 __all__ = ["demo", "grammars", "server", "start"]
 DRAIN_SECONDS = 30.0
+OPEN = Access()
 
 
 @dataclass
@@ -65,7 +66,7 @@ async def start_rpc(start: Callable[..., Awaitable[Server]]) -> AsyncIterator[St
     async with AsyncExitStack() as stack:
 
         async def start_rpc(
-            access: Access = Access(), tracing: Any = None, certificate: tuple[Path, Path] | None = None,
+            access: Access = OPEN, tracing: Any = None, certificate: tuple[Path, Path] | None = None,
             options: Any = None, **settings: Any,
         ) -> Rpc:
             started: list[RpcServer] = []

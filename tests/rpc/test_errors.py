@@ -137,7 +137,7 @@ async def test_a_call_that_is_cancelled(rpc: Rpc, method: str, has_begun: bool) 
 
 @pytest.mark.parametrize("method", ["Generate", "GenerateStream"])
 async def test_a_deadline(rpc: Rpc, method: str) -> None:
-    call = await run_on(rpc, method, has_begun=False, timeout=0.2)
+    call = await run_on(rpc, method, has_begun=False, seconds=0.2)
     code, _, kind = await error_of(call if method == "Generate" else call.read())
     assert (code, kind) == (Code.DEADLINE_EXCEEDED, None)
     await is_dropped(rpc, method)
@@ -150,13 +150,13 @@ async def test_a_client_that_is_gone(rpc: Rpc) -> None:
     await is_dropped(rpc, "GenerateStream", can_ask=False)
 
 
-async def run_on(rpc: Rpc, method: str, has_begun: bool, timeout: float | None = None) -> Any:
+async def run_on(rpc: Rpc, method: str, has_begun: bool, seconds: float | None = None) -> Any:
     """A call whose answer goes on for as long as it is let: until its first step is sent, or some tokens have come."""
     fleet = rpc.server.fleet
     if not has_begun:
         fleet.may_answer.clear()
     endless = request("a" * 100, max_new_tokens=900, ignore_eos=True)
-    call = getattr(rpc.stub, method)(endless, timeout=timeout)
+    call = getattr(rpc.stub, method)(endless, timeout=seconds)
     await until(lambda: len(fleet.plans) > 4 * has_begun)
     return call
 

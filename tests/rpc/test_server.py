@@ -112,7 +112,7 @@ async def test_the_end_waits_for_calls_that_run(rpc: Rpc) -> None:
     fleet.may_answer.clear()
     running = asyncio.create_task(rpc.stream(max_new_tokens=20, ignore_eos=True))
     whole = asyncio.create_task(rpc.generate(max_new_tokens=20, ignore_eos=True))
-    await until(lambda: len({row.slot for plan in fleet.plans for row in plan.rows}) == 2)
+    await until(lambda: len(rpc.server.engine._requests) == 2)
     ending = asyncio.create_task(rpc.server.client.close())
     assert (await watch.read()).status == Status.NOT_SERVING
     async with grpc.aio.insecure_channel(rpc.target) as late:
@@ -171,16 +171,16 @@ async def test_a_trace(start_rpc: StartRpc) -> None:
     assert [first.trace[:16] for first in firsts] == [TRACE.to_bytes(16, "big")]
 
 
-@pytest.mark.parametrize(("parameters", "timeout", "kind", "code", "is_error"), [
+@pytest.mark.parametrize(("parameters", "seconds", "kind", "code", "is_error"), [
     ({"temperature": -1.0}, None, "validation", "INVALID_ARGUMENT", False),
     ({}, 0.2, "dropped", "DEADLINE_EXCEEDED", True)])
 async def test_a_trace_of_what_fails(
-    start_rpc: StartRpc, parameters: dict[str, Any], timeout: float | None, kind: str, code: str, is_error: bool
+    start_rpc: StartRpc, parameters: dict[str, Any], seconds: float | None, kind: str, code: str, is_error: bool
 ) -> None:
     traced = Traced()
     rpc = await start_rpc(tracing=traced.tracing)
     rpc.server.fleet.may_answer.clear()
-    told, *_ = await error_of(rpc.stub.Generate(request(**parameters), timeout=timeout))
+    told, *_ = await error_of(rpc.stub.Generate(request(**parameters), timeout=seconds))
     span = await traced.request()
     assert told.name == attributes(span)["rpc.response.status_code"] == code
     assert attributes(span)["error.type"] == kind
