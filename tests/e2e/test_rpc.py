@@ -92,9 +92,11 @@ async def test_sigterm_drains(tmp_path: Path) -> None:
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
             call = stub.GenerateStream(pb.GenerateRequest(
                 inputs=SOURCE, parameters=pb.Parameters(max_new_tokens=400, ignore_eos=True, details=True)))
-            assert (await call.read()).index == 1
+            events = [await call.read()]
             server.process.terminate()
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-            *_, last = [event async for event in call]
+            while (event := await call.read()) is not grpc.aio.EOF:
+                events.append(event)
+        last = events[-1]
         assert (last.index, last.details.generated_tokens) == (400, 400)
         assert await asyncio.to_thread(server.process.wait, 30) == 0
