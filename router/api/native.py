@@ -9,7 +9,7 @@ from aiohttp import web
 from router.api.answer import Answer, answering
 from router.api.body import json_response, read_body
 from router.api.float32 import shortest_float32
-from router.api.headers import request_headers, time_headers
+from router.api.headers import compute_time, request_headers, time_headers
 from router.api.schemas import CompatBody, GenerateBody
 from router.api.service import SERVICE, Service
 from router.api.sse import stream_events
@@ -67,8 +67,7 @@ async def _whole_answer(
     async with answering(service, [parse(service, body)], is_stream=False) as answers:
         tokens = await tokens_of(answers)
     best = max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index]))
-    headers = {**request_headers(service, body.inputs), "x-compute-time": f"{best.times.total:.9f}",
-               **time_headers([best])}
+    headers = {**request_headers(service, body.inputs), **compute_time([best]), **time_headers([best])}
     prompt = body.inputs * is_full_text
     content = {"generated_text": prompt + _ending(best).text}
     if not (body.parameters.details or body.parameters.decoder_input_details):
