@@ -110,14 +110,16 @@ async def starting() -> AsyncIterator[Start]:
         async def start(
             limits: Limits = LIMITS, answer: str = ANSWER,
             make_fleet: Callable[[Script], ScriptedFleet] = ScriptedFleet, idle_seconds: float = IDLE_SECONDS,
-            **settings: Any,
+            prepare: Callable[[web.Application], None] = lambda app: None, **settings: Any,
         ) -> Server:
             tokenizer = Tokenizer.load(DEMO)
             stack.callback(tokenizer.close)
             fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)
             engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request))
-            server = RealServer(make_app(Engines(engine), tokenizer, limits, metrics, INFO, **settings), idle_seconds)
+            app = make_app(Engines(engine), tokenizer, limits, metrics, INFO, **settings)
+            prepare(app)
+            server = RealServer(app, idle_seconds)
             await server.start_server()
             client: TestClient[Any, Any] = await stack.enter_async_context(TestClient(server))
             return Server(client, fleet, engine, tokenizer, metrics, is_to_end)
