@@ -1,6 +1,7 @@
 """The server of the gRPC API: its port, the standard services, and its end with the app's."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,12 @@ from router.rpc.service import SERVICE_NAME, TextGeneration
 if TYPE_CHECKING:
     from router.tracing import Tracing
 
+log = logging.getLogger(__name__)
+
 _KEEP_ALIVE_MS = 30_000
 """A client that is gone without a word is noticed within twice this."""
+_FAREWELL_SECONDS = 0.2
+"""What the last bytes of answers get to leave, once no call runs; then connections are broken off."""
 
 
 class RpcServer:
@@ -61,6 +66,7 @@ class RpcServer:
             raise OSError(f"cannot serve gRPC at {self._address}: {error}") from error
         await self._health.tell()
         await self._server.start()
+        log.info("Serving gRPC at %s", self._address)
         following = asyncio.create_task(self._health.follow(), name="health")
         yield
         following.cancel()
@@ -76,13 +82,14 @@ class RpcServer:
         idle = asyncio.create_task(self._calls.until_idle())
         await asyncio.wait([stopping, idle], return_when=asyncio.FIRST_COMPLETED)
         idle.cancel()
+        await asyncio.wait([stopping], timeout=_FAREWELL_SECONDS)
         await self._server.stop(None)
         await stopping
 
 
 def add_rpc(
     app: web.Application, config: ServerConfig, access: Access, tracing: "Tracing | None", drain_seconds: float
-) -> None:
+) -> RpcServer:
     """Serve it beside the app's routes, from its start to its end. The certificate files are known to be good."""
     host = f"[{config.hostname}]" if ":" in config.hostname else config.hostname
     credentials = None
@@ -91,3 +98,4 @@ def add_rpc(
     server = RpcServer(app[SERVICE], access, tracing, f"{host}:{config.grpc_port}", drain_seconds, credentials)
     app.cleanup_ctx.append(server.run)
     app.on_shutdown.append(server.drain)
+    return server

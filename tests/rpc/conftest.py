@@ -1,9 +1,8 @@
 """The real app over a scripted fleet, as in tests/api, with its gRPC server and a client's channel."""
 
-import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,13 @@ import pytest
 from protos import penstock_pb2 as pb
 from protos import penstock_pb2_grpc
 from router.api.access import Access
-from router.api.service import SERVICE
-from router.rpc.server import RpcServer
+from router.config import LauncherConfig
+from router.launcher import main
+from router.rpc.server import RpcServer, add_rpc
 from tests.api.conftest import Server, demo, grammars, server, start, until
+from tests.api.test_access import certificate
 
-__all__ = ["demo", "grammars", "server", "start"]
+__all__ = ["certificate", "demo", "grammars", "server", "start"]
 DRAIN_SECONDS = 30.0
 OPEN = Access()
 
@@ -27,7 +28,6 @@ class Rpc:
     """A server, its gRPC address, and a client of it."""
 
     server: Server
-    rpc: RpcServer
     target: str
     channel: grpc.aio.Channel
     stub: Any
@@ -67,29 +67,25 @@ async def start_rpc(start: Callable[..., Awaitable[Server]]) -> AsyncIterator[St
 
         async def start_rpc(
             access: Access = OPEN, tracing: Any = None, certificate: tuple[Path, Path] | None = None,
-            options: Any = None, **settings: Any,
+            options: Any = None, hostname: str = "127.0.0.1", **settings: Any,
         ) -> Rpc:
+            cert, key = certificate or (None, None)
+            config = replace(
+                LauncherConfig.from_options(main.make_context("launcher", ["--model-id", "m"]).params),
+                hostname=hostname, grpc_port=0, ssl_certfile=cert, ssl_keyfile=key)
             started: list[RpcServer] = []
 
-            def add_rpc(app: Any) -> None:
-                credentials = None
-                if certificate is not None:
-                    cert, key = (path.read_bytes() for path in certificate)
-                    credentials = grpc.ssl_server_credentials([(key, cert)])
-                rpc = RpcServer(app[SERVICE], access, tracing, "127.0.0.1:0", DRAIN_SECONDS, credentials)
-                app.cleanup_ctx.append(rpc.run)
-                app.on_shutdown.append(rpc.drain)
-                started.append(rpc)
-
-            server = await start(access=access, prepare=add_rpc, **settings)
-            target = f"127.0.0.1:{started[0].port}"
-            if certificate is None:
+            server = await start(
+                access=access, **settings,
+                prepare=lambda app: started.append(add_rpc(app, config, access, tracing, DRAIN_SECONDS)))
+            target = f"[{hostname}]:{started[0].port}" if ":" in hostname else f"{hostname}:{started[0].port}"
+            if cert is None:
                 channel = grpc.aio.insecure_channel(target, options=options)
             else:
-                trust = grpc.ssl_channel_credentials(certificate[0].read_bytes())
+                trust = grpc.ssl_channel_credentials(cert.read_bytes())
                 channel = grpc.aio.secure_channel(target, trust, options=options)
             await stack.enter_async_context(channel)
-            return Rpc(server, started[0], target, channel, penstock_pb2_grpc.TextGenerationStub(channel))
+            return Rpc(server, target, channel, penstock_pb2_grpc.TextGenerationStub(channel))
 
         yield start_rpc
 
@@ -97,15 +93,3 @@ async def start_rpc(start: Callable[..., Awaitable[Server]]) -> AsyncIterator[St
 @pytest.fixture
 async def rpc(start_rpc: StartRpc) -> Rpc:
     return await start_rpc()
-
-
-@pytest.fixture(scope="session")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """That of 127.0.0.1, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
-        check=True, capture_output=True)
-    return cert, key
