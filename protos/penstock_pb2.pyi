@@ -19,25 +19,15 @@ FINISH_REASON_EOS_TOKEN: FinishReason
 FINISH_REASON_STOP_SEQUENCE: FinishReason
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("text", "token_ids", "parameters", "n")
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("inputs", "parameters")
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
-    N_FIELD_NUMBER: _ClassVar[int]
-    text: str
-    token_ids: TokenIds
+    inputs: str
     parameters: Parameters
-    n: int
-    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Union[TokenIds, _Mapping]] = ..., parameters: _Optional[_Union[Parameters, _Mapping]] = ..., n: _Optional[int] = ...) -> None: ...
-
-class TokenIds(_message.Message):
-    __slots__ = ("ids",)
-    IDS_FIELD_NUMBER: _ClassVar[int]
-    ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, inputs: _Optional[str] = ..., parameters: _Optional[_Union[Parameters, _Mapping]] = ...) -> None: ...
 
 class Parameters(_message.Message):
-    __slots__ = ("best_of", "temperature", "repetition_penalty", "frequency_penalty", "presence_penalty", "top_k", "top_p", "typical_p", "min_p", "do_sample", "seed", "max_new_tokens", "min_tokens", "stop", "stop_token_ids", "ignore_eos", "truncate", "watermark", "top_n_tokens", "logit_bias", "grammar")
+    __slots__ = ("best_of", "temperature", "repetition_penalty", "frequency_penalty", "presence_penalty", "top_k", "top_p", "typical_p", "min_p", "do_sample", "seed", "max_new_tokens", "min_tokens", "ignore_eos", "stop", "stop_token_ids", "truncate", "watermark", "logit_bias", "grammar", "adapter_id", "return_full_text", "details", "decoder_input_details", "top_n_tokens")
     class LogitBiasEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -58,14 +48,18 @@ class Parameters(_message.Message):
     SEED_FIELD_NUMBER: _ClassVar[int]
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MIN_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
-    IGNORE_EOS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATE_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
-    TOP_N_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGIT_BIAS_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_ID_FIELD_NUMBER: _ClassVar[int]
+    RETURN_FULL_TEXT_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    DECODER_INPUT_DETAILS_FIELD_NUMBER: _ClassVar[int]
+    TOP_N_TOKENS_FIELD_NUMBER: _ClassVar[int]
     best_of: int
     temperature: float
     repetition_penalty: float
@@ -79,101 +73,107 @@ class Parameters(_message.Message):
     seed: int
     max_new_tokens: int
     min_tokens: int
+    ignore_eos: bool
     stop: _containers.RepeatedScalarFieldContainer[str]
     stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    ignore_eos: bool
     truncate: int
     watermark: bool
-    top_n_tokens: int
     logit_bias: _containers.ScalarMap[int, float]
     grammar: Grammar
-    def __init__(self, best_of: _Optional[int] = ..., temperature: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., min_p: _Optional[float] = ..., do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., ignore_eos: _Optional[bool] = ..., truncate: _Optional[int] = ..., watermark: _Optional[bool] = ..., top_n_tokens: _Optional[int] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ...) -> None: ...
+    adapter_id: str
+    return_full_text: bool
+    details: bool
+    decoder_input_details: bool
+    top_n_tokens: int
+    def __init__(self, best_of: _Optional[int] = ..., temperature: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., min_p: _Optional[float] = ..., do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., max_new_tokens: _Optional[int] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., stop: _Optional[_Iterable[str]] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., truncate: _Optional[int] = ..., watermark: _Optional[bool] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., grammar: _Optional[_Union[Grammar, _Mapping]] = ..., adapter_id: _Optional[str] = ..., return_full_text: _Optional[bool] = ..., details: _Optional[bool] = ..., decoder_input_details: _Optional[bool] = ..., top_n_tokens: _Optional[int] = ...) -> None: ...
 
 class Grammar(_message.Message):
-    __slots__ = ("json_schema", "regex", "lark", "choice")
-    JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    REGEX_FIELD_NUMBER: _ClassVar[int]
-    LARK_FIELD_NUMBER: _ClassVar[int]
-    CHOICE_FIELD_NUMBER: _ClassVar[int]
-    json_schema: str
-    regex: str
-    lark: str
-    choice: Choices
-    def __init__(self, json_schema: _Optional[str] = ..., regex: _Optional[str] = ..., lark: _Optional[str] = ..., choice: _Optional[_Union[Choices, _Mapping]] = ...) -> None: ...
-
-class Choices(_message.Message):
-    __slots__ = ("texts",)
-    TEXTS_FIELD_NUMBER: _ClassVar[int]
-    texts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, texts: _Optional[_Iterable[str]] = ...) -> None: ...
+    __slots__ = ("type", "text", "json")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    text: str
+    json: str
+    def __init__(self, type: _Optional[str] = ..., text: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
 
 class Token(_message.Message):
-    __slots__ = ("id", "text", "logprob", "special", "top")
+    __slots__ = ("id", "text", "logprob", "special")
     ID_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
     SPECIAL_FIELD_NUMBER: _ClassVar[int]
-    TOP_FIELD_NUMBER: _ClassVar[int]
     id: int
     text: str
     logprob: float
     special: bool
-    top: _containers.RepeatedCompositeFieldContainer[TopToken]
-    def __init__(self, id: _Optional[int] = ..., text: _Optional[str] = ..., logprob: _Optional[float] = ..., special: _Optional[bool] = ..., top: _Optional[_Iterable[_Union[TopToken, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., text: _Optional[str] = ..., logprob: _Optional[float] = ..., special: _Optional[bool] = ...) -> None: ...
 
-class TopToken(_message.Message):
-    __slots__ = ("id", "logprob")
+class PromptToken(_message.Message):
+    __slots__ = ("id", "text", "logprob")
     ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
     LOGPROB_FIELD_NUMBER: _ClassVar[int]
     id: int
-    logprob: float
-    def __init__(self, id: _Optional[int] = ..., logprob: _Optional[float] = ...) -> None: ...
-
-class Ending(_message.Message):
-    __slots__ = ("finish_reason", "text", "generated_tokens", "prompt_tokens", "prefix_hit_tokens", "seed")
-    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    PREFIX_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    SEED_FIELD_NUMBER: _ClassVar[int]
-    finish_reason: FinishReason
     text: str
-    generated_tokens: int
-    prompt_tokens: int
-    prefix_hit_tokens: int
-    seed: int
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., text: _Optional[str] = ..., generated_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+    logprob: float
+    def __init__(self, id: _Optional[int] = ..., text: _Optional[str] = ..., logprob: _Optional[float] = ...) -> None: ...
 
-class Answer(_message.Message):
-    __slots__ = ("tokens", "ending")
+class TopTokens(_message.Message):
+    __slots__ = ("tokens",)
     TOKENS_FIELD_NUMBER: _ClassVar[int]
-    ENDING_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedCompositeFieldContainer[Token]
-    ending: Ending
-    def __init__(self, tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., ending: _Optional[_Union[Ending, _Mapping]] = ...) -> None: ...
+    def __init__(self, tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
-    __slots__ = ("answers",)
-    ANSWERS_FIELD_NUMBER: _ClassVar[int]
-    answers: _containers.RepeatedCompositeFieldContainer[Answer]
-    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ...) -> None: ...
+    __slots__ = ("generated_text", "details")
+    GENERATED_TEXT_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
+    generated_text: str
+    details: Details
+    def __init__(self, generated_text: _Optional[str] = ..., details: _Optional[_Union[Details, _Mapping]] = ...) -> None: ...
+
+class Details(_message.Message):
+    __slots__ = ("finish_reason", "generated_tokens", "seed", "input_length", "prefix_hit_tokens", "prefill", "tokens", "top_tokens", "best_of_sequences")
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    INPUT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BEST_OF_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    finish_reason: FinishReason
+    generated_tokens: int
+    seed: int
+    input_length: int
+    prefix_hit_tokens: int
+    prefill: _containers.RepeatedCompositeFieldContainer[PromptToken]
+    tokens: _containers.RepeatedCompositeFieldContainer[Token]
+    top_tokens: _containers.RepeatedCompositeFieldContainer[TopTokens]
+    best_of_sequences: _containers.RepeatedCompositeFieldContainer[GenerateResponse]
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., generated_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., input_length: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., prefill: _Optional[_Iterable[_Union[PromptToken, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., top_tokens: _Optional[_Iterable[_Union[TopTokens, _Mapping]]] = ..., best_of_sequences: _Optional[_Iterable[_Union[GenerateResponse, _Mapping]]] = ...) -> None: ...
 
 class GenerateEvent(_message.Message):
-    __slots__ = ("index", "token", "ending")
+    __slots__ = ("index", "token", "top_tokens", "generated_text", "details")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
-    ENDING_FIELD_NUMBER: _ClassVar[int]
+    TOP_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_TEXT_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     index: int
     token: Token
-    ending: Ending
-    def __init__(self, index: _Optional[int] = ..., token: _Optional[_Union[Token, _Mapping]] = ..., ending: _Optional[_Union[Ending, _Mapping]] = ...) -> None: ...
+    top_tokens: _containers.RepeatedCompositeFieldContainer[Token]
+    generated_text: str
+    details: Details
+    def __init__(self, index: _Optional[int] = ..., token: _Optional[_Union[Token, _Mapping]] = ..., top_tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., generated_text: _Optional[str] = ..., details: _Optional[_Union[Details, _Mapping]] = ...) -> None: ...
 
 class TokenizeRequest(_message.Message):
-    __slots__ = ("text",)
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    text: str
-    def __init__(self, text: _Optional[str] = ...) -> None: ...
+    __slots__ = ("inputs",)
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    inputs: str
+    def __init__(self, inputs: _Optional[str] = ...) -> None: ...
 
 class TokenizeResponse(_message.Message):
     __slots__ = ("tokens",)
@@ -198,25 +198,31 @@ class InfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("model_id", "model_sha", "version", "dtype", "numerics", "vocab_size", "max_input_tokens", "max_total_tokens", "max_best_of", "max_concurrent_requests")
+    __slots__ = ("model_id", "model_sha", "model_dtype", "model_device_type", "version", "numerics", "max_concurrent_requests", "max_best_of", "max_stop_sequences", "max_input_tokens", "max_total_tokens", "max_batch_total_tokens", "max_batch_size")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_SHA_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DTYPE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    DTYPE_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
-    VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONCURRENT_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BEST_OF_FIELD_NUMBER: _ClassVar[int]
+    MAX_STOP_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     MAX_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    MAX_BEST_OF_FIELD_NUMBER: _ClassVar[int]
-    MAX_CONCURRENT_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     model_sha: str
+    model_dtype: str
+    model_device_type: str
     version: str
-    dtype: str
     numerics: str
-    vocab_size: int
+    max_concurrent_requests: int
+    max_best_of: int
+    max_stop_sequences: int
     max_input_tokens: int
     max_total_tokens: int
-    max_best_of: int
-    max_concurrent_requests: int
-    def __init__(self, model_id: _Optional[str] = ..., model_sha: _Optional[str] = ..., version: _Optional[str] = ..., dtype: _Optional[str] = ..., numerics: _Optional[str] = ..., vocab_size: _Optional[int] = ..., max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_concurrent_requests: _Optional[int] = ...) -> None: ...
+    max_batch_total_tokens: int
+    max_batch_size: int
+    def __init__(self, model_id: _Optional[str] = ..., model_sha: _Optional[str] = ..., model_dtype: _Optional[str] = ..., model_device_type: _Optional[str] = ..., version: _Optional[str] = ..., numerics: _Optional[str] = ..., max_concurrent_requests: _Optional[int] = ..., max_best_of: _Optional[int] = ..., max_stop_sequences: _Optional[int] = ..., max_input_tokens: _Optional[int] = ..., max_total_tokens: _Optional[int] = ..., max_batch_total_tokens: _Optional[int] = ..., max_batch_size: _Optional[int] = ...) -> None: ...

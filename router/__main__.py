@@ -7,8 +7,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,7 @@ from aiohttp import web
 
 from router import logs, tls
 from router.api.access import Access
-from router.api.service import SERVICE, ServerInfo, Service
+from router.api.service import ServerInfo
 from router.api.table import vertex_routes
 from router.app import make_app, make_runner
 from router.chat.template import ChatTemplate
@@ -35,7 +35,6 @@ from router.text.text_path import TextPath
 from router.text.tokenizer import Tokenizer, TokenizerError
 
 if TYPE_CHECKING:
-    from router.rpc.server import RpcServer
     from router.tracing import Tracing
 
 log = logging.getLogger("router")
@@ -104,45 +103,26 @@ async def _answer(
                       version=importlib.metadata.version("penstock"))
     grammars = None if config.disable_grammar_support else GrammarCompiler(
         config.model_dir / "tokenizer.json", facts.vocab_size, facts.eos_token_ids)
-    access = Access(config.api_key, config.cors_allow_origin)
-    app = make_app(
-        Engines(engine), tokenizer, limits, metrics, info, grammars, template, access=access,
-        more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
-        outer=() if tracing is None else (tracing.middleware,))
-    grace = config.graceful_termination_timeout + LAST_WORDS_SECONDS
-    runner = make_runner(app, shutdown_timeout=grace)
+    access, ssl_context = Access(config.api_key, config.cors_allow_origin), tls.server_context(config)
+    app = make_app(Engines(engine), tokenizer, limits, metrics, info, grammars, template, access=access,
+                   more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
+                   outer=[tracing.middleware] if tracing else [])
+    drain_seconds = config.graceful_termination_timeout + LAST_WORDS_SECONDS
+    if config.grpc_port is not None:
+        from router.rpc.server import add_rpc  # which imports more of gRPC
+
+        add_rpc(app, config, access, tracing, drain_seconds)
+    runner = make_runner(app, shutdown_timeout=drain_seconds)
     await runner.setup()
-    site = web.TCPSite(runner, config.hostname, config.port, backlog=1024, ssl_context=tls.server_context(config))
-    await site.start()
-    async with _rpc(config, app[SERVICE], access, tracing) as rpc:
-        _announce(config, facts, limits)
-        await stop.wait()
-        # Not left to aiohttp, which would break the connections off without a word, after twice its timeout.
-        overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
-        await asyncio.gather(site.stop(), *([] if rpc is None else [rpc.stop(grace)]))
+    await web.TCPSite(runner, config.hostname, config.port, backlog=1024, ssl_context=ssl_context).start()
+    _announce(config, facts, limits)
+    await stop.wait()
+    # Not left to aiohttp, which would break the connections off without a word, after twice its timeout.
+    overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
     await runner.cleanup()
     overdue.cancel()
     if grammars is not None:
         grammars.close()
-
-
-@asynccontextmanager
-async def _rpc(
-    config: RouterConfig, service: Service, access: Access, tracing: "Tracing | None"
-) -> AsyncIterator["RpcServer | None"]:
-    """The gRPC API, if a port is named for it."""
-    if config.grpc_port is None:
-        yield None
-        return
-    from router.rpc.server import RpcServer  # which imports what only this needs
-
-    files = config.ssl_certfile, config.ssl_keyfile
-    certificate = None if files[0] is None or files[1] is None else (files[0], files[1])
-    async with RpcServer(
-            service, access, payload_limit=config.payload_limit, tracer=tracing, certificate=certificate) as server:
-        await server.start(config.hostname, config.grpc_port)
-        log.info("gRPC at %s:%d", config.hostname, config.grpc_port)
-        yield server
 
 
 @contextmanager

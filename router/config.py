@@ -77,6 +77,7 @@ class ServerConfig:
     ssl_keyfile: Path | None
     """Given together, or not at all."""
     grpc_port: int | None
+    """None: there is no gRPC API."""
     otlp_endpoint: str | None
     otlp_service_name: str
     vertex_predict_route: str | None
@@ -211,7 +212,9 @@ def _check_access(config: LauncherConfig) -> None:
     if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
         raise InvalidArgument("`ssl_certfile` and `ssl_keyfile` must be given together")
     if config.grpc_port is not None and config.grpc_port == config.port:
-        raise InvalidArgument(f"`grpc_port` must be another port than `port`. Given: {config.port} for both")
+        raise InvalidArgument(f"`grpc_port` and `port` must be different. Given: {config.port}")
+    if config.grpc_port is not None and key is not None and not key.isascii():
+        raise InvalidArgument("`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other")
 
 
 def _check(config: LauncherConfig) -> None:

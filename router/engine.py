@@ -81,6 +81,8 @@ class Engine:
         """Whether requests are taken: also while the group is away, for as long as they wait for it."""
         self.has_group = False
         """Whether the group is there."""
+        self.changed = asyncio.Event()
+        """Set when one of the two may have changed; the one who follows them clears it."""
 
     @contextmanager
     def permit(self, number: int = 1) -> Iterator[None]:
@@ -208,6 +210,7 @@ class Engine:
             self._scheduler.resize(num_blocks)
         self.facts = facts
         self.is_healthy = self.has_group = True
+        self.changed.set()
         if self._downtime is not None:
             self._downtime.cancel()
             self._downtime = None
@@ -216,6 +219,7 @@ class Engine:
     def _lose(self, error: FleetError) -> None:
         """The group is gone: let every sequence wait again, give up those that have killed it."""
         self.has_group = False
+        self.changed.set()
         for plan in self._in_flight:
             self._metrics.lost(plan)
         self._requests.trace_replays()
@@ -241,6 +245,7 @@ class Engine:
     def _fail_all(self, error: RouterError) -> None:
         """Tell every request, and take no new ones."""
         self.is_healthy = False
+        self.changed.set()
         self._requests.fail_all(error)
 
     def _note_plan(self, plan: Plan, began_at: float) -> None:

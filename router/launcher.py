@@ -48,7 +48,9 @@ main = click.version_option(package_name="penstock", message="%(prog)s %(version
 
 def launch(config: LauncherConfig) -> int:
     """Find the model, run the group until it ends; the exit code. InvalidArgument if it can't be started."""
-    _check_port(config.hostname, config.port)
+    _check_port("port", config.hostname, config.port)
+    if config.grpc_port is not None:
+        _check_port("grpc_port", config.hostname, config.grpc_port)
     tls.server_context(config)
     checkpoint = hub.find(config.model_id, config.revision, config.huggingface_hub_cache)
     with ExitStack() as stack:
@@ -106,7 +108,7 @@ def _program(name: str, module: str, arguments: Sequence[str], tells_ready: bool
     return Program(name, [sys.executable, "-P", "-m", module, *arguments], tells_ready)
 
 
-def _check_port(hostname: str, port: int) -> None:
+def _check_port(name: str, hostname: str, port: int) -> None:
     """Better now than after a large model was loaded."""
     family = socket.AF_INET6 if ":" in hostname else socket.AF_INET
     with socket.socket(family) as probe:
@@ -114,7 +116,7 @@ def _check_port(hostname: str, port: int) -> None:
         try:
             probe.bind((hostname, port))
         except OSError as error:
-            raise InvalidArgument(f"`port`: cannot listen on {hostname} port {port}: {error.strerror}") from error
+            raise InvalidArgument(f"`{name}`: cannot listen on {hostname} port {port}: {error.strerror}") from error
 
 
 @contextmanager

@@ -67,7 +67,8 @@ class Metrics:
         self._failures = self._counter("tgi_request_failure", "Requests refused, failed or left", "err")
         for kind in _FAILURES:
             self._failures.labels(kind)  # so that each series starts at 0
-        self._answers = self._counter("penstock_requests", "HTTP requests answered, 499 if left", "route", "status")
+        self._answers = self._counter(
+            "penstock_requests", "Requests answered, by HTTP status; 499 if left", "route", "status")
         self._duration = self._durations("tgi_request_duration", "From the request to the end of its answer")
         self._validation = self._durations("tgi_request_validation_duration", "Checking and tokenising")
         self._queue = self._durations("tgi_request_queue_duration", "Waiting for the first step")
@@ -157,7 +158,7 @@ class Metrics:
             self._failures.labels(error.metric).inc()
 
     def answered(self, route: str, status: int) -> None:
-        """An HTTP request has been answered, or left by its client."""
+        """A request has been answered, or left by its client; of gRPC the route is the call's name."""
         self._answers.labels(route, status).inc()
 
     def first_token(self, waited: float) -> None:

@@ -1,4 +1,4 @@
-"""Spans of requests, by OpenTelemetry's semantic conventions for HTTP and for generative AI.
+"""Spans of requests, by OpenTelemetry's semantic conventions for HTTP, for RPC and for generative AI.
 
 A request's spans are made when it ends, of the times and notes that it gathered: while tokens flow nothing is done for
 them. Only where an endpoint is set is this imported.
@@ -6,8 +6,9 @@ them. Only where an endpoint is set is this imported.
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 from aiohttp import web
 from opentelemetry.context import Context
@@ -26,6 +27,8 @@ from router.stream import Stream
 from router.trace import Note
 
 Attributes = Mapping[str, AttributeValue]
+_FAILURES = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+"""The codes that make the span of a gRPC server an error."""
 
 
 class Tracing:
@@ -58,6 +61,21 @@ class Tracing:
         if isinstance(response, web.HTTPException):
             raise response
         return response
+
+    @contextmanager
+    def call(self, method: str, metadata: Mapping[str, str], peer: str) -> Iterator[Callable[[str], None]]:
+        """The server span of a gRPC call; what is yielded takes the name of the code that it ends with.
+
+        `method`: the full name. `peer`: gRPC's, such as `ipv4:127.0.0.1:5000`.
+        """
+        kind, _, address = peer.partition(":")
+        attributes = {
+            "rpc.system.name": "grpc", "rpc.method": method,
+            "client.address": unquote(address.rpartition(":")[0]).strip("[]") if kind.startswith("ip") else None,
+            "user_agent.original": metadata.get("user-agent"),
+        }
+        with self.request(method, metadata, attributes) as span:
+            yield lambda code: _set_code(span, code)
 
     @contextmanager
     def request(
@@ -150,6 +168,12 @@ def _set_status(span: Span, status: int) -> None:
     span.set_attribute("http.response.status_code", status)
     if status >= 500:
         _set_failure(span, str(status), is_ours=True)
+
+
+def _set_code(span: Span, code: str) -> None:
+    span.set_attribute("rpc.response.status_code", code)
+    if code in _FAILURES:
+        _set_failure(span, code, is_ours=True)
 
 
 def _set_failure(span: Span, error_type: str, is_ours: bool) -> None:

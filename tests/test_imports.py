@@ -84,6 +84,7 @@ def test_few_files_know_the_environment():
 
 @pytest.mark.parametrize(("module", "absent"), [
     ("router.app", ("torch", "transformers", "triton", "numpy")),
+    ("router.__main__", ("grpc_health.v1", "grpc_reflection.v1alpha", "router.rpc", "protos.penstock_pb2")),
     ("router.launcher", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
                          "opentelemetry")),
 ])

@@ -22,6 +22,13 @@ class Access:
     api_key: str | None = field(default=None, repr=False)
     allowed_origins: tuple[str, ...] = ()
 
+    def admits(self, authorization: str) -> bool:
+        """Whether who sends this, as `Bearer KEY`, knows the key, if there is one. The time tells nothing of it."""
+        if self.api_key is None:
+            return True
+        scheme, _, given = authorization.partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(_to_bytes(given.strip()), _to_bytes(self.api_key))
+
     def guard(self, handler: Handler) -> Handler:
         """`handler` for those who know the key; 401 for others, before their body is read."""
         if self.api_key is None:
@@ -33,13 +40,6 @@ class Access:
             return await handler(request)
 
         return guarded
-
-    def admits(self, authorization: str) -> bool:
-        """Whether the value of an `authorization` header is that of one who knows the key, if there is one."""
-        if self.api_key is None:
-            return True
-        scheme, _, given = authorization.partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(_to_bytes(given.strip()), _to_bytes(self.api_key))
 
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:

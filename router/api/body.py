@@ -70,12 +70,12 @@ def to_body(content: Any, schema: type[AnyBody]) -> AnyBody:
     try:
         return schema.model_validate(content)
     except pydantic.ValidationError as error:
-        what = _explain(error.errors(include_url=False)[0])
+        what = explain(error.errors(include_url=False)[0])
         raise web.HTTPUnprocessableEntity(
             text=f"Failed to deserialize the JSON body into the target type: {what}") from error
 
 
-def _explain(error: ErrorDetails) -> str:
+def explain(error: ErrorDetails) -> str:
     """Where, what was found, what was expected."""
     location = error["loc"]
     if error["type"] == "missing":

@@ -12,7 +12,7 @@ from router.api.body import json_response, read_body
 from router.api.chat_choices import ChatChoice
 from router.api.chat_request import converse, parse
 from router.api.chat_schemas import ChatBody
-from router.api.headers import request_headers, time_headers
+from router.api.headers import compute_time, request_headers, time_headers
 from router.api.openai import count_usage, failure, head, refuse, usage
 from router.api.service import SERVICE, Service
 from router.api.sse import stream_events
@@ -64,7 +64,8 @@ async def _whole_answer(
         async for answer, event in answers:
             choices[answer.index].note(event)
     content = {**start, "choices": [choice.whole() for choice in choices], "usage": usage(answers.each, asked.n)}
-    return json_response(content, headers={**headers, **time_headers(answers.each, asked.n)})
+    times = {**compute_time(answers.each), **time_headers(answers.each, asked.n)}
+    return json_response(content, headers={**headers, **times})
 
 
 async def _chunks(

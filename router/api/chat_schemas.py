@@ -76,6 +76,9 @@ class ChatBody(OpenAIBody):
     `tool_choice` as a text is `none`, `auto`, `required`, or, as in TGI, the name of a function.
     """
 
+    model_config = ConfigDict(json_schema_extra={"examples": [
+        {"messages": [{"role": "user", "content": "What does json.dumps do?"}], "max_tokens": 20}]})
+
     messages: Annotated[list[Message], Field(min_length=1)]
     logprobs: bool | None = None
     top_logprobs: UInt32 | None = None

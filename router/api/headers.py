@@ -12,6 +12,11 @@ def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[s
     return {"x-compute-type": service.info.compute_type, "x-compute-characters": str(num_characters)}
 
 
+def compute_time(answers: Sequence[Answer]) -> dict[str, str]:
+    """Of a whole answer: seconds until the last of them had ended."""
+    return {"x-compute-time": f"{max(answer.times.total for answer in answers):.9f}"}
+
+
 def time_headers(answers: Sequence[Answer], per_prompt: int = 1) -> dict[str, str]:
     """Of a whole answer; times in milliseconds. Of several answers the sums; each prompt has `per_prompt` of them."""
     times = [answer.times for answer in answers]

@@ -1,23 +1,29 @@
 """What a server tells of itself and of a text: `/info`, `/v1/models`, `/metrics`, `/tokenize`."""
 
+from typing import Any
+
 from aiohttp import web
 
 from router.api.body import json_response, read_body
 from router.api.schemas import GenerateBody
-from router.api.service import SERVICE
+from router.api.service import SERVICE, Service
 from router.errors import ValidationError
 from router.metrics import CONTENT_TYPE
-from router.text.tokenizer import TokenizerError
+from router.text.tokenizer import TextToken, TokenizerError
 
 
 async def info(request: web.Request) -> web.Response:
+    """All that `describe` tells."""
+    return json_response(describe(request.app[SERVICE]))
+
+
+def describe(service: Service) -> dict[str, Any]:
     """TGI's fields; those that it had until version 3; and the formats and kernels that decide every bit of an answer.
 
     Since prefill is chunked, what waits is taken in at once: at any ratio, and after no tokens of others.
     """
-    service = request.app[SERVICE]
     limits, facts = service.limits, service.engines.choose().facts
-    return json_response({
+    return {
         "model_id": service.info.model_id,
         "model_sha": service.info.model_sha,
         "model_pipeline_tag": None,
@@ -39,7 +45,7 @@ async def info(request: web.Request) -> web.Response:
         "max_waiting_tokens": 0,
         "max_batch_size": limits.max_slots,
         "numerics": facts.numerics,
-    })
+    }
 
 
 async def models(request: web.Request) -> web.Response:
@@ -57,7 +63,12 @@ async def metrics(request: web.Request) -> web.Response:
 async def tokenize(request: web.Request) -> web.Response:
     """The tokens of `inputs`, each with its place in it."""
     body = await read_body(request, GenerateBody)
+    return json_response(await split(request.app[SERVICE], body.inputs))
+
+
+async def split(service: Service, text: str) -> list[TextToken]:
+    """Its tokens; ValidationError if it can't be split."""
     try:
-        return json_response(await request.app[SERVICE].tokenizer.split(body.inputs))
+        return await service.tokenizer.split(text)
     except TokenizerError as error:
         raise ValidationError(f"tokenizer error {error}") from error

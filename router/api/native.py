@@ -9,7 +9,7 @@ from aiohttp import web
 from router.api.answer import Answer, answering
 from router.api.body import json_response, read_body
 from router.api.float32 import shortest_float32
-from router.api.headers import request_headers, time_headers
+from router.api.headers import compute_time, request_headers, time_headers
 from router.api.schemas import CompatBody, GenerateBody
 from router.api.service import SERVICE, Service
 from router.api.sse import stream_events
@@ -24,14 +24,14 @@ from router.validation import Asked
 async def generate(request: web.Request) -> web.StreamResponse:
     """The whole answer at once."""
     body = await read_body(request, GenerateBody)
-    answer, headers = await _whole_answer(request.app[SERVICE], body, _is_full_text(body, default=False))
+    answer, headers = await _whole_answer(request.app[SERVICE], body, asks_full_text(body, default=False))
     return json_response(answer, headers=headers)
 
 
 async def generate_stream(request: web.Request) -> web.StreamResponse:
     """An event a token."""
     body = await read_body(request, GenerateBody)
-    return await _stream_answer(request, body, _is_full_text(body, default=False))
+    return await _stream_answer(request, body, asks_full_text(body, default=False))
 
 
 async def compat_generate(request: web.Request) -> web.StreamResponse:
@@ -41,19 +41,21 @@ async def compat_generate(request: web.Request) -> web.StreamResponse:
 
 async def answer_generate(request: web.Request, body: CompatBody) -> web.StreamResponse:
     """A stream, or a whole answer in a list; with the prompt unless told otherwise."""
-    is_full_text = _is_full_text(body, default=True)
+    is_full_text = asks_full_text(body, default=True)
     if body.stream:
         return await _stream_answer(request, body, is_full_text)
     answer, headers = await _whole_answer(request.app[SERVICE], body, is_full_text)
     return json_response([answer], headers=headers)
 
 
-def _is_full_text(body: GenerateBody, default: bool) -> bool:
+def asks_full_text(body: GenerateBody, default: bool) -> bool:
+    """Whether the text of an answer begins with its prompt."""
     asked = body.parameters.return_full_text
     return default if asked is None else asked
 
 
-def _parse(service: Service, body: GenerateBody) -> Asked:
+def parse(service: Service, body: GenerateBody) -> Asked:
+    """What is asked for, in the terms of all APIs."""
     return Asked(
         body.inputs, body.parameters,
         wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs)
@@ -62,11 +64,10 @@ def _parse(service: Service, body: GenerateBody) -> Asked:
 async def _whole_answer(
     service: Service, body: GenerateBody, is_full_text: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    async with answering(service, [_parse(service, body)], is_stream=False) as answers:
+    async with answering(service, [parse(service, body)], is_stream=False) as answers:
         tokens = await tokens_of(answers)
     best = max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index]))
-    headers = {**request_headers(service, body.inputs), "x-compute-time": f"{best.times.total:.9f}",
-               **time_headers([best])}
+    headers = {**request_headers(service, body.inputs), **compute_time([best]), **time_headers([best])}
     prompt = body.inputs * is_full_text
     content = {"generated_text": prompt + _ending(best).text}
     if not (body.parameters.details or body.parameters.decoder_input_details):
@@ -105,7 +106,7 @@ async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text:
 
 
 async def _events(service: Service, body: GenerateBody, is_full_text: bool) -> AsyncGenerator[bytes]:
-    async with answering(service, [_parse(service, body)], is_stream=True) as answers:
+    async with answering(service, [parse(service, body)], is_stream=True) as answers:
         index = 0
         async for answer, event in answers:
             index += 1

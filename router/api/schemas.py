@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, JsonValue
 
 from router.api.float32 import nearest_float32
 
@@ -69,6 +69,11 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
+def _example(**fields: JsonValue) -> ConfigDict:
+    """A body for the OpenAPI document."""
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
 class Parameters(Body):
     """How to generate. None is the same as absent; where None is no choice, null is refused.
 
@@ -106,6 +111,8 @@ class Parameters(Body):
 
 class GenerateBody(Body):
     """`POST /generate`, `/generate_stream` and `/tokenize`. Without `parameters` an answer is sampled."""
+
+    model_config = _example(inputs="def open(path):", parameters={"max_new_tokens": 20})
 
     inputs: str
     parameters: Parameters = Parameters(do_sample=True)
@@ -182,6 +189,8 @@ class OpenAIBody(Body):
 
 class CompletionBody(OpenAIBody):
     """`POST /v1/completions`."""
+
+    model_config = _example(prompt="def open(path):", max_tokens=20)
 
     prompt: Annotated[
         list[Any],

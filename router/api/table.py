@@ -39,6 +39,7 @@ _TIMES = {
     "x-time-per-token": "Milliseconds.", "x-prompt-tokens": "Tokens of the prompt.",
     "x-generated-tokens": "Tokens of the answer.",
 }
+_ALL_TIMES = {**_TIMES, "x-compute-time": "Seconds."}
 
 
 def _costly(path: str, handler: Any, summary: str, body: Any, reply: Reply) -> Route:
@@ -50,18 +51,18 @@ def _open(path: str, handler: Any, summary: str, replies: dict[int, Reply]) -> R
 
 
 _GENERATED = Reply("The answer, in a list, or its events.",
-                   {JSON: list[shapes.Generated], EVENTS: shapes.StreamEvent | shapes.Error}, _TIMES)
+                   {JSON: list[shapes.Generated], EVENTS: shapes.StreamEvent | shapes.Error}, _ALL_TIMES)
 _COMPLETION = Reply("The answer, or its chunks and `[DONE]`.",
                     {JSON: shapes.Completion, EVENTS: shapes.Completion | shapes.OpenAIError}, _TIMES)
 _CHAT = Reply("The answer, or its chunks and `[DONE]`.",
-              {JSON: shapes.ChatCompletion, EVENTS: shapes.ChatChunk | shapes.OpenAIError}, _TIMES)
+              {JSON: shapes.ChatCompletion, EVENTS: shapes.ChatChunk | shapes.OpenAIError}, _ALL_TIMES)
 _VERTEX = _costly("/vertex", platforms.vertex, "Vertex AI's predictions.", platforms.VertexBody,
                   Reply("A text for each instance.", {JSON: shapes.Predictions}))
 
 _ROUTES = (
     _costly("/", native.compat_generate, "Generate; a stream if `stream` is true.", CompatBody, _GENERATED),
     _costly("/generate", native.generate, "Generate, and answer at the end.", GenerateBody,
-            Reply("The answer.", {JSON: shapes.Generated}, _TIMES)),
+            Reply("The answer.", {JSON: shapes.Generated}, _ALL_TIMES)),
     _costly("/generate_stream", native.generate_stream, "Generate, with an event a token.", GenerateBody,
             Reply("The events; a failure is the last.", {EVENTS: shapes.StreamEvent | shapes.Error}, _COMPUTE)),
     _costly("/v1/completions", completions.completions, "OpenAI's completions.", CompletionBody, _COMPLETION),

@@ -1,1 +1,1 @@
-"""The public gRPC API, of protos/penstock.proto."""
+"""The gRPC API for services, on a port of its own. Imported only where one is given."""

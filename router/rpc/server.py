@@ -1,77 +1,101 @@
-"""The gRPC server: the public API, the standard health service, and reflection."""
+"""The server of the gRPC API: its port, the standard services, and its end with the app's."""
 
-from pathlib import Path
-from typing import Self
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import SERVICE_NAME as HEALTH
+from aiohttp import web
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from protos import penstock_pb2, penstock_pb2_grpc
+from protos import penstock_pb2_grpc
 from router.api.access import Access
-from router.api.service import Service
-from router.rpc.access import KeyInterceptor
-from router.rpc.service import TextGeneration, Tracer
+from router.api.service import SERVICE, Service
+from router.config import ServerConfig
+from router.rpc.calls import Calls
+from router.rpc.health import Health
+from router.rpc.service import SERVICE_NAME, TextGeneration
 
-NAME = penstock_pb2.DESCRIPTOR.services_by_name["TextGeneration"].full_name
-"""Of the service; its health is that of the server, whose name is empty."""
+if TYPE_CHECKING:
+    from router.tracing import Tracing
+
+log = logging.getLogger(__name__)
+
+_KEEP_ALIVE_MS = 30_000
+"""A client that is gone without a word is noticed within twice this."""
+_FAREWELL_SECONDS = 0.2
+"""What the last bytes of answers get to leave, once no call runs; then connections are broken off."""
 
 
 class RpcServer:
-    """Serves from `start` to `stop`."""
+    """Listens at `address`, which is `HOST:PORT`; `credentials` is None for no TLS.
+
+    `drain_seconds` is what calls that run get in the end.
+    """
 
     def __init__(
-        self, service: Service, access: Access, *, payload_limit: int, tracer: Tracer | None = None,
-        certificate: tuple[Path, Path] | None = None,
+        self, service: Service, access: Access, tracing: "Tracing | None", address: str, drain_seconds: float,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
-        """`payload_limit`: bytes of a request. `certificate`: files of the chain and its key, for TLS."""
-        self._server = grpc.aio.server(interceptors=[KeyInterceptor(access)], options=[
-            ("grpc.so_reuseport", 0),  # a port that is taken is an error
-            ("grpc.max_receive_message_length", payload_limit)])
-        self._certificate = certificate
-        penstock_pb2_grpc.add_TextGenerationServicer_to_server(TextGeneration(service, tracer), self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(Health(service), self._server)
-        reflection.enable_server_reflection([NAME, HEALTH, reflection.SERVICE_NAME], self._server)
+        self._calls = Calls(SERVICE_NAME, access, service.metrics, tracing)
+        self._health = Health(service.engines.choose(), SERVICE_NAME)
+        self._server = grpc.aio.server(options=[
+            ("grpc.max_receive_message_length", service.limits.payload_limit),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.keepalive_time_ms", _KEEP_ALIVE_MS),
+            ("grpc.so_reuseport", 0)])  # a port that is taken is an error
+        penstock_pb2_grpc.add_TextGenerationServicer_to_server(TextGeneration(service, self._calls), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
+        reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self._address = address
+        self._drain_seconds = drain_seconds
+        self._credentials = credentials
+        self.port = 0
+        """Known once it listens."""
 
-    async def start(self, hostname: str, port: int) -> int:
-        """The port it listens on, which the system chooses for 0. OSError if it is taken."""
-        address = f"[{hostname}]:{port}" if ":" in hostname else f"{hostname}:{port}"
+    async def run(self, app: web.Application) -> AsyncIterator[None]:
+        """For the app's `cleanup_ctx`. OSError: it can't listen there."""
         try:
-            bound: int = self._bind(address)
+            if self._credentials is None:
+                self.port = self._server.add_insecure_port(self._address)
+            else:
+                self.port = self._server.add_secure_port(self._address, self._credentials)
         except RuntimeError as error:
-            raise OSError(f"cannot listen at {address}: {error}") from error
+            raise OSError(f"cannot serve gRPC at {self._address}: {error}") from error
+        await self._health.tell()
         await self._server.start()
-        return bound
-
-    async def stop(self, grace: float) -> None:
-        """Take nothing new; what runs has so many seconds."""
-        await self._server.stop(grace)
-
-    def _bind(self, address: str) -> int:
-        if self._certificate is None:
-            return int(self._server.add_insecure_port(address))
-        chain, key = (path.read_bytes() for path in self._certificate)
-        return int(self._server.add_secure_port(address, grpc.ssl_server_credentials([(key, chain)])))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+        log.info("Serving gRPC at %s", self._address)
+        following = asyncio.create_task(self._health.follow(), name="health")
+        yield
+        following.cancel()
         await self._server.stop(None)
 
+    async def drain(self, app: web.Application) -> None:
+        """For the app's `on_shutdown`: take no more calls, and wait for those that run.
 
-class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """SERVING while requests are taken, as `/health` is."""
+        Those who watch the health, or reflect, would stay for as long as they may.
+        """
+        await self._health.end()
+        stopping = asyncio.create_task(self._server.stop(self._drain_seconds))
+        idle = asyncio.create_task(self._calls.until_idle())
+        await asyncio.wait([stopping, idle], return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+        await asyncio.wait([stopping], timeout=_FAREWELL_SECONDS)
+        await self._server.stop(None)
+        await stopping
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
-    async def Check(
-        self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext
-    ) -> health_pb2.HealthCheckResponse:
-        if request.service not in ("", NAME):
-            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
-        is_healthy = self._service.engines.choose().is_healthy
-        status = health_pb2.HealthCheckResponse.SERVING if is_healthy else health_pb2.HealthCheckResponse.NOT_SERVING
-        return health_pb2.HealthCheckResponse(status=status)
+def add_rpc(
+    app: web.Application, config: ServerConfig, access: Access, tracing: "Tracing | None", drain_seconds: float
+) -> RpcServer:
+    """Serve it beside the app's routes, from its start to its end. The certificate files are known to be good."""
+    host = f"[{config.hostname}]" if ":" in config.hostname else config.hostname
+    credentials = None
+    if config.ssl_certfile is not None and config.ssl_keyfile is not None:
+        credentials = grpc.ssl_server_credentials([(config.ssl_keyfile.read_bytes(), config.ssl_certfile.read_bytes())])
+    server = RpcServer(app[SERVICE], access, tracing, f"{host}:{config.grpc_port}", drain_seconds, credentials)
+    app.cleanup_ctx.append(server.run)
+    app.on_shutdown.append(server.drain)
+    return server

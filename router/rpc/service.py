@@ -1,97 +1,75 @@
-"""The calls of protos/penstock.proto."""
+"""The calls of `protos/penstock.proto`: each is answered by what answers its HTTP route."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NoReturn, Protocol
+import asyncio
 
-import grpc
-
-from protos import penstock_pb2, penstock_pb2_grpc
+from protos import penstock_pb2 as pb
+from protos import penstock_pb2_grpc
 from router.api.answer import answering
-from router.api.failures import to_router_error
+from router.api.info import describe, split
+from router.api.native import asks_full_text, parse
 from router.api.service import Service
+from router.api.sse import UNREAD_SECONDS
 from router.api.whole import mean_logprob, tokens_of
-from router.errors import ValidationError
-from router.rpc.wire import decode_request, encode_answers, encode_event, encode_info, encode_text
-from router.text.tokenizer import TokenizerError
+from router.errors import Dropped
+from router.rpc import wire
+from router.rpc.calls import Calls, Context
 
-_CODES = {
-    422: grpc.StatusCode.INVALID_ARGUMENT,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    424: grpc.StatusCode.ABORTED,
-    503: grpc.StatusCode.UNAVAILABLE,
-}
-"""By the status that the HTTP routes give; INTERNAL for others."""
-
-
-class Tracer(Protocol):
-    """What makes the server span of a call: `router.tracing.Tracing`."""
-
-    def request(
-        self, name: str, carrier: Mapping[str, str], attributes: Mapping[str, str | None]
-    ) -> AbstractContextManager[object]: ...
+SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["TextGeneration"].full_name
 
 
 class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
-    """Answers as the HTTP routes do. A call that ends before its answer, for whatever reason, frees what it held."""
+    """Every call has a task of its own, which gRPC cancels when the client leaves or the deadline passes."""
 
-    def __init__(self, service: Service, tracer: Tracer | None = None) -> None:
+    def __init__(self, service: Service, calls: Calls) -> None:
         self._service = service
-        self._tracer = tracer
+        self._calls = calls
 
-    async def Generate(
-        self, request: penstock_pb2.GenerateRequest, context: grpc.aio.ServicerContext
-    ) -> penstock_pb2.GenerateResponse:
+    async def Generate(self, request: pb.GenerateRequest, context: Context) -> pb.GenerateResponse:
+        async with self._calls.costly(context, "Generate"):
+            return await self._generate(request)
+
+    async def _generate(self, request: pb.GenerateRequest) -> pb.GenerateResponse:
+        body, tokenizer = wire.decode_request(request), self._service.tokenizer
+        async with answering(self._service, [parse(self._service, body)], is_stream=False) as answers:
+            tokens = await tokens_of(answers)
+        prompt = body.inputs * asks_full_text(body, default=False)
+        has_details = body.parameters.details or body.parameters.decoder_input_details
+        prefill = wire.encode_prefill(tokenizer, answers.each[0]) if has_details else []
+        messages = []
+        for answer in answers.each:
+            details = wire.encode_details(answer) if has_details else None
+            if details is not None:
+                details.prefill.extend(prefill)
+            messages.append(wire.encode_answer(tokenizer, answer, tokens[answer.index], prompt, details))
+        best = messages.pop(max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index])).index)
+        if has_details:
+            best.details.best_of_sequences.extend(messages)
+        return best
+
+    async def GenerateStream(self, request: pb.GenerateRequest, context: Context) -> None:
+        """Writes instead of yielding, so that what ends the call ends `answering` at once."""
+        async with self._calls.costly(context, "GenerateStream"):
+            body, tokenizer = wire.decode_request(request), self._service.tokenizer
+            prompt, has_details = body.inputs * asks_full_text(body, default=False), body.parameters.details
+            async with answering(self._service, [parse(self._service, body)], is_stream=True) as answers:
+                index = 0
+                async for answer, event in answers:
+                    index += 1
+                    await self._write(
+                        context, wire.encode_event(tokenizer, index, answer, event, prompt, has_details))
+
+    @staticmethod
+    async def _write(context: Context, message: pb.GenerateEvent) -> None:
+        """Dropped if the client has not read for too long."""
         try:
-            with self._span("Generate", context):
-                asked = decode_request(request)
-                async with answering(self._service, [asked], is_stream=False) as answers:
-                    tokens = await tokens_of(answers)
-        except Exception as error:
-            await _fail(context, error)
-        each = list(zip(answers.each, tokens, strict=True))
-        if asked.parameters.best_of is not None:
-            each.sort(key=lambda pair: mean_logprob(pair[1]), reverse=True)
-        return encode_answers(each)
+            async with asyncio.timeout(UNREAD_SECONDS):
+                await context.write(message)
+        except TimeoutError as error:
+            raise Dropped from error
 
-    async def GenerateStream(
-        self, request: penstock_pb2.GenerateRequest, context: grpc.aio.ServicerContext
-    ) -> None:
-        try:
-            with self._span("GenerateStream", context):
-                async with answering(self._service, [decode_request(request)], is_stream=True) as answers:
-                    async for answer, event in answers:
-                        await context.write(encode_event(answer, event))
-        except Exception as error:
-            await _fail(context, error)
+    async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
+        async with self._calls.costly(context, "Tokenize"):
+            return wire.encode_tokens(await split(self._service, request.inputs))
 
-    async def Tokenize(
-        self, request: penstock_pb2.TokenizeRequest, context: grpc.aio.ServicerContext
-    ) -> penstock_pb2.TokenizeResponse:
-        try:
-            return encode_text(await self._service.tokenizer.split(request.text))
-        except TokenizerError as error:
-            await _fail(context, ValidationError(f"tokenizer error {error}"))
-
-    async def Info(
-        self, request: penstock_pb2.InfoRequest, context: grpc.aio.ServicerContext
-    ) -> penstock_pb2.InfoResponse:
-        return encode_info(self._service)
-
-    @contextmanager
-    def _span(self, method: str, context: grpc.aio.ServicerContext) -> Iterator[None]:
-        if self._tracer is None:
-            span: AbstractContextManager[object] = nullcontext()
-        else:
-            metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-            name = f"penstock.v1.TextGeneration/{method}"
-            span = self._tracer.request(name, metadata, {
-                "rpc.system.name": "grpc", "rpc.method": name, "client.address": context.peer()})
-        with span:
-            yield
-
-
-async def _fail(context: grpc.aio.ServicerContext, error: Exception) -> NoReturn:
-    failure = to_router_error(error)
-    await context.abort(_CODES.get(failure.status, grpc.StatusCode.INTERNAL), str(failure))
-    raise failure
+    async def Info(self, request: pb.InfoRequest, context: Context) -> pb.InfoResponse:
+        return wire.encode_info(describe(self._service))

@@ -1,90 +1,118 @@
-"""Protobuf to what is asked and from what is answered. No pb2 type of the public API goes further than this folder."""
+"""Between messages and what the router knows: a request becomes the body that HTTP reads, answers become messages."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ValidationError as SchemaError
+import orjson
+import pydantic
 
-from protos import penstock_pb2
+from protos import penstock_pb2 as pb
 from router.api.answer import Answer
-from router.api.schemas import Parameters
-from router.api.service import Service
+from router.api.body import explain
+from router.api.schemas import GenerateBody
 from router.errors import ValidationError
-from router.grammar.forms import parse_grammar
-from router.grammar.spec import GrammarSpec
-from router.scheduling.plan import FinishReason
+from router.scheduling.plan import FinishReason, Top
 from router.stream import Event, Token
-from router.text.tokenizer import TextToken
-from router.validation import Asked
+from router.text.tokenizer import TextToken, Tokenizer
 
 _REASONS = {
-    FinishReason.LENGTH: penstock_pb2.FINISH_REASON_LENGTH,
-    FinishReason.EOS_TOKEN: penstock_pb2.FINISH_REASON_EOS_TOKEN,
-    FinishReason.STOP_SEQUENCE: penstock_pb2.FINISH_REASON_STOP_SEQUENCE}
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.EOS_TOKEN: pb.FINISH_REASON_EOS_TOKEN,
+    FinishReason.STOP_SEQUENCE: pb.FINISH_REASON_STOP_SEQUENCE,
+}
 
 
-def decode_request(message: penstock_pb2.GenerateRequest) -> Asked:
-    """ValidationError names the field that is wrong."""
-    fields = {descriptor.name: value for descriptor, value in message.parameters.ListFields()}
-    for name in ("stop", "stop_token_ids"):
-        fields[name] = list(fields.get(name, ()))
-    fields["logit_bias"] = {str(token_id): bias for token_id, bias in fields.get("logit_bias", {}).items()}
-    grammar = _grammar(fields.pop("grammar")) if "grammar" in fields else None
+def decode_request(message: pb.GenerateRequest) -> GenerateBody:
+    """ValidationError for what a message can say and a body can't, such as a number that is none."""
+    content: dict[str, Any] = {"inputs": message.inputs}
+    if message.HasField("parameters"):
+        content["parameters"] = {field.name: _decode(value) for field, value in message.parameters.ListFields()}
     try:
-        parameters = Parameters.model_validate(fields)
-    except SchemaError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ValidationError(f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
-    inputs = tuple(message.token_ids.ids) if message.WhichOneof("prompt") == "token_ids" else message.text
-    return Asked(inputs, parameters, n=message.n or 1, grammar=grammar)
+        return GenerateBody.model_validate(content)
+    except pydantic.ValidationError as error:
+        raise ValidationError(explain(error.errors(include_url=False)[0])) from error
 
 
-def _grammar(message: penstock_pb2.Grammar) -> GrammarSpec:
-    match message.WhichOneof("kind"):
-        case "json_schema":
-            return parse_grammar({"type": "json", "value": message.json_schema})
-        case "choice":
-            return parse_grammar({"type": "choice", "value": list(message.choice.texts)})
-        case "regex" | "lark" as kind:
-            return parse_grammar({"type": kind, "value": getattr(message, kind)})
-        case _:
-            raise ValidationError("grammar is not valid: it must be of a kind")
+def _decode(value: Any) -> Any:
+    """A field that is set, as JSON has it."""
+    if isinstance(value, pb.Grammar):
+        return _decode_grammar(value)
+    if isinstance(value, str | int | float):
+        return value
+    return dict(value) if hasattr(value, "items") else list(value)
 
 
-def encode_answers(answers: Iterable[tuple[Answer, list[Token]]]) -> penstock_pb2.GenerateResponse:
-    return penstock_pb2.GenerateResponse(answers=[
-        penstock_pb2.Answer(tokens=map(_token, tokens), ending=_ending(answer)) for answer, tokens in answers])
+def _decode_grammar(message: pb.Grammar) -> dict[str, Any]:
+    grammar: dict[str, Any] = {"type": message.type}
+    match message.WhichOneof("value"):
+        case "text":
+            grammar["value"] = message.text
+        case "json":
+            try:
+                grammar["value"] = orjson.loads(message.json)
+            except orjson.JSONDecodeError as error:
+                raise ValidationError(f"grammar is not valid: `json` can't be read: {error}") from error
+    return grammar
 
 
-def encode_event(answer: Answer, event: Event) -> penstock_pb2.GenerateEvent:
-    return penstock_pb2.GenerateEvent(
-        index=answer.index, token=_token(event.token), ending=None if event.ending is None else _ending(answer))
+def encode_answer(
+    tokenizer: Tokenizer, answer: Answer, tokens: Sequence[Token], prompt: str, details: pb.Details | None
+) -> pb.GenerateResponse:
+    """A whole answer, after `prompt`; its tokens are added to its details."""
+    assert answer.ending is not None
+    if details is not None:
+        details.tokens.extend(map(_encode_token, tokens))
+        if answer.request.sampling.top_n:
+            details.top_tokens.extend(pb.TopTokens(tokens=_encode_top(tokenizer, token.top)) for token in tokens)
+    return pb.GenerateResponse(generated_text=prompt + answer.ending.text, details=details)
 
 
-def encode_text(tokens: Iterable[TextToken]) -> penstock_pb2.TokenizeResponse:
-    return penstock_pb2.TokenizeResponse(tokens=[
-        penstock_pb2.TextToken(id=token.id, text=token.text, start=token.start, stop=token.stop) for token in tokens])
+def encode_details(answer: Answer) -> pb.Details:
+    """Of an answer that has ended, without its tokens."""
+    assert answer.ending is not None
+    return pb.Details(
+        finish_reason=_REASONS[answer.ending.finish_reason], generated_tokens=answer.ending.num_tokens,
+        seed=answer.seed, input_length=len(answer.request.input_ids), prefix_hit_tokens=answer.hit_tokens)
 
 
-def encode_info(service: Service) -> penstock_pb2.InfoResponse:
-    facts, limits, info = service.engines.choose().facts, service.limits, service.info
-    return penstock_pb2.InfoResponse(
-        model_id=info.model_id, model_sha=info.model_sha or "", version=info.version, dtype=facts.dtype,
-        numerics=facts.numerics, vocab_size=facts.vocab_size, max_input_tokens=limits.max_input_tokens,
-        max_total_tokens=limits.max_total_tokens, max_best_of=limits.max_best_of,
-        max_concurrent_requests=limits.max_concurrent_requests)
+def encode_prefill(tokenizer: Tokenizer, answer: Answer) -> list[pb.PromptToken]:
+    """The prompt's tokens, the first without a logprob. Empty unless they were computed."""
+    if not answer.request.wants_prompt_logprobs:
+        return []
+    logprobs = [None, *answer.prompt_scores.logprobs]
+    return [pb.PromptToken(id=token_id, text=tokenizer.text_of(token_id), logprob=logprob)
+            for token_id, logprob in zip(answer.request.input_ids, logprobs, strict=True)]
 
 
-def _token(token: Token) -> penstock_pb2.Token:
-    return penstock_pb2.Token(
-        id=token.id, text=token.text, logprob=token.logprob, special=token.is_special,
-        top=[penstock_pb2.TopToken(id=token_id, logprob=logprob) for token_id, logprob in token.top])
+def encode_event(
+    tokenizer: Tokenizer, index: int, answer: Answer, event: Event, prompt: str, has_details: bool
+) -> pb.GenerateEvent:
+    """A token of a stream; the last has the text, after `prompt`, and the details if there are to be any."""
+    message = pb.GenerateEvent(index=index, token=_encode_token(event.token))
+    if event.token.top:
+        message.top_tokens.extend(_encode_top(tokenizer, event.token.top))
+    if event.ending is not None:
+        message.generated_text = prompt + event.ending.text
+        if has_details:
+            message.details.CopyFrom(encode_details(answer))
+    return message
 
 
-def _ending(answer: Answer) -> penstock_pb2.Ending:
-    ending = answer.ending
-    assert ending is not None
-    fields: dict[str, Any] = {} if answer.seed is None else {"seed": answer.seed}
-    return penstock_pb2.Ending(
-        finish_reason=_REASONS[ending.finish_reason], text=ending.text, generated_tokens=ending.num_tokens,
-        prompt_tokens=len(answer.request.input_ids), prefix_hit_tokens=answer.hit_tokens, **fields)
+def encode_tokens(tokens: Sequence[TextToken]) -> pb.TokenizeResponse:
+    return pb.TokenizeResponse(tokens=[
+        pb.TextToken(id=token.id, text=token.text, start=token.start, stop=token.stop) for token in tokens])
+
+
+def encode_info(facts: dict[str, Any]) -> pb.InfoResponse:
+    """Of what `/info` tells, what is not for TGI's clients alone."""
+    return pb.InfoResponse(**{field.name: facts[field.name] for field in pb.InfoResponse.DESCRIPTOR.fields})
+
+
+def _encode_token(token: Token) -> pb.Token:
+    return pb.Token(id=token.id, text=token.text, logprob=token.logprob, special=token.is_special)
+
+
+def _encode_top(tokenizer: Tokenizer, top: Top) -> list[pb.Token]:
+    return [
+        pb.Token(id=token_id, text=tokenizer.text_of(token_id), logprob=logprob, special=tokenizer.is_special(token_id))
+        for token_id, logprob in top]

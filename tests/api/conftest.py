@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,8 +99,8 @@ class RealServer(TestServer):
 Start = Callable[..., Awaitable[Server]]
 
 
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
+@asynccontextmanager
+async def starting() -> AsyncIterator[Start]:
     """Starts servers: `await start(limits=…, template=…, access=…)`; `make_fleet` gets the scripted answer."""
     loop, is_to_end = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, is_to_end.set)
@@ -110,18 +110,26 @@ async def start() -> AsyncIterator[Start]:
         async def start(
             limits: Limits = LIMITS, answer: str = ANSWER,
             make_fleet: Callable[[Script], ScriptedFleet] = ScriptedFleet, idle_seconds: float = IDLE_SECONDS,
-            **settings: Any,
+            prepare: Callable[[web.Application], None] = lambda app: None, **settings: Any,
         ) -> Server:
             tokenizer = Tokenizer.load(DEMO)
             stack.callback(tokenizer.close)
             fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)
             engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request))
-            server = RealServer(make_app(Engines(engine), tokenizer, limits, metrics, INFO, **settings), idle_seconds)
+            app = make_app(Engines(engine), tokenizer, limits, metrics, INFO, **settings)
+            prepare(app)
+            server = RealServer(app, idle_seconds)
             await server.start_server()
             client: TestClient[Any, Any] = await stack.enter_async_context(TestClient(server))
             return Server(client, fleet, engine, tokenizer, metrics, is_to_end)
 
+        yield start
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    async with starting() as start:
         yield start
 
 

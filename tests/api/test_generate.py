@@ -93,6 +93,12 @@ async def test_length(server: Server) -> None:
     assert (answer["details"]["finish_reason"], answer["details"]["generated_tokens"]) == ("length", 3)
 
 
+async def test_more_than_a_thousand_tokens_are_counted_exactly(start: Start) -> None:
+    server = await start(replace(LIMITS, max_total_tokens=2000), answer=" b")
+    details = (await server.generate(max_new_tokens=1500, details=True))["details"]
+    assert (details["generated_tokens"], details["finish_reason"]) == (1500, "length")
+
+
 async def test_an_incomplete_character_at_the_end_is_dropped(start: Start) -> None:
     server = await start(answer="a😀")
     answer = await server.generate(max_new_tokens=3, details=True)

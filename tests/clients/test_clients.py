@@ -16,6 +16,7 @@ CLIENTS = {
     "huggingface_hub_client.py": ("huggingface-hub==2.4.0", "aiohttp==3.14.3"),
     "openai_client.py": ("openai==3.52.0",),
     "langchain_client.py": ("langchain-openai==1.7.3", "langchain-core==1.7.2"),
+    "langchain_huggingface_client.py": ("langchain-huggingface==1.2.3", "langchain-core==1.7.2"),
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

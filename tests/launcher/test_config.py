@@ -34,7 +34,9 @@ from router.launcher import router_program, shard_program
     (["--api-key", "key\n"], "`api_key` must have printable characters, and no space at its ends"),
     (["--ssl-certfile", "cert.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
     (["--ssl-keyfile", "key.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
-    (["--grpc-port", "3000"], "`grpc_port` must be another port than `port`. Given: 3000 for both"),
+    (["--grpc-port", "3000"], "`grpc_port` and `port` must be different. Given: 3000"),
+    (["--grpc-port", "3001", "--api-key", "schlüssel"],
+     "`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other"),
     (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "b.example"],
      "`cors_allow_origin` must be an origin such as https://example.org, or *; several are given by as many options, "
      "or with spaces in the variable. Given: 'b.example'")])
@@ -71,6 +73,7 @@ def test_settings_that_contradict_are_refused(invoke, started, arguments, messag
     ([], "cors_allow_origin", ()),
     (["--otlp-endpoint", "http://here:4317"], "otlp_endpoint", "http://here:4317"),
     ([], "otlp_service_name", "text-generation-inference.router"),
+    (["--grpc-port", "3001"], "grpc_port", 3001),
     (["--enable-prefill-logprobs"], "enable_prefill_logprobs", True),
     (["--disable-grammar-support"], "disable_grammar_support", True),
     (["--strict-streaming-errors"], "strict_streaming_errors", True),

@@ -6,6 +6,8 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
+
 READY = ("shard-0 ready", "shard-1 ready", "router ready")
 
 
@@ -122,14 +124,15 @@ def test_socket_in_use_is_refused(launch, tmp_path):
     assert (tmp_path / "uds-1").exists()
 
 
-def test_port_in_use_is_refused_before_anything_starts(launch):
+@pytest.mark.parametrize("name", ["port", "grpc_port"])
+def test_port_in_use_is_refused_before_anything_starts(launch, name):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with launch("--port", str(port)) as run:
+        with launch(f"--{name.replace('_', '-')}", str(port)) as run:
             assert run.process.wait(20) == 2
-            assert f"Invalid argument: `port`: cannot listen on 127.0.0.1 port {port}: Address already in use" \
+            assert f"Invalid argument: `{name}`: cannot listen on 127.0.0.1 port {port}: Address already in use" \
                 in run.errors
             assert run.events == []
 

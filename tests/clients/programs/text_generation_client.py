@@ -122,9 +122,9 @@ async def asynchronous(url: str) -> None:
         raise AssertionError("five stop strings were taken")
     four = await asyncio.gather(*(client.generate(PROMPT, max_new_tokens=10) for _ in range(4)))
     assert [answer.generated_text for answer in four] == [four[0].generated_text] * 4
-    answer = await client.chat(MESSAGES, max_tokens=16)
+    answer = await client.chat(MESSAGES, max_tokens=16, seed=3)
     text = ""
-    async for chunk in await client.chat(MESSAGES, max_tokens=16, stream=True):
+    async for chunk in await client.chat(MESSAGES, max_tokens=16, seed=3, stream=True):
         text += chunk.choices[0].delta.content or ""
         if chunk.choices[0].finish_reason:
             break

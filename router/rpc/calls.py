@@ -1,0 +1,100 @@
+"""What every call goes through: the key, its trace, the counts, and what its client is told when it fails."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+import grpc
+
+from router.api import trace as traces
+from router.api.access import Access
+from router.api.failures import to_router_error
+from router.errors import Dropped, RouterError
+from router.metrics import Metrics
+from router.rpc.errors import Unauthenticated, code_of, details_of
+
+if TYPE_CHECKING:
+    from router.tracing import Tracing
+
+Context: TypeAlias = grpc.aio.ServicerContext
+Tell = Callable[[str], None]
+"""Takes the name of the code that a call ends with."""
+
+
+class Calls:
+    """`tracing` is None where nothing is traced."""
+
+    def __init__(self, service: str, access: Access, metrics: Metrics, tracing: "Tracing | None") -> None:
+        self._service = service
+        self._access = access
+        self._metrics = metrics
+        self._tracing = tracing
+        self._num_running = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    async def until_idle(self) -> None:
+        """Wait until no call runs, and the answers are sent."""
+        await self._is_idle.wait()
+
+    @asynccontextmanager
+    async def costly(self, context: Context, method: str) -> AsyncIterator[None]:
+        """Around a call that takes the key and is traced. What is raised inside becomes the status of the call."""
+        metadata = _metadata(context)
+        self._count(context)
+        with self._traced(f"{self._service}/{method}", metadata, context) as tell:
+            error = None
+            try:
+                if not self._access.admits(metadata.get("authorization", "")):
+                    raise Unauthenticated
+                yield
+            except asyncio.CancelledError:
+                self._metrics.answered(f"/{self._service}/{method}", Dropped.status)
+                tell(_reason_to_end(context).name)
+                raise
+            except Exception as failure:
+                error = to_router_error(failure)
+                traces.failed(error)
+            self._metrics.answered(f"/{self._service}/{method}", error.status if error else 200)
+            tell(code_of(error).name if error else grpc.StatusCode.OK.name)
+        if error is not None:
+            await _abort(context, error)
+
+    def _count(self, context: Context) -> None:
+        """A call runs until its client has been sent all, which is later than its method returns."""
+        self._num_running += 1
+        self._is_idle.clear()
+        context.add_done_callback(self._end)
+
+    def _end(self, context: Context) -> None:
+        self._num_running -= 1
+        if not self._num_running:
+            self._is_idle.set()
+
+    @contextmanager
+    def _traced(self, method: str, metadata: dict[str, str], context: Context) -> Iterator[Tell]:
+        if self._tracing is None:
+            yield lambda code: None
+            return
+        with self._tracing.call(method, metadata, context.peer()) as tell:
+            yield tell
+
+
+def _metadata(context: Context) -> dict[str, str]:
+    """What is text; of a key that is given twice, the first value."""
+    metadata: dict[str, str] = {}
+    for key, value in context.invocation_metadata() or ():
+        if isinstance(value, str):
+            metadata.setdefault(key, value)
+    return metadata
+
+
+def _reason_to_end(context: Context) -> grpc.StatusCode:
+    """Of a call that is given up: its deadline has passed, or its client has left."""
+    left = context.time_remaining()
+    return grpc.StatusCode.CANCELLED if left is None or left > 0 else grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def _abort(context: Context, error: RouterError) -> None:
+    await context.abort(code_of(error), details_of(error), (("error_type", error.error_type),))

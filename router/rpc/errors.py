@@ -1,0 +1,51 @@
+"""What a client is told of a failure: a gRPC code, with the message and the error type that HTTP has."""
+
+import grpc
+
+from router.errors import (
+    Dropped,
+    GenerationError,
+    IncompleteGeneration,
+    Overloaded,
+    RouterError,
+    TemplateError,
+    Unhealthy,
+    ValidationError,
+)
+
+_MAX_DETAILS = 2000
+"""Bytes of a message. Escaped they may be three times as many, and clients take 8 KB of metadata."""
+
+
+class Unauthenticated(RouterError):
+    """HTTP says this by its status alone."""
+
+    status = 401
+    error_type = "unauthenticated"
+
+    def __init__(self) -> None:
+        super().__init__("The API key is missing or wrong")
+
+
+_CODES: dict[type[RouterError], grpc.StatusCode] = {
+    ValidationError: grpc.StatusCode.INVALID_ARGUMENT,
+    TemplateError: grpc.StatusCode.INVALID_ARGUMENT,
+    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    # Not ABORTED, which asks clients to try again: this request has just ended three groups, or the engine failed.
+    GenerationError: grpc.StatusCode.INTERNAL,
+    IncompleteGeneration: grpc.StatusCode.INTERNAL,
+    Unhealthy: grpc.StatusCode.UNAVAILABLE,
+    Dropped: grpc.StatusCode.CANCELLED,
+}
+
+
+def code_of(error: RouterError) -> grpc.StatusCode:
+    """INTERNAL for what is not in the table."""
+    return _CODES.get(type(error), grpc.StatusCode.INTERNAL)
+
+
+def details_of(error: RouterError) -> str:
+    """Its message, cut if it is too long to be sent."""
+    message = str(error).encode()
+    return message.decode() if len(message) <= _MAX_DETAILS else message[:_MAX_DETAILS].decode(errors="ignore") + "…"

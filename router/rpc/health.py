@@ -1,0 +1,32 @@
+"""The standard health service, as the engine's state has it."""
+
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health import aio
+
+from router.engine import Engine
+
+_Status = health_pb2.HealthCheckResponse
+
+
+class Health:
+    """SERVING while a request would be computed now, as `/readyz` says; never again once `end` was called."""
+
+    def __init__(self, engine: Engine, service_name: str) -> None:
+        self.servicer = aio.HealthServicer()
+        self._engine = engine
+        self._names = ("", service_name)
+
+    async def follow(self) -> None:
+        """Tell those who watch of every change, until cancelled."""
+        while True:
+            self._engine.changed.clear()
+            await self.tell()
+            await self._engine.changed.wait()
+
+    async def tell(self) -> None:
+        is_ready = self._engine.is_healthy and self._engine.has_group
+        for name in self._names:
+            await self.servicer.set(name, _Status.SERVING if is_ready else _Status.NOT_SERVING)
+
+    async def end(self) -> None:
+        await self.servicer.enter_graceful_shutdown()
