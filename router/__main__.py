@@ -1,6 +1,7 @@
 """`python -m router`: wait for the group, open the HTTP port when the model can answer, serve until SIGTERM."""
 
 import asyncio
+import gc
 import importlib.metadata
 import logging
 import os
@@ -115,6 +116,7 @@ async def _answer(
     site = web.TCPSite(runner, config.hostname, config.port, backlog=1024, ssl_context=tls.server_context(config))
     await site.start()
     async with _rpc(config, app[SERVICE], access, tracing) as rpc:
+        gc.freeze()  # what is here now stays; no collection, for which all requests wait, is to look through it again
         _announce(config, facts, limits)
         await stop.wait()
         # Not left to aiohttp, which would break the connections off without a word, after twice its timeout.

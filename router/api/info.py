@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from router.api.body import json_response, read_body
+from router.api.body import json_response, read_body, written
 from router.api.schemas import GenerateBody
 from router.api.service import SERVICE
 from router.errors import ValidationError
@@ -58,6 +58,7 @@ async def tokenize(request: web.Request) -> web.Response:
     """The tokens of `inputs`, each with its place in it."""
     body = await read_body(request, GenerateBody)
     try:
-        return json_response(await request.app[SERVICE].tokenizer.split(body.inputs))
+        tokens = await request.app[SERVICE].tokenizer.split(body.inputs)
     except TokenizerError as error:
         raise ValidationError(f"tokenizer error {error}") from error
+    return json_response(await written(tokens))

@@ -1,5 +1,6 @@
 """The calls of protos/penstock.proto."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NoReturn, Protocol
@@ -69,9 +70,10 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
         self, request: penstock_pb2.TokenizeRequest, context: grpc.aio.ServicerContext
     ) -> penstock_pb2.TokenizeResponse:
         try:
-            return encode_text(await self._service.tokenizer.split(request.text))
+            tokens = await self._service.tokenizer.split(request.text)
         except TokenizerError as error:
             await _fail(context, ValidationError(f"tokenizer error {error}"))
+        return await asyncio.to_thread(encode_text, tokens)  # there may be a million
 
     async def Info(
         self, request: penstock_pb2.InfoRequest, context: grpc.aio.ServicerContext
