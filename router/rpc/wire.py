@@ -35,6 +35,8 @@ def decode_request(message: penstock_pb2.GenerateRequest) -> Asked:
     except SchemaError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValidationError(f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}") from error
+    if message.n > 1 and (parameters.best_of or 1) > 1:
+        raise ValidationError(f"`n` and `best_of` cannot both be > 1. Given: {message.n} and {parameters.best_of}")
     inputs = tuple(message.token_ids.ids) if message.WhichOneof("prompt") == "token_ids" else message.text
     return Asked(inputs, parameters, n=message.n or 1, grammar=grammar)
 

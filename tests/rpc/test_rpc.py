@@ -109,6 +109,8 @@ async def test_tokenize_and_info(start_rpc):
 @pytest.mark.parametrize(("request_", "code", "message"), [
     (asking(temperature=0.0), "INVALID_ARGUMENT", "Input validation error: `temperature` must be strictly positive"),
     (asking(text=""), "INVALID_ARGUMENT", "Input validation error: `inputs` cannot be empty"),
+    (penstock_pb2.GenerateRequest(text="a", n=3, parameters=penstock_pb2.Parameters(best_of=2, do_sample=True)),
+     "INVALID_ARGUMENT", "Input validation error: `n` and `best_of` cannot both be > 1. Given: 3 and 2"),
     (asking(temperature=float("nan")), "INVALID_ARGUMENT",
      "Input validation error: `temperature`: Input should be a finite number"),
     (asking(grammar=penstock_pb2.Grammar(regex="a")), "INVALID_ARGUMENT",
