@@ -1,6 +1,7 @@
 """`python -m router`: wait for the group, open the HTTP port when the model can answer, serve until SIGTERM."""
 
 import asyncio
+import gc
 import importlib.metadata
 import logging
 import os
@@ -115,6 +116,7 @@ async def _answer(
     runner = make_runner(app, shutdown_timeout=drain_seconds)
     await runner.setup()
     await web.TCPSite(runner, config.hostname, config.port, backlog=1024, ssl_context=ssl_context).start()
+    gc.freeze()  # what is here now stays; no collection, for which all requests wait, is to look through it again
     _announce(config, facts, limits)
     await stop.wait()
     # Not left to aiohttp, which would break the connections off without a word, after twice its timeout.

@@ -49,13 +49,13 @@ class Access:
     async def tell_origin(self, request: web.Request, response: web.StreamResponse) -> None:
         """Of every answer to a page, errors and streams included: whether pages from its origin may read it."""
         origin = request.headers.get(hdrs.ORIGIN)
-        if origin is None:
-            return
         if not self.allowed_origins or "*" in self.allowed_origins:
-            response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = "*"
-        elif origin in self.allowed_origins:
+            if origin is not None:
+                response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = "*"
+            return
+        response.headers.add(hdrs.VARY, "origin")  # caches keep an answer for each, whether it may be read or not
+        if origin in self.allowed_origins:
             response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
-            response.headers[hdrs.VARY] = "origin"
 
 
 def _to_bytes(text: str) -> bytes:

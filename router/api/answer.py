@@ -56,11 +56,6 @@ class Answer:
                 times.total, times.validation, times.queue, times.inference, event.ending.num_tokens)
 
     @property
-    def has_begun(self) -> bool:
-        """Whether its first event has come."""
-        return self._last_at is not None
-
-    @property
     def seed(self) -> int | None:
         """What the answer can be repeated with; None if nothing was drawn."""
         return self.request.sampling.seed if self.request.sampling.do_sample else None

@@ -8,20 +8,18 @@ from aiohttp import web
 
 from router.api import trace
 from router.api.answer import Answers, answering
-from router.api.body import json_response, read_body
+from router.api.body import json_response, read_body, written
 from router.api.chat_choices import ChatChoice
 from router.api.chat_request import converse, parse
 from router.api.chat_schemas import ChatBody
 from router.api.headers import compute_time, request_headers, time_headers
-from router.api.openai import count_usage, failure, head, refuse, usage
+from router.api.openai import DONE, count_usage, head, refuse, render_failure, usage
 from router.api.service import SERVICE, Service
 from router.api.sse import stream_events
 from router.chat.tools_format import CallFormat
 from router.errors import RouterError, ValidationError
 from router.text.tokenizer import TokenizerError
 from router.validation import Asked
-
-DONE = b"[DONE]"
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -39,7 +37,7 @@ async def answer(request: web.Request, body: ChatBody) -> web.StreamResponse:
         return refuse(service, error)
     headers = request_headers(service, asked.inputs)
     if body.stream:
-        return await stream_events(request, headers, _chunks(service, body, asked, form), _render_failure, last=DONE)
+        return await stream_events(request, headers, _chunks(service, body, asked, form), render_failure, last=DONE)
     return await _whole_answer(service, body, asked, form, headers)
 
 
@@ -52,7 +50,7 @@ async def chat_tokenize(request: web.Request) -> web.Response:
         tokens = await service.tokenizer.split(talk.prompt, bool(body.add_special_tokens))
     except TokenizerError as error:
         raise ValidationError(f"tokenizer error {error}") from error
-    return json_response({"tokenize_response": tokens, "templated_text": talk.prompt})
+    return json_response({"tokenize_response": await written(tokens), "templated_text": talk.prompt})
 
 
 async def _whole_answer(
@@ -91,7 +89,3 @@ async def _chunks(
 def _choices(answers: Answers, body: ChatBody, form: CallFormat | None, service: Service) -> list[ChatChoice]:
     tgi_reason = service.limits.tgi_tool_finish_reason
     return [ChatChoice(answer, body, form, service.tokenizer, tgi_reason) for answer in answers.each]
-
-
-def _render_failure(error: RouterError) -> bytes:
-    return orjson.dumps(failure(error))

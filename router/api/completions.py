@@ -9,10 +9,10 @@ from aiohttp import web
 from router.api import trace
 from router.api.answer import Answer, Answers, answering
 from router.api.body import json_response, read_body
-from router.api.choices import Choice
+from router.api.choices import Choice, Prompt
 from router.api.completion_request import is_prompt_only, parse
 from router.api.headers import request_headers, time_headers
-from router.api.openai import count_usage, failure, head, refuse
+from router.api.openai import DONE, count_usage, head, refuse, render_failure
 from router.api.schemas import CompletionBody
 from router.api.service import SERVICE, Service
 from router.api.sse import stream_events
@@ -21,7 +21,6 @@ from router.errors import RouterError
 from router.stream import Event, Token
 from router.validation import Asked
 
-DONE = b"[DONE]"
 _KIND = "text_completion"
 
 
@@ -40,7 +39,7 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
         return refuse(service, error)
     headers = request_headers(service, *body.prompt)
     if body.stream:
-        return await stream_events(request, headers, _chunks(service, body, asked), _render_failure, last=DONE)
+        return await stream_events(request, headers, _chunks(service, body, asked), render_failure, last=DONE)
     return await _whole_answer(service, body, asked, headers)
 
 
@@ -54,8 +53,10 @@ async def _whole_answer(
     num_candidates = asked[0].num_answers
     for prompt in range(len(asked)):
         candidates = answers.each[prompt * num_candidates:][:num_candidates]
+        begin = Prompt(body.prompt[prompt], candidates[0], body, service.tokenizer)
+        await begin.read()
         for best in _best(candidates, tokens, body.n or 1):
-            choice = Choice(len(choices), best, candidates[0], body.prompt[prompt], body, service.tokenizer)
+            choice = Choice(len(choices), best, begin, body, service.tokenizer)
             choices.append(choice.whole(tokens[best.index]))
     num_tokens = 0 if is_prompt_only(body) else sum(map(len, tokens))
     content = {**start, "choices": choices, "usage": count_usage(answers.each, num_tokens, num_candidates)}
@@ -78,40 +79,38 @@ async def _chunks(service: Service, body: CompletionBody, asked: list[Asked]) ->
     per_prompt = asked[0].num_answers
     async with answering(service, asked, is_stream=True) as answers:
         choices = _choices(answers, body, per_prompt, service)
-        held: list[tuple[Choice, Event]] = []
-        async for answer, latest in answers:
-            for choice, event in _ready(held, choices[answer.index], latest):
-                chunk: dict[str, Any] = {"choices": [choice.chunk(event)]}
-                if has_usage or (event.ending is not None and not has_usage_chunk):
-                    chunk["usage"] = count_usage([choice.answer], choice.num_tokens)
-                elif has_usage_chunk:
-                    chunk["usage"] = None
-                yield start + orjson.dumps(chunk)[1:]
+        async for answer, event in _scores_first(answers, per_prompt) if asked[0].wants_prompt_logprobs else answers:
+            choice = choices[answer.index]
+            await choice.prompt.read()
+            chunk: dict[str, Any] = {"choices": [choice.chunk(event)]}
+            if has_usage or (event.ending is not None and not has_usage_chunk):
+                chunk["usage"] = count_usage([answer], choice.num_tokens)
+            elif has_usage_chunk:
+                chunk["usage"] = None
+            yield start + orjson.dumps(chunk)[1:]
     if has_usage_chunk:
         num_tokens = sum(choice.num_tokens for choice in choices)
         yield start + orjson.dumps({"choices": [], "usage": count_usage(answers.each, num_tokens, per_prompt)})[1:]
 
 
-def _ready(held: list[tuple[Choice, Event]], choice: Choice, event: Event) -> list[tuple[Choice, Event]]:
-    """The events that can be told now; `held` keeps the others.
+async def _scores_first(answers: Answers, per_prompt: int) -> AsyncGenerator[tuple[Answer, Event]]:
+    """The events; those of a prompt's other answers wait for the first of the one that the prompt's logprobs come with.
 
-    The logprobs of a prompt come with the first of its choices, which computes all of it: the others may be faster, for
-    they begin behind what the prefix cache has of it.
+    A prompt that is in the prefix cache is computed anew for its logprobs alone, while the others go on already.
     """
-    if not held and choice.can_begin:
-        return [(choice, event)]
-    held.append((choice, event))
-    ready = [each for each in held if each[0].can_begin]
-    held[:] = [each for each in held if not each[0].can_begin]
-    return ready
+    held: dict[int, list[tuple[Answer, Event]]] = {prompt: [] for prompt in range(len(answers.each) // per_prompt)}
+    async for answer, event in answers:
+        prompt, number = divmod(answer.index, per_prompt)
+        if prompt in held and number:
+            held[prompt].append((answer, event))
+            continue
+        yield answer, event
+        for each in held.pop(prompt, ()):
+            yield each
 
 
 def _choices(answers: Answers, body: CompletionBody, per_prompt: int, service: Service) -> list[Choice]:
-    return [
-        Choice(answer.index, answer, answers.each[answer.index // per_prompt * per_prompt],
-               body.prompt[answer.index // per_prompt], body, service.tokenizer)
-        for answer in answers.each]
-
-
-def _render_failure(error: RouterError) -> bytes:
-    return orjson.dumps(failure(error))
+    prompts = [Prompt(prompt, answers.each[number * per_prompt], body, service.tokenizer)
+               for number, prompt in enumerate(body.prompt)]
+    return [Choice(answer.index, answer, prompts[answer.index // per_prompt], body, service.tokenizer)
+            for answer in answers.each]

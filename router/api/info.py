@@ -4,7 +4,7 @@ from typing import Any
 
 from aiohttp import web
 
-from router.api.body import json_response, read_body
+from router.api.body import json_response, read_body, written
 from router.api.schemas import GenerateBody
 from router.api.service import SERVICE, Service
 from router.errors import ValidationError
@@ -63,7 +63,7 @@ async def metrics(request: web.Request) -> web.Response:
 async def tokenize(request: web.Request) -> web.Response:
     """The tokens of `inputs`, each with its place in it."""
     body = await read_body(request, GenerateBody)
-    return json_response(await split(request.app[SERVICE], body.inputs))
+    return json_response(await written(await split(request.app[SERVICE], body.inputs)))
 
 
 async def split(service: Service, text: str) -> list[TextToken]:

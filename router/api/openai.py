@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 from aiohttp import web
 
 from router.api import trace
@@ -13,6 +14,9 @@ from router.api.service import Service
 from router.errors import RouterError, ValidationError
 from router.scheduling.plan import FinishReason
 from router.stream import Ending
+
+DONE = b"[DONE]"
+"""The last event of a stream."""
 
 
 def head(service: Service, model: str | None, kind: str) -> dict[str, Any]:
@@ -60,9 +64,13 @@ def refuse(service: Service, error: RouterError) -> web.Response:
     service.metrics.requested()
     service.metrics.failed(error)
     trace.failed(error)
-    return json_response(failure(error) if isinstance(error, ValidationError) else error.body(), status=error.status)
+    return json_response(_failure(error) if isinstance(error, ValidationError) else error.body(), status=error.status)
 
 
-def failure(error: RouterError) -> dict[str, Any]:
-    """The event that ends a stream."""
+def render_failure(error: RouterError) -> bytes:
+    """The event before the last of a stream that fails."""
+    return orjson.dumps(_failure(error))
+
+
+def _failure(error: RouterError) -> dict[str, Any]:
     return {"error": {"message": str(error), "http_status_code": error.status}}

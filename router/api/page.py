@@ -2,13 +2,12 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
 
 from aiohttp import hdrs, web
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from router.api.access import Handler
 
 _PAGE = Path(__file__).with_name("static") / "index.html"
 _TEXT = _PAGE.read_bytes()

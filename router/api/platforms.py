@@ -6,20 +6,30 @@ from typing import Annotated, Any
 
 import orjson
 from aiohttp import web
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from router.api import chat, completions, native
-from router.api.body import json_response, read_body, read_json, to_body
-from router.api.chat_schemas import ChatBody
+from router.api.body import json_response, read_json, to_body
+from router.api.chat_schemas import ChatBody, count_items
 from router.api.schemas import Body, CompatBody, CompletionBody
 from router.api.service import SERVICE
 from router.errors import Overloaded, RouterError
 
 
+def _count_messages(instances: object) -> object:
+    """As they came; ValueError if there are too many messages in all of them."""
+    if isinstance(instances, list):
+        talks = [instance.get("messages") for instance in instances if isinstance(instance, dict)]
+        count_items([message for talk in talks if isinstance(talk, list) for message in talk])
+    return instances
+
+
 class VertexBody(Body):
     """`POST /vertex`."""
 
-    instances: list[Annotated[CompatBody | ChatBody, Field(union_mode="left_to_right")]]
+    instances: Annotated[
+        list[Annotated[CompatBody | ChatBody, Field(union_mode="left_to_right")]],
+        Field(fail_fast=True), BeforeValidator(_count_messages)]
 
 
 class NoInstances(RouterError):
@@ -50,11 +60,13 @@ async def invocations(request: web.Request) -> web.StreamResponse:
 
 async def vertex(request: web.Request) -> web.StreamResponse:
     """The texts of whole answers, one to an instance, computed together; if one fails, all do."""
-    body = await read_body(request, VertexBody)
+    content = await read_json(request)
+    instances = content.get("instances") if isinstance(content, dict) else None
+    if isinstance(instances, list) and len(instances) > request.app[SERVICE].limits.max_concurrent_requests:
+        raise Overloaded  # before they are looked at, for there may be a million
+    body = to_body(content, VertexBody)
     if not body.instances:
         raise NoInstances
-    if len(body.instances) > request.app[SERVICE].limits.max_concurrent_requests:
-        raise Overloaded
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_answer(request, instance)) for instance in body.instances]

@@ -131,6 +131,9 @@ class StreamOptions(Body):
     continuous_usage_stats: bool | None = None
 
 
+MAX_LISTS = 10_000
+
+
 def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:
     """Texts or token ids; a list of ids is one prompt. C code looks at the items, for there may be a million."""
     if not value:
@@ -139,6 +142,8 @@ def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:
     if kinds == {str}:
         return value
     prompts = [value] if kinds == {int} else value
+    if len(prompts) > MAX_LISTS:
+        raise ValueError(f"supports up to {MAX_LISTS} lists of token ids. Given: {len(prompts)}")
     if not all(isinstance(ids, list) and set(map(type, ids)) <= {int} for ids in prompts):
         raise ValueError("must be a text, a list of texts, a list of token ids, or a list of lists of token ids")
     if any(ids and not 0 <= min(ids) <= max(ids) < 2**32 for ids in prompts):

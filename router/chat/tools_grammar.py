@@ -12,6 +12,7 @@ import orjson
 
 from router.chat.tools import Offer, Tool
 from router.chat.tools_format import NAME, CallFormat
+from router.grammar.compiler import MAX_SOURCE, check_schema
 from router.grammar.matcher import GrammarError
 from router.grammar.schema import prepare
 from router.grammar.spec import GrammarSpec
@@ -53,7 +54,10 @@ def _arguments(tool: Tool) -> str:
     """The schema as it is compiled; any object if it can't be and need not be. A list of no properties means none."""
     closed = {"additionalProperties": False} if tool.parameters.get("properties") == {} else {}
     try:
-        return _without_operators(_prepare({**closed, **tool.parameters, "type": "object"}))
+        prepared = _prepare({**closed, **tool.parameters, "type": "object"})
+        if len(prepared) <= MAX_SOURCE:  # longer ones are refused, or left out, with all of the grammar
+            check_schema(prepared)
+        return _without_operators(prepared)
     except GrammarError as error:
         if tool.is_strict:
             raise GrammarError(f"the parameters of the function {tool.name!r}: {error}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 import llguidance
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from router.grammar.matcher import Grammar, GrammarError, failure
+from router.grammar.matcher import Grammar, GrammarError, failure, in_one_sentence
 from router.grammar.schema import prepare
 from router.grammar.spec import GrammarSpec
 
@@ -77,7 +77,7 @@ class GrammarCompiler:
         """In a thread. The first mask is computed here, once for all answers."""
         matcher = LLMatcher(self._tokenizer.result(), _lark(spec), log_level=0, limits=_limits())
         if matcher.is_error():
-            raise _reason(matcher, spec)
+            raise _reason(failure(matcher), spec.kind)
         if not matcher.is_stopped():
             matcher.compute_bitmask()
         if matcher.is_error():
@@ -110,11 +110,18 @@ def _lark(spec: GrammarSpec) -> str:
     return LLMatcher.grammar_from_lark(source + _FREE_TOKENS)
 
 
-def _reason(matcher: LLMatcher, spec: GrammarSpec) -> GrammarError:
+def check_schema(prepared: str) -> None:
+    """GrammarError if what `router.grammar.schema.prepare` made can't be compiled. Takes milliseconds."""
+    error = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(f"start: %json {prepared}"))
+    if error:
+        raise _reason(in_one_sentence(error), "json")
+
+
+def _reason(error: GrammarError, kind: str) -> GrammarError:
     """In the words of what the client wrote, not of the notation that it was put into."""
-    message = str(failure(matcher))
-    if spec.kind != "lark":
+    message = str(error)
+    if kind != "lark":
         message = re.sub(r"^(at )?\d+\(\d+\): (failed to compile JSON schema: )?", "", message)
-    if spec.kind == "json":
+    if kind == "json":
         message = next((words for start, words in _WORDS.items() if message.startswith(start)), "") + message
     return GrammarError(message)

@@ -103,7 +103,10 @@ def _text(value: object, kind: str) -> str:
 
 
 def _regex(value: object) -> GrammarSpec:
-    return GrammarSpec("regex", _text(value, "regex"))
+    source = _text(value, "regex")
+    if (len(source) - len(source.rstrip("\\"))) % 2:
+        raise GrammarError("a regex must not end within an escape")  # llguidance leaves out the backslash
+    return GrammarSpec("regex", source)
 
 
 def _lark(value: object) -> GrammarSpec:

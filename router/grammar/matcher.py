@@ -55,8 +55,13 @@ class Grammar:
 
 
 def failure(matcher: LLMatcher) -> GrammarError:
-    """What a matcher that is in error says, as one sentence without the grammar's own text."""
-    lines = [line.strip() for line in matcher.get_error().partition("<non-verbose/>")[0].splitlines()]
+    """What a matcher that is in error says."""
+    return in_one_sentence(matcher.get_error())
+
+
+def in_one_sentence(error: str) -> GrammarError:
+    """What llguidance says, without the grammar's own text."""
+    lines = [line.strip() for line in error.partition("<non-verbose/>")[0].splitlines()]
     message = " ".join(line for line in lines if line and not _quotes_source(line))
     return GrammarError(_shorten(message) or "nothing can follow")
 

@@ -69,7 +69,8 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
 
     async def Tokenize(self, request: pb.TokenizeRequest, context: Context) -> pb.TokenizeResponse:
         async with self._calls.costly(context, "Tokenize"):
-            return wire.encode_tokens(await split(self._service, request.inputs))
+            tokens = await split(self._service, request.inputs)
+            return await asyncio.to_thread(wire.encode_tokens, tokens)  # there may be a million
 
     async def Info(self, request: pb.InfoRequest, context: Context) -> pb.InfoResponse:
         return wire.encode_info(describe(self._service))

@@ -25,6 +25,12 @@ class TextToken:
     stop: int
 
 
+def _keep_last(encoding: tokenizers.Encoding, number: int) -> None:
+    """Truncate by halves: what is cut off is kept in pieces of the new length, and a million of them take seconds."""
+    while len(encoding) > number:
+        encoding.truncate(max(number, len(encoding) // 2), direction="left")
+
+
 class Tokenizer:
     """Wraps the `tokenizers` package. Encoding runs in `num_workers` threads and without Python's lock."""
 
@@ -92,7 +98,7 @@ class Tokenizer:
         if truncate is not None and len(encoding) > truncate:
             encoding = self._one(self._tokenizer.encode_batch_fast, text, add_special_tokens=False)
             num_added = self._tokenizer.num_special_tokens_to_add(is_pair=False) if add_special_tokens else 0
-            encoding.truncate(max(0, truncate - num_added), direction="left")
+            _keep_last(encoding, max(0, truncate - num_added))
             encoding = self._tokenizer.post_process(encoding, add_special_tokens=add_special_tokens)
         return tuple(encoding.ids[:truncate])
 

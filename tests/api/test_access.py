@@ -97,6 +97,13 @@ async def test_pages_of_a_list(start: Start, origin: str, is_allowed: bool) -> N
         assert response.headers.get("access-control-allow-origin") == (origin if is_allowed else None)
 
 
+async def test_caches_are_told_what_answers_depend_on(start: Start) -> None:
+    server = await start(access=Access(allowed_origins=("https://page.example",)))
+    assert (await server.client.get("/info")).headers.getall("vary") == ["origin"]
+    response = await server.client.get("/", headers={**PAGE, "accept": "text/html"})
+    assert response.headers.getall("vary") == ["accept", "origin"]
+
+
 async def test_streams_may_be_read_by_pages(server: Server) -> None:
     response = await server.client.post("/generate_stream", json={"inputs": "a"}, headers=PAGE)
     assert response.headers["access-control-allow-origin"] == "*"

@@ -203,6 +203,21 @@ async def test_who_finds_the_prompt_in_the_cache_waits_for_its_logprobs(server: 
             choice["logprobs"]["token_logprobs"])
 
 
+async def test_logprobs_of_a_prompt_that_is_in_the_prefix_cache(server: Server) -> None:
+    """Only the first answer computes it again, in more than one step, so that the others' tokens come before."""
+    prompt = "one two three " * 150
+    ids = await server.tokenizer.encode(prompt)
+    assert len(ids) > LIMITS.max_batch_prefill_tokens
+    await complete(server, prompt=prompt)
+    streamed = await chunks(server, prompt=[prompt, "a b"], logprobs=1, echo=True, n=3)
+    for index in range(6):
+        first, *rest = [choice for chunk in streamed for choice in chunk["choices"] if choice["index"] == index]
+        num_prompt = len(ids) if index < 3 else len(await server.tokenizer.encode("a b"))
+        assert len(first["logprobs"]["tokens"]) == num_prompt + 1
+        assert all(len(choice["logprobs"]["tokens"]) == 1 for choice in rest)
+        assert rest[-1]["finish_reason"] == "eos_token"
+
+
 async def test_logprobs_with_what_is_held_for_a_stop_string(start: Start) -> None:
     server = await start(answer="a b c d<|im_end|>")
     choice = (await complete(server, stop=["b c x"], logprobs=0))["choices"][0]

@@ -10,9 +10,12 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
+from pydantic import BaseModel, ValidationError
 
 from router.api import sse
-from router.api.routes import Route
+from router.api.chat_schemas import ChatBody
+from router.api.platforms import VertexBody
+from router.api.routes import JSON, Route
 from tests.api.conftest import Server, Start
 from tests.fakes import LIMITS
 
@@ -159,6 +162,47 @@ async def test_values_beyond_reason(server: Server, parameters: str, what: str) 
     assert what in text or response.status == 400
     assert len(text) < 500
     assert await other
+
+
+CHAT, PART = '{"role": "user", "content": "a"}', '{"type": "text", "text": "a"}'
+
+
+def listed(item: str, number: int) -> str:
+    return f"[{','.join([item] * number)}]"
+
+
+TALK = f'{{"messages": {listed(CHAT, 80)}}}'
+
+
+@pytest.mark.parametrize(("path", "body", "what"), [
+    ("/v1/chat/completions", f'{{"messages": {listed(CHAT, 10_001)}}}', "up to 10000 messages, parts and calls"),
+    ("/v1/chat/completions",
+     f'{{"messages": [{{"role": "user", "content": {listed(PART, 10_000)}}}]}}', "Given: 10001"),
+    ("/v1/chat/completions",
+     f'{{"messages": [{CHAT}, {{"role": "assistant", "tool_calls": {listed("1", 9_999)}}}]}}', "Given: 10001"),
+    ("/v1/completions", f'{{"prompt": {listed("[]", 10_001)}}}', "up to 10000 lists of token ids"),
+    ("/vertex", f'{{"instances": {listed(TALK, 128)}}}', "Given: 10240"),
+], ids=lambda text: text[:50])
+async def test_more_items_than_are_looked_at(server: Server, path: str, body: str, what: str) -> None:
+    response = await server.client.post(path, data=io.BytesIO(body.encode()), headers={"content-type": JSON})
+    text = await response.text()
+    assert response.status == 422
+    assert what in text
+    assert len(text) < 300
+
+
+@pytest.mark.parametrize(("schema", "body"), [
+    (ChatBody, {"messages": [1] * 5000}),
+    (ChatBody, {"messages": [{}] * 5000}),
+    (ChatBody, {"messages": [{"role": "user", "content": [1] * 5000}]}),
+    (ChatBody, {"messages": [{"role": "user", "tool_calls": [1] * 5000}]}),
+    (ChatBody, {"messages": [{"role": "user", "content": ""}], "tools": [1] * 100}),
+    (VertexBody, {"instances": [1] * 1000}),
+], ids=str)
+def test_of_many_wrong_items_the_first_is_enough(schema: type[BaseModel], body: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        schema.model_validate(body)
+    assert caught.value.error_count() <= 3
 
 
 async def test_requests_without_end_on_one_connection(server: Server) -> None:

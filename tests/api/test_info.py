@@ -33,6 +33,14 @@ async def test_tokenize(server: Server) -> None:
     assert await (await server.post("/tokenize", {"inputs": ""})).json() == []
 
 
+async def test_tokenize_a_long_text(server: Server) -> None:
+    """Its tokens are written slice by slice."""
+    text = "a b " * 5000
+    tokens = await (await server.post("/tokenize", {"inputs": text})).json()
+    assert tuple(token["id"] for token in tokens) == await server.tokenizer.encode(text)
+    assert "".join(token["text"] for token in tokens) == text
+
+
 async def test_addresses_that_are_not_there(server: Server) -> None:
     response = await server.client.get("/nothing")
     assert (response.status, await response.read()) == (404, b"")

@@ -95,9 +95,15 @@ async def test_the_parser_reads_what_the_grammar_accepts(
     assert num_calls or not must_call
 
 
-def test_schemas_that_cannot_be_compiled() -> None:
-    schema = {"type": "object", "properties": {"a": {"not": {}}}}
+@pytest.mark.parametrize(("part", "words"), [
+    ({"not": {}}, "`not` is not supported"),
+    ({"oneOf": [{"type": "string"}, {"type": "string", "minLength": 2}]}, "`oneOf` is supported only where"),
+    ({"type": "string", "pattern": "^(?!a)"}, "`pattern`: regex parse error"),
+    ({"type": 5}, "type must be a string or array of strings"),
+], ids=str)
+def test_schemas_that_cannot_be_compiled(part: dict[str, object], words: str) -> None:
+    schema = {"type": "object", "properties": {"a": part}}
     lax = tools_grammar(FORMATS[0], Offer((Tool("f", None, schema),)))
     assert lax == tools_grammar(FORMATS[0], Offer((Tool("f", None, {}),)))
-    with pytest.raises(GrammarError, match="the parameters of the function 'f': `not` is not supported"):
+    with pytest.raises(GrammarError, match=f"the parameters of the function 'f': {words}"):
         tools_grammar(FORMATS[0], Offer((Tool("f", None, schema, is_strict=True),)))

@@ -64,6 +64,7 @@ def test_guided(fields, spec):
     (parse_grammar, {"type": "json", "value": {"a": "\ud800"}}, "the schema can't be read"),
     (parse_grammar, {"type": "json_schema", "value": {"name": "a"}}, "must be an object with a `schema`"),
     (parse_grammar, {"type": "regex", "value": 3}, "a regex must be a string"),
+    (parse_grammar, {"type": "regex", "value": "a\\\\\\"}, "a regex must not end within an escape"),
     (parse_grammar, {"type": "lark", "value": "start: %json {}"}, "`%json` is not supported in a grammar"),
     (parse_grammar, {"type": "lark", "value": "start: A\nA: ~" + "/a/ & " * 8 + "/a/"},
      "at most 8 of `&` and `~`. Given: 9"),

@@ -41,6 +41,11 @@ def test_only_the_model_and_flags_of_ours(launcher):
     assert run.stdout == "['--port', '8080', '--max-best-of', '3']\n{'MODEL_ID': '/opt/ml/model'}\n"
 
 
+def test_an_instance_without_gpus(launcher):
+    run = start(launcher, "serve", HF_MODEL_ID="some/model", SM_NUM_GPUS="0")
+    assert run.stdout == "['--port', '8080']\n{'MODEL_ID': 'some/model'}\n"
+
+
 def test_no_model(launcher):
     run = start(launcher, "serve")
     assert (run.returncode, run.stdout, run.stderr) == (1, "", "HF_MODEL_ID must be set\n")

@@ -57,6 +57,8 @@ async def test_truncation_keeps_what_every_text_gets() -> None:
     assert await tokenizer.encode(" a b c", truncate=3) == (0, *ids[-2:])
     assert await tokenizer.encode(" a b c", truncate=1) == (0,)
     assert await tokenizer.encode(" a b c", add_special_tokens=False, truncate=2) == ids[-2:]
+    ids = await tokenizer.encode(" a b c" * 1000)
+    assert await tokenizer.encode(" a b c" * 1000, truncate=5) == (0, *ids[-4:])
     tokenizer.close()
 
 
