@@ -49,7 +49,8 @@ async def test_a_hundred_restarts_leave_nothing_behind(tmp_path: Path) -> None:
                 assert {path.name for path in private.iterdir()} == {"shard-0", "shard-1"}
                 counts.append((launcher.num_fds(), launcher.num_threads(), router.num_fds(), router.num_threads()))
         assert server.children("router") == [router]
-        assert set(launcher.children(recursive=True)) == {router, *generations[-1]}
+        [renderer] = server.children("router.chat.sandbox")
+        assert set(launcher.children(recursive=True)) == {router, renderer, *generations[-1]}
         for early, late in zip(most(counts[:10]), most(counts[-10:]), strict=True):
             assert late <= early, counts
     everyone = {shard for generation in generations for shard in generation}
