@@ -3,9 +3,12 @@
     RouterError
     ├── ValidationError        422  the request breaks a rule
     ├── TemplateError          422  the chat template refuses the conversation, or there is none
+    ├── ToolError              422  its tools are not as they must be
+    ├── SuffixNotSupported     422  a completion with a suffix
+    ├── TooManyPrompts         422  a completion of more prompts than are allowed
+    ├── NoInstances            422  a Vertex AI request for nothing
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
-    ├── IncompleteGeneration   500  it ended without its last token
     ├── Unhealthy              503  no group can answer
     └── Dropped                499  the client left before its answers had ended
 
@@ -51,6 +54,50 @@ class TemplateError(RouterError):
         super().__init__(f"Template error: {cause}")
 
 
+class ToolError(RouterError):
+    """Tools that are not as they must be, in TGI's words."""
+
+    status = 422
+    error_type = "tool_error"
+    metric = "validation"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"Tool error: {what}")
+
+
+class SuffixNotSupported(RouterError):
+    """TGI's words for a prompt that is to be filled in."""
+
+    status = 422
+    error_type = "suffix not supported"
+    metric = "validation"
+
+    def __init__(self) -> None:
+        super().__init__("Suffix is not supported and can be achieved by preprocessing the prompt.")
+
+
+class TooManyPrompts(RouterError):
+    """In TGI's words."""
+
+    status = 422
+    error_type = "batch size exceeded"
+    metric = "validation"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"Number of prompts exceeds the maximum allowed batch size of {limit}")
+
+
+class NoInstances(RouterError):
+    """TGI's words."""
+
+    status = 422
+    error_type = "Input validation error"
+    metric = "validation"
+
+    def __init__(self) -> None:
+        super().__init__("Input validation error")
+
+
 class Overloaded(RouterError):
     status = 429
     error_type = "overloaded"
@@ -67,14 +114,6 @@ class GenerationError(RouterError):
 
     def __init__(self, cause: str) -> None:
         super().__init__(f"Request failed during generation: {cause}")
-
-
-class IncompleteGeneration(RouterError):
-    error_type = "incomplete_generation"
-    metric = "incomplete"
-
-    def __init__(self) -> None:
-        super().__init__("Incomplete generation")
 
 
 class Unhealthy(RouterError):

@@ -31,8 +31,7 @@ class Asked:
 
     `inputs`: a text, or token ids. `n` answers share a seed and differ in their noise. `is_greedy`: no sampling,
     whatever the parameters say. `has_openai_penalties`: the frequency penalty counts the output's tokens, instead of
-    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `grammar`, `shown_ids` are as in
-    `router.request.Request`.
+    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `shown_ids` are as in `router.request.Request`.
     """
 
     inputs: str | tuple[int, ...]
@@ -44,7 +43,6 @@ class Asked:
     has_openai_penalties: bool = False
     raw_logprobs: bool = False
     wants_prompt_logprobs: bool = False
-    grammar: GrammarSpec | None = None
     shown_ids: frozenset[int] = frozenset()
 
     @property
@@ -90,7 +88,7 @@ async def validate(
         keep_stop=asked.keep_stop,
         ignore_eos=parameters.ignore_eos,
         stop_token_ids=frozenset(parameters.stop_token_ids),
-        grammar=await _compile(asked, grammars),
+        grammar=await _compile(parameters, grammars),
         wants_prompt_logprobs=asked.wants_prompt_logprobs,
         shown_ids=asked.shown_ids)
     return _answers(request, asked)
@@ -106,13 +104,13 @@ async def _input_ids(asked: Asked, tokenizer: Tokenizer) -> tuple[int, ...]:
         raise ValidationError(f"tokenizer error {error}") from error
 
 
-async def _compile(asked: Asked, grammars: GrammarCompiler | None) -> Grammar | None:
+async def _compile(parameters: Parameters, grammars: GrammarCompiler | None) -> Grammar | None:
     """Rule 17."""
-    if asked.grammar is None and asked.parameters.grammar is None:
+    spec = parameters.grammar
+    if spec is None:
         return None
     if grammars is None:
         raise ValidationError("grammar is not supported")
-    spec = asked.grammar or asked.parameters.grammar
     if not isinstance(spec, GrammarSpec):
         spec = parse_grammar(spec)
     try:

@@ -11,10 +11,10 @@ from router.api.openai_request import check_supported, max_tokens, parameters
 from router.api.service import Service
 from router.chat import tools_prompt
 from router.chat.template import ChatTemplate
-from router.chat.tools import Offer, Tool, ToolError, choose
+from router.chat.tools import Offer, Tool, choose
 from router.chat.tools_format import PLAIN, CallFormat, native_format
 from router.chat.tools_grammar import tools_grammar
-from router.errors import TemplateError, ValidationError
+from router.errors import TemplateError, ToolError, ValidationError
 from router.grammar.compiler import MAX_SOURCE
 from router.grammar.matcher import GrammarError
 from router.grammar.spec import GrammarSpec
@@ -55,6 +55,8 @@ async def parse(body: ChatBody, service: Service) -> tuple[Asked, CallFormat | N
         raise ToolError("Grammar and tools are mutually exclusive")
     talk = await converse(body, service)
     marker_id = service.tokenizer.special_id(talk.form.marker) if talk.form else None
+    if (grammar := await _grammar(talk, marker_id, service)) is not None:
+        common = common.model_copy(update={"grammar": grammar})
     return Asked(
         inputs=talk.prompt,
         parameters=common,
@@ -64,8 +66,7 @@ async def parse(body: ChatBody, service: Service) -> tuple[Asked, CallFormat | N
         add_special_tokens=bool(body.add_special_tokens),
         has_openai_penalties=True,
         raw_logprobs=True,
-        shown_ids=frozenset() if marker_id is None else frozenset({marker_id}),
-        grammar=await _grammar(talk, marker_id, service)), talk.form
+        shown_ids=frozenset() if marker_id is None else frozenset({marker_id})), talk.form
 
 
 async def _grammar(talk: Conversation, marker_id: int | None, service: Service) -> GrammarSpec | None:

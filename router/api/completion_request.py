@@ -2,31 +2,9 @@
 
 from router.api.openai_request import check_supported, max_tokens, parameters
 from router.api.schemas import CompletionBody
-from router.errors import RouterError, ValidationError
+from router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
 from router.limits import Limits
 from router.validation import Asked
-
-
-class SuffixNotSupported(RouterError):
-    """TGI's words for a prompt that is to be filled in."""
-
-    status = 422
-    error_type = "suffix not supported"
-    metric = "validation"
-
-    def __init__(self) -> None:
-        super().__init__("Suffix is not supported and can be achieved by preprocessing the prompt.")
-
-
-class TooManyPrompts(RouterError):
-    """In TGI's words."""
-
-    status = 422
-    error_type = "batch size exceeded"
-    metric = "validation"
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"Number of prompts exceeds the maximum allowed batch size of {limit}")
 
 
 def parse(body: CompletionBody, limits: Limits) -> list[Asked]:

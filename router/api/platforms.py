@@ -13,7 +13,7 @@ from router.api.body import json_response, read_json, to_body
 from router.api.chat_schemas import ChatBody, count_items
 from router.api.schemas import Body, CompatBody, CompletionBody
 from router.api.service import SERVICE
-from router.errors import Overloaded, RouterError
+from router.errors import NoInstances, Overloaded
 
 
 def _count_messages(instances: object) -> object:
@@ -30,17 +30,6 @@ class VertexBody(Body):
     instances: Annotated[
         list[Annotated[CompatBody | ChatBody, Field(union_mode="left_to_right")]],
         Field(fail_fast=True), BeforeValidator(_count_messages)]
-
-
-class NoInstances(RouterError):
-    """TGI's words."""
-
-    status = 422
-    error_type = "Input validation error"
-    metric = "validation"
-
-    def __init__(self) -> None:
-        super().__init__("Input validation error")
 
 
 async def invocations(request: web.Request) -> web.StreamResponse:

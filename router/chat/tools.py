@@ -4,18 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from router.errors import RouterError
-
-
-class ToolError(RouterError):
-    """Tools that are not as they must be, in TGI's words."""
-
-    status = 422
-    error_type = "tool_error"
-    metric = "validation"
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"Tool error: {what}")
+from router.errors import ToolError
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,7 @@
 
 import grpc
 
-from router.errors import (
-    Dropped,
-    GenerationError,
-    IncompleteGeneration,
-    Overloaded,
-    RouterError,
-    TemplateError,
-    Unhealthy,
-    ValidationError,
-)
+from router.errors import RouterError
 
 _MAX_DETAILS = 2000
 """Bytes of a message. Escaped they may be three times as many, and clients take 8 KB of metadata."""
@@ -27,22 +18,21 @@ class Unauthenticated(RouterError):
         super().__init__("The API key is missing or wrong")
 
 
-_CODES: dict[type[RouterError], grpc.StatusCode] = {
-    ValidationError: grpc.StatusCode.INVALID_ARGUMENT,
-    TemplateError: grpc.StatusCode.INVALID_ARGUMENT,
-    Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
-    Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+_CODES = {
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    422: grpc.StatusCode.INVALID_ARGUMENT,
     # Not ABORTED, which asks clients to try again: this request has just ended three groups, or the engine failed.
-    GenerationError: grpc.StatusCode.INTERNAL,
-    IncompleteGeneration: grpc.StatusCode.INTERNAL,
-    Unhealthy: grpc.StatusCode.UNAVAILABLE,
-    Dropped: grpc.StatusCode.CANCELLED,
+    424: grpc.StatusCode.INTERNAL,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    499: grpc.StatusCode.CANCELLED,
+    503: grpc.StatusCode.UNAVAILABLE,
 }
+"""By the status that HTTP has."""
 
 
 def code_of(error: RouterError) -> grpc.StatusCode:
     """INTERNAL for what is not in the table."""
-    return _CODES.get(type(error), grpc.StatusCode.INTERNAL)
+    return _CODES.get(error.status, grpc.StatusCode.INTERNAL)
 
 
 def details_of(error: RouterError) -> str:
