@@ -1,5 +1,7 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+# The GPU's kernels are tested in Triton's interpreter. torch's CUDA build brings its own Triton; this is for the other.
+TRITON ?= triton==3.7.1
 # Without arguments pip usually brings the CUDA build of torch, several gigabytes. For the build without it, name the
 # index of PyTorch's CPU wheels: make setup PIP_TORCH_ARGS="--index-url URL"
 PIP_TORCH_ARGS ?=
@@ -22,6 +24,7 @@ setup: .venv/stamp  ## Install everything into .venv, and compile the kernels
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --upgrade 'pip>=25.1'
 	.venv/bin/pip install $(PIP_TORCH_ARGS) '$(TORCH)'
+	.venv/bin/pip show --quiet triton 2> /dev/null || .venv/bin/pip install '$(TRITON)'
 	.venv/bin/pip install --editable . --group dev
 	touch $@
 

@@ -1,49 +1,89 @@
-"""Which implementation of the kernels this process uses: chosen once, never silently.
+"""Which implementation of the kernels this process uses, and on which device: chosen once, never silently.
 
-KERNELS=reference | cpu asks for one, and it is an error if that cannot be. Otherwise it is cpu, or the reference, with
-a warning, where there are no compiled kernels for the processor.
+A GPU is used where torch finds one, a processor's compiled kernels elsewhere, and the reference, with a warning, where
+there are none for the processor. `configure`, or KERNELS=reference | cpu | gpu, asks for one, and it is an error if
+that cannot be. With TRITON_INTERPRET=1 the GPU's kernels run on the processor, in Triton's interpreter: exactly, and
+thousands of times slower.
 """
 
 import ctypes
 import functools
 import importlib
+import importlib.util
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import torch
 
-KERNEL_SETS = ("reference", "cpu")
+KERNEL_SETS = ("reference", "cpu", "gpu")
+DEVICES = ("auto", "cpu", "cuda")
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Wishes:
+    device: str = "auto"
+    is_deterministic: bool = False
+
+
+_wishes = _Wishes()
+
+
+def configure(device: str = "auto", is_deterministic: bool = False) -> None:
+    """Ask for a device, and for the bit contract on a GPU (a processor keeps it always). To be called before an op is
+    imported. Raises ValueError if the device cannot be had."""
+    _wishes.device, _wishes.is_deterministic = device, is_deterministic
+    kernel_set.cache_clear()
+    kernel_set()
 
 
 @functools.cache
 def kernel_set() -> str:
     """The name of the kernel set of this process. Raises ValueError if what is asked for cannot be had."""
-    name = os.environ.get("KERNELS")
+    name = os.environ.get("KERNELS") or None
     if name and name not in KERNEL_SETS:
         raise ValueError(
-            f"KERNELS={name}: these kernels do not exist in this version, which has: {', '.join(KERNEL_SETS)}"
-        )
-    if name == "reference":
-        return name
-    try:
-        _library()
-    except (ValueError, OSError) as error:
-        for variable in ("KERNELS", "KERNELS_PATH"):
-            if value := os.environ.get(variable):
-                raise ValueError(f"{variable}={value}: {error}") from error
-        log.warning("the reference kernels serve, many times slower than compiled ones: %s", error)
-        return "reference"
-    return "cpu"
+            f"KERNELS={name}: these kernels do not exist in this version, which has: {', '.join(KERNEL_SETS)}")
+    if _wishes.device == "cuda" and name not in (None, "gpu"):
+        raise ValueError(f"--device cuda: KERNELS={name} asks for kernels that run on the processor")
+    if name == "gpu" or _wishes.device == "cuda":
+        if obstacle := _no_gpu_because():
+            raise ValueError(f"{'--device cuda' if _wishes.device == 'cuda' else 'KERNELS=gpu'}: {obstacle}")
+        return "gpu"
+    if name is None and _wishes.device == "auto" and torch.cuda.is_available():
+        return "gpu"
+    return _processor_set(name)
+
+
+def device() -> torch.device:
+    """Where the tensors of the ops are."""
+    return torch.device("cuda" if kernel_set() == "gpu" and not is_interpreted() else "cpu")
+
+
+def is_deterministic() -> bool:
+    """Whether the kernels keep the bit contract: always, but on a GPU where it was not asked for."""
+    return kernel_set() != "gpu" or _wishes.is_deterministic
+
+
+def is_interpreted() -> bool:
+    """Whether Triton's kernels run on the processor."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def path() -> str:
     """The kernel set with its instruction path, for the log and for `numerics`."""
-    return "reference" if kernel_set() == "reference" else f"cpu-{_library().path}"
+    name = kernel_set()
+    if name == "cpu":
+        return f"cpu-{_library().path}"
+    if name == "gpu":
+        capability = "interpreter" if is_interpreted() else "sm{}{}".format(*torch.cuda.get_device_capability())
+        return f"gpu-{capability}{'-deterministic' * is_deterministic()}"
+    return name
 
 
 def set_threads(count: int, cpus: Sequence[int] = ()) -> None:
@@ -60,6 +100,33 @@ def set_threads(count: int, cpus: Sequence[int] = ()) -> None:
 def choose(op: str) -> ModuleType:
     """The module that implements `op`. Each op binds it once, at import."""
     return importlib.import_module(f"kernels.{op}.{kernel_set()}")
+
+
+def _processor_set(name: str | None) -> str:
+    if name == "reference":
+        return name
+    try:
+        _library()
+    except (ValueError, OSError) as error:
+        for variable in ("KERNELS", "KERNELS_PATH"):
+            if value := os.environ.get(variable):
+                raise ValueError(f"{variable}={value}: {error}") from error
+        log.warning("the reference kernels serve, many times slower than compiled ones: %s", error)
+        return "reference"
+    return "cpu"
+
+
+def _no_gpu_because() -> str:
+    """Why the GPU's kernels cannot run; empty if they can."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed; torch's CUDA build brings it, and so does `pip install triton`"
+    if is_interpreted() and _wishes.device != "cuda":
+        return ""
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA; install a CUDA build, or use --device cpu"
+    if not torch.cuda.is_available():
+        return "torch finds no GPU on this machine, or no driver for it; nvidia-smi tells more. Or use --device cpu"
+    return ""
 
 
 def _library() -> Any:

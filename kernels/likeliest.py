@@ -14,20 +14,19 @@ class Likeliest:
     places have the id -1 and the log-probability -inf. A row of scores that are no numbers has none.
     """
 
-    ids: Tensor  # int64 [R, N], for the largest number N that was asked for
+    ids: Tensor  # int64 [R, N], N at least the largest number that was asked for
     logprobs: Tensor  # float32 [R, N]
 
     @classmethod
-    def empty(cls, top_n: Tensor) -> "Likeliest":
-        """With room for what top_n, int64 [R], asks for, and anything in it."""
-        counts = top_n.tolist()
-        shape = len(counts), max(counts, default=0)
-        return cls(torch.empty(shape, dtype=torch.int64), torch.empty(shape))
+    def empty(cls, num_rows: int, width: int, device: torch.device | str = "cpu") -> "Likeliest":
+        """With anything in it."""
+        return cls(torch.empty(num_rows, width, dtype=torch.int64, device=device),
+                   torch.empty(num_rows, width, device=device))
 
 
-def find_likeliest(scores: Tensor, total: Tensor, top_n: Tensor) -> Likeliest:
+def find_likeliest(scores: Tensor, total: Tensor, top_n: Tensor, width: int) -> Likeliest:
     """Of scores [R, V] whose log-sum-exp is total [R, 1], both float64, by a sort: the reference."""
-    top = Likeliest.empty(top_n)
+    top = Likeliest.empty(len(scores), width)
     top.ids.fill_(-1)
     top.logprobs.fill_(-torch.inf)
     for row in top_n.nonzero()[:, 0].tolist():

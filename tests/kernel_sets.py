@@ -1,24 +1,38 @@
 """Running a test on each set of kernels, and on each instruction path of the compiled ones."""
 
+import importlib.util
 from importlib import import_module
 
 import pytest
+import torch
 
-from kernels import native
+from kernels import dispatch, native
+from tests.on_gpu import OnGpu
 
 OPS = ("attention_layer", "kv_write", "linear", "mlp_layer", "paged_attention", "rms_norm", "rope", "sample", "score",
        "silu_mul")
+HAS_GPU = torch.cuda.is_available()
 CPU_SETS = tuple(f"cpu-{path}" for path in native.processor_paths())
-"""The first is the one that serves on this machine."""
-ALL_SETS = (*CPU_SETS, "reference")
+"""The first is the one that serves on this machine, if it has no GPU."""
+GPU_SETS = (pytest.param("gpu", marks=pytest.mark.gpu) if HAS_GPU else "gpu",)
+"""Without a GPU they run in Triton's interpreter, whose tl.dot of bfloat16 is wrong."""
+PROCESSOR_SETS = (*CPU_SETS, "reference")
+COMPILED_SETS = (*CPU_SETS, *GPU_SETS)
+ALL_SETS = (*PROCESSOR_SETS, *GPU_SETS)
 
 
 def use(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Let the ops of this process, and of those that it starts, be `reference`, or those of `cpu-{path}`."""
+    """Let the ops of this process, and of those that it starts, be `reference`, `gpu`, or those of `cpu-{path}`."""
     kind, _, path = name.partition("-")
     monkeypatch.setenv("KERNELS", kind)
     monkeypatch.setenv("KERNELS_PATH", path)
+    dispatch.kernel_set.cache_clear()
     for op in OPS:
-        monkeypatch.setattr(import_module(f"kernels.{op}"), "_implementation", import_module(f"kernels.{op}.{kind}"))
+        if importlib.util.find_spec(f"kernels.{op}.{kind}") is None:
+            continue
+        implementation = import_module(f"kernels.{op}.{kind}")
+        if kind == "gpu" and HAS_GPU:
+            implementation = OnGpu(implementation)
+        monkeypatch.setattr(import_module(f"kernels.{op}"), "_implementation", implementation)
     if path:
         monkeypatch.setattr(native, "library", native.load(path))

@@ -24,6 +24,7 @@ class Tokens:
     tables: Tensor  # int32 [S, max_blocks]
     starts: Tensor  # int32 [S]
     counts: Tensor  # int32 [S]
+    is_decode: bool = False  # known to be one token for each sequence, which saves a GPU a look at the counts
     prepared: Any = field(init=False, repr=False, compare=False)
     """What the implementation makes of it, once for all layers."""
 

@@ -32,11 +32,15 @@ _DTYPES = {
 }
 
 
-def sample(logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor) -> Sampled:
+def sample(
+    logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor,
+    top_width: int | None = None,
+) -> Sampled:
     """The chosen token of each row with its log-probability, and the likeliest ones.
 
     logits  [R, V]  float32
     masks   [M, ceil(V / 32)]  int32: a bit for each token, the lowest of the first word first; 1 allows it
+    top_width  the largest of parameters.top_n; None looks, for which one has to wait if they are on a GPU
 
     In this order: the repetition penalty (Keskar et al. 2019) divides the positive scores and multiplies the negative
     scores of the ids in the history; the share penalty f takes f * (count of the id) / (length of the history) away;
@@ -51,7 +55,8 @@ def sample(logits: Tensor, parameters: SampleParameters, history: History, biase
     the cutoffs. A row's result depends only on that row.
 
     A mask always holds: bans do not count in a row of which they and the mask leave nothing. Raises ValueError for
-    shapes, dtypes, ids and masks that do not fit, and for a mask that allows nothing.
+    shapes and dtypes that do not fit; and, on a processor, for ids and masks that do not, and for a mask that allows
+    nothing.
     """
     op = "sample"
     check_axes(op, "logits", logits, "R, V")
@@ -68,5 +73,6 @@ def sample(logits: Tensor, parameters: SampleParameters, history: History, biase
     check_tensor(op, "bias_offsets", biases.offsets, (num_rows + 1,), torch.int64)
     check_axes(op, "masks", masks, "M, words")
     check_tensor(op, "masks", masks, (masks.shape[0], -(-vocabulary // WORD)), torch.int32)
-    result: Sampled = _implementation.sample(logits, parameters, history, biases, masks)
+    width = int(parameters.top_n.max()) if top_width is None and num_rows else top_width or 0
+    result: Sampled = _implementation.sample(logits, parameters, history, biases, masks, width)
     return result

@@ -16,9 +16,11 @@ from kernels.sample.ragged import check_biases, check_history, check_masks
 _Batch = native.structure("SampleBatch")
 
 
-def sample(logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor) -> Sampled:
+def sample(
+    logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor, top_width: int
+) -> Sampled:
     num_rows, vocabulary = logits.shape
-    top = Likeliest.empty(parameters.top_n)
+    top = Likeliest.empty(num_rows, top_width)
     sampled = Sampled(torch.empty(num_rows, dtype=torch.int64), torch.empty(num_rows), top)
     columns = {name: getattr(parameters, name).data_ptr() for name in SampleParameters.__slots__}
     batch = _Batch(

@@ -14,7 +14,9 @@ from kernels.sample.ragged import check_biases, check_history, check_masks, unpa
 NOISE_CHUNK = 1 << 15  # tokens at a time, so that Philox's words stay in the processor's cache
 
 
-def sample(logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor) -> Sampled:
+def sample(
+    logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor, top_width: int
+) -> Sampled:
     scores = _adjust(logits.double(), parameters, history, biases, masks)
     perturbed = scores
     rows = parameters.do_sample.nonzero()[:, 0]
@@ -27,7 +29,7 @@ def sample(logits: Tensor, parameters: SampleParameters, history: History, biase
     ids = _allowed_argmax(perturbed, parameters, masks)
     total = log_sum_exp(scores)
     logprobs = scores.gather(1, ids[:, None]) - total
-    return Sampled(ids, logprobs[:, 0].float(), find_likeliest(scores, total, parameters.top_n))
+    return Sampled(ids, logprobs[:, 0].float(), find_likeliest(scores, total, parameters.top_n, top_width))
 
 
 def _adjust(

@@ -77,8 +77,8 @@ def main(rows: tuple[int, ...], vocabulary: int, threads: int, history: int, sec
             masks = torch.full((1, -(-vocabulary // 32)), 0x55555555, dtype=torch.int32)
             for name, case in CASES.items():
                 arguments = logits, parameters(num_rows, case), History(ids, offsets), biases, masks
-                ours = milliseconds(lambda a=arguments: cpu.sample(*a), seconds)
-                theirs = milliseconds(lambda a=arguments: reference.sample(*a), seconds)
+                ours = milliseconds(lambda a=arguments: cpu.sample(*a, 0), seconds)
+                theirs = milliseconds(lambda a=arguments: reference.sample(*a, 0), seconds)
                 print(f"{num_rows:4} {deviation:9}  {name:40} {ours:9.3f} {theirs:10.1f}")
 
 

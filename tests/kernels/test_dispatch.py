@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import kernels
 from kernels import build, dispatch, native
@@ -14,11 +15,12 @@ PRINT_PATH = "from kernels import dispatch, linear; print(dispatch.path())"
 
 @pytest.fixture
 def fresh_choice(monkeypatch):
-    for name in ("KERNELS", "KERNELS_PATH"):
+    for name in ("KERNELS", "KERNELS_PATH", "TRITON_INTERPRET"):
         monkeypatch.delenv(name, raising=False)
     dispatch.kernel_set.cache_clear()
     yield
-    dispatch.kernel_set.cache_clear()
+    monkeypatch.undo()
+    dispatch.configure()
 
 
 def without_processor(monkeypatch):
@@ -43,10 +45,60 @@ def test_the_reference_on_demand(monkeypatch, fresh_choice):
     dispatch.set_threads(2)
 
 
-@pytest.mark.parametrize("value", ["gpu", "fast"])
-def test_a_choice_that_does_not_exist_is_an_error(monkeypatch, fresh_choice, value):
-    monkeypatch.setenv("KERNELS", value)
-    with pytest.raises(ValueError, match=f"KERNELS={value}: these kernels do not exist.*which has: reference, cpu"):
+def test_a_choice_that_does_not_exist_is_an_error(monkeypatch, fresh_choice):
+    monkeypatch.setenv("KERNELS", "fast")
+    with pytest.raises(ValueError, match=r"KERNELS=fast: these kernels do not exist.*which has: reference, cpu, gpu"):
+        dispatch.kernel_set()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+class TestWithoutGpu:
+    def test_a_gpu_that_is_asked_for_is_an_error(self, monkeypatch, fresh_choice):
+        why = "built without CUDA" if torch.version.cuda is None else "finds no GPU"
+        with pytest.raises(ValueError, match=rf"^--device cuda: torch .*{why}.*or use --device cpu"):
+            dispatch.configure(device="cuda")
+        monkeypatch.setenv("KERNELS", "gpu")
+        with pytest.raises(ValueError, match=r"^--device cuda: "):
+            dispatch.configure(device="cuda")
+        with pytest.raises(ValueError, match=rf"^KERNELS=gpu: torch .*{why}"):
+            dispatch.configure()
+
+    def test_the_interpreter_is_a_processor(self, monkeypatch, fresh_choice):
+        monkeypatch.setenv("KERNELS", "gpu")
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+        assert dispatch.path() == "gpu-interpreter"
+        assert dispatch.device() == torch.device("cpu")
+        assert not dispatch.is_deterministic()
+        dispatch.configure(is_deterministic=True)
+        assert dispatch.path() == "gpu-interpreter-deterministic"
+        with pytest.raises(ValueError, match=r"^--device cuda: "):
+            dispatch.configure(device="cuda")
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_the_default(fresh_choice):
+    assert dispatch.kernel_set() == "gpu"
+    assert dispatch.device() == torch.device("cuda")
+    assert dispatch.path().startswith("gpu-sm")
+
+
+def test_a_processor_that_is_asked_for(fresh_choice):
+    dispatch.configure(device="cpu")
+    assert dispatch.kernel_set() == "cpu"
+    assert dispatch.is_deterministic()
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+def test_kernels_of_another_device_are_an_error(monkeypatch, fresh_choice, name):
+    monkeypatch.setenv("KERNELS", name)
+    with pytest.raises(ValueError, match=f"--device cuda: KERNELS={name} asks for kernels that run on the processor"):
+        dispatch.configure(device="cuda")
+
+
+def test_without_triton(monkeypatch, fresh_choice):
+    monkeypatch.setenv("KERNELS", "gpu")
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(ValueError, match=r"KERNELS=gpu: Triton is not installed; .*pip install triton"):
         dispatch.kernel_set()
 
 

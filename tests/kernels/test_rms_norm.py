@@ -34,13 +34,13 @@ def test_values_are_rounded_once(num_tokens, width, dtype, kernel_set):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_compiled_values(dtype, cpu_kernels, monkeypatch):
+def test_compiled_values(dtype, compiled_kernels, monkeypatch):
     poison(monkeypatch)
     generator = torch.Generator().manual_seed(1)
     for width in (*WIDTHS, 16, 63, 128, 960):
         for num_tokens in (1, 17, 70):
             x, residual = torch.randn(2, num_tokens, width, generator=generator).to(dtype)
-            for weight_dtype in DTYPES:
+            for weight_dtype in (torch.float32, dtype):
                 weight = torch.randn(width, generator=generator).to(weight_dtype)
                 normed, total = rms_norm(x, weight, 1e-5)
                 assert total is x
@@ -57,7 +57,7 @@ def test_many_short_rows(cpu_kernels):
     assert_near(rms_norm(x, weight, 1e-6)[0], reference.rms_norm(x.double(), weight, 1e-6, None)[0])
 
 
-def test_large_and_small_rows(cpu_kernels):
+def test_large_and_small_rows(compiled_kernels):
     """Squares that float16 could not hold, and a row of zeros."""
     x = torch.tensor([[65504.0, -65504.0], [6e-8, 6e-8], [0.0, 0.0]]).half()
     assert_near(rms_norm(x, torch.ones(2), 1e-6)[0], reference.rms_norm(x.double(), torch.ones(2), 1e-6, None)[0])

@@ -64,7 +64,7 @@ def assert_as_the_reference(logits, rows, histories=None) -> int:
     Returns how many ids are different.
     """
     parts = logits, parameters, _, _, _ = arguments(logits, rows, histories)
-    expected = reference.sample(*parts)
+    expected = reference.sample(*parts, int(parts[1].top_n.max()))
     sampled = sample(*parts)
 
     scores = reference._adjust(logits.double(), *parts[1:])

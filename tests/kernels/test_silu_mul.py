@@ -20,7 +20,7 @@ def test_values_are_rounded_once(num_tokens, width, dtype, kernel_set):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_compiled_values(dtype, cpu_kernels, monkeypatch):
+def test_compiled_values(dtype, compiled_kernels, monkeypatch):
     poison(monkeypatch)
     generator = torch.Generator().manual_seed(6)
     for width in (1, 7, 15, 16, 17, 64, 100, 704):

@@ -1,0 +1,119 @@
+"""Compiling the GPU's kernels where there is no GPU, as they are launched: `python -m tests.kernels.compile_only`.
+
+Triton's compiler, NVIDIA's assembler and its disassembler need no GPU. `compiled_for` lets Triton believe that there is
+one of a given capability; every launch then compiles its kernel for the arguments it has, and runs nothing. So the ops
+can be called on tensors of the processor, and what comes out is never looked at.
+
+It works in a process without TRITON_INTERPRET, which Triton reads as the kernels are defined.
+"""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from unittest import mock
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver, jit
+
+from tests.kernels.launches import LAUNCHES
+
+CAPABILITIES = (80, 90)
+"""Ampere, whose matrix instruction is mma.sync, and Hopper, which has wgmma too."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel as it was launched. Registers are of a thread, bytes are too but for `shared`, a program's."""
+
+    name: str
+    capability: int
+    constants: str
+    num_warps: int
+    registers: int
+    spilled: int
+    shared: int
+    has_mma: bool
+    has_wgmma: bool
+
+    def __str__(self) -> str:
+        matrix = "wgmma" * self.has_wgmma + "mma.sync" * self.has_mma or "-"
+        return (f"sm_{self.capability}  {self.name:28} warps {self.num_warps:2}  registers {self.registers:3}  "
+                f"spilled {self.spilled:4}  shared {self.shared:6}  {matrix:8}  {self.constants}")
+
+
+class _Driver:
+    """What Triton asks of a GPU's driver before it compiles."""
+
+    def __init__(self, capability: int) -> None:
+        self._target = GPUTarget("cuda", capability, 32)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return self._target.arch  # each has kernels of its own
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+
+@contextmanager
+def compiled_for(capability: int) -> Iterator[list[Compiled]]:
+    """The kernels that are launched in the block, each once for each way it is specialised."""
+    found: dict[str, Compiled] = {}
+    run = jit.JITFunction.run
+
+    def compile_only(self: jit.JITFunction, *args, grid, warmup, **kwargs):
+        kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
+        if kernel.hash not in found:
+            found[kernel.hash] = _describe(self, kernel, capability, args, kwargs)
+        return kernel
+
+    results: list[Compiled] = []
+    with (mock.patch.object(driver, "_active", _Driver(capability)),
+          mock.patch.object(jit.JITFunction, "run", compile_only)):
+        yield results
+    results += found.values()
+
+
+def _describe(function: jit.JITFunction, kernel, capability: int, args: tuple, kwargs: dict) -> Compiled:
+    options = {"num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "maxnreg"}
+    bound = dict(zip(function.arg_names, args, strict=False)) | kwargs
+    dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in bound.values()
+                     if isinstance(value, torch.Tensor) and value.is_floating_point()})
+    constants = " ".join(f"{name}={value}" for name, value in bound.items() if name.isupper() and name not in options)
+    usage, ptx = _resource_usage(kernel.asm["cubin"]), kernel.asm["ptx"]
+    registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
+    return Compiled(kernel.metadata.name, capability, f"{' '.join(dtypes)}  {constants}", kernel.metadata.num_warps,
+                    registers, stack, kernel.metadata.shared, "mma.sync" in ptx, "wgmma.mma_async" in ptx)
+
+
+def _resource_usage(cubin: bytes) -> str:
+    """What the disassembler that comes with Triton says of a kernel."""
+    program = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(program), "--dump-resource-usage", file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def main() -> None:
+    for capability in CAPABILITIES:
+        with compiled_for(capability) as kernels:
+            for launch in LAUNCHES:
+                launch()
+        print(*kernels, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

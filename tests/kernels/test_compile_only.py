@@ -1,0 +1,18 @@
+"""The GPU's kernels as NVIDIA's assembler makes them, for GPUs that need not be there."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.slow
+def test_all_kernels_compile_and_keep_their_values_in_registers():
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    program = subprocess.run([sys.executable, "-m", "tests.kernels.compile_only"], env=environment,
+                             capture_output=True, text=True, check=False)
+    assert program.returncode == 0, program.stderr
+    lines = program.stdout.splitlines()
+    assert {line.split()[0] for line in lines} == {"sm_80", "sm_90"}
+    assert [line for line in lines if "spilled    0" not in line] == []
