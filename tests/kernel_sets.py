@@ -21,8 +21,11 @@ COMPILED_SETS = (*CPU_SETS, *GPU_SETS)
 ALL_SETS = (*PROCESSOR_SETS, *GPU_SETS)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Let the ops of this process, and of those that it starts, be `reference`, `gpu`, or those of `cpu-{path}`."""
+def use(monkeypatch: pytest.MonkeyPatch, name: str, is_real: bool = False) -> None:
+    """Let the ops of this process, and of those that it starts, be `reference`, `gpu`, or those of `cpu-{path}`.
+
+    `is_real`: tensors are where the ops want them, and need not be carried to a GPU and back.
+    """
     kind, _, path = name.partition("-")
     monkeypatch.setenv("KERNELS", kind)
     monkeypatch.setenv("KERNELS_PATH", path)
@@ -31,7 +34,7 @@ def use(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         if importlib.util.find_spec(f"kernels.{op}.{kind}") is None:
             continue
         implementation = import_module(f"kernels.{op}.{kind}")
-        if kind == "gpu" and HAS_GPU:
+        if kind == "gpu" and HAS_GPU and not is_real:
             implementation = OnGpu(implementation)
         monkeypatch.setattr(import_module(f"kernels.{op}"), "_implementation", implementation)
     if path:

@@ -1,0 +1,88 @@
+"""The engine on the GPU's kernels, beside the processor's: on a GPU where there is one, in Triton's interpreter where not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels import dispatch
+from shard.step import Sampling
+from tests import kernel_sets
+from tests.shard.programs import Program, Request, alone, batched
+from tests.shard.ranks import Outputs, make_config, run
+from tests.tiny_models import make_tiny
+
+REQUESTS = [
+    Request([5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23], 4),
+    Request([31], 5, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9), mask_seed=1),
+    Request([101, 50, 4], 4, Sampling(do_sample=True, seed=11, top_k=40, repetition_penalty=1.3, top_n=2),
+            is_scored=True),
+    Request([7, 7, 9, 3], 3, Sampling(bias_ids=np.array([7, 9]), bias_values=np.array([1.5, -3], np.float32),
+                                      frequency_penalty=0.4, raw_logprobs=True, top_n=1)),
+]
+FAMILIES = [
+    {"family": "llama"},
+    {"family": "qwen3", "use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "head_dim": 16},
+]
+"""With and without biases, norms of heads and a window; the second has heads of an eighth of the width."""
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family["family"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny", **request.param)
+
+
+@pytest.fixture(params=kernel_sets.GPU_SETS)
+def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    kernel_sets.use(monkeypatch, request.param, is_real=True)
+    yield request.param
+
+
+def tokens(outputs: Outputs) -> list[list[int]]:
+    return [[sampled.token_id for sampled in request] for request in outputs]
+
+
+def expected(model: Path, programs: list[Program], folder: Path) -> list[Outputs]:
+    """What the processor's kernels say."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        kernel_sets.use(monkeypatch, kernel_sets.PROCESSOR_SETS[0])
+        return run(make_config(model), programs, folder)
+
+
+def assert_near(outputs: Outputs, others: Outputs) -> None:
+    """The same tokens, and nearly the same of all else."""
+    assert tokens(outputs) == tokens(others)
+    for request, other in zip(outputs, others, strict=True):
+        for sampled, fellow in zip(request, other, strict=True):
+            logits, near = (np.frombuffer(each.logits, np.float32) for each in (sampled, fellow))
+            np.testing.assert_allclose(logits, near, atol=1e-4)
+            assert sampled.logprob == pytest.approx(fellow.logprob, abs=1e-4)
+            assert sampled.scores == pytest.approx(fellow.scores, abs=1e-4)
+            assert [[token for token, _ in top] for top in sampled.top] == [
+                [token for token, _ in top] for top in fellow.top]
+
+
+def test_tokens_of_the_processor(model: Path, gpu: str, tmp_path: Path) -> None:
+    programs = [alone(REQUESTS[:2]), batched(REQUESTS, seed=3)]
+    theirs = expected(model, programs, tmp_path)
+    for ours, other in zip(run(make_config(model), programs, tmp_path), theirs, strict=True):
+        assert_near(ours, other)
+
+
+@pytest.mark.slow
+def test_tokens_of_two_ranks(model: Path, gpu: str, tmp_path: Path) -> None:
+    programs = [batched(REQUESTS, seed=3)]
+    [theirs] = expected(model, programs, tmp_path)
+    [ours] = run(make_config(model), programs, tmp_path, world_size=2)
+    assert_near(ours, theirs)
+
+
+@pytest.mark.slow
+def test_bits_in_deterministic_mode(model: Path, gpu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone, in chunks, in two batches: the same logits, tokens and logprobs."""
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", True)
+    programs = [alone(REQUESTS), alone(REQUESTS, chunk=3), batched(REQUESTS, seed=3), batched(REQUESTS, seed=8)]
+    first, *others = run(make_config(model), programs, tmp_path)
+    for other in others:
+        assert other == first
