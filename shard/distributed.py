@@ -141,9 +141,10 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
                 their GPUs at {path}-devices; or tcp://host:port, where rank 0 will listen
     timeout     seconds to wait for the others, here and in every later exchange
 
-    A rank's GPU is the current one of the calling thread. No other rank has the same.
+    Where the kernels run on a GPU, it is the one that the calling thread has taken.
 
-    Raises ValueError for a rank, size or rendezvous that cannot be, RuntimeError if the others do not come.
+    Raises ValueError for a rank, size or rendezvous that cannot be and for ranks that have one GPU, RuntimeError if the
+    others do not come.
     """
     if not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} is not in a group of {world_size}: expected 0 to {world_size - 1}")
@@ -159,9 +160,27 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
         store.unlink(missing_ok=True)  # a killed group's; nobody opens it before rank 0 has been met
     links = (_machine_links(Path(address.path), rank, world_size, timeout) if is_file
              else CollectiveLinks(rendezvous, rank, world_size, timeout, address.hostname in LOOPBACK))
+    hosts = Group(rank, world_size, links)
     if device.type == "cpu":
-        return Group(rank, world_size, links)
+        return hosts
+    check_apart(hosts, str(torch.cuda.get_device_properties(device).uuid))
     return Group(rank, world_size, links, DeviceLinks("nccl", device, rank, world_size, timeout, store))
+
+
+def take_device(rank: int) -> None:
+    """If the kernels run on a GPU, give the calling thread its rank's: of those that the process sees, in turn."""
+    if dispatch.device().type == "cuda":
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+
+
+def check_apart(hosts: Group, device: str) -> None:
+    """ValueError on every rank if two have the same device, by names of one length: NCCL cannot link them."""
+    names = [bytes(name.tolist()) for name in hosts.all_gather(torch.tensor(list(device.encode()), dtype=torch.uint8))]
+    sharing = {name: [rank for rank, other in enumerate(names) if other == name] for name in names}
+    for name, ranks in sharing.items():
+        if len(ranks) > 1:
+            raise ValueError(f"ranks {', '.join(map(str, ranks))} are on one GPU, {name.decode()}: a group of "
+                             f"{hosts.world_size} needs as many GPUs")
 
 
 def _machine_links(path: Path, rank: int, world_size: int, timeout: float) -> Links:

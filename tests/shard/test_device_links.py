@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels import dispatch
 from shard.device_links import DeviceLinks
-from shard.distributed import Group, connect, tree_sum
+from shard.distributed import Group, check_apart, connect, take_device, tree_sum
 from shard.links import CollectiveLinks, SocketLinks
 from tests.shard.spawned import Results, free_port, run_ranks
 
@@ -31,6 +31,10 @@ def work(rank: int, world_size: int, folder: Path, barrier: Barrier) -> Results:
     hosts = connect(f"file://{folder}/hosts", rank, world_size)
     results = {"kernels": dispatch.kernel_set(), "has sockets": isinstance(hosts._links, SocketLinks),
                "by hosts": exchanges(hosts)}
+    check_apart(hosts, f"GPU {rank}")
+    with pytest.raises(ValueError, match="are on one GPU") as refused:
+        check_apart(hosts, f"GPU {rank // 2}")
+    results["one GPU"] = str(refused.value)
     hosts.close()
     links = DeviceLinks("gloo", torch.device("cpu"), rank, world_size, 60.0, folder / "devices")
     group = Group(rank, world_size, None, links)
@@ -120,6 +124,21 @@ def test_interpreted_kernels_meet_by_sockets(ranks: list[Results]) -> None:
 
 def test_a_dead_peer_is_an_error(ranks: list[Results]) -> None:
     assert "127.0.0.1" in ranks[0]["death"]
+
+
+def test_ranks_on_one_gpu_are_refused(ranks: list[Results]) -> None:
+    """By all of them."""
+    size = len(ranks)
+    assert {results["one GPU"] for results in ranks} == {
+        f"ranks 0, 1 are on one GPU, GPU 0: a group of {size} needs as many GPUs"}
+
+
+@pytest.mark.gpu
+def test_ranks_take_the_gpus_in_turn() -> None:
+    count = torch.cuda.device_count()
+    for rank in (count - 1, count):
+        take_device(rank)
+        assert torch.cuda.current_device() == rank % count
 
 
 @pytest.mark.gpu
