@@ -3,12 +3,12 @@
 Every exchange is queued on the current stream, after what made its tensors, and the host goes on at once. All may be
 captured in a CUDA graph, which should end before its group does.
 
-What catches a rank that fails, when the others' streams wait for it:
+A rank that fails leaves the others' streams waiting, and NCCL notices that only between machines. What does notice:
 
-- The launcher sees that its process ended, or by `--step-timeout` that its step does not, and starts the group again.
-- Without a launcher, a rank's next order is agreed on over the hosts' links, which a dead process breaks at once.
-- An exchange between machines fails with its connection, and one outside of a graph after EXCHANGE_SECONDS: torch's
-  watchdog then ends the process.
+- The launcher: it sees that a process ended, or by `--step-timeout` that a step does not, and starts the group again.
+- The hosts' links, which a dead process breaks: no rank agrees to another order. A host that waits for its own stream
+  does not get there.
+- torch's watchdog, which ends the process when an exchange outside of a graph took longer than EXCHANGE_SECONDS.
 """
 
 from datetime import timedelta
@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 EXCHANGE_SECONDS = 1800.0
-"""That a device waits for another rank. It never waits for a router, so this bounds a step, and kernels compiled in
-one."""
+"""That a device waits for another rank. More than any step takes, even one in which kernels are compiled: what a step
+may take is the launcher's to say."""
 
 # Named so since torch 2.13, where the older name warns.
 _all_gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
