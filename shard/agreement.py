@@ -16,7 +16,9 @@ that the order came from, an open runs only when it was proposed twice: the seco
 stream was still there. That also tells equal opens of two routers apart; an epoch that no router ever used before, such
 as a clock's nanoseconds, does so without relying on the shard having noticed that the old stream ended.
 
-The exchange takes about 0.1 ms a step; a group of one exchanges nothing.
+The exchange takes about 0.1 ms a step; a group of one exchanges nothing. The four numbers are the hosts', whatever the
+model runs on: while they go round, a GPU goes on with the step before, and no rank queues the next one on its GPU
+before all have it.
 """
 
 import threading

@@ -2,7 +2,8 @@
 
 A model step exchanges a few kilobytes some twenty times, and each exchange is waited for. A blocking socket hands them
 over in about 0.03 ms, even when every core computes; gloo passes them through threads of its own, which on busy cores
-took 0.7 ms each. `shard/shared_memory.py` is faster still, where the compiled kernels run.
+took 0.7 ms each. `shard/shared_memory.py` is faster still, where the compiled kernels run. Tensors on GPUs go by
+`shard/device_links.py`, and only what the hosts must agree on goes this way.
 """
 
 import os

@@ -36,9 +36,10 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     """Returns after SIGTERM or SIGINT. ValueError, OSError: what is wrong with the settings or the checkpoint."""
     config.check()
     sys.setswitchinterval(SWITCH_SECONDS)
+    distributed.take_device(config.rank)
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
-    steps = ThreadPoolExecutor(1, "steps", initializer=dispatch.set_threads, initargs=(config.num_threads, config.cpus))
+    steps = ThreadPoolExecutor(1, "steps", initializer=_prepare_thread, initargs=(config,))
     with _progress_bar(has_bar) as progress:
         executor = steps.submit(Executor, config, group, progress).result()
     facts = executor.facts(steps.submit(measure_step_tokens, executor, group).result())
@@ -48,6 +49,11 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     with _tracing(config) as witness:
         worker = Worker(executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), witness)
         asyncio.run(serve(config, facts, worker))
+
+
+def _prepare_thread(config: ShardConfig) -> None:
+    dispatch.set_threads(config.num_threads, config.cpus)
+    distributed.take_device(config.rank)
 
 
 def _equality(executor: Executor) -> str:

@@ -42,10 +42,10 @@ class RowParallel:
 
     def join(self, out: Tensor, dtype: torch.dtype) -> Tensor:
         """What the kernels made of this rank's inputs, [T, out_features]: the same for all inputs, the same bits on
-        every rank."""
+        every rank. `out` may be overwritten."""
         if not self.is_partial:
             return out
-        total = self._group.tree_sum(out)
+        total = self._group.sum(out)
         if self.bias is not None:
             total = total + self.bias
         return total.to(dtype)

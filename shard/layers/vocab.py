@@ -15,15 +15,15 @@ class VocabEmbedding:
         self._weight = weight
         self._group = group
         self._share = group.width(vocab_size, rank=0)
+        self._own = group.part(vocab_size)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """ids [T]: [T, C]. Every rank offers a row for each token and the owner's is taken: nothing is added up."""
         if self._group.world_size == 1:
             return self._rows(ids)
         owners = ids // self._share
-        own_rows = torch.where(owners == self._group.rank, ids % self._share, 0)
-        offered = self._group.all_gather(self._rows(own_rows))
-        return offered[owners, torch.arange(len(ids), device=ids.device)]
+        own_rows = (ids - self._own.start).clamp(0, self._own.stop - self._own.start - 1)
+        return self._group.from_owners(self._rows(own_rows), owners)
 
     def _rows(self, ids: Tensor) -> Tensor:
         return weight_rows(self._weight, ids) if isinstance(self._weight, PackedWeight) else self._weight[ids]

@@ -1,10 +1,7 @@
 """Groups of several processes: what they exchange, how they fail, and that they compute the bits of one."""
 
-import multiprocessing
 import os
-import socket
 import time
-from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -14,9 +11,11 @@ import torch
 from torch import Tensor
 
 from kernels.linear import linear, pack
-from shard.distributed import Group, connect
+from shard.device_links import DeviceLinks
+from shard.distributed import Group, connect, tree_sum
 from shard.links import SocketLinks, meet
 from shard.models.decoder import Decoder
+from tests.shard.spawned import Results, free_port, run_ranks
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -29,29 +28,6 @@ THREE_WAYS: dict[str, Any] = {"heads": 6, "kv_heads": 3, "hidden": 96, "vocab": 
 IDS = random_ids(40, 160)
 HANG_SECONDS = 1.0
 KINDS = ("memory", "sockets", "tcp")
-
-Results = dict[str, Any]
-
-
-def run_ranks(work: Callable[..., Results], world_size: int, folder: Path) -> list[Results]:
-    """What `work(rank, world_size, folder, barrier)` returns in each of `world_size` processes."""
-    context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(world_size)
-    ranks = range(world_size)
-    processes = [context.Process(target=_run_rank, args=(work, rank, world_size, folder, barrier)) for rank in ranks]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-        process.kill()
-    assert [process.exitcode for process in processes] == [0] * world_size
-    return [torch.load(folder / f"results-{rank}.pt") for rank in ranks]
-
-
-def _run_rank(work: Callable[..., Results], rank: int, world_size: int, folder: Path, barrier: Barrier) -> None:
-    torch.set_num_threads(1)
-    torch.save(work(rank, world_size, folder, barrier), folder / f"results-{rank}.pt")
-    os._exit(0)  # as a process that is killed: without goodbye to its group
 
 
 def logits_of(folder: Path, names: list[str], group: Group) -> dict[str, Tensor | None]:
@@ -84,6 +60,8 @@ def work_of_two(rank: int, world_size: int, folder: Path, barrier: Barrier) -> R
     group = connect(f"file://{folder}/rendezvous", rank, world_size)
     results["logits"] = logits_of(folder, list(MODELS), group)
     group.close()
+    links = DeviceLinks("gloo", torch.device("cpu"), rank, world_size, 120.0, folder / "devices")
+    results["logits by devices"] = logits_of(folder, list(MODELS), Group(rank, world_size, None, links))
     return results
 
 
@@ -91,7 +69,7 @@ def exchanges(group: Group) -> Results:
     rank = group.rank
     results: Results = {}
     results["gathered"] = [group.all_gather(x) for x in tensors_of(rank)]
-    results["sum"] = group.tree_sum(partial_of(rank))
+    results["sum"] = group.sum(partial_of(rank))
     columns = torch.arange(21).view(3, 7).float()
     results["columns"] = group.gather_columns(columns[:, group.part(7)], 7)
     results["no columns"] = group.gather_columns(torch.empty(0, 4 - rank), 7)
@@ -122,12 +100,6 @@ def tensors_of(rank: int) -> list[Tensor]:
     return [torch.tensor([[rank, 2], [3, 4]], dtype=dtype).t() for dtype in dtypes]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return int(listener.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("group")
@@ -147,10 +119,13 @@ def two(folder: Path) -> list[Results]:
     return run_ranks(work_of_two, 2, folder)
 
 
+@pytest.mark.parametrize("logits", ["logits", "logits by devices"])
 @pytest.mark.parametrize("name", list(MODELS))
-def test_two_ranks_give_the_bits_of_one(two: list[Results], alone: dict[str, Tensor | None], name: str) -> None:
-    assert equal(two[0]["logits"][name], alone[name])
-    assert two[1]["logits"][name] is None
+def test_two_ranks_give_the_bits_of_one(
+    two: list[Results], alone: dict[str, Tensor | None], name: str, logits: str
+) -> None:
+    assert equal(two[0][logits][name], alone[name])
+    assert two[1][logits][name] is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,8 +163,7 @@ def test_a_group_of_one_exchanges_nothing() -> None:
     group = connect("", 0, 1)
     x = partial_of(0)
     assert torch.equal(group.all_gather(x), x[None])
-    assert group.tree_sum(x) is not None
-    assert torch.equal(group.tree_sum(x), x)
+    assert torch.equal(group.sum(x), x)
     assert group.gather_columns(x, 7) is x
     group.broadcast(x)
     group.close()
@@ -203,12 +177,9 @@ def test_parts() -> None:
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 4, 5, 8])
-def test_tree_sum_order(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tree_sum_order(world_size: int) -> None:
     """The order is that of the linear kernel's tree: the same bits where it has as many segments."""
-    partials = torch.stack([partial_of(rank) for rank in range(world_size)])
-    group = Group(0, world_size)
-    monkeypatch.setattr(group, "all_gather", lambda _: partials)
-    p = list(partials)
+    p = [partial_of(rank) for rank in range(world_size)]
     expected = {
         2: lambda: p[0] + p[1],
         3: lambda: (p[0] + p[1]) + p[2],
@@ -216,19 +187,18 @@ def test_tree_sum_order(world_size: int, monkeypatch: pytest.MonkeyPatch) -> Non
         5: lambda: ((p[0] + p[1]) + (p[2] + p[3])) + p[4],
         8: lambda: ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7])),
     }
-    assert torch.equal(group.tree_sum(p[0]), expected[world_size]())
+    assert torch.equal(tree_sum(torch.stack(p)), expected[world_size]())
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 8])
-def test_partial_sums_meet_as_in_one_linear(world_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_sums_meet_as_in_one_linear(world_size: int) -> None:
     x, weight, bias = random_floats(0, 6, 96), random_floats(1, 64, 96), random_floats(2, 64)
     group = Group(0, world_size)
     own = [group.part(96, rank) for rank in range(world_size)]
     partials = torch.stack([
         linear(x[:, part].contiguous(), pack(weight[:, part].contiguous(), 8 // world_size), partial=True)
         for part in own])
-    monkeypatch.setattr(group, "all_gather", lambda _: partials)
-    assert torch.equal(group.tree_sum(partials[0]) + bias, linear(x, pack(weight, 8), bias))
+    assert torch.equal(tree_sum(partials) + bias, linear(x, pack(weight, 8), bias))
 
 
 @pytest.mark.parametrize(
