@@ -46,10 +46,10 @@ class Device:
         self._is_gpu = device.type == "cuda"
         self._packs = packs or self._is_gpu
         # A stream of its own, so that the step that follows does not wait for the copies.
-        self._downloads = torch.cuda.Stream(device) if self._is_gpu else None
+        self._downloads = torch.cuda.Stream(device) if self._is_gpu else None  # type: ignore[no-untyped-call]
 
     def upload(self, arrays: Sequence[Array]) -> list[Tensor]:
-        """A tensor for each of some contiguous arrays: on a processor the same memory, which must not change any more."""
+        """A tensor for each of some contiguous arrays, which must not change any more: a processor reads them there."""
         if not self._packs:
             return [torch.from_numpy(array) for array in arrays]
         offsets, num_bytes = lay_out(arrays)
@@ -66,7 +66,7 @@ class Device:
         with torch.cuda.stream(self._downloads):
             copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
                       for tensor in tensors]
-            ready = torch.cuda.Event(blocking=True)
+            ready = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             ready.record()
         return Download(copies, list(tensors), ready)
 
@@ -74,16 +74,17 @@ class Device:
         """Now, as the device's work sees it: when it has done what was launched before."""
         if not self._is_gpu:
             return time.perf_counter_ns()
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
 
 def nanoseconds(begin: Moment, end: Moment) -> int:
     """From one mark to another, both reached."""
-    if isinstance(begin, int):
-        assert isinstance(end, int), "marks of one device"
+    if isinstance(begin, int) and isinstance(end, int):
         return end - begin
+    assert isinstance(begin, torch.cuda.Event), "marks of one device"
+    assert isinstance(end, torch.cuda.Event), "marks of one device"
     return int(begin.elapsed_time(end) * 1e6)
 
 

@@ -13,7 +13,6 @@ from shard.slots import Bounds, SlotTable
 from shard.step import Open, Step
 from tests.shard.programs import BLOCK_SIZE, Request, batched, make_first, make_row
 
-
 BOUNDS = Bounds(4, num_blocks=256, context_length=4096, vocab_size=1000)
 LIMITS = Open(1, 4, 1 << 20, max_blocks_per_slot=256)
 
