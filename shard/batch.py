@@ -1,7 +1,7 @@
-"""One step as tensors: ragged, without padding."""
+"""One step as tensors: ragged, without padding but for the sizes that a CUDA graph was captured for."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention_layer import Tokens
+from shard.device import Array
 from shard.slots import SlotTable
 from shard.step import Row
 
@@ -24,14 +25,54 @@ class StepInputs:
     output_rows: Tensor      # int64 [R]: index into T of the tokens after which one is sampled
     scored_rows: Tensor      # int64 [N]: index into T of the tokens after which one is scored
     score_ids: Tensor        # int64 [N]: the ones that are scored
+    columns: Mapping[str, Tensor] = field(default_factory=dict)  # what else was uploaded
 
 
-def build(rows: tuple[Row, ...], slots: SlotTable) -> StepInputs:
-    """The tensors of rows that `slots` has already taken in. Tokens sampled last are read where they lie."""
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Rows that are added to a step of decode rows until it has `num_rows`. Each is one token at position 0 of a block
+    that no sequence has."""
+
+    num_rows: int
+    scratch_block: int
+
+
+def build(
+    rows: tuple[Row, ...], slots: SlotTable, columns: Mapping[str, Array] | None = None, padding: Padding | None = None
+) -> StepInputs:
+    """The tensors of rows that `slots` has already taken in, on its device: in one upload, with `columns` besides.
+
+    Tokens sampled last are read where they lie. The rows come first, then those of the padding, whose step must fit.
+    """
+    columns = columns or {}
+    hosts = _arrange(rows, slots)
+    if padding is not None:
+        _pad(hosts, padding, slots.bounds.block_size)
+    uploaded = slots.device.upload([*hosts.values(), *columns.values()])
+    tensors = dict(zip(hosts, uploaded[: len(hosts)], strict=True))
+    input_ids = tensors["ids"]
+    if "sources" in tensors:
+        sources = tensors["sources"]
+        input_ids = torch.where(sources >= 0, slots.last_token[sources.clamp(min=0)], input_ids)
+    return StepInputs(
+        input_ids=input_ids,
+        tokens=Tokens(
+            positions=tensors["positions"], slots=tensors["slots"], tables=tensors["tables"],
+            starts=tensors["starts"], counts=tensors["counts"],
+            is_decode=bool((hosts["counts"] == 1).all())),
+        output_rows=tensors["output_rows"],
+        scored_rows=tensors["scored_rows"],
+        score_ids=tensors["score_ids"],
+        columns=dict(zip(columns, uploaded[len(hosts) :], strict=True)))
+
+
+def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
+    """On the host. `sources`: for each token the slot whose last sample it is, or -1; left out if there is none."""
     starts = _column(np.int64, rows, (row.start for row in rows))
     counts = _column(np.int64, rows, (row.count for row in rows))
     slot_ids = _column(np.int64, rows, (row.slot for row in rows))
     is_sampled = _column(np.bool_, rows, (row.is_sampled for row in rows))
+    from_last = _column(np.bool_, rows, (row.from_last_sample for row in rows))
     ends = np.cumsum(counts)
     firsts = ends - counts
 
@@ -41,17 +82,28 @@ def build(rows: tuple[Row, ...], slots: SlotTable) -> StepInputs:
     num_blocks = -(-int((starts + counts).max()) // block_size)
     tables = np.ascontiguousarray(slots.blocks[slot_ids, :num_blocks])
     slot_mapping = tables[row_of_token, positions // block_size].astype(np.int64) * block_size + positions % block_size
-    return StepInputs(
-        input_ids=_input_ids(rows, slots, slot_ids, firsts, int(ends[-1])),
-        tokens=Tokens(
-            positions=torch.from_numpy(positions),
-            slots=torch.from_numpy(slot_mapping),
-            tables=torch.from_numpy(tables),
-            starts=torch.from_numpy(starts.astype(np.int32)),
-            counts=torch.from_numpy(counts.astype(np.int32))),
-        output_rows=torch.from_numpy((ends - 1)[is_sampled]),
-        scored_rows=torch.from_numpy(_firsts_of(firsts, [len(row.score_ids) for row in rows])),
-        score_ids=torch.from_numpy(np.concatenate([row.score_ids for row in rows])))
+    sources = np.full(ends[-1], -1, np.int64)
+    sources[firsts[from_last]] = slot_ids[from_last]
+    ids = np.zeros(ends[-1], np.int64)
+    ids[sources < 0] = np.concatenate([row.token_ids for row in rows])
+    return {
+        "ids": ids, **({"sources": sources} if from_last.any() else {}),
+        "positions": positions, "slots": slot_mapping, "tables": tables,
+        "starts": starts.astype(np.int32), "counts": counts.astype(np.int32),
+        "output_rows": (ends - 1)[is_sampled],
+        "scored_rows": _firsts_of(firsts, [len(row.score_ids) for row in rows]),
+        "score_ids": np.concatenate([row.score_ids for row in rows])}
+
+
+def _pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
+    """Add the padding's rows to those of `hosts`, each of one token."""
+    number = padding.num_rows - len(hosts["starts"])
+    first_place = padding.scratch_block * block_size
+    values = {"ids": 0, "sources": -1, "positions": 0, "slots": first_place, "tables": padding.scratch_block,
+              "starts": 0, "counts": 1}
+    for name in values.keys() & hosts.keys():
+        host = hosts[name]
+        hosts[name] = np.concatenate([host, np.full((number, *host.shape[1:]), values[name], host.dtype)])
 
 
 def _firsts_of(firsts: npt.NDArray[np.int64], lengths: list[int]) -> npt.NDArray[np.int64]:
@@ -59,20 +111,6 @@ def _firsts_of(firsts: npt.NDArray[np.int64], lengths: list[int]) -> npt.NDArray
     if not any(lengths):
         return np.empty(0, np.int64)
     return np.concatenate([np.arange(first, first + length) for first, length in zip(firsts, lengths, strict=True)])
-
-
-def _input_ids(
-    rows: tuple[Row, ...], slots: SlotTable, slot_ids: npt.NDArray[np.int64], firsts: npt.NDArray[np.int64],
-    num_tokens: int,
-) -> Tensor:
-    from_last = _column(np.bool_, rows, (row.from_last_sample for row in rows))
-    ids = np.empty(num_tokens, np.int64)
-    is_known = np.ones(num_tokens, np.bool_)
-    is_known[firsts[from_last]] = False
-    ids[is_known] = np.concatenate([row.token_ids for row in rows])
-    input_ids = torch.from_numpy(ids)
-    input_ids[torch.from_numpy(firsts[from_last])] = slots.last_token[torch.from_numpy(slot_ids[from_last])]
-    return input_ids
 
 
 def _column(dtype: type[Any], rows: tuple[Row, ...], values: Iterable[int]) -> npt.NDArray[Any]:

@@ -2,8 +2,7 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,15 +10,17 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from shard import batch
+from shard import batch, sampler, scorer
+from shard.batch import StepInputs
 from shard.config import ShardConfig
+from shard.device import Device, Download, Moment, nanoseconds
 from shard.distributed import Group
 from shard.kv_cache import KvShape, num_blocks
 from shard.masks import Masks
 from shard.models.config import DTYPES
-from shard.models.decoder import Decoder
-from shard.sampler import sample_rows
-from shard.scorer import Scores, score_rows
+from shard.models.decoder import Decoder, Hidden
+from shard.sampler import Draw
+from shard.scorer import Scoring
 from shard.slots import Bounds, OrderError, SlotTable
 from shard.step import Facts, Open, RowResult, Step, StepResult
 from shard.watermark import Watermark
@@ -30,10 +31,25 @@ CONTRACT_VERSION = 1                     # of the bits: other numbers for an equ
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the model says of a step. On ranks other than 0 it is nothing."""
+    """What the model says of a step, and what sampling wants to know besides."""
 
-    logits: Tensor | None                # float32 [sampled rows, V]
-    scores: Mapping[int, Scores]         # of the slots with score_ids
+    logits: Tensor | None                # float32 [sampled rows, V] on rank 0, None elsewhere
+    scores: list[Tensor]                 # of the tokens that are scored, on rank 0
+    draw: Draw
+    scoring: Scoring
+    columns: Mapping[str, Tensor]        # of the draw, on the device
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step whose work is all on its way. The marks are those of its begin, the model's end, and sampling's both."""
+
+    step: Step
+    draw: Draw
+    scoring: Scoring
+    download: Download
+    num_score_tensors: int
+    marks: tuple[Moment, Moment, Moment, Moment]
 
 
 class Executor:
@@ -53,6 +69,7 @@ class Executor:
         self.caches = shape.allocate(blocks)
         self.bounds = Bounds(config.block_size, blocks, model.context_length, model.vocab_size)
         self._digest = Checkpoint(config.model).digest()
+        self._device = Device(dispatch.device())
         self._watermark = Watermark(config.watermark_gamma, config.watermark_delta)
         self._slots: SlotTable | None = None
 
@@ -76,48 +93,83 @@ class Executor:
 
     def open(self, limits: Open) -> None:
         """Begin with empty slots."""
-        self._slots = SlotTable(limits, self.bounds)
+        self._slots = SlotTable(limits, self.bounds, self._device)
 
     def close(self) -> None:
         """Forget all slots."""
         self._slots = None
 
     def execute(self, step: Step, late_masks: Callable[[], Masks] = dict) -> StepResult:
-        """`late_masks` waits for the masks of the step: a time that counts neither as the model's nor as sampling's."""
-        began = time.perf_counter_ns()
+        """Launch a step and wait for its result."""
+        return self.finish(self.launch(step, late_masks))
+
+    def launch(self, step: Step, late_masks: Callable[[], Masks] = dict) -> Launched:
+        """Take the step in and send the device all its work, without waiting for any of it; a processor does it here.
+
+        `late_masks` waits for the masks of the step: a time that counts neither as the model's nor as sampling's. Only
+        a row with a watermark waits for the device. The next step may be launched before this one is finished.
+        """
+        begin = self._device.mark()
         outputs = self.forward(step)
-        forward_ns = time.perf_counter_ns() - began
+        end = self._device.mark()
         is_masked = self._group.rank == 0 and any(row.late_mask for row in step.rows)
         masks = late_masks() if is_masked else {}
-        sampling = time.perf_counter_ns()
-        rows = self.sample(step, outputs, masks)
-        return StepResult(step.step_id, rows, forward_ns, time.perf_counter_ns() - sampling)
+        sampling = self._device.mark()
+        sampled = self._launch_sampling(outputs, masks)
+        marks = begin, end, sampling, self._device.mark()
+        download = self._device.download([*outputs.scores, *sampled])
+        return Launched(step, outputs.draw, outputs.scoring, download, len(outputs.scores), marks)
+
+    def finish(self, launched: Launched) -> StepResult:
+        """Wait for a step's result. Steps are finished in the order of their launches, on any thread."""
+        tensors = launched.download.wait()
+        number = launched.num_score_tensors
+        rows = _results(launched.step, launched.draw, launched.scoring, tensors[:number], tensors[number:])
+        begin, end, sampling, sampled = launched.marks
+        return StepResult(launched.step.step_id, rows, nanoseconds(begin, end), nanoseconds(sampling, sampled))
 
     @torch.inference_mode()
     def forward(self, step: Step) -> Outputs:
         """Take the step in and run the model."""
         slots = self._open_slots()
         slots.apply(step)
-        inputs = batch.build(step.rows, slots)
+        draw = sampler.prepare([row for row in step.rows if row.is_sampled], slots, answers=self._group.rank == 0)
+        scoring = scorer.prepare(step.rows, slots)
+        inputs = batch.build(step.rows, slots, {**draw.columns, **scoring.columns})
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
             os.kill(os.getpid(), signal.SIGKILL)
-        hidden = self.decoder.forward(inputs, self.caches)
-        scores = score_rows(step.rows, inputs, slots, partial(self.decoder.logits, hidden))
-        return Outputs(self.decoder.logits(hidden, inputs.output_rows), scores)
+        hidden, logits = self._run_model(inputs)
+        scores = scorer.launch(scoring, inputs, partial(self.decoder.logits, hidden))
+        return Outputs(logits, scores, draw, scoring, inputs.columns)
 
-    @torch.inference_mode()
     def sample(self, step: Step, outputs: Outputs, masks: Masks) -> tuple[RowResult, ...]:
         """The step's tokens, which every rank keeps for the steps that follow, and its scores."""
-        rows = [row for row in step.rows if row.is_sampled]
-        sampled = sample_rows(
-            rows, outputs.logits, self._open_slots(), self._group, self._watermark, masks) if rows else {}
-        scored = {
-            slot: replace(sampled.get(slot, RowResult(slot, (), ())), scores=scores.logprobs, score_top=scores.top)
-            for slot, scores in outputs.scores.items()}
-        results = {**sampled, **scored}
-        return tuple(results[row.slot] for row in step.rows if row.slot in results)
+        sampled = self._device.download(self._launch_sampling(outputs, masks)).wait()
+        scores = self._device.download(outputs.scores).wait()
+        return _results(step, outputs.draw, outputs.scoring, scores, sampled)
+
+    def _run_model(self, inputs: StepInputs) -> tuple[Hidden, Tensor | None]:
+        """What the blocks make of the tokens, and the logits after the output rows."""
+        hidden = self.decoder.forward(inputs, self.caches)
+        return hidden, self.decoder.logits(hidden, inputs.output_rows)
+
+    @torch.inference_mode()
+    def _launch_sampling(self, outputs: Outputs, masks: Masks) -> list[Tensor]:
+        return sampler.launch(
+            outputs.draw, outputs.columns, outputs.logits, self._open_slots(), self._group, self._watermark, masks)
 
     def _open_slots(self) -> SlotTable:
         if self._slots is None:
             raise OrderError("a step came before open")
         return self._slots
+
+
+def _results(
+    step: Step, draw: Draw, scoring: Scoring, scores: Sequence[Tensor], sampled: Sequence[Tensor]
+) -> tuple[RowResult, ...]:
+    """Of the rows that sample or score, in their order; tensors on the host."""
+    results = sampler.read(draw, sampled)
+    for slot, scored in scorer.read(scoring, scores).items():
+        result = results.get(slot, RowResult(slot, (), ()))
+        results[slot] = replace(result, scores=scored.logprobs, score_top=scored.top)
+    return tuple(results[row.slot] for row in step.rows if row.slot in results)

@@ -46,8 +46,10 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, config.num_threads,
              facts.step_tokens, facts.numerics, _equality(executor))
+    results = ThreadPoolExecutor(1, "results") if dispatch.device().type != "cpu" else None
     with _tracing(config) as witness:
-        worker = Worker(executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), witness)
+        worker = Worker(
+            executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), witness, results)
         asyncio.run(serve(config, facts, worker))
 
 

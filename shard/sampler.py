@@ -1,8 +1,11 @@
-"""The tokens of a step's sampled rows: chosen on rank 0, known on every rank."""
+"""The tokens of a step's sampled rows: chosen on rank 0, known on every rank.
 
-from collections.abc import Iterator
-from functools import cache
-from typing import Any
+Three parts, for the device runs behind the host: what the host knows before the step runs, what is launched behind the
+model, and what is made of the numbers when they are there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,78 +14,126 @@ from torch import Tensor
 
 from kernels.sample import Biases, History, SampleParameters, sample
 from kernels.score import score
+from shard.device import Array
 from shard.distributed import Group
 from shard.masks import WORD, Masks
 from shard.scorer import to_tops
 from shard.slots import Slot, SlotTable
-from shard.step import Row, RowResult, Top
+from shard.step import NO_IDS, Row, RowResult
 from shard.watermark import Watermark
 
-Columns = dict[str, npt.NDArray[Any]]
-"""A sampling's numbers, each of all rows."""
-_NO_IDS, _NO_VALUES = torch.empty(0, dtype=torch.int64), torch.empty(0)
+_NO_VALUES = np.empty(0, np.float32)
 
 
-def sample_rows(
-    rows: list[Row], logits: Tensor | None, slots: SlotTable, group: Group, watermark: Watermark, masks: Masks
-) -> dict[int, RowResult]:
-    """Sample one token after each row and note it in `slots`. Only rank 0 gets results, by slot.
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The rows of a step that are sampled, as far as the host knows them."""
 
-    logits   float32 [len(rows), V] on rank 0, None elsewhere
+    rows: list[Row]
+    states: list[Slot]
+    slots: npt.NDArray[np.int64]         # [R]
+    columns: dict[str, Array]            # what the device must know: to be uploaded with the step
+    num_history: int = 0                 # tokens that the rows' sampling reads
+    top_width: int = 0                   # the largest number of likeliest tokens to tell
+    raw_rows: Sequence[int] = ()         # those whose logprobs are of the logits
+    raw_top_width: int = 0
+
+
+def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> Draw:
+    """Of rows that `slots` has taken in, which sample a token each. `answers`: this is rank 0."""
+    slot_ids = np.array([row.slot for row in rows], np.int64)
+    states = [slots[row.slot] for row in rows]
+    places: dict[str, Array] = {"places": slots.places(slot_ids)}
+    if not answers or not rows:
+        return Draw(rows, states, slot_ids, places)
+    # A token sampled after position p is number p + 1 - prompt_length of its output.
+    positions = [row.end - state.prompt_length for row, state in zip(rows, states, strict=True)]
+    columns: dict[str, Array] = {name: column[slot_ids] for name, column in slots.sampling.items()}
+    is_raw, top_n = columns.pop("raw_logprobs"), columns["top_n"]
+    raw_rows = np.flatnonzero(is_raw)
+    raw_top_n = top_n[raw_rows]
+    top_n[raw_rows] = 0                  # their likeliest are not of the scores that tokens are sampled from
+    begins, offsets = slots.history_spans(slot_ids)
+    columns |= places | _biases(states, positions)
+    columns |= {
+        "seed": columns["seed"].view(np.int64), "position": np.array(positions, np.int64),
+        "prompt_length": np.array([state.prompt_length for state in states], np.int64),
+        "mask": np.full(len(rows), -1), "history_begins": begins, "history_offsets": offsets}
+    if len(raw_rows):
+        columns |= {"raw_rows": raw_rows, "raw_top_n": raw_top_n}
+    return Draw(rows, states, slot_ids, columns, num_history=int(offsets[-1]), top_width=int(top_n.max()),
+                raw_rows=raw_rows.tolist(), raw_top_width=int(raw_top_n.max(initial=0)))
+
+
+def launch(
+    draw: Draw, columns: Mapping[str, Tensor], logits: Tensor | None, slots: SlotTable, group: Group,
+    watermark: Watermark, masks: Masks,
+) -> list[Tensor]:
+    """Sample one token after each row and note it in `slots`. What `read` wants to have on the host is returned.
+
+    columns  the draw's, on the device
+    logits   float32 [R, V] on rank 0, None elsewhere
     masks    what the rows of some slots may sample; read on rank 0
     """
-    slot_ids = np.array([row.slot for row in rows], np.int64)
+    if not draw.rows:
+        return []
     if logits is None:
-        ids = torch.empty(len(rows), dtype=torch.int64)
+        ids = torch.empty(len(draw.rows), dtype=torch.int64, device=slots.device.device)
         group.broadcast(ids)
-        slots.note_samples(slot_ids, ids)
-        return {}
-    states = [slots[row.slot] for row in rows]
-    positions = [row.end - state.prompt_length for row, state in zip(rows, states, strict=True)]
-    columns = {name: column[slot_ids] for name, column in slots.sampling.items()}
-    history_ids, offsets = slots.histories(slot_ids.tolist())
-    mask_index, mask_bits = _masks(rows, masks, logits.shape[1])
+        slots.note_samples(draw.slots, ids, columns["places"])
+        return []
+    mask_index, mask_bits = _masks(draw, columns, masks, logits, slots)
+    parameters = {name: columns[name] for name in SampleParameters.__slots__}
+    history = slots.histories(columns["history_begins"], columns["history_offsets"], draw.num_history)
     sampled = sample(
-        _mark(logits, states, watermark), _parameters(columns, states, positions, mask_index),
-        History(torch.from_numpy(history_ids), torch.from_numpy(offsets)), _biases(states, positions), mask_bits)
+        _mark(draw, logits, slots, watermark), SampleParameters(**{**parameters, "mask": mask_index}),
+        History(history, columns["history_offsets"]),
+        Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, draw.top_width)
     group.broadcast(sampled.ids)
-    slots.note_samples(slot_ids, sampled.ids)
-    token_ids, logprobs, tops = sampled.ids.tolist(), sampled.logprobs.tolist(), to_tops(sampled.top)
-    for index, logprob, top in _score_raw(logits, sampled.ids, columns):
-        logprobs[index], tops[index] = logprob, top
+    slots.note_samples(draw.slots, sampled.ids, columns["places"])
+    tensors = [sampled.ids, sampled.logprobs, sampled.top.ids, sampled.top.logprobs]
+    if draw.raw_rows:
+        rows = columns["raw_rows"]
+        of_rows = (logits, sampled.ids) if len(rows) == len(logits) else (logits[rows], sampled.ids[rows])
+        logprobs, top = score(*of_rows, columns["raw_top_n"], draw.raw_top_width)
+        tensors += [logprobs, top.ids, top.logprobs]
+    return tensors
+
+
+def read(draw: Draw, tensors: Sequence[Tensor]) -> dict[int, RowResult]:
+    """The results by slot, from what `launch` returned, on the host. Only rank 0 has some."""
+    if not tensors:
+        return {}
+    token_ids, logprobs = tensors[0].tolist(), tensors[1].tolist()
+    tops = to_tops(tensors[2], tensors[3])
+    if draw.raw_rows:
+        for index, logprob, top in zip(
+                draw.raw_rows, tensors[4].tolist(), to_tops(tensors[5], tensors[6]), strict=True):
+            logprobs[index], tops[index] = logprob, top
     return {
         row.slot: RowResult(row.slot, (token_id,), (logprob,), (top,) if state.sampling.top_n else ())
-        for row, state, token_id, logprob, top in zip(rows, states, token_ids, logprobs, tops, strict=True)}
+        for row, state, token_id, logprob, top in zip(draw.rows, draw.states, token_ids, logprobs, tops, strict=True)}
 
 
-def _mark(logits: Tensor, states: list[Slot], watermark: Watermark) -> Tensor:
-    """The logits, with a watermark in the rows that want one; those given stay as they are."""
-    if not any(state.sampling.watermark for state in states):
+def _mark(draw: Draw, logits: Tensor, slots: SlotTable, watermark: Watermark) -> Tensor:
+    """The logits, with a watermark in the rows that want one; those given stay as they are.
+
+    The green list is drawn on the host, from the token before: so a step with such a row waits for the step before it.
+    """
+    if not any(state.sampling.watermark for state in draw.states):
         return logits
     logits = logits.clone()
-    for row, state in zip(logits, states, strict=True):
-        if state.sampling.watermark and state.history:
-            watermark.add_to(row, state.history[-1])
+    for row, slot, state in zip(logits, draw.slots.tolist(), draw.states, strict=True):
+        if state.sampling.watermark and (previous := slots.previous_token(slot)) is not None:
+            watermark.add_to(row, previous)
     return logits
 
 
-def _parameters(
-    columns: Columns, states: list[Slot], positions: list[int], mask_index: Tensor
-) -> SampleParameters:
-    """A token sampled after position p is number p + 1 - prompt_length of its output."""
-    top_n = np.where(columns["raw_logprobs"], 0, columns["top_n"])  # the others' likeliest are not of these scores
-    changed = {
-        **columns, "seed": columns["seed"].view(np.int64), "top_n": top_n, "position": np.array(positions, np.int64),
-        "prompt_length": np.array([state.prompt_length for state in states], np.int64)}
-    tensors = {name: torch.from_numpy(column) for name, column in changed.items() if name != "raw_logprobs"}
-    return SampleParameters(mask=mask_index, **tensors)
-
-
-def _biases(states: list[Slot], positions: list[int]) -> Biases:
+def _biases(states: list[Slot], positions: list[int]) -> dict[str, Array]:
     """Those that were asked for, and the bans of outputs that are not long enough."""
     offsets = np.zeros(len(states) + 1, np.int64)
     if not any(len(state.sampling.bias_ids) or len(state.sampling.banned_ids) for state in states):
-        return Biases(_NO_IDS, _NO_VALUES, torch.from_numpy(offsets))
+        return {"bias_ids": NO_IDS, "bias_values": _NO_VALUES, "bias_offsets": offsets}
     parts = []
     for state, position in zip(states, positions, strict=True):
         sampling = state.sampling
@@ -93,33 +144,19 @@ def _biases(states: list[Slot], positions: list[int]) -> Biases:
         parts.append((ids, values))
     np.cumsum([len(ids) for ids, _ in parts], out=offsets[1:])
     all_ids, all_values = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Biases(torch.from_numpy(all_ids), torch.from_numpy(all_values), torch.from_numpy(offsets))
+    return {"bias_ids": all_ids, "bias_values": all_values, "bias_offsets": offsets}
 
 
-@cache
-def _no_masks(vocab_size: int) -> Tensor:
-    return torch.empty(0, -(-vocab_size // WORD), dtype=torch.int32)
-
-
-def _masks(rows: list[Row], masks: Masks, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """Which mask each row has, or -1, and the masks."""
-    if not masks:
-        return torch.from_numpy(np.full(len(rows), -1)), _no_masks(vocab_size)
-    slots = [row.slot for row in rows if row.slot in masks]
-    bits = torch.empty(len(slots), -(-vocab_size // WORD), dtype=torch.int32)
-    for mask, slot in zip(bits, slots, strict=True):
-        mask.copy_(torch.from_numpy(masks[slot]))
-    number = {slot: index for index, slot in enumerate(slots)}
-    return torch.tensor([number.get(row.slot, -1) for row in rows], dtype=torch.int64), bits
-
-
-def _score_raw(
-    logits: Tensor, token_ids: Tensor, columns: Columns
-) -> Iterator[tuple[int, float, Top]]:
-    """Index, logprob and the likeliest tokens of the rows that want them by their logits."""
-    indices = np.flatnonzero(columns["raw_logprobs"])
-    if not len(indices):
-        return
-    rows, top_n = torch.from_numpy(indices), torch.from_numpy(columns["top_n"][indices])
-    logprobs, top = score(logits if len(rows) == len(logits) else logits[rows], token_ids[rows], top_n)
-    yield from zip(indices.tolist(), logprobs.tolist(), to_tops(top), strict=True)
+def _masks(
+    draw: Draw, columns: Mapping[str, Tensor], masks: Masks, logits: Tensor, slots: SlotTable
+) -> tuple[Tensor, Tensor]:
+    """Which mask each row has, or -1, and the masks: if there are some, in an upload of their own, for they come late.
+    """
+    row_slots = draw.slots.tolist()
+    masked = [slot for slot in row_slots if slot in masks]
+    if not masked:
+        return columns["mask"], logits.new_empty(0, -(-logits.shape[1] // WORD), dtype=torch.int32)
+    number = {slot: index for index, slot in enumerate(masked)}
+    index = np.array([number.get(slot, -1) for slot in row_slots], np.int64)
+    index_there, bits = slots.device.upload([index, np.stack([masks[slot] for slot in masked])])
+    return index_there, bits

@@ -1,15 +1,15 @@
 """The shard's mirror of what the router has put into its slots. It follows orders and decides nothing."""
 
-from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from shard.step import NO_IDS, First, Ids, Open, Row, Sampling, Step
+from shard.device import Device
+from shard.step import First, Ids, Open, Row, Sampling, Step
 
 SAMPLING_COLUMNS = {
     "do_sample": np.bool_, "seed": np.uint64, "branch": np.int64, "repetition_penalty": np.float32,
@@ -18,7 +18,6 @@ SAMPLING_COLUMNS = {
     "raw_logprobs": np.bool_, "top_n": np.int64,
 }
 """What a sampling has a number of, and how the numbers of all slots are kept."""
-_NO_HISTORY = array("q")
 
 
 class OrderError(Exception):
@@ -42,26 +41,31 @@ class Slot:
     sampling: Sampling
     prompt_length: int
     num_written: int                     # positions below this one have their K and V in the cache
-    history: "array[int] | None"         # all tokens so far; kept only if the sampling reads them
+    history_length: int | None           # of all tokens so far; they are kept only if the sampling reads them
     num_blocks: int = 0
-    has_sample: bool = False
+    has_sample: bool = False             # or will have, once the step that was launched is done
 
 
 class SlotTable:
     """Per slot: the block table, the sampling parameters and the token sampled last.
 
-    `apply` takes a step's rows in before it runs, `note_samples` takes in what was sampled. Both raise OrderError,
-    naming the slot, the limit and the value, for anything that an order can't mean.
+    `apply` takes a step's rows in before it runs, `note_samples` takes in what was sampled. `apply` raises OrderError,
+    naming the slot, the limit and the value, for anything that an order can't mean. Lengths are known on the host;
+    sampled tokens stay on the device, where the next step reads them, so nothing here waits for one.
     """
 
-    def __init__(self, limits: Open, bounds: Bounds) -> None:
+    def __init__(self, limits: Open, bounds: Bounds, device: Device) -> None:
         self.limits = limits
         self.bounds = bounds
+        self.device = device
+        self.max_history = limits.max_blocks_per_slot * bounds.block_size + 1  # the last token is never an input
         self.blocks = np.zeros((limits.max_slots, limits.max_blocks_per_slot), np.int32)
         self.sampling: dict[str, npt.NDArray[Any]] = {
             name: np.zeros(limits.max_slots, dtype) for name, dtype in SAMPLING_COLUMNS.items()}
-        self.last_token = torch.zeros(limits.max_slots, dtype=torch.int64)
+        self.last_token = torch.zeros(limits.max_slots, dtype=torch.int64, device=device.device)
         self._slots: list[Slot | None] = [None] * limits.max_slots
+        self._histories: Tensor | None = None
+        """int32 [max_slots * max_history + 1], from the first row on that reads one; the last is for all others."""
 
     def __getitem__(self, slot: int) -> Slot:
         """The sequence in `slot`; OrderError if it has had no first row."""
@@ -87,23 +91,49 @@ class SlotTable:
             self._append_blocks(row.slot, row.new_blocks)
             self._advance(row)
 
-    def note_samples(self, slots: npt.NDArray[np.int64], token_ids: torch.Tensor) -> None:
-        """Keep the tokens [R] just sampled in `slots` [R]: as the next steps' inputs, and in the histories."""
-        self.last_token[torch.from_numpy(slots)] = token_ids
-        for slot, token_id in zip(slots.tolist(), token_ids.tolist(), strict=True):
+    def places(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where `note_samples` will write the tokens of `slots` [R]: in `last_token` and in the histories, [2, R]."""
+        nowhere = self.limits.max_slots * self.max_history
+        lengths = [self[slot].history_length for slot in slots.tolist()]
+        return np.array([slots, [
+            nowhere if length is None else slot * self.max_history + length
+            for slot, length in zip(slots.tolist(), lengths, strict=True)]], np.int64)
+
+    def note_samples(self, slots: npt.NDArray[np.int64], token_ids: Tensor, places: Tensor) -> None:
+        """Keep the tokens [R] just sampled in `slots` [R]: as the next steps' inputs, and in the histories.
+
+        Their values are not looked at. `places`: of these slots, on the device.
+        """
+        self.last_token.index_copy_(0, places[0], token_ids)
+        for slot in slots.tolist():
             state = self[slot]
             state.has_sample = True
-            if state.history is not None:
-                state.history.append(token_id)
+            if state.history_length is not None:
+                state.history_length += 1
+        if self._histories is not None:
+            self._histories.index_copy_(0, places[1], token_ids.int())
 
-    def histories(self, slots: Sequence[int]) -> tuple[Ids, Ids]:
-        """The tokens that the slots' sampling reads, one slot after the other, and the offsets [len(slots) + 1]."""
-        histories = [self[slot].history or _NO_HISTORY for slot in slots]
+    def history_spans(self, slots: npt.NDArray[np.int64]) -> tuple[Ids, Ids]:
+        """Of the tokens that the slots' sampling reads: where they begin [R], and their offsets [R + 1] when they lie
+        one slot after the other."""
         offsets = np.zeros(len(slots) + 1, np.int64)
-        if not any(histories):
-            return NO_IDS, offsets
-        np.cumsum([len(history) for history in histories], out=offsets[1:])
-        return np.concatenate([np.array(history, np.int64) for history in histories]), offsets
+        np.cumsum([self[slot].history_length or 0 for slot in slots.tolist()], out=offsets[1:])
+        return slots * self.max_history, offsets
+
+    def histories(self, begins: Tensor, offsets: Tensor, total: int) -> Tensor:
+        """These tokens, int64 [total], of the spans, which are on the device; total is the last of the offsets."""
+        if not total:
+            return torch.empty(0, dtype=torch.int64, device=begins.device)
+        assert self._histories is not None, "there is a history"
+        shifts = torch.repeat_interleave(begins - offsets[:-1], offsets.diff(), output_size=total)
+        return self._histories[shifts + torch.arange(total, device=begins.device)].long()
+
+    def previous_token(self, slot: int) -> int | None:
+        """The last token of the slot's history, if it has one. This waits for the device."""
+        length = self[slot].history_length
+        if not length or self._histories is None:
+            return None
+        return int(self._histories[slot * self.max_history + length - 1])
 
     def _clear(self, slot: int) -> None:
         self._check_slot(slot)
@@ -121,10 +151,22 @@ class SlotTable:
                 f"slot {slot}: top_n is {sampling.top_n}, the vocabulary has {self.bounds.vocab_size} tokens")
         if sampling.watermark and not len(first.history_ids):
             raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
-        history = array("q", first.history_ids.tolist()) if sampling.reads_history else None
-        self._slots[slot] = Slot(sampling, first.prompt_length, num_written=start, history=history)
+        length = self._keep_history(slot, first.history_ids) if sampling.reads_history else None
+        self._slots[slot] = Slot(sampling, first.prompt_length, num_written=start, history_length=length)
         for name, column in self.sampling.items():
             column[slot] = getattr(sampling, name)
+
+    def _keep_history(self, slot: int, ids: Ids) -> int:
+        """Its length."""
+        if len(ids) > self.max_history:
+            raise OrderError(f"slot {slot}: {len(ids)} history_ids, and {self.limits.max_blocks_per_slot} blocks and "
+                             f"a token sampled after them have {self.max_history} tokens")
+        if self._histories is None:
+            self._histories = torch.empty(
+                self.limits.max_slots * self.max_history + 1, dtype=torch.int32, device=self.device.device)
+        begin = slot * self.max_history
+        self._histories[begin : begin + len(ids)] = self.device.upload([ids.astype(np.int32)])[0]
+        return len(ids)
 
     def _append_blocks(self, slot: int, blocks: npt.NDArray[np.int32]) -> None:
         state = self[slot]
@@ -152,6 +194,9 @@ class SlotTable:
         if row.is_sampled and row.end < state.prompt_length:
             raise OrderError(f"slot {row.slot}: a token sampled after position {row.end - 1}, "
                              f"inside the prompt of {state.prompt_length} tokens")
+        if row.is_sampled and state.history_length is not None and state.history_length >= self.max_history:
+            raise OrderError(f"slot {row.slot}: a token sampled after {state.history_length} tokens of history, more "
+                             f"than {self.limits.max_blocks_per_slot} blocks hold")
         if row.late_mask and not row.is_sampled:
             raise OrderError(f"slot {row.slot}: a mask comes late for a row that samples nothing")
         self._check_ids(row.slot, "token_ids", row.token_ids)

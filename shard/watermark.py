@@ -15,8 +15,8 @@ class Watermark:
     delta: float = 2.0                   # what its tokens' logits gain
 
     def add_to(self, logits: Tensor, previous_token: int) -> None:
-        """Mark logits, float32 [V], in place."""
-        logits[self.green_list(previous_token, len(logits))] += self.delta
+        """Mark logits, float32 [V], in place, wherever they are."""
+        logits[self.green_list(previous_token, len(logits)).to(logits.device)] += self.delta
 
     def green_list(self, previous_token: int, vocab_size: int) -> Tensor:
         """The tokens that are preferred after `previous_token`, int64 [int(gamma * V)]."""

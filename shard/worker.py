@@ -1,16 +1,21 @@
-"""The orders of all streams, run one after the other on the thread that steps run on."""
+"""The orders of all streams, run one after the other on the thread that steps run on.
+
+A GPU runs behind that thread: a step is launched while the one before it runs, and another thread waits for the results
+and answers. So a plan is launched as soon as it comes, and a result leaves as soon as it is there. On a processor a
+step is over when it was launched, and nothing changes threads.
+"""
 
 import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from shard.agreement import Agreement
-from shard.executor import Executor
+from shard.executor import Executor, Launched
 from shard.masks import Masks
 from shard.step import Open, Step, StepResult
 
@@ -33,7 +38,7 @@ class Caller(Protocol):
 
 
 class Witness(Protocol):
-    """Who is told of what the worker has done, on the thread of the steps."""
+    """Who is told of what the worker has done, in its order: by one thread at a time, not always the same."""
 
     def opened(self) -> None: ...
 
@@ -52,23 +57,47 @@ class Order:
 @dataclass(slots=True)
 class Progress:
     """Monotonic times in seconds. The first step is the measurement that the shard started with: one that listens can
-    run steps, so if it dies in the next one it is that step's doing."""
+    run steps, so if it dies in the next one it is that step's doing.
+
+    A step that is launched behind another one begins when that one ends: so one that hangs is seen to, whatever was
+    launched behind it.
+    """
 
     began_at: float
     ended_at: float
     steps_begun: int = 1
     steps_ended: int = 1
+    _steps_launched: int = 1
+    _change: threading.Lock = field(default_factory=threading.Lock)
+
+    def launch(self) -> None:
+        with self._change:
+            self._steps_launched += 1
+            if self.steps_begun == self.steps_ended:
+                self._begin()
+
+    def end(self) -> None:
+        with self._change:
+            self.ended_at = time.monotonic()
+            self.steps_ended += 1
+            if self._steps_launched > self.steps_ended:
+                self._begin()
+
+    def _begin(self) -> None:
+        self.began_at = time.monotonic()
+        self.steps_begun += 1
 
 
 class Worker:
     """Runs the orders that `put` queues, on the one thread of `steps`. Those of a caller that is gone are skipped.
 
-    A step that raises leaves this rank's state unknown and the other ranks waiting: `die` ends the process.
+    `results`: one thread too, which finishes the steps that are launched; None for a device that runs nothing behind
+    its host. A step that raises leaves this rank's state unknown and the other ranks waiting: `die` ends the process.
     """
 
     def __init__(
         self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn],
-        witness: Witness | None = None,
+        witness: Witness | None = None, results: ThreadPoolExecutor | None = None,
     ) -> None:
         self.progress = Progress(began_at=time.monotonic(), ended_at=time.monotonic())
         self._executor = executor
@@ -76,21 +105,24 @@ class Worker:
         self._steps = steps
         self._die = die
         self._witness = witness
+        self._results = results
+        self._in_flight: list[Future[None]] = []
         self._is_running = threading.Lock()
         self._is_stopping = False
 
     def put(self, order: Order) -> None:
-        self._steps.submit(self._run, order)
+        self._steps.submit(self._guard, self._serve, order)
 
     def stop(self) -> None:
-        """Wait for the end of the running step; no other begins."""
+        """Wait for the end of the steps that have begun; no other begins."""
         self._is_stopping = True
         with self._is_running:
             pass
+        self._drain()
 
-    def _run(self, order: Order) -> None:
+    def _guard(self, work: Callable[..., None], *args: Any) -> None:
         try:
-            self._serve(order)
+            work(*args)
         except Exception:
             # When all ranks are told to end, the first to do so breaks off the exchanges of the others.
             if not self._is_stopping:
@@ -103,26 +135,38 @@ class Worker:
         if self._is_stopping or order.caller.ended.is_set():
             return
         if order.work is None:
+            self._drain()
             order.caller.finish()
         elif not self._agreement.reach(order.content, isinstance(order.work, Open), order.caller.ended):
+            self._drain()
             order.caller.drop()
         elif isinstance(order.work, Open):
+            self._drain()
             self._executor.open(order.work)
             if self._witness is not None:
                 self._witness.opened()
         else:
             with self._is_running:
-                if self._is_stopping:
-                    return
-                result = self._time(order.work, order.caller)
-            order.caller.answer(result)
-            if self._witness is not None:
-                self._witness.ran(order.work, result)
+                if not self._is_stopping:
+                    self._run(order.work, order.caller)
 
-    def _time(self, step: Step, caller: Caller) -> StepResult:
-        self.progress.began_at = time.monotonic()
-        self.progress.steps_begun += 1
-        result = self._executor.execute(step, partial(caller.masks, step.step_id))
-        self.progress.ended_at = time.monotonic()
-        self.progress.steps_ended += 1
-        return result
+    def _run(self, step: Step, caller: Caller) -> None:
+        self.progress.launch()
+        launched = self._executor.launch(step, partial(caller.masks, step.step_id))
+        if self._results is None:
+            self._finish(launched, caller)
+            return
+        self._in_flight = [
+            *(future for future in self._in_flight if not future.done()),
+            self._results.submit(self._guard, self._finish, launched, caller)]
+
+    def _finish(self, launched: Launched, caller: Caller) -> None:
+        result = self._executor.finish(launched)
+        self.progress.end()
+        caller.answer(result)
+        if self._witness is not None:
+            self._witness.ran(launched.step, result)
+
+    def _drain(self) -> None:
+        """Wait until every step that was launched is finished and answered."""
+        wait(self._in_flight)

@@ -1,24 +1,36 @@
 """The tensors of a step, as literals and against a loop over every token."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from kernels import dispatch
 from shard import batch
+from shard.device import Device
 from shard.slots import Bounds, SlotTable
 from shard.step import Open, Step
 from tests.shard.programs import BLOCK_SIZE, Request, batched, make_first, make_row
 
+BOUNDS = Bounds(4, num_blocks=256, context_length=4096, vocab_size=1000)
+LIMITS = Open(1, 4, 1 << 20, max_blocks_per_slot=256)
+
 
 def table(block_size: int = 4, max_slots: int = 4) -> SlotTable:
-    bounds = Bounds(block_size, num_blocks=256, context_length=4096, vocab_size=1000)
-    return SlotTable(Open(1, max_slots, 1 << 20, max_blocks_per_slot=256), bounds)
+    bounds = replace(BOUNDS, block_size=block_size)
+    return SlotTable(replace(LIMITS, max_slots=max_slots), bounds, Device(dispatch.device()))
+
+
+def note(slots: SlotTable, index: list[int], token_ids: list[int]) -> None:
+    places, tokens = slots.device.upload([slots.places(np.array(index, np.int64)), np.array(token_ids, np.int64)])
+    slots.note_samples(np.array(index, np.int64), tokens, places)
 
 
 def test_a_chunk_beside_a_decode_row() -> None:
     slots = table()
     slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], first=make_first(5)),)))
-    slots.note_samples(np.array([2]), torch.tensor([77]))
+    note(slots, [2], [77])
     rows = (
         make_row(0, 0, [1, 2, 3], new_blocks=[9], is_sampled=False, first=make_first(6)),
         make_row(2, 5, from_last_sample=True),
@@ -65,7 +77,7 @@ def test_dtypes() -> None:
 def test_last_sample_then_more_tokens() -> None:
     slots = table()
     slots.apply(Step(0, (), (make_row(0, 0, [1], new_blocks=[3], first=make_first(1)),)))
-    slots.note_samples(np.array([0]), torch.tensor([50]))
+    note(slots, [0], [50])
     rows = (make_row(0, 1, [51, 52], from_last_sample=True),)
     slots.apply(Step(1, (), rows))
     assert batch.build(rows, slots).input_ids.tolist() == [50, 51, 52]
@@ -95,4 +107,41 @@ def test_against_a_loop_over_tokens(seed: int) -> None:
         assert token == len(inputs.input_ids)
         sampled = [row.slot for row in step.rows if row.is_sampled]
         assert len(inputs.output_rows) == len(sampled)
-        slots.note_samples(np.array(sampled, np.int64), torch.from_numpy(rng.integers(0, 1000, len(sampled))))
+        note(slots, sampled, rng.integers(0, 1000, len(sampled)).tolist())
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_other_columns_go_along(packs: bool) -> None:
+    slots = SlotTable(LIMITS, BOUNDS, Device(dispatch.device(), packs))
+    rows = (make_row(0, 0, [1, 2], new_blocks=[3], first=make_first(2)), make_row(1, 0, [5], new_blocks=[4],
+            first=make_first(1)))
+    slots.apply(Step(0, (), rows))
+    columns = {"slots": np.array([0.5, 2], np.float32), "is": np.array([[True], [False]])}
+    inputs = batch.build(rows, slots, columns)
+    assert {name: column.tolist() for name, column in inputs.columns.items()} == {
+        "slots": [0.5, 2.0], "is": [[True], [False]]}
+    assert inputs.input_ids.tolist() == [1, 2, 5]
+    assert inputs.tokens.slots.tolist() == [12, 13, 16]
+    assert inputs.tokens.tables.tolist() == [[3], [4]]
+    assert not inputs.tokens.is_decode
+
+
+def test_padding_is_rows_in_a_block_of_their_own() -> None:
+    slots = table()
+    slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], first=make_first(5)),)))
+    note(slots, [2], [77])
+    rows = (make_row(2, 5, from_last_sample=True), make_row(1, 0, [5], new_blocks=[8], first=make_first(1)))
+    slots.apply(Step(1, (), rows))
+    plain = batch.build(rows, slots)
+    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=4, scratch_block=256))
+    assert plain.tokens.is_decode
+    assert padded.tokens.is_decode
+    assert padded.input_ids.tolist() == [*plain.input_ids.tolist(), 0, 0] == [77, 5, 0, 0]
+    assert padded.tokens.positions.tolist() == [5, 0, 0, 0]
+    assert padded.tokens.slots.tolist() == [81, 32, 1024, 1024]
+    assert padded.tokens.tables.tolist() == [*plain.tokens.tables.tolist(), [256, 256], [256, 256]]
+    assert padded.tokens.starts.tolist() == [5, 0, 0, 0]
+    assert padded.tokens.counts.tolist() == [1, 1, 1, 1]
+    assert padded.output_rows.tolist() == [0, 1]
+    same = batch.build(rows, slots, padding=batch.Padding(num_rows=2, scratch_block=256))
+    assert same.tokens.positions.tolist() == plain.tokens.positions.tolist()

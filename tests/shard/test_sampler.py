@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from kernels import dispatch
+from shard import sampler
+from shard.device import Device
 from shard.distributed import Group
 from shard.masks import Masks
-from shard.sampler import sample_rows
 from shard.slots import Bounds, SlotTable
 from shard.step import Open, RowResult, Sampling, Step
 from shard.watermark import Watermark
@@ -18,6 +20,7 @@ VOCAB_SIZE = 50
 LOGITS = 2 * torch.randn(VOCAB_SIZE, generator=torch.Generator().manual_seed(9))
 ORDER = LOGITS.argsort(descending=True).tolist()
 HISTORY = [ORDER[0], 4, ORDER[0]]
+DEVICE = Device(dispatch.device())
 WATERMARK = Watermark(gamma=0.3, delta=9.0)
 
 
@@ -25,16 +28,19 @@ def sample(
     *samplings: Sampling, num_sampled: int = 0, prompt_length: int = 3, masks: Masks | None = None
 ) -> list[RowResult]:
     """Of rows with the same logits, one for each slot, after as many tokens of output."""
-    slots = SlotTable(Open(1, 8, 1 << 10, 8), Bounds(16, 64, 512, VOCAB_SIZE))
+    slots = SlotTable(Open(1, 8, 1 << 10, 8), Bounds(16, 64, 512, VOCAB_SIZE), DEVICE)
     tokens = HISTORY + [4] * num_sampled
     rows = [
         make_row(slot, 0, tokens, new_blocks=range(4 * slot, 4 * slot + 4),
                  first=make_first(prompt_length, sampling, tokens))
         for slot, sampling in enumerate(samplings)]
     slots.apply(Step(0, (), tuple(rows)))
-    logits = LOGITS.expand(len(rows), -1).contiguous()
-    results = sample_rows(rows, logits, slots, Group(), WATERMARK, masks or {})
-    assert torch.equal(logits, LOGITS.expand(len(rows), -1)), "they are read again for the raw logprobs"
+    logits = LOGITS.expand(len(rows), -1).contiguous().to(DEVICE.device)
+    draw = sampler.prepare(rows, slots, answers=True)
+    columns = dict(zip(draw.columns, DEVICE.upload(list(draw.columns.values())), strict=True))
+    tensors = sampler.launch(draw, columns, logits, slots, Group(), WATERMARK, masks or {})
+    results = sampler.read(draw, DEVICE.download(tensors).wait())
+    assert torch.equal(logits.cpu(), LOGITS.expand(len(rows), -1)), "they are read again for the raw logprobs"
     assert slots.last_token[: len(rows)].tolist() == [results[slot].token_ids[0] for slot in range(len(rows))]
     return [results[slot] for slot in range(len(rows))]
 

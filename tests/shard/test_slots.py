@@ -1,9 +1,14 @@
 """The slot table follows orders, and names what is wrong with those that no router may send."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from kernels import dispatch
+from shard.device import Device
 from shard.slots import Bounds, OrderError, SlotTable
 from shard.step import Open, Row, Sampling, Step
 from tests.shard.programs import make_first, make_row
@@ -14,11 +19,25 @@ LIMITS = Open(epoch=1, max_slots=3, max_step_tokens=8, max_blocks_per_slot=4)
 
 @pytest.fixture
 def slots() -> SlotTable:
-    return SlotTable(LIMITS, BOUNDS)
+    return SlotTable(LIMITS, BOUNDS, Device(dispatch.device()))
 
 
 def step(*rows: Row, cleared: tuple[int, ...] = ()) -> Step:
     return Step(0, cleared, rows)
+
+
+def note(slots: SlotTable, token_ids: dict[int, int]) -> None:
+    """A token sampled in each of some slots."""
+    index = np.array(list(token_ids))
+    places, tokens = slots.device.upload([slots.places(index), np.array(list(token_ids.values()))])
+    slots.note_samples(index, tokens, places)
+
+
+def histories(slots: SlotTable, *of: int) -> list[list[int]]:
+    begins, offsets = slots.history_spans(np.array(of))
+    ids = slots.histories(*slots.device.upload([begins, offsets]), int(offsets[-1]))
+    assert ids.dtype == torch.int64
+    return [ids[begin:end].tolist() for begin, end in itertools.pairwise(offsets.tolist())]
 
 
 def prompt(slot: int = 0, length: int = 5, blocks: tuple[int, ...] = (7, 3), sampling: Sampling | None = None) -> Row:
@@ -28,7 +47,7 @@ def prompt(slot: int = 0, length: int = 5, blocks: tuple[int, ...] = (7, 3), sam
 
 def test_blocks_are_appended_in_order(slots: SlotTable) -> None:
     slots.apply(step(prompt()))
-    slots.note_samples(np.array([0]), torch.tensor([42]))
+    note(slots, {0: 42})
     slots.apply(step(make_row(0, 5, [6, 7], from_last_sample=True)))
     slots.apply(step(make_row(0, 8, [8], new_blocks=[9])))
     assert slots.blocks[0, :3].tolist() == [7, 3, 9]
@@ -38,10 +57,10 @@ def test_blocks_are_appended_in_order(slots: SlotTable) -> None:
 
 def test_a_first_row_resets_its_slot(slots: SlotTable) -> None:
     slots.apply(step(prompt(1, sampling=Sampling(repetition_penalty=1.5))))
-    slots.note_samples(np.array([1]), torch.tensor([42]))
+    note(slots, {1: 42})
     slots.apply(step(prompt(1, length=2, blocks=(5,))))
     assert (slots[1].num_blocks, slots[1].num_written, slots[1].prompt_length) == (1, 2, 2)
-    assert slots[1].history is None
+    assert slots[1].history_length is None
     with pytest.raises(OrderError, match="slot 1: from_last_sample, but nothing has been sampled"):
         slots.apply(step(make_row(1, 2, from_last_sample=True)))
 
@@ -60,13 +79,28 @@ def test_a_row_may_go_back(slots: SlotTable) -> None:
 def test_last_tokens_and_histories(slots: SlotTable) -> None:
     penalty = Sampling(share_penalty=0.5)
     slots.apply(step(prompt(0, 2, (0,)), prompt(2, 3, (1,), penalty)))
-    slots.note_samples(np.array([2, 0]), torch.tensor([50, 60]))
-    slots.note_samples(np.array([2]), torch.tensor([51]))
+    note(slots, {2: 50, 0: 60})
+    note(slots, {2: 51})
     assert slots.last_token.tolist() == [60, 0, 51]
-    ids, offsets = slots.histories([0, 2])
-    assert ids.tolist() == [1, 2, 3, 50, 51]
-    assert offsets.tolist() == [0, 0, 5]
-    assert slots.histories([0])[0].dtype == np.int64
+    assert histories(slots, 0, 2) == [[], [1, 2, 3, 50, 51]]
+    assert histories(slots, 2, 0) == [[1, 2, 3, 50, 51], []]
+    assert histories(slots, 0) == [[]]
+    assert (slots.previous_token(2), slots.previous_token(0)) == (51, None)
+
+
+def test_histories_fill_their_places_and_no_more(slots: SlotTable) -> None:
+    """Neighbours whose sequences are as long as their blocks, with the token that is no input any more."""
+    penalty = Sampling(presence_penalty=0.5)
+    small = SlotTable(replace(LIMITS, max_blocks_per_slot=1), BOUNDS, slots.device)
+    small.apply(step(prompt(0, 4, (1,), penalty), prompt(1, 3, (2,), penalty)))
+    note(small, {1: 30, 0: 40})
+    assert histories(small, 0, 1, 0) == [[1, 2, 3, 4, 40], [1, 2, 3, 30], [1, 2, 3, 4, 40]]
+    with pytest.raises(OrderError, match="slot 0: a token sampled after 5 tokens of history, more than 1 blocks hold"):
+        small.apply(step(make_row(0, 3, [7])))
+    with pytest.raises(OrderError, match="slot 2: 6 history_ids, and 1 blocks and a token sampled after them have 5"):
+        small.apply(step(make_row(2, 0, [7], new_blocks=[3], first=make_first(1, penalty, range(6)))))
+    small.apply(step(prompt(0, 2, (1,), penalty)))
+    assert histories(small, 0, 1) == [[1, 2], [1, 2, 3, 30]]
 
 
 def test_the_seed_keeps_its_64_bits(slots: SlotTable) -> None:
@@ -79,9 +113,9 @@ def test_the_seed_keeps_its_64_bits(slots: SlotTable) -> None:
 def test_what_reads_history_has_one(slots: SlotTable) -> None:
     for sampling in (Sampling(watermark=True), Sampling(frequency_penalty=0.1), Sampling(presence_penalty=-1.0)):
         slots.apply(step(prompt(sampling=sampling)))
-        assert list(slots[0].history or ()) == [1, 2, 3, 4, 5]
+        assert histories(slots, 0) == [[1, 2, 3, 4, 5]]
     slots.apply(step(prompt(sampling=Sampling(min_p=0.5, bias_ids=np.array([7]), bias_values=np.array([0.5])))))
-    assert slots[0].history is None
+    assert histories(slots, 0) == [[]]
 
 
 @pytest.mark.parametrize(("rows", "message"), [
