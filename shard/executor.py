@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from shard import batch
+from kernels.kv_cache import KvCache
+from shard import batch, gpu
 from shard.config import ShardConfig
 from shard.distributed import Group
-from shard.kv_cache import KvShape, num_blocks
+from shard.gpu_memory import check_weights, trial_blocks
+from shard.graphs import DecodeGraphs
+from shard.kv_cache import KvShape, cache_dtype, num_blocks
 from shard.masks import Masks
 from shard.models.config import DTYPES
 from shard.models.decoder import Decoder
@@ -45,24 +48,38 @@ class Executor:
     def __init__(self, config: ShardConfig, group: Group, progress: Progress | None = None) -> None:
         self._config = config
         self._group = group
+        kv_dtype = cache_dtype(config.kv_cache_dtype)
+        if gpu.is_used():
+            check_weights(config, gpu.free_memory())
         self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress)
         model = self.decoder.config
-        shape = KvShape(
-            model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size, self.decoder.dtype)
-        blocks = num_blocks(shape, config.kv_memory, model.context_length, group.world_size)
-        self.caches = shape.allocate(blocks)
-        self.bounds = Bounds(config.block_size, blocks, model.context_length, model.vocab_size)
+        self.kv_shape = KvShape(
+            model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size,
+            kv_dtype or self.decoder.dtype)
+        if gpu.is_used() and config.kv_memory is None:
+            self.allocate(trial_blocks(self.kv_shape, config, model.context_length))
+        else:
+            self.allocate(num_blocks(self.kv_shape, config.kv_memory, model.context_length, group.world_size))
         self._digest = Checkpoint(config.model).digest()
         self._watermark = Watermark(config.watermark_gamma, config.watermark_delta)
         self._slots: SlotTable | None = None
+        self.graphs: DecodeGraphs | None = None  # captured once the KV memory has its size
+
+    def allocate(self, num_blocks: int) -> None:
+        """Have KV memory of so many blocks, whatever there was before, and of one more, which no order names: the rows
+        that pad a captured step write there."""
+        model = self.decoder.config
+        self.caches: list[KvCache] = []  # what was before must go first
+        self.bounds = Bounds(self._config.block_size, num_blocks, model.context_length, model.vocab_size)
+        self.caches = self.kv_shape.allocate(num_blocks + 1)
 
     def facts(self, step_tokens: int) -> Facts:
         """What the router must know; `step_tokens` is measured by others."""
-        dtype = str(self.decoder.dtype).removeprefix("torch.")
+        dtype, kv_dtype = (str(each).removeprefix("torch.") for each in (self.decoder.dtype, self.kv_shape.dtype))
         return Facts(
             model_id=self._config.model_id or str(self._config.model),
             dtype=dtype,
-            kv_dtype=dtype,
+            kv_dtype=kv_dtype,
             block_size=self.bounds.block_size,
             num_blocks=self.bounds.num_blocks,
             vocab_size=self.bounds.vocab_size,
@@ -70,7 +87,7 @@ class Executor:
             context_length=self.bounds.context_length,
             rank=self._group.rank,
             world_size=self._group.world_size,
-            numerics=f"{dispatch.path()}/{dtype}/kv-{dtype}/contract-{CONTRACT_VERSION}",
+            numerics=f"{dispatch.path()}/{dtype}/kv-{kv_dtype}/contract-{CONTRACT_VERSION}",
             weights_digest=self._digest,
             step_tokens=step_tokens)
 
