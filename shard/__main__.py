@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from shard import log, process
-from shard.config import ShardConfig
+from shard.config import DEFAULT_GRAPHS, ShardConfig
+
+
+def _sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    try:
+        return None if text is None else tuple(int(size) for size in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of numbers such as 1,2,4") from None
 
 
 @click.command()
@@ -25,8 +32,23 @@ from shard.config import ShardConfig
                    "rank 0 will listen. Not needed for a group of one.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
               help="Of the weights and the KV memory.  [default: the checkpoint's]")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True,
+              help="What computes. auto is a GPU where there is one.")
+@click.option("--deterministic", "is_deterministic", is_flag=True,
+              help="Keep the bit contract on a GPU. A processor keeps it always.")
 @click.option("--kv-memory", type=click.IntRange(1), metavar="BYTES",
-              help="Of this shard.  [default: its part of a quarter of the free memory]")
+              help="Of this shard.  [default: its part of a quarter of the free memory; what a GPU has left]")
+@click.option("--kv-cache-dtype", type=click.Choice(["fp8_e4m3fn", "fp8_e5m2", "int8"]),
+              help="Of the KV memory.  [default: the weights']")
+@click.option("--cuda-memory-fraction", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True,
+              help="Of a GPU's memory, that may be used.")
+@click.option("--cuda-graphs", callback=_sizes, metavar="LIST",
+              help="Rows of the steps that a GPU's graphs are captured for; 0 for none.  "
+                   f"[default: {','.join(map(str, DEFAULT_GRAPHS))}]")
+@click.option("--max-step-tokens", type=click.IntRange(1), default=4096, show_default=True,
+              help="Tokens of the largest step that a GPU must have memory for.")
+@click.option("--max-step-rows", type=click.IntRange(1), default=128, show_default=True,
+              help="Rows of the largest step that a GPU must have memory for.")
 @click.option("--block-size", type=click.IntRange(1), default=16, show_default=True, help="Tokens in a KV block.")
 @click.option("--watermark-gamma", type=click.FloatRange(0, 1), default=0.5, show_default=True,
               help="The part of the vocabulary that a watermark prefers at each place.")
@@ -53,7 +75,10 @@ def main(parent_pid: int | None, json_output: bool, **settings: Any) -> None:
         process.end_with_parent(parent_pid)
     log.start(json_output, config.rank)
     try:
-        # Importing torch takes a second, and choosing kernels may be an error.
+        # Importing torch takes a second, and choosing kernels, which importing one of them does, may be an error.
+        from kernels import dispatch
+
+        dispatch.configure(config.device, config.is_deterministic)
         from shard.run import run
 
         run(config, has_bar=config.rank == 0 and not json_output)

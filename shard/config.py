@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_SOCKET_PATH = 107                    # bytes that a Unix socket's address holds, sockaddr_un less its final zero
+DEFAULT_GRAPHS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
+"""TGI's, and some for batches that it would run without graphs."""
 
 
 def _die_on_token() -> int | None:
@@ -27,7 +29,14 @@ class ShardConfig:
     rendezvous: str = ""                 # file:///path or tcp://host:port; unused in a group of one
     dtype: str | None = None             # None: the checkpoint's
     model_id: str | None = None          # None: the path
-    kv_memory: int | None = None         # bytes; None: a share of the free memory
+    device: str = "auto"                 # auto, cpu or cuda
+    is_deterministic: bool = False       # the bit contract on a GPU; a processor keeps it always
+    kv_memory: int | None = None         # bytes; None: a share of the free memory, or what a GPU has left
+    kv_cache_dtype: str | None = None    # fp8_e4m3fn, fp8_e5m2 or int8; None: the model's
+    cuda_memory_fraction: float = 1.0    # of a GPU's memory, that may be used
+    cuda_graphs: tuple[int, ...] | None = None  # rows of the steps that are captured; None: DEFAULT_GRAPHS
+    max_step_tokens: int = 4096          # of the largest step that there must be memory for; TGI's default
+    max_step_rows: int = 128             # the same, of its rows
     block_size: int = 16                 # tokens
     watermark_gamma: float = 0.5         # how much of the vocabulary a watermark prefers
     watermark_delta: float = 2.0         # what it adds to the logits
@@ -41,6 +50,14 @@ class ShardConfig:
     def socket_path(self) -> Path | None:
         """The file that `listen` makes, if it makes one."""
         return Path(self.listen.removeprefix("unix:").removeprefix("//")) if self.listen.startswith("unix:") else None
+
+    @property
+    def graph_sizes(self) -> tuple[int, ...]:
+        """Rows of the steps that are captured, ascending: as many as steps may have, and none that is not needed."""
+        given = DEFAULT_GRAPHS if self.cuda_graphs is None else self.cuda_graphs
+        wanted = sorted({size for size in given if size > 0})
+        return tuple(size for index, size in enumerate(wanted)
+                     if index == 0 or wanted[index - 1] < self.max_step_rows)
 
     @property
     def num_threads(self) -> int:

@@ -167,12 +167,6 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
     return Group(rank, world_size, links, DeviceLinks("nccl", device, rank, world_size, timeout, store))
 
 
-def take_device(rank: int) -> None:
-    """If the kernels run on a GPU, give the calling thread its rank's: of those that the process sees, in turn."""
-    if dispatch.device().type == "cuda":
-        torch.cuda.set_device(rank % torch.cuda.device_count())
-
-
 def check_apart(hosts: Group, device: str) -> None:
     """ValueError on every rank if two have the same device, by names of one length: NCCL cannot link them."""
     names = [bytes(name.tolist()) for name in hosts.all_gather(torch.tensor(list(device.encode()), dtype=torch.uint8))]

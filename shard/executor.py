@@ -10,15 +10,18 @@ import torch
 from torch import Tensor
 
 from kernels import dispatch
-from shard import batch, sampler, scorer
-from shard.batch import StepInputs
+from kernels.kv_cache import KvCache
+from shard import batch, gpu, sampler, scorer
+from shard.batch import Padding
 from shard.config import ShardConfig
 from shard.device import Device, Download, Moment, nanoseconds
 from shard.distributed import Group
-from shard.kv_cache import KvShape, num_blocks
+from shard.gpu_memory import check_weights, trial_blocks
+from shard.graphs import DecodeGraphs
+from shard.kv_cache import KvShape, cache_dtype, num_blocks
 from shard.masks import Masks
 from shard.models.config import DTYPES
-from shard.models.decoder import Decoder, Hidden
+from shard.models.decoder import Decoder
 from shard.sampler import Draw
 from shard.scorer import Scoring
 from shard.slots import Bounds, OrderError, SlotTable
@@ -61,25 +64,39 @@ class Executor:
     def __init__(self, config: ShardConfig, group: Group, progress: Progress | None = None) -> None:
         self._config = config
         self._group = group
+        kv_dtype = cache_dtype(config.kv_cache_dtype)
+        if gpu.is_used():
+            check_weights(config, gpu.free_memory())
         self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress)
         model = self.decoder.config
-        shape = KvShape(
-            model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size, self.decoder.dtype)
-        blocks = num_blocks(shape, config.kv_memory, model.context_length, group.world_size)
-        self.caches = shape.allocate(blocks)
-        self.bounds = Bounds(config.block_size, blocks, model.context_length, model.vocab_size)
+        self.kv_shape = KvShape(
+            model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size,
+            kv_dtype or self.decoder.dtype)
+        if gpu.is_used() and config.kv_memory is None:
+            self.allocate(trial_blocks(self.kv_shape, config, model.context_length))
+        else:
+            self.allocate(num_blocks(self.kv_shape, config.kv_memory, model.context_length, group.world_size))
         self._digest = Checkpoint(config.model).digest()
         self._device = Device(dispatch.device())
         self._watermark = Watermark(config.watermark_gamma, config.watermark_delta)
         self._slots: SlotTable | None = None
+        self.graphs: DecodeGraphs | None = None  # captured once the KV memory has its size
+
+    def allocate(self, num_blocks: int) -> None:
+        """Have KV memory of so many blocks, whatever there was before, and of one more, which no order names: the rows
+        that pad a captured step write there."""
+        model = self.decoder.config
+        self.caches: list[KvCache] = []  # what was before must go first
+        self.bounds = Bounds(self._config.block_size, num_blocks, model.context_length, model.vocab_size)
+        self.caches = self.kv_shape.allocate(num_blocks + 1)
 
     def facts(self, step_tokens: int) -> Facts:
         """What the router must know; `step_tokens` is measured by others."""
-        dtype = str(self.decoder.dtype).removeprefix("torch.")
+        dtype, kv_dtype = (str(each).removeprefix("torch.") for each in (self.decoder.dtype, self.kv_shape.dtype))
         return Facts(
             model_id=self._config.model_id or str(self._config.model),
             dtype=dtype,
-            kv_dtype=dtype,
+            kv_dtype=kv_dtype,
             block_size=self.bounds.block_size,
             num_blocks=self.bounds.num_blocks,
             vocab_size=self.bounds.vocab_size,
@@ -87,7 +104,7 @@ class Executor:
             context_length=self.bounds.context_length,
             rank=self._group.rank,
             world_size=self._group.world_size,
-            numerics=f"{dispatch.path()}/{dtype}/kv-{dtype}/contract-{CONTRACT_VERSION}",
+            numerics=f"{dispatch.path()}/{dtype}/kv-{kv_dtype}/contract-{CONTRACT_VERSION}",
             weights_digest=self._digest,
             step_tokens=step_tokens)
 
@@ -135,23 +152,22 @@ class Executor:
         slots.apply(step)
         draw = sampler.prepare([row for row in step.rows if row.is_sampled], slots, answers=self._group.rank == 0)
         scoring = scorer.prepare(step.rows, slots)
-        inputs = batch.build(step.rows, slots, {**draw.columns, **scoring.columns})
+        size = self.graphs.size_of(step.rows) if self.graphs else None
+        padding = None if size is None else Padding(size, self.bounds.num_blocks)
+        inputs = batch.build(step.rows, slots, {**draw.columns, **scoring.columns}, padding)
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
             os.kill(os.getpid(), signal.SIGKILL)
-        hidden, logits = self._run_model(inputs)
+        if self.graphs and padding:
+            return Outputs(self.graphs.replay(inputs, len(step.rows)), [], draw, scoring, inputs.columns)
+        hidden = self.decoder.forward(inputs, self.caches)
         scores = scorer.launch(scoring, inputs, partial(self.decoder.logits, hidden))
-        return Outputs(logits, scores, draw, scoring, inputs.columns)
+        return Outputs(self.decoder.logits(hidden, inputs.output_rows), scores, draw, scoring, inputs.columns)
 
     def sample(self, step: Step, outputs: Outputs, masks: Masks) -> tuple[RowResult, ...]:
         """The step's tokens, which every rank keeps for the steps that follow, and its scores."""
         sampled = self._device.download(self._launch_sampling(outputs, masks)).wait()
         scores = self._device.download(outputs.scores).wait()
         return _results(step, outputs.draw, outputs.scoring, scores, sampled)
-
-    def _run_model(self, inputs: StepInputs) -> tuple[Hidden, Tensor | None]:
-        """What the blocks make of the tokens, and the logits after the output rows."""
-        hidden = self.decoder.forward(inputs, self.caches)
-        return hidden, self.decoder.logits(hidden, inputs.output_rows)
 
     @torch.inference_mode()
     def _launch_sampling(self, outputs: Outputs, masks: Masks) -> list[Tensor]:

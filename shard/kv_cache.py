@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from kernels import dispatch
 from kernels.kv_cache import KvCache
 from kernels.paged_attention import allocate_cache, block_bytes
 
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 DEFAULT_SHARE = 0.25                     # of the memory that is free when the weights are loaded
 DEFAULT_MAX_BLOCKS = 1 << 18             # of tiny models: the router keeps an entry for each
 MIN_TOKENS = 256
+SMALL_DTYPES = {"fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8}
+"""By the names of --kv-cache-dtype."""
 
 
 class KvMemoryError(ValueError):
@@ -37,12 +40,24 @@ class KvShape:
         return self.num_layers * block_bytes(
             block_size=self.block_size, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim, dtype=self.dtype)
 
+    def least_blocks(self, context_length: int) -> int:
+        """What it takes to serve even short requests."""
+        return -(-min(MIN_TOKENS, context_length) // self.block_size)
+
     def allocate(self, num_blocks: int) -> list[KvCache]:
-        """One cache per layer. The system gives the memory as it is first written to."""
+        """One cache per layer. The system gives a processor's memory as it is first written to."""
         return [
             allocate_cache(num_blocks, block_size=self.block_size, num_kv_heads=self.num_kv_heads,
-                           head_dim=self.head_dim, dtype=self.dtype, device="cpu")
+                           head_dim=self.head_dim, dtype=self.dtype, device=dispatch.device())
             for _ in range(self.num_layers)]
+
+
+def cache_dtype(name: str | None) -> torch.dtype | None:
+    """What --kv-cache-dtype asks for; None is the model's own. ValueError if this shard's kernels have none such."""
+    if name and name != "int8" and dispatch.kernel_set() == "cpu":
+        raise ValueError(f"--kv-cache-dtype {name}: a processor has no instructions for such numbers; int8, which "
+                         "takes as little memory, can be had")
+    return SMALL_DTYPES[name] if name else None
 
 
 def num_blocks(shape: KvShape, kv_memory: int | None, context_length: int, world_size: int) -> int:
@@ -55,7 +70,7 @@ def num_blocks(shape: KvShape, kv_memory: int | None, context_length: int, world
     blocks = memory // shape.block_bytes
     if kv_memory is None:
         blocks = min(blocks, DEFAULT_MAX_BLOCKS)
-    needed = -(-min(MIN_TOKENS, context_length) // shape.block_size)
+    needed = shape.least_blocks(context_length)
     if blocks < needed:
         raise KvMemoryError(
             f"{memory} bytes of KV memory hold {blocks} blocks of {shape.block_size} tokens and {needed} are the "

@@ -1,19 +1,23 @@
 """How many prompt tokens fit in a step, found by running some."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from shard.distributed import Group
 from shard.executor import Executor
-from shard.step import First, Open, Row, Sampling, Step
+from shard.slots import Bounds
+from shard.step import NO_IDS, First, Open, Row, Sampling, Step
 
+GREEDY = Sampling()
 TARGET_SECONDS = 0.25
 GRAIN = 16                               # tokens; the answer is a multiple of it
 MAX_TOKENS = 4096                        # TGI's default for max_batch_prefill_tokens
 
 
-def measure_step_tokens(executor: Executor, group: Group) -> int:
-    """Prompt tokens that one step runs in about 250 ms, a multiple of 16 from 16 to 4096.
+def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS) -> int:
+    """Prompt tokens that one step runs in about 250 ms, a multiple of 16 from 16 to `most`.
 
     Runs ever larger steps until one takes half of that, all ranks together: rank 0's clock counts, and the smallest
     KV memory of the group. It leaves the executor without slots, as it was before.
@@ -22,7 +26,7 @@ def measure_step_tokens(executor: Executor, group: Group) -> int:
     prompt_blocks = -(-bounds.context_length // bounds.block_size)
     num_blocks = int(group.all_gather(torch.tensor([bounds.num_blocks])).min())
     room = num_blocks // prompt_blocks * bounds.context_length or num_blocks * bounds.block_size
-    limit = min(MAX_TOKENS, room)
+    limit = min(most, room)
     max_prompts = -(-limit // bounds.context_length)
     executor.open(Open(0, max_slots=max_prompts, max_step_tokens=limit, max_blocks_per_slot=prompt_blocks))
     executor.execute(_prompts(executor, min(GRAIN, limit)))         # the first step also pays for what happens once
@@ -32,10 +36,11 @@ def measure_step_tokens(executor: Executor, group: Group) -> int:
         num_tokens *= 2
         seconds = _seconds(executor, group, num_tokens)
     executor.close()
-    return max(GRAIN, min(MAX_TOKENS, int(num_tokens * TARGET_SECONDS / seconds) // GRAIN * GRAIN))
+    return max(GRAIN, min(most, int(num_tokens * TARGET_SECONDS / seconds) // GRAIN * GRAIN))
 
 
 def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
+    """Of rank 0. The results are there, so the sum of both times holds all that a GPU had to do."""
     result = executor.execute(_prompts(executor, num_tokens))
     taken = torch.tensor([result.forward_ns + result.sample_ns])
     group.broadcast(taken)
@@ -43,16 +48,21 @@ def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
 
 
 def _prompts(executor: Executor, num_tokens: int) -> Step:
-    """Prompts as long as the context allows, `num_tokens` in all, each with blocks of its own."""
-    bounds = executor.bounds
+    """Prompts as long as the context allows, `num_tokens` in all."""
+    context = executor.bounds.context_length
+    return prompts(executor.bounds, [min(context, num_tokens - begin) for begin in range(0, num_tokens, context)])
+
+
+def prompts(bounds: Bounds, lengths: Sequence[int], sampling: Sampling = GREEDY) -> Step:
+    """A step of new prompts, each in a slot and in blocks of its own, after each of which a token is sampled."""
     rows = []
     first_block = 0
-    for slot, begin in enumerate(range(0, num_tokens, bounds.context_length)):
-        length = min(bounds.context_length, num_tokens - begin)
+    for slot, length in enumerate(lengths):
         end_block = first_block + -(-length // bounds.block_size)
+        ids = np.arange(length) % bounds.vocab_size
         rows.append(Row(
-            slot=slot, start=0, from_last_sample=False, token_ids=np.arange(length) % bounds.vocab_size,
+            slot=slot, start=0, from_last_sample=False, token_ids=ids,
             new_blocks=np.arange(first_block, end_block, dtype=np.int32), is_sampled=True,
-            first=First(Sampling(), length, np.empty(0, np.int64))))
+            first=First(sampling, length, ids if sampling.reads_history else NO_IDS)))
         first_block = end_block
     return Step(0, (), tuple(rows))

@@ -8,15 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
+import torch
 from tqdm import tqdm
 
 from kernels import dispatch
-from shard import distributed, process
+from shard import distributed, gpu, process
 from shard.agreement import Agreement
 from shard.config import ShardConfig
+from shard.distributed import Group
 from shard.executor import Executor
-from shard.measure import measure_step_tokens
+from shard.gpu_memory import out_of_memory
+from shard.graphs import DecodeGraphs
+from shard.measure import MAX_TOKENS, measure_step_tokens
 from shard.server import serve
+from shard.trial import fit_kv_memory
 from shard.weights import Progress
 from shard.worker import Witness, Worker
 
@@ -35,27 +40,51 @@ SWITCH_SECONDS = 5e-5
 def run(config: ShardConfig, has_bar: bool) -> None:
     """Returns after SIGTERM or SIGINT. ValueError, OSError: what is wrong with the settings or the checkpoint."""
     config.check()
+    gpu.choose(config)
     sys.setswitchinterval(SWITCH_SECONDS)
-    distributed.take_device(config.rank)
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
-    steps = ThreadPoolExecutor(1, "steps", initializer=_prepare_thread, initargs=(config,))
-    with _progress_bar(has_bar) as progress:
-        executor = steps.submit(Executor, config, group, progress).result()
-    facts = executor.facts(steps.submit(measure_step_tokens, executor, group).result())
-    log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s",
-             dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, config.num_threads,
-             facts.step_tokens, facts.numerics, _equality(executor))
-    results = ThreadPoolExecutor(1, "results") if dispatch.device().type != "cpu" else None
+    num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
+    steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config, num_threads, cpus))
+    executor = steps.submit(_load, config, group, has_bar).result()
+    most_tokens = min(MAX_TOKENS, config.max_step_tokens) if gpu.is_used() else MAX_TOKENS
+    facts = executor.facts(steps.submit(measure_step_tokens, executor, group, most_tokens).result())
+    log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
+             dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
+             facts.step_tokens, facts.numerics, _batches(config), _equality(executor))
+    results = ThreadPoolExecutor(1, "results") if gpu.is_used() else None
     with _tracing(config) as witness:
         worker = Worker(
             executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), witness, results)
         asyncio.run(serve(config, facts, worker))
 
 
-def _prepare_thread(config: ShardConfig) -> None:
-    dispatch.set_threads(config.num_threads, config.cpus)
-    distributed.take_device(config.rank)
+def _begin_thread(config: ShardConfig, num_threads: int, cpus: tuple[int, ...]) -> None:
+    gpu.choose(config)
+    dispatch.set_threads(num_threads, cpus)
+
+
+def _load(config: ShardConfig, group: Group, has_bar: bool) -> Executor:
+    try:
+        with _progress_bar(has_bar) as progress:
+            executor = Executor(config, group, progress)
+        if gpu.is_used():
+            fit_kv_memory(executor, config)
+            executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
+            executor.graphs.capture(has_bar)
+        elif any(config.cuda_graphs or ()):
+            log.info("--cuda-graphs: nothing is captured, for the shard computes on the processor")
+    except torch.OutOfMemoryError as error:
+        raise out_of_memory(config, error) from error
+    return executor
+
+
+def _batches(config: ShardConfig) -> str:
+    """Whether answers depend on what is computed beside them."""
+    if not dispatch.is_deterministic():
+        return "answers may change with the batch, which --deterministic prevents"
+    asked = ", with and without --deterministic" if config.is_deterministic and not gpu.is_used() else ""
+    return f"no answer changes with the batch{asked}"
 
 
 def _equality(executor: Executor) -> str:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from kernels import dispatch
 from shard.distributed import Group
 
 log = logging.getLogger(__name__)
@@ -72,6 +74,10 @@ class Checkpoint:
             raise CheckpointError(f"{entry.path}: {name} cannot be read: {error}") from error
         return tensor
 
+    def num_bytes(self, dtype: torch.dtype) -> int:
+        """Of all tensors, in one dtype."""
+        return sum(math.prod(entry.shape) for entry in self.entries.values()) * dtype.itemsize
+
     def digest(self) -> str:
         """SHA-256 of all names, shapes and dtypes and of a few sampled kilobytes of each file: equal on every rank."""
         digest = hashlib.sha256()
@@ -130,13 +136,17 @@ def _read_header(path: Path) -> dict[str, Entry]:
 
 
 class RankWeights:
-    """One rank's view of a checkpoint: it reads its own part of each tensor, and nothing else, in the wanted dtype."""
+    """One rank's view of a checkpoint: it reads its own part of each tensor, and nothing else, in the wanted dtype.
+
+    The tensors are made where the ops want them, one by one, so that a GPU's never take up the processor's memory.
+    """
 
     def __init__(
         self, checkpoint: Checkpoint, group: Group, dtype: torch.dtype, progress: Progress | None = None
     ) -> None:
         self.group = group
         self.dtype = dtype
+        self.device = dispatch.device()
         self._checkpoint = checkpoint
         self._progress = progress
         self._names_read: set[str] = set()
@@ -158,7 +168,7 @@ class RankWeights:
     def stacked_rows(self, lengths: Mapping[str, int], *shape: int) -> Tensor:
         """This rank's part of several tensors [length, *shape], one below the other."""
         widths = [self.group.width(length) for length in lengths.values()]
-        stacked = torch.empty(sum(widths), *shape, dtype=self.dtype)
+        stacked = torch.empty(sum(widths), *shape, dtype=self.dtype, device=self.device)
         for (name, length), target in zip(lengths.items(), torch.split(stacked, widths), strict=True):
             target.copy_(self._read(name, (length, *shape), self._row_part((length, *shape))))
         return stacked
@@ -176,7 +186,7 @@ class RankWeights:
 
     def _copy(self, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
         tensor = self._read(name, shape, part)
-        return torch.empty(tensor.shape, dtype=self.dtype).copy_(tensor)
+        return torch.empty(tensor.shape, dtype=self.dtype, device=self.device).copy_(tensor)
 
     def _read(self, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
         tensor = self._checkpoint.read(name, shape, part)

@@ -2,15 +2,19 @@
 
 import torch
 
+from kernels import dispatch
 from shard.models.rotary_scaling import Rotation
 
 
 class Rotary:
-    """The cosines and sines of every position's angles, which are float32 as in transformers."""
+    """The cosines and sines of every position's angles, which are float32 as in transformers, where the ops want them.
+
+    A GPU has the processor's bits.
+    """
 
     def __init__(self, rotation: Rotation) -> None:
         frequencies = torch.tensor(rotation.frequencies, dtype=torch.float32)
         angles = torch.outer(torch.arange(rotation.context_length, dtype=torch.float32), frequencies).double()
         # By way of float64 they are the nearest float32 values, whichever vector unit torch finds.
-        self.cos = (angles.cos() * rotation.amplitude).float()
-        self.sin = (angles.sin() * rotation.amplitude).float()
+        self.cos = (angles.cos() * rotation.amplitude).float().to(dispatch.device())
+        self.sin = (angles.sin() * rotation.amplitude).float().to(dispatch.device())

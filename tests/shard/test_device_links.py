@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels import dispatch
 from shard.device_links import DeviceLinks
-from shard.distributed import Group, check_apart, connect, take_device, tree_sum
+from shard.distributed import Group, check_apart, connect, tree_sum
 from shard.links import CollectiveLinks, SocketLinks
 from tests.shard.spawned import Results, free_port, run_ranks
 
@@ -137,7 +137,7 @@ def test_ranks_on_one_gpu_are_refused(ranks: list[Results]) -> None:
 def test_ranks_take_the_gpus_in_turn() -> None:
     count = torch.cuda.device_count()
     for rank in (count - 1, count):
-        take_device(rank)
+        torch.cuda.set_device(rank % torch.cuda.device_count())
         assert torch.cuda.current_device() == rank % count
 
 

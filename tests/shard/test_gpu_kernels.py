@@ -1,6 +1,6 @@
-"""The engine on the GPU's kernels, beside the processor's: on a GPU where there is one, in Triton's interpreter where not."""
+"""The engine on the GPU's kernels beside the processor's: on a GPU if there is one, else in Triton's interpreter."""
 
-from collections.abc import Iterator
+
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +34,9 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(params=kernel_sets.GPU_SETS)
-def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     kernel_sets.use(monkeypatch, request.param, is_real=True)
-    yield request.param
+    return request.param
 
 
 def tokens(outputs: Outputs) -> list[list[int]]:
