@@ -9,7 +9,7 @@ LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0, torch.int8: 1
 """The numbers of 8 bits that a cache may hold, and the largest of each.
 
 K and V of a token and head are then divided by a scale of their own, float32: the largest of their magnitudes divided
-by the largest number, or 1 if they are all 0. It follows from the token alone, so no answer depends on its neighbours.
+by the largest number, or 1 where that is 0. It follows from the token alone, so no answer depends on its neighbours.
 """
 
 

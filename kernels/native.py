@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kernels import build
 
-DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int8: 3}
 """DType of csrc/abi.h."""
 
 _NEEDS = {

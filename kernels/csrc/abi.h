@@ -8,7 +8,7 @@
 
 namespace penstock {
 
-enum DType : int64_t { kF32 = 0, kBF16 = 1, kF16 = 2 };
+enum DType : int64_t { kF32 = 0, kBF16 = 1, kF16 = 2, kI8 = 3 };  // int8: of a cache only
 
 // f(T{}) for the type that dtype names.
 template <class F>
@@ -16,6 +16,10 @@ void with_type(int64_t dtype, F&& f) {
   if (dtype == kF32) f(f32{});
   if (dtype == kBF16) f(bf16{});
   if (dtype == kF16) f(f16{});
+}
+template <class F>
+void with_cache_type(int64_t dtype, F&& f) {
+  dtype == kI8 ? f(int8_t{}) : with_type(dtype, f);
 }
 
 }  // namespace penstock

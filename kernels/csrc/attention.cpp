@@ -1,56 +1,17 @@
-// Attention of a ragged batch over the paged cache: how the work is cut into items for threads, and one item's way through
-// its tiles. attention_tile.h has the arithmetic.
-//
-// Tiles of 64 keys and segments of 512 start at multiples of the absolute position, under a window too. A segment is an
-// online softmax from scratch; segments merge in ascending order, whether one thread computes them all or many.
+// Attention of a ragged batch over the paged cache: one item's way through its tiles. attention_plan.h cuts a call into
+// items, attention_tile.h has the arithmetic.
 #include <memory>
 
 #include "abi.h"
+#include "attention_plan.h"
 #include "attention_tile.h"
 #include "pool.h"
+#include "scratch.h"
 
 namespace penstock {
 namespace {
 
-constexpr int64_t kSegment = 512;                        // keys; another segment changes bits
-constexpr int64_t kRows = 48, kMaxState = kRows * 256;   // rows, and rows * dim, of an item; they change no bits
-constexpr size_t kKeptParts = 1 << 20;                   // floats that a thread keeps for its next call
-
-struct Call {
-  const void *q, *cache;
-  void* out;
-  int64_t q_stride, num_heads, num_kv_heads, head_dim, block_size, window;
-  DType dtype;
-  Form form;
-  const float* sinks;
-
-  int64_t dim() const { return padded_dim(head_dim); }
-  int64_t share() const { return num_heads / num_kv_heads; }  // query heads of a KV head
-  int64_t max_rows() const { return std::max<int64_t>(1, std::min(kRows, kMaxState / dim())); }
-  int64_t low(int64_t position) const { return window ? std::max<int64_t>(0, position + 1 - window) : 0; }
-};
-
-// The work of one thread: some rows of some KV heads of a sequence, over the keys [begin, end).
-struct Item {
-  const int32_t* table;
-  int64_t start, token;     // position of the sequence's first query, and its index in q
-  int64_t head, num_heads;  // KV heads
-  int64_t row, num_rows;    // of each of these heads: share() rows for each token
-  int64_t low;              // the first key that any of the rows sees
-  int64_t begin, end;       // begin is a multiple of kTile
-  float* part;              // where the state goes for merging; null: these are all keys, and the item writes the output
-
-  int64_t rows() const { return num_heads * num_rows; }
-  int64_t cost() const { return num_heads * (num_rows + 4) * (end - begin); }
-  int64_t num_segments() const { return (end - 1) / kSegment - begin / kSegment + 1; }
-};
-
-// Of the online softmax of some rows: maximum, sum of weights, weighted sum of V.
-struct State {
-  float *max, *sum, *out;
-  State(float* p, int64_t rows) : max(p), sum(p + rows), out(p + 2 * rows) {}
-  static int64_t size(int64_t rows, int64_t dim) { return rows * (dim + 2); }
-};
+constexpr size_t kKeptParts = 1 << 20;  // floats that a thread keeps for its next call
 
 void merge(const State& to, const State& from, int64_t rows, int64_t dim) {
   for (int64_t r = 0; r < rows; r++) {
@@ -128,6 +89,7 @@ class Worker {
 
  private:
   using Cells = const T* [kColumns];
+  using Wide = std::conditional_t<kScaled<T>, bf16, T>;  // what attention_tile.h computes with
 
   void load_queries() {
     each_row(call_, *item_, [&](int64_t i, int64_t token, int64_t head) {
@@ -165,15 +127,22 @@ class Worker {
       if (has_own_cells) {
         make_cells(tile, item_->head + h, cells);
       } else {
-        for (int c = 0; c < kColumns; c++) cells[c] = base[c] + h * cell_size(dim_);
-        for (int c = 0; c < kColumns; c++) ahead[c] = is_last ? base_after[c] : cells[c] + cell_size(dim_);
+        for (int c = 0; c < kColumns; c++) cells[c] = base[c] + h * cell_size<T>(dim_);
+        for (int c = 0; c < kColumns; c++) ahead[c] = is_last ? base_after[c] : cells[c] + cell_size<T>(dim_);
       }
-      attend_head(tile, h * item_->num_rows, cells, !has_own_cells && (!is_last || has_after) ? ahead : nullptr, out);
+      const T* const* const next = !has_own_cells && (!is_last || has_after) ? ahead : nullptr;
+      if constexpr (kScaled<T>) {
+        const Wide* wide[kColumns];
+        widen(cells, next, wide);
+        attend_head(tile, h * item_->num_rows, wide, nullptr, out);
+      } else {
+        attend_head(tile, h * item_->num_rows, cells, next, out);
+      }
     }
   }
 
   // All rows of one KV head, whose state begins at `index`, over one tile.
-  void attend_head(int64_t tile, int64_t index, const Cells& cells, const T* const* ahead, const State& out) {
+  void attend_head(int64_t tile, int64_t index, const Wide* const* cells, const Wide* const* ahead, const State& out) {
     const int64_t groups = (item_->num_rows + kGroup - 1) / kGroup;
     const int64_t size = (item_->num_rows + groups - 1) / groups;
     for (int64_t row = 0; row < item_->num_rows; row += size) {
@@ -181,7 +150,7 @@ class Worker {
       if (group.sees_nothing()) continue;
       const int64_t i = index + row;
       multiply_all_keys(group, q_ + i * dim_, dim_, cells, ahead, scores_);
-      take_weights(group, call_.form, scores_, out.max + i, lanes_ + i, alpha_, weights_);
+      take_weights(group, call_.form, scales_, scores_, out.max + i, lanes_ + i, alpha_, weights_);
       add_values(group, weights_, dim_, cells, ahead, alpha_, out.out + i * dim_);
       ahead = nullptr;
     }
@@ -202,7 +171,7 @@ class Worker {
     for (int c = 0; c < kColumns; c++) {
       const int64_t key = std::clamp(tile + c * kCellKeys, item.low, item.end - 1);
       const int64_t slot = item.table[key / call_.block_size] * call_.block_size + key % call_.block_size;
-      cells[c] = static_cast<const T*>(call_.cache) + (slot / kCellKeys * call_.num_kv_heads + item.head) * cell_size(dim_);
+      cells[c] = static_cast<const T*>(call_.cache) + (slot / kCellKeys * call_.num_kv_heads + item.head) * cell_size<T>(dim_);
     }
   }
 
@@ -218,17 +187,35 @@ class Worker {
     return true;
   }
 
+  // Cells of int8 as cells of bfloat16, and their scales. Prefetches all cells of `ahead`, if given.
+  void widen(const Cells& cells, const T* const* ahead, const Wide** wide) {
+    static thread_local Scratch scratch;
+    Wide* const memory = scratch.get<Wide>(kColumns * cell_size<Wide>(dim_));
+    for (int c = 0; c < kColumns; c++) {
+      const float* const scales = cell_scales(cells[c], dim_);
+      store(scales_.keys + c * kLanes, load(scales));
+      store(scales_.values + c * kLanes, load(scales + kCellKeys));
+      const bool is_new = c == 0 || cells[c] != cells[c - 1];  // not where no row sees a key
+      wide[c] = is_new ? memory + c * cell_size<Wide>(dim_) : wide[c - 1];
+      if (is_new) widen_cell(cells[c], ahead ? ahead[c] : nullptr, dim_, memory + c * cell_size<Wide>(dim_));
+    }
+  }
+
   // The cells of a head in a tile, made from loose blocks; zeros where the item sees no key.
   void make_cells(int64_t tile, int64_t head, Cells& cells) {
-    const size_t size = static_cast<size_t>(kColumns * cell_size(dim_));
+    const size_t size = static_cast<size_t>(kColumns * cell_size<T>(dim_));
     if (!made_) made_ = std::make_unique<T[]>(size);
     std::fill_n(made_.get(), size, T{});
-    for (int c = 0; c < kColumns; c++) cells[c] = made_.get() + c * cell_size(dim_);
+    for (int c = 0; c < kColumns; c++) cells[c] = made_.get() + c * cell_size<T>(dim_);
     for (int64_t key = std::max(tile, item_->low); key < std::min(tile + kTile, item_->end); key++) {
       const int64_t slot = item_->table[key / call_.block_size] * call_.block_size + key % call_.block_size;
-      const T* const loose = static_cast<const T*>(call_.cache) + (slot * call_.num_kv_heads + head) * 2 * dim_;
-      T* const cell = made_.get() + (key - tile) / kCellKeys * cell_size(dim_);
+      const T* const loose = static_cast<const T*>(call_.cache) + (slot * call_.num_kv_heads + head) * loose_size<T>(dim_);
+      T* const cell = made_.get() + (key - tile) / kCellKeys * cell_size<T>(dim_);
       for (int64_t d = 0; d < dim_; d += kLanes) put_in_cell(cell, key % kCellKeys, d, dim_, loose + d, loose + dim_ + d);
+      if constexpr (kScaled<T>) {
+        const float* const scales = loose_scales(loose, dim_);
+        put_scales(cell, key % kCellKeys, dim_, scales[0], scales[1]);
+      }
     }
   }
 
@@ -236,75 +223,13 @@ class Worker {
   const int64_t dim_;
   const Item *item_, *next_;
   std::unique_ptr<T[]> made_;
+  std::conditional_t<kScaled<T>, Scales, NoScales> scales_;
   alignas(64) X q_[kMaxState];
   alignas(64) float states_[2][kMaxState + 2 * kRows];
   alignas(64) float lanes_[kRows][kLanes];
   alignas(64) float scores_[kGroup * kTile];
   alignas(64) X weights_[kGroup * kTile];
   alignas(64) float alpha_[kLanes] = {};
-};
-
-// What a call has to do. A thread keeps its plan's memory for its next call.
-struct Plan {
-  std::vector<Item> units, items;  // a unit is all keys of some rows; an item is a unit, or a segment of one
-  std::vector<float> parts;        // the states of the segments
-
-  void make(const Call& call, const int32_t* tables, int64_t max_blocks, const int32_t* starts, const int32_t* counts,
-            int64_t num_sequences) {
-    units.clear();
-    items.clear();
-    // Two threads are well balanced by eight items; one thread has nothing to balance.
-    const int64_t threads = num_threads(), enough = threads > 1 ? 4 * threads : 0;
-    int64_t token = 0;
-    for (int64_t s = 0; s < num_sequences; token += counts[s++]) {
-      add_sequence(call, {tables + s * max_blocks, starts[s], token, 0, 0, 0, 0, 0, 0, 0, nullptr}, counts[s], num_sequences,
-                   enough);
-    }
-    cut(call.dim(), enough);
-  }
-
- private:
-  void add_sequence(const Call& call, Item item, int64_t count, int64_t num_sequences, int64_t enough) {
-    for (const int64_t all = count * call.share(); item.row < all; item.row += item.num_rows) {
-      item.num_rows = std::min(call.max_rows(), all - item.row);
-      item.low = call.low(item.start + item.row / call.share());
-      item.begin = item.low / kTile * kTile;
-      item.end = item.start + (item.row + item.num_rows - 1) / call.share() + 1;
-      // All heads together read the memory in order; each alone is more items for the threads.
-      const bool is_few = num_sequences * item.num_segments() < enough;
-      const int64_t together = is_few ? 1 : call.max_rows() / item.num_rows;
-      for (item.head = 0; item.head < call.num_kv_heads; item.head += together) {
-        item.num_heads = std::min(together, call.num_kv_heads - item.head);
-        units.push_back(item);
-      }
-    }
-  }
-
-  // A unit that would keep a thread busy for too long is cut into its segments; the largest items come first.
-  void cut(int64_t dim, int64_t enough) {
-    int64_t cost = 0, size = 0;
-    for (const Item& unit : units) cost += unit.cost();
-    auto is_cut = [&](const Item& unit) { return unit.num_segments() > 1 && unit.cost() * enough > cost; };
-    for (const Item& unit : units) size += is_cut(unit) ? unit.num_segments() * State::size(unit.rows(), dim) : 0;
-    parts.resize(static_cast<size_t>(size));
-    float* part = parts.data();
-    for (Item& unit : units) {
-      if (!is_cut(unit)) {
-        items.push_back(unit);
-        continue;
-      }
-      unit.part = part;
-      for (Item item = unit; item.begin < unit.end; item.begin = item.end) {
-        item.end = std::min(unit.end, (item.begin / kSegment + 1) * kSegment);
-        item.low = std::max(item.low, item.begin);
-        item.part = part;
-        part += State::size(unit.rows(), dim);
-        items.push_back(item);
-      }
-    }
-    auto is_larger = [](const Item& a, const Item& b) { return a.cost() > b.cost(); };
-    if (!std::is_sorted(items.begin(), items.end(), is_larger)) std::stable_sort(items.begin(), items.end(), is_larger);
-  }
 };
 
 void finish_cut(const Call& call, const Item& unit) {
@@ -326,8 +251,8 @@ void run_items(const Call& call, const Plan& plan) {
 }
 
 void attend(const Call& call, DType cache_dtype, const Plan& plan) {
-  with_type(cache_dtype, [&]<class T>(T) {
-    if constexpr (std::is_same_v<T, bf16> && kHasDot) {
+  with_cache_type(cache_dtype, [&]<class T>(T) {
+    if constexpr ((std::is_same_v<T, bf16> || kScaled<T>) && kHasDot) {
       if (call.dtype == kBF16) return run_items<bf16, T>(call, plan);
     }
     run_items<float, T>(call, plan);
@@ -336,24 +261,6 @@ void attend(const Call& call, DType cache_dtype, const Plan& plan) {
   parallel(static_cast<int64_t>(plan.units.size()), [&](int64_t i) {
     if (plan.units[i].part) finish_cut(call, plan.units[i]);
   });
-}
-
-enum Status : int64_t { kOk = 0, kBadLengths = 1, kBadBlocks = 2 };
-
-Status check(const Call& call, int64_t num_blocks, const int32_t* tables, int64_t max_blocks, const int32_t* starts,
-             const int32_t* counts, int64_t num_sequences, int64_t num_tokens) {
-  int64_t tokens = 0;
-  for (int64_t s = 0; s < num_sequences; s++) {
-    const int64_t end = int64_t{starts[s]} + counts[s];
-    if (starts[s] < 0 || counts[s] < 0 || end > max_blocks * call.block_size) return kBadLengths;
-    tokens += counts[s];
-    if (counts[s] == 0) continue;
-    const int32_t* const table = tables + s * max_blocks;
-    for (int64_t i = call.low(starts[s]) / call.block_size; i <= (end - 1) / call.block_size; i++) {
-      if (table[i] < 0 || table[i] >= num_blocks) return kBadBlocks;
-    }
-  }
-  return tokens == num_tokens ? kOk : kBadLengths;
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 //   A dot product is one chain of multiply-adds, ascending in dimension (scores) or key (output), whatever the shape of
 //   the register tile. With bfloat16 queries and cache, where the processor has it, the links are vdpbf16ps and weights
 //   are rounded to bfloat16; otherwise everything is float32.
+//   With a cache of 8 bits a score is multiplied by its key's scale, and a weight, after it was added to the sum of
+//   weights, by its value's.
 //   What is masked is an identity (weight 0, rescaling exactly 1), so computing it and skipping it are the same. For that
 //   exp2(0) is exactly 1, denormals are zero in every thread as they always are to vdpbf16ps, and what a row must not see
 //   is finite or taken away (see add_values_each).
@@ -182,18 +184,31 @@ INLINE Vec shape_score(Vec s, const Form& form) {
   return tanh * set(form.cap);
 }
 
-// The online softmax of up to kGroup rows: the weights p of this tile, and alpha, the factors for what was summed before.
-// `sums` has a row's sum of weights in lanes.
-template <class X>
-inline void take_weights(const Group& group, const Form& form, float* scores, float* max, float (*sums)[kLanes],
-                         float* alpha, X* p) {
+// Of the keys and the values of a tile. Where nothing was written they may be NaN.
+struct Scales {
+  alignas(64) float keys[kTile], values[kTile];
+};
+struct NoScales {};
+
+INLINE Vec scale_weights(Vec p, const float* scales) {  // a weight of 0 meets no scale
+  return select(less(zero(), p), p * load(scales), zero());
+}
+
+// The online softmax of up to kGroup rows: the weights p of this tile, times the values' scales, and alpha, the factors
+// for what was summed before. `sums` has a row's sum of weights in lanes.
+template <class X, class S>
+inline void take_weights(const Group& group, const Form& form, const S& scales, float* scores, float* max,
+                         float (*sums)[kLanes], float* alpha, X* p) {
+  constexpr bool kHasScales = std::is_same_v<S, Scales>;
   const Vec none = set(-INFINITY);
   const int begin = group.first_column(), end = group.end_column();
   for (int r = 0; r < group.rows; r++) {
     Vec top = none;
     for (int c = begin; c < end; c++) {
       float* const at = scores + r * kTile + c * kLanes;
-      Vec x = shape_score(load(at), form);
+      Vec x = load(at);
+      if constexpr (kHasScales) x = x * load(scales.keys + c * kLanes);
+      x = shape_score(x, form);
       if (!group.sees_all()) {
         x = select(first(group.seen[r].high - c * kLanes), x, none);
         x = select(first(group.seen[r].low - c * kLanes), none, x);
@@ -210,17 +225,23 @@ inline void take_weights(const Group& group, const Form& form, float* scores, fl
     Vec sum = load(sums[r]) * set(alpha[r]);
     for (int c = begin; c < end; c += 2) {
       const int64_t at = r * kTile + c * kLanes;
-      const Vec even = exp2(load(scores + at) - set(max[r])), odd = exp2(load(scores + at + kLanes) - set(max[r]));
+      Vec even = exp2(load(scores + at) - set(max[r])), odd = exp2(load(scores + at + kLanes) - set(max[r]));
+      if constexpr (kHasScales) {
+        sum = (sum + even) + odd;
+        even = scale_weights(even, scales.values + c * kLanes);
+        odd = scale_weights(odd, scales.values + (c + 1) * kLanes);
+      }
       if constexpr (std::is_same_v<X, bf16>) {
 #if defined(__AVX512BF16__)
         const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd.v, even.v);
         _mm512_storeu_si512(p + at, both);
-        sum = dot_pairs(sum, both, _mm512_set1_epi32(0x3f803f80));  // ones: the sum of what V is multiplied with
+        // ones: the sum of what V is multiplied with
+        if constexpr (!kHasScales) sum = dot_pairs(sum, both, _mm512_set1_epi32(0x3f803f80));
 #endif
       } else {
         store(p + at, even);
         store(p + at + kLanes, odd);
-        sum = (sum + even) + odd;
+        if constexpr (!kHasScales) sum = (sum + even) + odd;
       }
     }
     store(sums[r], sum);
@@ -257,16 +278,16 @@ template <class X, class T>
 __attribute__((noinline)) void add_values_each(const Group& group, const X* p, int64_t dim, const T* const* cells,
                                                const float* alpha, float* out) {
   static thread_local std::vector<T> copy;
-  copy.resize(static_cast<size_t>(kColumns * cell_size(dim)));
+  copy.resize(static_cast<size_t>(kColumns * cell_size<T>(dim)));
   const T* copies[kColumns];
-  for (int c = 0; c < kColumns; c++) copies[c] = copy.data() + c * cell_size(dim);
+  for (int c = 0; c < kColumns; c++) copies[c] = copy.data() + c * cell_size<T>(dim);
   for (int r = 0; r < group.rows; r++) {
     std::fill(copy.begin(), copy.end(), T{});
     for (int key = group.seen[r].low; key < group.seen[r].high; key++) {
       const int64_t cell = key / kCellKeys, row = key % kCellKeys;
       for (int64_t d = 0; d < dim; d++) {
         const int64_t at = values_offset(dim) + element_offset<T>(row, d, dim);
-        copy[static_cast<size_t>(cell * cell_size(dim) + at)] = cells[cell][at];
+        copy[static_cast<size_t>(cell * cell_size<T>(dim) + at)] = cells[cell][at];
       }
     }
     multiply_all_values<1>(p + r * kTile, dim, copies, static_cast<const T* const*>(nullptr), group.first_pair(),

@@ -7,10 +7,13 @@
 // so that a dot product is a chain of multiply-adds over rows. In bfloat16 the rows lie interleaved in pairs: a register
 // of 32 elements is what one vdpbf16ps multiplies, and what load_pairs() widens. The other types have row after row.
 //
+// In int8 a cell has, behind its values, the 16 scales of its keys and the 16 of its values, in float32: a number of K or V
+// is what is stored times the scale of its token and head. Attention widens such cells to bfloat16, which is exact.
+//
 // What was never written may be anything: kv_write changes nothing but its tokens, and attention takes care of the rest.
 //
-// Blocks of a multiple of 16 tokens are cells, [tokens / 16, KV heads]. Other blocks are loose, [tokens, KV heads, 2, dim]:
-// they are correct and take no more room, but attention has to make cells of them first.
+// Blocks of a multiple of 16 tokens are cells, [tokens / 16, KV heads]. Other blocks are loose, [tokens, KV heads, 2, dim],
+// in int8 with both scales behind it: they are correct and take no more room, but attention has to make cells of them first.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +29,22 @@ constexpr int64_t kCellKeys = kLanes;
 template <class T>
 constexpr bool kPaired = std::is_same_v<T, bf16>;
 
+template <class T>
+constexpr bool kScaled = std::is_same_v<T, int8_t>;
+
 constexpr int64_t padded_dim(int64_t head_dim) { return (head_dim + kLanes - 1) / kLanes * kLanes; }
 constexpr bool has_cells(int64_t block_size) { return block_size % kCellKeys == 0; }
-constexpr int64_t cell_size(int64_t dim) { return 2 * kCellKeys * dim; }
 constexpr int64_t values_offset(int64_t dim) { return kCellKeys * dim; }
+
+// Of one token and head, or of a cell.
+template <class T>
+constexpr int64_t loose_size(int64_t dim) {
+  return 2 * dim + (kScaled<T> ? 2 * static_cast<int64_t>(sizeof(float)) : 0);
+}
+template <class T>
+constexpr int64_t cell_size(int64_t dim) {
+  return kCellKeys * loose_size<T>(dim);
+}
 
 // Where the lanes from `lane` on of the row pair j begin, in a matrix of `width` lanes.
 template <class T>
@@ -59,6 +74,34 @@ INLINE void put_in_cell(T* cell, int64_t key, int64_t d, int64_t dim, const T* k
   T *const keys = cell + element_offset<T>(d, key, kLanes), *const values = cell + values_offset(dim);
   UNROLL for (int i = 0; i < kLanes; i++) keys[element_offset<T>(i, 0, kLanes)] = k[i];
   UNROLL for (int i = 0; i < kLanes; i++) values[element_offset<T>(key, d + i, dim)] = v[i];
+}
+
+// Of K, and those of V behind them.
+inline float* cell_scales(int8_t* cell, int64_t dim) { return reinterpret_cast<float*>(cell + 2 * kCellKeys * dim); }
+inline float* loose_scales(int8_t* loose, int64_t dim) { return reinterpret_cast<float*>(loose + 2 * dim); }
+inline const float* cell_scales(const int8_t* cell, int64_t dim) { return cell_scales(const_cast<int8_t*>(cell), dim); }
+inline const float* loose_scales(const int8_t* loose, int64_t dim) { return loose_scales(const_cast<int8_t*>(loose), dim); }
+
+inline void put_scales(int8_t* cell, int64_t key, int64_t dim, float k, float v) {
+  float* const scales = cell_scales(cell, dim);
+  scales[key] = k;
+  scales[kCellKeys + key] = v;
+}
+
+// The numbers of a cell, as a cell of bfloat16 has them. Prefetches `ahead`, if given.
+inline void widen_cell(const int8_t* cell, const int8_t* ahead, int64_t dim, bf16* to) {
+  const int64_t rows[] = {dim, kCellKeys}, widths[] = {kLanes, dim};
+  for (int part = 0; part < 2; part++, cell += kCellKeys * dim, to += kCellKeys * dim) {
+    const int64_t width = widths[part];
+    for (int64_t j = 0; j < rows[part] / 2; j++) {
+      for (int64_t lane = 0; lane < width; lane += kLanes) {
+        Vec even, odd;
+        load_rows(cell + pair_offset<int8_t>(j, lane, width), width, even, odd);
+        store_pairs(to + pair_offset<bf16>(j, lane, width), even, odd);
+      }
+    }
+  }
+  for (int64_t i = 0; ahead && i < cell_size<int8_t>(dim); i += 64) asm volatile("prefetcht0 %0" : : "m"(ahead[i]));
 }
 
 }  // namespace penstock

@@ -26,6 +26,24 @@ INLINE void convert(const From* from, int64_t n, To* to) {
   }
 }
 
+// What a head's numbers are divided by: the largest of their magnitudes becomes 127. NaN if one of them is not finite.
+template <class From>
+INLINE float find_scale(const From* x, int64_t head_dim) {
+  Vec top = zero(), bad = zero();
+  for (int64_t d = 0; d < head_dim; d += kLanes) {
+    const Vec some = load(x + d, head_dim - d);
+    top = max(top, max(some, zero() - some));
+    bad = fma(some, zero(), bad);
+  }
+  const float scale = largest(top) / 127.f + sum(bad);
+  return scale == 0 ? 1.f : scale;
+}
+
+template <class From>
+INLINE void quantise(const From* from, int64_t n, float scale, int8_t* to) {
+  store(to, min(max(load(from, n) / set(scale), set(-127.f)), set(127.f)));
+}
+
 template <class From, class To>
 void write_head(const Tokens& tokens, int64_t head, bool in_cells, To* cache) {
   const int64_t dim = padded_dim(tokens.head_dim), heads = tokens.num_kv_heads;
@@ -33,12 +51,28 @@ void write_head(const Tokens& tokens, int64_t head, bool in_cells, To* cache) {
     const int64_t slot = tokens.slots[t];
     const From* k = static_cast<const From*>(tokens.k) + t * tokens.k_stride + head * tokens.head_dim;
     const From* v = static_cast<const From*>(tokens.v) + t * tokens.v_stride + head * tokens.head_dim;
-    To* const cell = cache + (slot / kCellKeys * heads + head) * cell_size(dim);
-    To* const loose = cache + (slot * heads + head) * 2 * dim;
+    To* const cell = cache + (slot / kCellKeys * heads + head) * cell_size<To>(dim);
+    To* const loose = cache + (slot * heads + head) * loose_size<To>(dim);
+    [[maybe_unused]] float k_scale, v_scale;
+    if constexpr (kScaled<To>) {
+      k_scale = find_scale(k, tokens.head_dim);
+      v_scale = find_scale(v, tokens.head_dim);
+      if (in_cells) {
+        put_scales(cell, slot % kCellKeys, dim, k_scale, v_scale);
+      } else {
+        loose_scales(loose, dim)[0] = k_scale;
+        loose_scales(loose, dim)[1] = v_scale;
+      }
+    }
     for (int64_t d = 0; d < dim; d += kLanes) {
       alignas(64) To some_k[kLanes], some_v[kLanes];
-      convert(k + d, tokens.head_dim - d, some_k);
-      convert(v + d, tokens.head_dim - d, some_v);
+      if constexpr (kScaled<To>) {
+        quantise(k + d, tokens.head_dim - d, k_scale, some_k);
+        quantise(v + d, tokens.head_dim - d, v_scale, some_v);
+      } else {
+        convert(k + d, tokens.head_dim - d, some_k);
+        convert(v + d, tokens.head_dim - d, some_v);
+      }
       if (in_cells) {
         put_in_cell(cell, slot % kCellKeys, d, dim, some_k, some_v);
       } else {
@@ -75,6 +109,7 @@ extern "C" void penstock_kv_write(const void* k, int64_t k_stride, const void* v
   if (*status) return;
   const Tokens tokens{k, v, k_stride, v_stride, num_tokens, num_kv_heads, head_dim, slots};
   with_type(dtype, [&]<class From>(From) {
-    with_type(cache_dtype, [&]<class To>(To) { write<From>(tokens, has_cells(block_size), static_cast<To*>(cache)); });
+    with_cache_type(cache_dtype,
+                    [&]<class To>(To) { write<From>(tokens, has_cells(block_size), static_cast<To*>(cache)); });
   });
 }

@@ -5,13 +5,18 @@ from torch import Tensor
 
 from kernels import dispatch
 from kernels.checks import FLOATS, check_axes, check_rows, check_tensor
-from kernels.kv_cache import KvCache
+from kernels.kv_cache import LARGEST, KvCache
 
 _implementation = dispatch.choose("paged_attention")
 
 
 def block_bytes(*, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Bytes that one block of one layer takes: `block_size` tokens of K and V."""
+    """Bytes that one block of one layer takes: `block_size` tokens of K and V, and their scales if they have 8 bits.
+
+    dtype  float32, bfloat16 or float16; float8_e4m3fn or float8_e5m2, but not on a processor; int8
+
+    Raises ValueError for other dtypes.
+    """
     _check_dtype("block_bytes", dtype)
     size: int = _implementation.block_bytes(block_size, num_kv_heads, head_dim, dtype)
     return size
@@ -80,5 +85,6 @@ def paged_attention(
 
 
 def _check_dtype(op: str, dtype: torch.dtype) -> None:
-    if dtype not in FLOATS:
-        raise ValueError(f"{op}: dtype {dtype} is none of {', '.join(str(known) for known in FLOATS)}")
+    known = (*FLOATS, *LARGEST)
+    if dtype not in known:
+        raise ValueError(f"{op}: dtype {dtype} is none of {', '.join(str(one) for one in known)}")

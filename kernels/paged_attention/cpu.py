@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kernels import native
-from kernels.kv_cache import KvCache
+from kernels.kv_cache import LARGEST, KvCache
 from kernels.paged_attention.lengths import check_lengths
 
 LANES = 16
@@ -16,9 +16,12 @@ MAX_HEAD_DIM = 4096  # a row has to fit into a thread's memory
 
 def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
     """Heads are rounded up to whole registers."""
+    if dtype not in native.DTYPES:
+        raise ValueError(f"block_bytes: a KV cache of {dtype} is for GPUs, a processor's kernels have torch.int8")
     if head_dim > MAX_HEAD_DIM:
         raise ValueError(f"block_bytes: head_dim {head_dim} is larger than {MAX_HEAD_DIM}")
-    return 2 * num_kv_heads * block_size * (-(-head_dim // LANES) * LANES) * dtype.itemsize
+    scale_bytes = torch.float32.itemsize if dtype in LARGEST else 0
+    return 2 * num_kv_heads * block_size * (-(-head_dim // LANES) * LANES * dtype.itemsize + scale_bytes)
 
 
 def paged_attention(

@@ -1,7 +1,8 @@
 """Paged attention in torch: float64 from the cache to the output, one rounding at the end.
 
 A block is [2, KV, block_size, D]: K and V, each head's tokens adjacent. So one gather of (block, K or V, head) pieces
-gives every sequence's keys and values as contiguous matrices.
+gives every sequence's keys and values as contiguous matrices. Of 8 bits they have scales, which follow in the block:
+float32 [2, KV, block_size].
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.kv_cache import KvCache
+from kernels.kv_cache import LARGEST, KvCache
 from kernels.paged_attention.lengths import check_lengths
 
 # Elements in float64 at a time, 2 MiB: larger ones leave the processor's cache, and malloc hands their pages back to
@@ -19,13 +20,21 @@ MAX_SCORES = 1 << 18  # scores of the queries computed together
 
 
 def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    return 2 * num_kv_heads * block_size * head_dim * dtype.itemsize
+    scale_bytes = torch.float32.itemsize if dtype in LARGEST else 0
+    return 2 * num_kv_heads * block_size * (head_dim * dtype.itemsize + scale_bytes)
 
 
 def cache_blocks(cache: KvCache) -> Tensor:
     """The cache as [num_blocks, 2, KV, block_size, D], a view in its dtype."""
+    size = 2 * cache.num_kv_heads * cache.block_size * cache.head_dim * cache.dtype.itemsize
     shape = (cache.num_blocks, 2, cache.num_kv_heads, cache.block_size, cache.head_dim)
-    return cache.data.view(cache.dtype).view(shape)
+    return cache.data[:, :size].view(cache.dtype).view(shape)
+
+
+def cache_scales(cache: KvCache) -> Tensor:
+    """The scales of a cache of 8 bits, a view of their bytes: uint8 [num_blocks, 2, KV, block_size, 4]."""
+    shape = (cache.num_blocks, 2, cache.num_kv_heads, cache.block_size, torch.float32.itemsize)
+    return cache.data[:, shape[1] * shape[2] * shape[3] * cache.head_dim :].view(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +96,7 @@ def _gather(cache: KvCache, tables: Tensor, queries: Tensor, length: int, form: 
     num_blocks = -(-length // cache.block_size)
     ordinal = torch.arange(num_blocks * cache.block_size, device=tables.device)
     blocks = torch.where(ordinal[:: cache.block_size] <= queries[:, -1:], tables[:, :num_blocks], 0)
-    heads = cache.num_kv_heads
-    pieces = torch.arange(2 * heads, device=tables.device).view(2, 1, heads, 1) + 2 * heads * blocks[:, None, :]
-    pool = cache_blocks(cache).view(cache.num_blocks * 2 * heads, cache.block_size * cache.head_dim)
-    gathered = pool.index_select(0, pieces.flatten()).view(2, len(tables), heads, len(ordinal), cache.head_dim)
+    gathered = (_gather_scaled if cache.is_scaled else _gather_plain)(cache, blocks)
 
     seen = ordinal <= queries[:, -1:]
     if form.window:
@@ -99,6 +105,23 @@ def _gather(cache: KvCache, tables: Tensor, queries: Tensor, length: int, form: 
     gathered[:, sequence, :, position] = 0.0
     keys, values = gathered.double()
     return keys, values
+
+
+def _gather_plain(cache: KvCache, blocks: Tensor) -> Tensor:
+    """[2, S, KV, L, D], in the cache's dtype, of `blocks` [S, L / block_size]."""
+    heads = cache.num_kv_heads
+    pieces = torch.arange(2 * heads, device=blocks.device).view(2, 1, heads, 1) + 2 * heads * blocks[:, None, :]
+    pool = cache_blocks(cache).view(cache.num_blocks * 2 * heads, cache.block_size * cache.head_dim)
+    return pool.index_select(0, pieces.flatten()).view(2, len(blocks), heads, -1, cache.head_dim)
+
+
+def _gather_scaled(cache: KvCache, blocks: Tensor) -> Tensor:
+    """The same, times its scales: float64."""
+    def gather(pool: Tensor) -> Tensor:
+        return pool[blocks].permute(2, 0, 3, 1, 4, 5).flatten(3, 4)
+
+    stored = gather(cache_blocks(cache).view(torch.uint8)).view(cache.dtype)
+    return stored.double() * gather(cache_scales(cache)).view(torch.float32).double()
 
 
 def _attend(q: Tensor, keys: Tensor, values: Tensor, queries: Tensor, length: int, form: Form) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.kv_cache import KvCache
+from kernels.kv_cache import LARGEST, KvCache
 from kernels.kv_write import kv_write
 from kernels.paged_attention import allocate_cache, paged_attention
 
@@ -49,7 +49,7 @@ def scene(
         dtype=cache_dtype or dtype,
         device="cpu",
     )
-    cache.data.view(cache.dtype).fill_(torch.nan)
+    cache.data.fill_(0xFF)  # NaN in every format, and in that of scales
     blocks = torch.randperm(cache.num_blocks, generator=generator).int()
     tables = torch.full((len(lengths), max(needed) + 2), 2**31 - 1, dtype=torch.int32)
     q, k, v = [], [], []
@@ -61,6 +61,18 @@ def scene(
         v.append(torch.randn(length, num_kv_heads, head_dim, generator=generator).to(dtype))
         kv_write(k[-1], v[-1], cache, slots(own, torch.arange(length), block_size))
     return Scene(cache, tables, q, k, v)
+
+
+def held(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a cache of `dtype` holds of K or V [T, KV, D], float64."""
+    if dtype not in LARGEST:
+        return x.to(dtype).double()
+    largest, heads = LARGEST[dtype], []
+    for head in x.float().flatten(0, 1):
+        scale = head.abs().max() / largest if head.any() else torch.tensor(1.0)
+        stored = (head / scale).clamp(-largest, largest)
+        heads.append((stored if dtype.is_floating_point else stored.round()).to(dtype).double() * scale.double())
+    return torch.stack(heads).view(x.shape)
 
 
 def slots(blocks: Tensor, positions: Tensor, block_size: int) -> Tensor:

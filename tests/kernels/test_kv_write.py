@@ -109,8 +109,8 @@ def test_bytes_of_a_block(kernel_set):
         assert cache.data.shape == (9, size)
         assert cache.data.dtype == torch.uint8
         assert size == 2 * 16 * 3 * 48 * dtype.itemsize
-    with pytest.raises(ValueError, match=r"block_bytes: dtype torch\.int8 is none of torch\.float32"):
-        block_bytes(block_size=16, num_kv_heads=3, head_dim=48, dtype=torch.int8)
+    with pytest.raises(ValueError, match=r"block_bytes: dtype torch\.int16 is none of torch\.float32"):
+        block_bytes(block_size=16, num_kv_heads=3, head_dim=48, dtype=torch.int16)
 
 
 def test_a_block_moves_by_copying_its_row(kernel_set):

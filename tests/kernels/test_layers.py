@@ -67,6 +67,19 @@ def test_attention_is_its_ops(cpu_kernels, monkeypatch, form, dtype, partial, ha
     assert out.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_over_a_cache_of_8_bits_is_its_ops(cpu_kernels, monkeypatch, dtype):
+    poison(monkeypatch)
+    weights, step, x = attention_weights(dtype, has_head_norms=True), tokens(), random(36, WIDTH, dtype=dtype)
+    caches = cache(torch.int8), cache(torch.int8)
+    total, out = attention_layer(weights, x, None, step, caches[0])
+    expected = attention_reference.attention_layer(weights, x, None, step, caches[1], False)
+    assert torch.equal(total, expected[0])
+    assert torch.equal(out, expected[1])
+    assert torch.equal(caches[0].data, caches[1].data)
+    assert out.isfinite().all()
+
+
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("partial", [False, True])

@@ -9,7 +9,7 @@ from kernels.kv_write import kv_write
 from kernels.paged_attention import allocate_cache, paged_attention, reference
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, assert_rounded_once, relative_rms
-from tests.kernels.paging import scene, slots
+from tests.kernels.paging import held, scene, slots
 
 FORMS = {
     "plain": {},
@@ -34,7 +34,7 @@ def naive(made, part, scale, window=0, softcap=0.0, sinks=None):
     """The output of one part, float64 [count, H, D], head by head from K and V as they were before paging."""
     sequence, start, count = part
     q = made.q[sequence][start : start + count].double()
-    k, v = (of[sequence][: start + count].to(made.cache.dtype).double() for of in (made.k, made.v))
+    k, v = (held(of[sequence][: start + count], made.cache.dtype) for of in (made.k, made.v))
     query, key = torch.arange(start, start + count)[:, None], torch.arange(start + count)
     visible = (key <= query) & (key > query - window) if window else key <= query
     heads = []
