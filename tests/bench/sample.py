@@ -11,38 +11,8 @@ import click
 import torch
 
 from kernels import native
-from kernels.sample import Biases, History, SampleParameters, cpu, reference
-
-CASES = {
-    "greedy": {"do_sample": False},
-    "plain": {},
-    "temperature 0.8, top-p 0.95": {"temperature": 0.8, "top_p": 0.95},
-    "top-k 50": {"top_k": 50},
-    "temperature 0.8, top-k 50, top-p 0.95": {"temperature": 0.8, "top_k": 50, "top_p": 0.95},
-    "typical-p 0.95": {"typical_p": 0.95},
-    "min-p 0.05": {"min_p": 0.05},
-    "greedy, repetition penalty": {"do_sample": False, "repetition_penalty": 1.2},
-    "greedy, presence penalty": {"do_sample": False, "presence_penalty": 0.5, "prompt_length": 250},
-    "greedy, mask of half the tokens": {"do_sample": False, "mask": 0},
-    "plain, mask of half the tokens": {"mask": 0},
-    "greedy, 5 likeliest": {"do_sample": False, "top_n": 5},
-    "plain, 5 likeliest": {"top_n": 5},
-}
-NO_SAMPLING = SampleParameters(
-    do_sample=torch.tensor(True), seed=torch.tensor(1), position=torch.tensor(7), branch=torch.tensor(0),
-    prompt_length=torch.tensor(0), repetition_penalty=torch.tensor(1.0), share_penalty=torch.tensor(0.0),
-    frequency_penalty=torch.tensor(0.0), presence_penalty=torch.tensor(0.0), mask=torch.tensor(-1),
-    temperature=torch.tensor(1.0), top_k=torch.tensor(0), top_p=torch.tensor(1.0), typical_p=torch.tensor(1.0),
-    min_p=torch.tensor(0.0), top_n=torch.tensor(0))  # fmt: skip
-
-
-def parameters(rows: int, case: dict[str, float]) -> SampleParameters:
-    columns = {}
-    for name in SampleParameters.__slots__:
-        default = getattr(NO_SAMPLING, name)
-        columns[name] = torch.full((rows,), case.get(name, default.item()), dtype=default.dtype)
-    columns["seed"] = torch.arange(rows)
-    return SampleParameters(**columns)
+from kernels.sample import Biases, History, cpu, reference
+from tests.bench.sampling import CASES, parameters
 
 
 def milliseconds(call: Callable[[], object], seconds: float) -> float:
@@ -76,7 +46,7 @@ def main(rows: tuple[int, ...], vocabulary: int, threads: int, history: int, sec
             biases = Biases(torch.empty(0, dtype=torch.int64), torch.empty(0), torch.zeros_like(offsets))
             masks = torch.full((1, -(-vocabulary // 32)), 0x55555555, dtype=torch.int32)
             for name, case in CASES.items():
-                arguments = logits, parameters(num_rows, case), History(ids, offsets), biases, masks
+                arguments = logits, parameters([case] * num_rows), History(ids, offsets), biases, masks
                 ours = milliseconds(lambda a=arguments: cpu.sample(*a, 0), seconds)
                 theirs = milliseconds(lambda a=arguments: reference.sample(*a, 0), seconds)
                 print(f"{num_rows:4} {deviation:9}  {name:40} {ours:9.3f} {theirs:10.1f}")

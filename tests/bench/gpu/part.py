@@ -1,0 +1,95 @@
+"""One part of the benchmark in this process: `python -m tests.bench.gpu.part NAME SCALE SECONDS RECORDS`."""
+
+import importlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels import dispatch
+from tests.bench.gpu.records import Record, Records
+from tests.bench.gpu.scale import SCALES, Scale
+
+Work = Callable[[], Record | None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """`module`.cases yields what there is to do, the most wanted first. `title` goes above the table."""
+
+    name: str
+    module: str
+    title: str
+    share: float                         # of the time
+    is_deterministic: bool = False
+
+
+PARTS = {part.name: part for part in (
+    Part("ceilings", "ceilings", "What the device can do", 0.06),
+    Part("kernels", "checks", "Kernels against float64: ‖out − ref‖ / ‖ref‖, outputs poisoned, fresh inputs", 0.18),
+    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True),
+    Part("attention", "ops", "Ops", 0.12),
+    Part("engine", "engine", "Engine", 0.2),
+    Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06),
+    Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True),
+    Part("transformers", "peer", "transformers, the same weights", 0.15),
+)}
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a part's cases are told."""
+
+    part: Part
+    scale: Scale
+    records: Records
+    deadline: float                      # of time.monotonic()
+
+    @property
+    def seconds_left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def record(self, name: str, is_right: bool | None = None, **values: object) -> Record:
+        return Record(self.part.name, name, values, is_right)
+
+
+Cases = Iterator[tuple[str, Work]]
+
+
+def run(context: Context) -> bool:
+    """Whether all went well. A case that fails is a record of its own; what there is no time for is skipped, and said."""
+    is_well = True
+    cases = importlib.import_module(f"tests.bench.gpu.{context.part.module}").cases
+    for name, work in cases(context):
+        if context.seconds_left < 0:
+            context.records.add(context.record(name, note="skipped: no time left"))
+            continue
+        begin = time.monotonic()
+        try:
+            record = work()
+        except Exception as error:
+            traceback.print_exc()
+            text = " ".join(str(error).split())[:160]
+            record = context.record(name, is_right=False, note=f"{type(error).__name__}: {text}")
+        if record is not None:
+            context.records.add(record)
+            is_well = is_well and record.is_right is not False
+        print(f"{context.part.name}: {name}, {time.monotonic() - begin:.1f} s", flush=True)
+    return is_well
+
+
+def main() -> None:
+    name, scale, seconds, path = sys.argv[1:]
+    part = PARTS[name]
+    deadline = time.monotonic() + float(seconds)
+    dispatch.configure(is_deterministic=part.is_deterministic)
+    dispatch.set_threads(len(os.sched_getaffinity(0)))
+    is_well = run(Context(part, SCALES[scale], Records(Path(path)), deadline))
+    sys.exit(not is_well)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""The executor with a random model, driven as a shard's worker drives it: the next step is sent before this one's tokens
+are back."""
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import partial
+from itertools import pairwise
+from statistics import median
+
+import torch
+
+from kernels import dispatch
+from shard.config import ShardConfig
+from shard.distributed import Group
+from shard.executor import Executor
+from shard.step import Open, Step, StepResult
+from tests.bench.gpu.scale import Scale
+from tests.bench.gpu.steps import Sequences, prompts
+from tests.bench.gpu.weights import Floor, random_model
+
+DEPTH = 2
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Of the timed steps, all sequences together."""
+
+    tokens_per_second: float
+    step_seconds: float                  # the median
+    context: float                       # tokens that a sequence attends to, on average
+    first_tokens: list[int]              # of each sequence
+
+
+class Runner:
+    def __init__(self, scale: Scale, has_graphs: bool = True) -> None:
+        self._scale = scale
+        self._floor = Floor(scale)
+        graphs = {"cuda_graphs": ()} if not has_graphs and can_do_without_graphs() else {}
+        with random_model(scale) as folder:
+            self.executor = Executor(
+                ShardConfig(model=folder, kv_memory=self.kv_bytes_needed, **graphs), Group())
+
+    @property
+    def kv_bytes_needed(self) -> int:
+        """For the largest batch, or the longest prompt; and a spare block for each sequence."""
+        scale, block_size = self._scale, 16
+        batch = max(*scale.batches, *scale.continuous_batches)
+        tokens = max(batch * (scale.prompt + self.num_new + block_size), max(scale.prefills) + 2 * block_size)
+        return (tokens + scale.model["max_position_embeddings"]) * self._floor.token_bytes
+
+    @property
+    def num_new(self) -> int:
+        return self._scale.warm_up + self._scale.new + self._scale.profiled + 1
+
+    @property
+    def kv_bytes(self) -> int:
+        return sum(cache.data.nbytes for cache in self.executor.caches)
+
+    def decode(self, batch: int) -> Decoded:
+        scale = self._scale
+        sequences = self._open(batch, scale.prompt, scale.warm_up + scale.new + 1)
+        first = self._first_tokens(self._run(sequences.prompt_steps(scale.step_tokens))[1], batch)
+        stamps, _ = self._run(sequences.decode_steps())
+        self.executor.close()
+        timed = stamps[scale.warm_up - 1:] if scale.warm_up else stamps
+        steps = [after - before for before, after in pairwise(timed)]
+        return Decoded(batch * len(steps) / (timed[-1] - timed[0]), median(steps),
+                       sequences.end - 1 - (len(steps) - 1) / 2, first)
+
+    def serve(self, batch: int) -> float:
+        """Seconds from the first prompt's step to the last token, the batch given at once."""
+        scale = self._scale
+        sequences = self._open(batch, scale.prompt, scale.new)
+        begin = time.perf_counter()
+        self._run(sequences.prompt_steps(scale.step_tokens))
+        stamps, _ = self._run(sequences.decode_steps())
+        self.executor.close()
+        return stamps[-1] - begin
+
+    def prefill(self, tokens: int) -> float:
+        """Seconds until a prompt's first token."""
+        sequences = self._open(1, tokens, 1)
+        begin = time.perf_counter()
+        stamps, _ = self._run(sequences.prompt_steps(self._scale.step_tokens))
+        self.executor.close()
+        return stamps[-1] - begin
+
+    def profile(self, batch: int) -> tuple[float, float, float]:
+        """Of decode steps: how long the device works in one, seconds; the share of the time, in percent, that it
+        rests; and that it rests between steps, which is where its longest rests are."""
+        scale = self._scale
+        sequences = self._open(batch, scale.prompt, scale.warm_up + scale.profiled + 1)
+        self._run(sequences.prompt_steps(scale.step_tokens))
+        steps = list(sequences.decode_steps())
+        self._run(steps[:scale.warm_up])
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            self._run(steps[scale.warm_up:])
+            torch.cuda.synchronize()
+        self.executor.close()
+        spans = sorted((event.time_range.start, event.time_range.end) for event in profiler.events()
+                       if event.device_type == torch.autograd.DeviceType.CUDA)
+        rests, busy_until, begin = [], spans[0][0], spans[0][0]
+        for start, end in spans:
+            if start > busy_until:
+                rests.append(start - busy_until)
+            busy_until = max(busy_until, end)
+        total = busy_until - begin
+        between = sorted(rests)[-(scale.profiled - 1):]
+        return (1e-6 * (total - sum(rests)) / scale.profiled, 100 * sum(rests) / total, 100 * sum(between) / total)
+
+    def _open(self, batch: int, length: int, new: int) -> Sequences:
+        bounds = self.executor.bounds
+        sequences = Sequences(prompts(batch, length, self._scale.vocab_size), new, bounds.block_size, bounds.num_blocks)
+        blocks = -(-bounds.context_length // bounds.block_size)
+        self.executor.open(Open(0, max_slots=max(batch, *self._scale.batches), max_step_tokens=1 << 20,
+                                max_blocks_per_slot=blocks))
+        return sequences
+
+    def _run(self, steps: Iterable[Step]) -> tuple[list[float], list[StepResult]]:
+        """When each step's tokens were there, and the results."""
+        launch = getattr(self.executor, "launch", None)
+        if launch is None:
+            launched, finish = partial(self.executor.execute, late_masks=dict), lambda result: result
+        else:
+            launched, finish = partial(launch, late_masks=dict), self.executor.finish
+        stamps: list[float] = []
+        results: list[StepResult] = []
+        flying: deque = deque()
+
+        def land() -> None:
+            results.append(finish(flying.popleft()))
+            stamps.append(time.perf_counter())
+
+        for step in steps:
+            flying.append(launched(step))
+            if len(flying) == DEPTH:
+                land()
+        while flying:
+            land()
+        return stamps, results
+
+    @staticmethod
+    def _first_tokens(results: list[StepResult], batch: int) -> list[int]:
+        tokens = {row.slot: row.token_ids[0] for result in results for row in result.rows}
+        return [int(tokens[slot]) for slot in range(batch)]
+
+
+def can_do_without_graphs() -> bool:
+    """Whether this shard has CUDA graphs at all."""
+    return dispatch.device().type == "cuda" and any(field.name == "cuda_graphs" for field in fields(ShardConfig))
+
+
+def peak_memory() -> float:
+    """GB that this process had on the device at once."""
+    return torch.cuda.max_memory_allocated() / 1e9 if dispatch.device().type == "cuda" else float("nan")

@@ -1,0 +1,69 @@
+"""How much is measured: the model and the sizes of the real thing, and small ones that show that the benchmark runs."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+LLAMA_8B: dict[str, Any] = {
+    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+    "intermediate_size": 14336, "vocab_size": 128256, "rope_theta": 5e5, "max_position_embeddings": 40960}
+TINY: dict[str, Any] = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 96, "vocab_size": 160, "rope_theta": 1e4, "max_position_embeddings": 256}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Lengths are in tokens, times in seconds."""
+
+    name: str
+    model: dict[str, Any]                # keys of config.json
+    dtype: torch.dtype                   # of the model
+    dtypes: tuple[torch.dtype, ...]      # that kernels are checked in
+    token_counts: tuple[int, ...]        # rows that kernels are checked with
+    copy_bytes: int
+    matmul_size: int
+    repeats: int                         # timed calls, or replays, of a kernel
+    attention: tuple[tuple[int, int, int], ...]    # sequences, context, queries of each
+    linear_rows: tuple[int, ...]
+    batches: tuple[int, ...]             # of decode steps
+    prompt: int                          # behind which is decoded
+    new: int                             # decode steps that are timed
+    warm_up: int                         # decode steps before
+    prefills: tuple[int, ...]
+    step_tokens: int                     # a step's budget of prompt tokens
+    deterministic_batches: tuple[int, ...]
+    deterministic_prefill: int
+    graphless_batches: tuple[int, ...]
+    generate_batches: tuple[int, ...]    # of transformers' generate
+    continuous_batches: tuple[int, ...]  # of its continuous batching
+    profiled: int = 8                    # decode steps
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.model["vocab_size"])
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.dtype).removeprefix("torch.")
+
+
+FULL = Scale(
+    name="full", model=LLAMA_8B, dtype=torch.bfloat16, dtypes=(torch.bfloat16, torch.float16, torch.float32),
+    token_counts=(1, 7, 128, 1000), copy_bytes=4 << 30, matmul_size=8192, repeats=30,
+    attention=((128, 4096, 1), (1, 4096, 1), (8, 1024, 1), (32, 1024, 1), (256, 1024, 1), (1, 32768, 1),
+               (1, 4096, 4096), (4, 1024, 1024), (1, 32768, 4096)),
+    linear_rows=(1, 8, 128, 4096), batches=(1, 8, 128, 32, 256), prompt=1024, new=64, warm_up=8,
+    prefills=(4096, 512, 32768), step_tokens=4096, deterministic_batches=(1, 8, 128), deterministic_prefill=4096,
+    graphless_batches=(1, 8), generate_batches=(8, 1, 32), continuous_batches=(128, 32))
+QUICK = replace(
+    FULL, name="quick", token_counts=(1, 128), repeats=10, attention=FULL.attention[:3] + FULL.attention[6:7],
+    linear_rows=(8, 4096), batches=(1, 8, 128), new=32, prefills=(4096,), deterministic_batches=(8,),
+    graphless_batches=(8,), generate_batches=(8,), continuous_batches=(32,))
+SMALLEST = Scale(
+    name="tiny", model=TINY, dtype=torch.float32, dtypes=(torch.float16, torch.float32), token_counts=(1, 5),
+    copy_bytes=1 << 12, matmul_size=32, repeats=2, attention=((3, 40, 1), (1, 40, 20)), linear_rows=(1, 3),
+    batches=(1, 3), prompt=20, new=3, warm_up=1, prefills=(40,), step_tokens=32, deterministic_batches=(2,),
+    deterministic_prefill=20, graphless_batches=(1,), generate_batches=(2,), continuous_batches=(2,), profiled=2)
+SCALES = {scale.name: scale for scale in (FULL, QUICK, SMALLEST)}
