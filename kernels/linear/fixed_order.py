@@ -8,6 +8,7 @@ second kernel adds what they have.
 """
 
 import functools
+import itertools
 
 import torch
 import triton
@@ -18,14 +19,18 @@ from kernels import tuning
 from kernels.tuning import Config
 
 NUM_PROCESSORS = 128         # about a GPU's; it takes no exact number to guess
-MAX_ACCUMULATORS = 128       # registers of a thread, of 255
+MAX_ACCUMULATORS = 96        # registers of a thread, of 255, with mma.sync; more and they spill
+MAX_WGMMA_ACCUMULATORS = 128  # whose operands take no registers
+MAX_FLOAT32_ACCUMULATORS = 48
 MAX_SEGMENTS = 8             # that one program adds
 STAGES = (3, 4, 6)
-SCRATCH_PRICE = 6            # a byte of scratch is written and read, and in memory: so many from the L2 cache
+SCRATCH_PRICE = 8            # a byte of scratch is written and read, and in memory: so many from the L2 cache
 SECOND_KERNEL = 72 << 10     # bytes that a processor could read while a second kernel starts
 SHARED_MEMORY = {80: 163, 90: 227, 100: 227}
 """KiB that a program may have, by capability; others have OTHER_SHARED_MEMORY."""
 OTHER_SHARED_MEMORY = 99
+HALF_OF_SHARED_MEMORY = 110 << 10
+ROW_BYTES = 128              # of a tile's row, 64 numbers of 16 bits or 32 of 32
 GROUP = 8                    # tiles of rows that go through the weight together, so that it comes from the L2 cache
 
 
@@ -47,9 +52,11 @@ def _subtree(x, weight, is_row, is_column, start, width, SEGMENTS: tl.constexpr,
                 left, right = left.to(tl.float32), right.to(tl.float32)
             total = tl.dot(left, right, total, input_precision="ieee")
     else:
+        # A loop, for halves that are written out take registers for each other's addresses. 0 plus a sum is that sum.
         HALF: tl.constexpr = SEGMENTS // 2
-        total = _subtree(x, weight, is_row, is_column, start, width, HALF, BLOCK_K, IS_EVEN)
-        total += _subtree(x, weight, is_row, is_column, start + HALF * width, width, HALF, BLOCK_K, IS_EVEN)
+        total = tl.zeros((x.shape[0], weight.shape[1]), tl.float32)
+        for half in range(2):
+            total += _subtree(x, weight, is_row, is_column, start + half * HALF * width, width, HALF, BLOCK_K, IS_EVEN)
     return total
 
 
@@ -152,29 +159,29 @@ def key(rows: int, columns: int, inputs: int, segments: int, is_exact: bool, cap
 def choices(rows: int, columns: int, inputs: int, segments: int, is_exact: bool, capability: int) -> tuple[Config, ...]:
     """What may be fastest for so many rows, the best guess first."""
     shared = SHARED_MEMORY.get(capability, OTHER_SHARED_MEMORY) << 10
-    tiles = [(64, 32), (64, 64)] if is_exact else [(64, 32), (64, 64), (64, 128)]
-    if rows > 64 and not is_exact:
-        tiles += [(128, 64), (128, 128), (128, 256)]
-    found = [_make(*tile, own, num_stages) for tile in tiles for own in _powers(segments) for num_stages in STAGES]
-    fit = (config for config in found if config["num_warps"] <= 8 and _shared(config) <= shared)
-    return tuple(sorted(fit, key=lambda config: _guess(config, rows, columns, inputs, segments)))
+    tiles = [(64, 32), (64, 64)]
+    if not is_exact:
+        tiles += [(64, 128)] if rows <= 64 else [(64, 128), (128, 64), (128, 128), (128, 256)]
+    found: list[Config] = []
+    for (block_m, block_n), own in itertools.product(tiles, _powers(segments)):
+        if num_warps := _num_warps(block_m * block_n, own, is_exact, capability):
+            most = shared // ((block_m + block_n) * ROW_BYTES)
+            found += [{"BLOCK_M": block_m, "BLOCK_N": block_n, "SEGMENTS": own, "num_warps": num_warps,
+                       "num_stages": num_stages} for num_stages in STAGES if num_stages <= most]
+    return tuple(sorted(found, key=lambda config: _guess(config, rows, columns, inputs, segments)))
 
 
 def _powers(segments: int) -> list[int]:
     return [1 << level for level in range(min(segments, MAX_SEGMENTS).bit_length())]
 
 
-def _make(block_m: int, block_n: int, segments: int, num_stages: int) -> Config:
-    """With the fewest threads whose registers hold the sums: one for each level of the tree waits for the next."""
-    registers = block_m * block_n // 32 * segments.bit_length()
-    num_warps = 4 if block_m * block_n <= 64 * 128 and registers <= 4 * MAX_ACCUMULATORS else 8
-    return {"BLOCK_M": block_m, "BLOCK_N": block_n, "SEGMENTS": segments, "num_stages": num_stages,
-            "num_warps": num_warps if registers <= num_warps * MAX_ACCUMULATORS else 16}
-
-
-def _shared(config: Config) -> int:
-    """Bytes; a row of a tile has 128 in each stage, whatever the dtype."""
-    return (config["BLOCK_M"] + config["BLOCK_N"]) * 128 * config["num_stages"]
+def _num_warps(tile: int, segments: int, is_exact: bool, capability: int) -> int:
+    """The fewest whose registers hold the sums, a tile for each level of the tree; 0 if none do."""
+    has_wgmma = capability == 90 and not is_exact
+    most = MAX_FLOAT32_ACCUMULATORS if is_exact else MAX_WGMMA_ACCUMULATORS if has_wgmma else MAX_ACCUMULATORS
+    fewest = 4 if tile <= (64 * 128 if has_wgmma else 64 * 64) else 8
+    return next((warps for warps in (4, 8)
+                 if warps >= fewest and tile // (32 * warps) * segments.bit_length() <= most), 0)
 
 
 def _guess(config: Config, rows: int, columns: int, inputs: int, segments: int) -> tuple[int, int]:
@@ -186,5 +193,6 @@ def _guess(config: Config, rows: int, columns: int, inputs: int, segments: int) 
         turn += min(rows, block_m) * block_n * 4 * SCRATCH_PRICE
     turns = triton.cdiv(programs, NUM_PROCESSORS)
     # Few rows wait for memory, and the more is under way the better, as long as two programs share a processor.
-    lack = abs(config["num_stages"] - 3) if rows > 64 else -config["num_stages"] if _shared(config) <= 110 << 10 else 0
+    is_half = (block_m + block_n) * ROW_BYTES * config["num_stages"] <= HALF_OF_SHARED_MEMORY
+    lack = config["num_stages"] if rows > 64 else -config["num_stages"] * is_half
     return turns * turn + (SECOND_KERNEL if parts > 1 else 0), lack

@@ -2,14 +2,20 @@ import pytest
 import torch
 from torch.nn import functional
 
-from kernels import native
-from kernels.linear import cpu, linear, pack, weight_rows
+from kernels import dispatch, native
+from kernels.linear import cpu, fixed_order, linear, pack, weight_rows
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 
 SHAPES = [(1, 8), (3, 24), (65, 80), (256, 704), (130, 1000)]  # N, K
 ODD = (67, 8 * 45)  # segments of no whole pair
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2**-8, torch.float16: 2**-11}  # half a unit in the last place
+
+
+@pytest.fixture(autouse=True)
+def is_deterministic(monkeypatch):
+    """The bit contract holds on a GPU too, but in the tests that ask for its absence."""
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", True)
 
 
 @pytest.fixture
@@ -58,8 +64,8 @@ def test_one_segment_is_rounded_once(reference, num_tokens, shape, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("segments", [1, 8])
 @pytest.mark.parametrize("shape", [*SHAPES, ODD])
-def test_is_near_the_exact_sum(cpu_kernels, poison, shape, segments, dtype):
-    for num_tokens in (1, 2, 7, 64):
+def test_is_near_the_exact_sum(compiled_kernels, poison, shape, segments, dtype):
+    for num_tokens in (1, 7, 65) if compiled_kernels == "gpu" else (1, 2, 7, 64):
         x, weight, bias = tensors(num_tokens, shape, dtype)
         exact = functional.linear(x.double(), weight.double(), bias.double())
         packed = pack(weight, segments)
@@ -67,10 +73,31 @@ def test_is_near_the_exact_sum(cpu_kernels, poison, shape, segments, dtype):
         assert relative_rms(linear(x, packed, bias, torch.float32), exact) < TOLERANCE[torch.float32]
 
 
+@pytest.mark.parametrize("x_dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 24), (65, 80), ODD])
+def test_without_the_bit_contract(gpu_kernels, monkeypatch, poison, shape, dtype, x_dtype):
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", False)
+    x, weight, bias = tensors(7, shape, dtype)
+    x = x.to(x_dtype)
+    exact = functional.linear(x.double(), weight.double())
+    for segments in (1, 8):
+        packed = pack(weight, segments)
+        partial = linear(x, packed, partial=True)
+        assert partial.dtype == torch.float32
+        assert relative_rms(partial, exact) < TOLERANCE[torch.float32]
+        for out_dtype in DTYPES:
+            assert relative_rms(linear(x, packed, out_dtype=out_dtype), exact) < TOLERANCE[out_dtype]
+            for own_bias in (bias, bias.float()):
+                out = linear(x, packed, own_bias, out_dtype)
+                assert out.dtype == out_dtype
+                assert relative_rms(out, exact + bias.double()) < TOLERANCE[out_dtype]
+
+
 @pytest.mark.parametrize("bias_dtype", DTYPES)
 @pytest.mark.parametrize("weight_dtype", DTYPES)
 @pytest.mark.parametrize("x_dtype", DTYPES)
-def test_any_dtypes_go_together(cpu_kernels, poison, x_dtype, weight_dtype, bias_dtype):
+def test_any_dtypes_go_together(compiled_kernels, poison, x_dtype, weight_dtype, bias_dtype):
     for shape in ((65, 80), ODD):
         x, weight, bias = tensors(5, shape, torch.float32)
         x, weight, bias = x.to(x_dtype), weight.to(weight_dtype), bias.to(bias_dtype)
@@ -132,8 +159,9 @@ def test_a_row_has_the_same_bits_in_any_batch(kernel_set, shape, num_tokens, seg
     x, weight, bias = tensors(num_tokens, shape, dtype)
     packed = pack(weight, segments)
     batch = linear(x, packed, bias, torch.float32)
-    alone = torch.cat([linear(row[None], packed, bias, torch.float32) for row in x])
-    assert torch.equal(batch, alone)
+    rows = {0, num_tokens // 2, num_tokens - 1} if kernel_set == "gpu" else range(num_tokens)
+    for row in rows:
+        assert torch.equal(linear(x[row:row + 1], packed, bias, torch.float32), batch[row:row + 1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -144,6 +172,22 @@ def test_many_rows_have_the_same_bits_in_parts(cpu_kernels, dtype):
     whole = linear(x, packed, bias, torch.float32)
     parts = torch.cat([linear(part, packed, bias, torch.float32) for part in x.split((1, 2, 45, 300, 682))])
     assert torch.equal(whole, parts)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("segments", [1, 8, 16])
+def test_no_configuration_changes_a_bit(gpu_kernels, poison, segments, capability, dtype):
+    """Tiles that hang over, and sums of one program or of many. Stages and warps do not exist in the interpreter."""
+    is_exact, device = dtype == torch.float32, dispatch.device()
+    x, weight, bias = (tensor.to(device) for tensor in tensors(130, (35, 16 * 21), dtype))
+    expected = fixed_order.matmul(x, weight, segments, bias, torch.float32)
+    for num_tokens in (1, 65, 130):
+        choices = fixed_order.choices(num_tokens, *weight.shape, segments, is_exact, capability)
+        for config in choices:
+            if config["num_stages"] == 3:
+                out = fixed_order.matmul(x[:num_tokens], weight, segments, bias, torch.float32, config)
+                assert torch.equal(out, expected[:num_tokens]), config
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
