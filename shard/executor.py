@@ -160,8 +160,9 @@ class Executor:
         if self.graphs and padding:
             return Outputs(self.graphs.replay(inputs, len(step.rows)), [], draw, scoring, inputs.columns)
         hidden = self.decoder.forward(inputs, self.caches)
+        logits = self.decoder.logits(hidden, inputs.output_rows)
         scores = scorer.launch(scoring, inputs, partial(self.decoder.logits, hidden))
-        return Outputs(self.decoder.logits(hidden, inputs.output_rows), scores, draw, scoring, inputs.columns)
+        return Outputs(logits, scores, draw, scoring, inputs.columns)
 
     def sample(self, step: Step, outputs: Outputs, masks: Masks) -> tuple[RowResult, ...]:
         """The step's tokens, which every rank keeps for the steps that follow, and its scores."""
