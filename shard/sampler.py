@@ -50,19 +50,19 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> Draw:
     positions = [row.end - state.prompt_length for row, state in zip(rows, states, strict=True)]
     columns: dict[str, Array] = {name: column[slot_ids] for name, column in slots.sampling.items()}
     is_raw, top_n = columns.pop("raw_logprobs"), columns["top_n"]
-    raw_rows = np.flatnonzero(is_raw)
-    raw_top_n = top_n[raw_rows]
-    top_n[raw_rows] = 0                  # their likeliest are not of the scores that tokens are sampled from
+    raw_rows = [index for index, state in enumerate(states) if state.sampling.raw_logprobs]
+    raw_top_width = 0
+    if raw_rows:
+        columns |= {"raw_rows": np.flatnonzero(is_raw), "raw_top_n": top_n[is_raw]}
+        raw_top_width = int(top_n[is_raw].max())
+        top_n[is_raw] = 0                # their likeliest are not of the scores that tokens are sampled from
+    top_width = max(0 if state.sampling.raw_logprobs else state.sampling.top_n for state in states)
     begins, offsets = slots.history_spans(slot_ids)
-    columns |= places | _biases(states, positions)
-    columns |= {
+    columns |= places | _biases(states, positions) | {
         "seed": columns["seed"].view(np.int64), "position": np.array(positions, np.int64),
         "prompt_length": np.array([state.prompt_length for state in states], np.int64),
         "mask": np.full(len(rows), -1), "history_begins": begins, "history_offsets": offsets}
-    if len(raw_rows):
-        columns |= {"raw_rows": raw_rows, "raw_top_n": raw_top_n}
-    return Draw(rows, states, slot_ids, columns, num_history=int(offsets[-1]), top_width=int(top_n.max()),
-                raw_rows=raw_rows.tolist(), raw_top_width=int(raw_top_n.max(initial=0)))
+    return Draw(rows, states, slot_ids, columns, int(offsets[-1]), top_width, raw_rows, raw_top_width)
 
 
 def launch(
@@ -118,7 +118,8 @@ def read(draw: Draw, tensors: Sequence[Tensor]) -> dict[int, RowResult]:
 def _mark(draw: Draw, logits: Tensor, slots: SlotTable, watermark: Watermark) -> Tensor:
     """The logits, with a watermark in the rows that want one; those given stay as they are.
 
-    The green list is drawn on the host, from the token before: so a step with such a row waits for the step before it.
+    The green list is drawn on the host, from the token before: so a step with such a row waits for the device, and is
+    not launched ahead.
     """
     if not any(state.sampling.watermark for state in draw.states):
         return logits

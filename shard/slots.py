@@ -117,7 +117,9 @@ class SlotTable:
         """Of the tokens that the slots' sampling reads: where they begin [R], and their offsets [R + 1] when they lie
         one slot after the other."""
         offsets = np.zeros(len(slots) + 1, np.int64)
-        np.cumsum([self[slot].history_length or 0 for slot in slots.tolist()], out=offsets[1:])
+        lengths = [self[slot].history_length or 0 for slot in slots.tolist()]
+        if any(lengths):
+            np.cumsum(lengths, out=offsets[1:])
         return slots * self.max_history, offsets
 
     def histories(self, begins: Tensor, offsets: Tensor, total: int) -> Tensor:

@@ -145,3 +145,18 @@ def test_padding_is_rows_in_a_block_of_their_own() -> None:
     assert padded.output_rows.tolist() == [0, 1]
     same = batch.build(rows, slots, padding=batch.Padding(num_rows=2, scratch_block=256))
     assert same.tokens.positions.tolist() == plain.tokens.positions.tolist()
+
+
+def test_padding_of_rows_that_all_go_on() -> None:
+    slots = table()
+    slots.apply(Step(0, (), tuple(make_row(slot, 0, [slot], new_blocks=[slot], first=make_first(1))
+                                  for slot in (1, 2))))
+    note(slots, [1, 2], [71, 72])
+    rows = (make_row(2, 1, from_last_sample=True), make_row(1, 1, from_last_sample=True))
+    slots.apply(Step(1, (), rows))
+    assert batch.build(rows, slots).input_ids.tolist() == [72, 71]
+    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=3, scratch_block=256))
+    assert padded.input_ids.tolist()[:2] == [72, 71]
+    assert len(padded.input_ids) == 3
+    assert 0 <= int(padded.input_ids[2]) < BOUNDS.vocab_size
+    assert padded.tokens.positions.tolist() == [1, 1, 0]

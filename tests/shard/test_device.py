@@ -9,8 +9,8 @@ from shard.device import ALIGNMENT, Device, lay_out, nanoseconds, pack, unpack
 
 ARRAYS = [
     np.arange(5), np.array([True, False, True]), np.empty((0, 4), np.int32),
-    np.arange(6, dtype=np.float32).reshape(2, 3), np.array([2**63 - 1, -(2**63)]), np.array([[-7], [2**31 - 1]], np.int32),
-    np.empty(0, np.int64), np.array([np.nan, -np.inf, 1e-45], np.float32)]
+    np.arange(6, dtype=np.float32).reshape(2, 3), np.array([2**63 - 1, -(2**63)]),
+    np.array([[-7], [2**31 - 1]], np.int32), np.empty(0, np.int64), np.array([np.nan, -np.inf, 1e-45], np.float32)]
 
 
 def test_the_layout_is_aligned_and_without_overlap() -> None:
