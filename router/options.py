@@ -139,7 +139,7 @@ OPTIONS: list[click.Parameter] = [
     Option("--deterministic", SHARDS, "Penstock: on GPUs, too, no answer changes with the batch, which costs some "
            "speed. On processors none ever does.", is_flag=True),
     Option("--cuda-graphs", SHARDS, "Rows of the decode steps that a GPU runs as one order, such as 1,2,4; larger "
-           "steps, and all with 0, run without. Default: 1,2,4,8,16,32,64,96,128,192,256, as far as the batch can grow.",
+           "steps, and all with 0, run without. Default: 1,2,4,8,16,32,64,96,128,192,256, as far as batches grow.",
            type=Counts()),
     Option("--threads", SHARDS, "Penstock: computing threads of each shard. Default: the processor's cores, shared.",
            type=POSITIVE),

@@ -68,7 +68,7 @@ def test_weights_that_do_not_fit_are_not_read(model: Path) -> None:
     config = replace(CONFIG, model=model, dtype="bfloat16")
     weights = sum(file.stat().st_size for file in model.glob("*.safetensors")) // 2
     check_weights(config, weights)
-    with pytest.raises(KvMemoryError, match="The weights do not fit: this shard's part of them takes 0.00 GiB, its GPU "):
+    with pytest.raises(KvMemoryError, match="The weights do not fit: this shard's part of them takes "):
         check_weights(config, weights // 2)
     check_weights(replace(config, world_size=2), weights // 2)
 
