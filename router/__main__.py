@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import uvloop
 from aiohttp import web
 
-from router import logs, tls
+from router import environment, logs, tls
 from router.api.access import Access
 from router.api.service import ServerInfo
 from router.api.table import vertex_routes
@@ -100,8 +100,9 @@ async def _answer(
     metrics = Metrics(limits)
     engine = Engine(fleet, facts, limits, metrics, lambda request: TextPath(tokenizer, request),
                     config.pipeline_depth, config.max_shard_downtime)
-    info = ServerInfo(model_id=config.model_id, model_sha=config.revision, compute_type=config.compute_type,
-                      version=importlib.metadata.version("penstock"))
+    info = ServerInfo(model_id=config.model_id, model_sha=config.revision,
+                      version=importlib.metadata.version("penstock"),
+                      compute_type=config.compute_type or environment.compute_type(facts))
     grammars = None if config.disable_grammar_support else GrammarCompiler(
         config.model_dir / "tokenizer.json", facts.vocab_size, facts.eos_token_ids)
     access, ssl_context = Access(config.api_key, config.cors_allow_origin), tls.server_context(config)
@@ -153,9 +154,10 @@ def _within(facts: Facts, config: RouterConfig) -> Facts:
 def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
     host = "localhost" if config.hostname in ("0.0.0.0", "::", "127.0.0.1") else config.hostname
     scheme = "http" if config.ssl_certfile is None else "https"
-    log.info("%s in %s on %d shards; %d KV tokens, at most %d a request, %d a step; numerics %s", config.model_id,
+    log.info("%s in %s on %d shards; %d KV tokens, at most %d a request, %d a step; numerics %s; %s", config.model_id,
              facts.dtype, facts.world_size, facts.capacity, limits.max_total_tokens, limits.max_batch_prefill_tokens,
-             facts.numerics)
+             facts.numerics, "no answer changes with the batch" if facts.is_deterministic else
+             "answers may change with the batch, which --deterministic prevents")
     log.info("Serving at %s://%s:%d, for example:\n\n    curl %s://%s:%d/generate -H 'content-type: application/json' "
              "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",
              scheme, host, config.port, scheme, host, config.port)

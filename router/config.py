@@ -58,8 +58,8 @@ class ServerConfig:
     json_output: bool
     log_level: str
     """A name that `logging` knows."""
-    compute_type: str
-    """Value of the header `x-compute-type`."""
+    compute_type: str | None
+    """Value of the header `x-compute-type`. None: it follows from what the shards compute on."""
     step_timeout: int
     """Seconds after which a step that has not ended is a hang."""
     enable_prefill_logprobs: bool
@@ -145,7 +145,14 @@ class LauncherConfig(ServerConfig):
     dtype: str | None
     kv_memory: int | None
     """Bytes for each shard."""
+    kv_cache_dtype: str | None
     block_size: int | None
+    cuda_memory_fraction: float
+    cuda_graphs: tuple[int, ...] | None
+    """Rows of the steps that GPUs capture; 0 is none."""
+    device: str
+    deterministic: bool
+    """Whether GPUs, too, are to keep the bit contract."""
     threads: int | None
     """Threads that compute in each shard."""
     watermark_gamma: float | None
@@ -164,7 +171,7 @@ class LauncherConfig(ServerConfig):
         values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
         values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
         config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),
-                     compute_type=os.environ.get("COMPUTE_TYPE", "cpu"),
+                     compute_type=os.environ.get("COMPUTE_TYPE"),
                      vertex_predict_route=_route("AIP_PREDICT_ROUTE"),
                      vertex_health_route=_route("AIP_HEALTH_ROUTE"), **values)
         _check(config)

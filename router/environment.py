@@ -1,10 +1,13 @@
-"""What `--env` prints: the software and hardware that a report of a problem should name."""
+"""The software and hardware that there is: for `--env`, which a report of a problem should quote, and for clients."""
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
+
+from router.facts import Facts
 
 PACKAGES = ("penstock", "torch", "triton", "tokenizers", "safetensors", "aiohttp", "grpcio")
 
@@ -17,6 +20,16 @@ def describe() -> str:
         report = subprocess.run([smi, "-L"], capture_output=True, text=True, check=False)
         lines.append(f"nvidia-smi: {(report.stdout or report.stderr).strip()}")
     return "\n".join(lines)
+
+
+def compute_type(facts: Facts) -> str:
+    """As TGI writes it: `2-nvidia-h100-80gb-hbm3`; without GPUs `cpu`."""
+    if not facts.has_gpus:
+        return "cpu"
+    smi = shutil.which("nvidia-smi")
+    query = [smi, "--query-gpu=name", "--format=csv,noheader"] if smi else []
+    names = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines() if query else []
+    return f"{facts.world_size}-{re.sub('[ _]', '-', names[0].strip().lower()) if names else 'cuda'}"
 
 
 def _processor() -> str:

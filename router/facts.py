@@ -30,6 +30,15 @@ class Facts:
         """Tokens that the KV memory holds."""
         return self.block_size * self.num_blocks
 
+    @property
+    def has_gpus(self) -> bool:
+        return self.numerics.startswith("gpu")
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether no answer depends on what is computed beside it: not on GPUs of which it was not asked."""
+        return not self.has_gpus or self.numerics.partition("/")[0].endswith("-deterministic")
+
     def differences(self, other: "Facts", besides: Collection[str]) -> list[str]:
         """`name: ours and theirs` of each fact that differs, but for those named."""
         names = [field.name for field in fields(self) if field.name not in besides]

@@ -89,12 +89,17 @@ def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, soc
         "--listen": f"unix:{socket_path}", "--rendezvous": rendezvous, "--dtype": config.dtype,
         "--kv-memory": config.kv_memory, "--block-size": config.block_size, "--threads": config.threads,
         "--watermark-gamma": config.watermark_gamma, "--watermark-delta": config.watermark_delta,
-        "--parent-pid": os.getpid(),
+        "--parent-pid": os.getpid(), "--device": config.device, "--kv-cache-dtype": config.kv_cache_dtype,
+        "--cuda-memory-fraction": config.cuda_memory_fraction,
+        "--cuda-graphs": None if config.cuda_graphs is None else ",".join(map(str, config.cuda_graphs)),
+        "--max-step-tokens": config.max_batch_prefill_tokens,
+        "--max-step-rows": config.max_batch_size or config.max_concurrent_requests,
     }
     if config.otlp_endpoint is not None:
         arguments |= {"--otlp-endpoint": config.otlp_endpoint, "--otlp-service-name": config.otlp_service_name}
     given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
-    return _program(f"shard {rank}", "shard", [*given, *["--json-output"] * config.json_output], tells_ready=True)
+    flags = ["--deterministic"] * config.deterministic + ["--json-output"] * config.json_output
+    return _program(f"shard {rank}", "shard", [*given, *flags], tells_ready=True)
 
 
 def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path]) -> Program:

@@ -97,6 +97,17 @@ class ByteSize(click.ParamType[int]):
         return size
 
 
+class Counts(click.ParamType[tuple[int, ...]]):
+    """Integers with commas between: `1,2,4`."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if not re.fullmatch(r"\d+( *, *\d+)*", str(value).strip()):
+            self.fail(f"{value!r} is not a list of numbers such as 1,2,4", param, ctx)
+        return tuple(int(count) for count in str(value).split(","))
+
+
 class Command(click.Command):
     """A command whose help page shows the options by group and names those that are refused."""
 

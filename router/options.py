@@ -12,7 +12,20 @@ import click
 from click.core import ParameterSource
 
 from router.config import InvalidArgument
-from router.option_types import COUNT, PORT, POSITIVE, U32, ByteSize, Integer, Noted, Number, Option, Unsupported, note
+from router.option_types import (
+    COUNT,
+    PORT,
+    POSITIVE,
+    U32,
+    ByteSize,
+    Counts,
+    Integer,
+    Noted,
+    Number,
+    Option,
+    Unsupported,
+    note,
+)
 
 
 def _hostname(context: click.Context, option: click.Parameter, value: str) -> str:
@@ -56,11 +69,16 @@ OPTIONS: list[click.Parameter] = [
            type=Number(0, 1, min_open=True, max_open=True)),
     Option("--watermark-delta", MODEL, "How much a watermark prefers it, in logits. Default: 2.0.", type=Number()),
 
-    Option("--kv-memory", MEMORY, "Penstock: memory of each shard for keys and values, such as 4GiB. "
-           "Default: a share of what is free.", type=ByteSize()),
+    Option("--kv-memory", MEMORY, "Penstock: memory of each shard for keys and values, such as 4GiB. Default: what the "
+           "model leaves of a GPU's memory; on a processor a share of what is free.", type=ByteSize()),
+    Option("--kv-cache-dtype", MEMORY, "Number format of keys and values. Default: that of the weights. int8 is "
+           "Penstock's addition, and what a processor has of the three.",
+           type=click.Choice(["fp8_e4m3fn", "fp8_e5m2", "int8"])),
+    Option("--cuda-memory-fraction", MEMORY, "Share of each GPU's memory that may be used.",
+           type=Number(0, 1, min_open=True), default=1.0),
     Option("--block-size", MEMORY, "Penstock: tokens in a block of that memory. Default: 16.", type=POSITIVE),
-    Option("--max-batch-prefill-tokens", MEMORY, "Tokens that one step computes at most. "
-           "Default: what runs in about 250 ms, measured at start.", type=Integer(1, 2**32 - 1)),
+    Option("--max-batch-prefill-tokens", MEMORY, "Tokens that one step computes at most. Default: what runs in about "
+           "250 ms, measured at start, and at most 4096.", type=Integer(1, 2**32 - 1)),
     Option("--max-batch-total-tokens", MEMORY, "Tokens whose keys and values are held at once, at most. "
            "Default: what the memory holds.", type=Integer(1, 2**32 - 1)),
     Option("--max-batch-size", MEMORY, "Sequences that run at once, at most.", type=COUNT),
@@ -116,6 +134,13 @@ OPTIONS: list[click.Parameter] = [
 
     Option("--num-shard", SHARDS, "Processes that share the model. Default: 1.", type=COUNT),
     Option("--sharded", SHARDS, "true asks for more than one shard.", type=bool),
+    Option("--device", SHARDS, "Penstock: what computes. auto is a GPU for each shard where there are GPUs.",
+           type=click.Choice(["auto", "cpu", "cuda"]), default="auto"),
+    Option("--deterministic", SHARDS, "Penstock: on GPUs, too, no answer changes with the batch, which costs some "
+           "speed. On processors none ever does.", is_flag=True),
+    Option("--cuda-graphs", SHARDS, "Rows of the decode steps that a GPU runs as one order, such as 1,2,4; larger "
+           "steps, and all with 0, run without. Default: 1,2,4,8,16,32,64,96,128,192,256, as far as batches grow.",
+           type=Counts()),
     Option("--threads", SHARDS, "Penstock: computing threads of each shard. Default: the processor's cores, shared.",
            type=POSITIVE),
     Option("--step-timeout", SHARDS, "Penstock: seconds after which a step that has not ended, or a shard that does "
@@ -135,10 +160,7 @@ OPTIONS: list[click.Parameter] = [
 
     Unsupported("--quantize"),
     Unsupported("--speculate", 0, type=COUNT),
-    Unsupported("--kv-cache-dtype"),
     Unsupported("--trust-remote-code", False, is_flag=True),
-    Unsupported("--cuda-graphs", "0"),
-    Unsupported("--cuda-memory-fraction", 1.0, type=float),
     Unsupported("--disable-custom-kernels", False, is_flag=True),
     Unsupported("--weights-cache-override"),
     Unsupported("--lora-adapters"),

@@ -28,11 +28,11 @@ class ShardConfig:
     listen: str = ""                     # unix:/path or host:port
     rendezvous: str = ""                 # file:///path or tcp://host:port; unused in a group of one
     dtype: str | None = None             # None: the checkpoint's
+    kv_cache_dtype: str | None = None    # of K and V, as shard.kv_cache.KV_DTYPES names them; None: the model's
     model_id: str | None = None          # None: the path
     device: str = "auto"                 # auto, cpu or cuda
     is_deterministic: bool = False       # the bit contract on a GPU; a processor keeps it always
     kv_memory: int | None = None         # bytes; None: a share of the free memory, or what a GPU has left
-    kv_cache_dtype: str | None = None    # fp8_e4m3fn, fp8_e5m2 or int8; None: the model's
     cuda_memory_fraction: float = 1.0    # of a GPU's memory, that may be used
     cuda_graphs: tuple[int, ...] | None = None  # rows of the steps that are captured; None: DEFAULT_GRAPHS
     max_step_tokens: int = 4096          # of the largest step that there must be memory for; TGI's default

@@ -92,7 +92,8 @@ class Executor:
 
     def facts(self, step_tokens: int) -> Facts:
         """What the router must know; `step_tokens` is measured by others."""
-        dtype, kv_dtype = (str(each).removeprefix("torch.") for each in (self.decoder.dtype, self.kv_shape.dtype))
+        dtype = str(self.decoder.dtype).removeprefix("torch.")
+        kv_dtype = self._config.kv_cache_dtype or dtype
         return Facts(
             model_id=self._config.model_id or str(self._config.model),
             dtype=dtype,

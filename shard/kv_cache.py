@@ -16,8 +16,7 @@ log = logging.getLogger(__name__)
 DEFAULT_SHARE = 0.25                     # of the memory that is free when the weights are loaded
 DEFAULT_MAX_BLOCKS = 1 << 18             # of tiny models: the router keeps an entry for each
 MIN_TOKENS = 256
-SMALL_DTYPES = {"fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8}
-"""By the names of --kv-cache-dtype."""
+KV_DTYPES = {"int8": torch.int8, "fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 
 class KvMemoryError(ValueError):
@@ -57,7 +56,7 @@ def cache_dtype(name: str | None) -> torch.dtype | None:
     if name and name != "int8" and dispatch.kernel_set() == "cpu":
         raise ValueError(f"--kv-cache-dtype {name}: a processor has no instructions for such numbers; int8, which "
                          "takes as little memory, can be had")
-    return SMALL_DTYPES[name] if name else None
+    return KV_DTYPES[name] if name else None
 
 
 def num_blocks(shape: KvShape, kv_memory: int | None, context_length: int, world_size: int) -> int:

@@ -51,7 +51,7 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     facts = executor.facts(steps.submit(measure_step_tokens, executor, group, most_tokens).result())
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
-             facts.step_tokens, facts.numerics, _batches(config), _equality(executor))
+             facts.step_tokens, facts.numerics, batches(config), _equality(executor))
     results = ThreadPoolExecutor(1, "results") if gpu.is_used() else None
     with _tracing(config) as witness:
         worker = Worker(
@@ -79,7 +79,7 @@ def _load(config: ShardConfig, group: Group, has_bar: bool) -> Executor:
     return executor
 
 
-def _batches(config: ShardConfig) -> str:
+def batches(config: ShardConfig) -> str:
     """Whether answers depend on what is computed beside them."""
     if not dispatch.is_deterministic():
         return "answers may change with the batch, which --deterministic prevents"

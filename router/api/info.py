@@ -18,7 +18,8 @@ async def info(request: web.Request) -> web.Response:
 
 
 def describe(service: Service) -> dict[str, Any]:
-    """TGI's fields; those that it had until version 3; and the formats and kernels that decide every bit of an answer.
+    """TGI's fields; those that it had until version 3; the formats and kernels that decide every bit of an answer, and
+    whether an answer depends on nothing else that is in the batch.
 
     Since prefill is chunked, what waits is taken in at once: at any ratio, and after no tokens of others.
     """
@@ -39,12 +40,13 @@ def describe(service: Service) -> dict[str, Any]:
         "sha": None,
         "docker_label": service.info.docker_label,
         "model_dtype": facts.dtype,
-        "model_device_type": "cuda" if facts.numerics.startswith("gpu") else "cpu",
+        "model_device_type": "cuda" if facts.has_gpus else "cpu",
         "waiting_served_ratio": 0.0,
         "max_batch_total_tokens": facts.capacity,
         "max_waiting_tokens": 0,
         "max_batch_size": limits.max_slots,
         "numerics": facts.numerics,
+        "deterministic": facts.is_deterministic,
     }
 
 

@@ -232,6 +232,7 @@ class Info(BaseModel):
     max_waiting_tokens: int
     max_batch_size: int
     numerics: str
+    deterministic: bool
 
 
 class Model(BaseModel):

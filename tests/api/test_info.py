@@ -1,7 +1,10 @@
 """The routes that tell of the server, of a text, and of mistakes in the address."""
 
+from dataclasses import replace
+
 import pytest
 
+from router.api.service import SERVICE
 from router.engine import Engine
 from tests.api.conftest import Server
 
@@ -14,7 +17,19 @@ async def test_info(server: Server) -> None:
         "validation_workers": 2, "max_client_batch_size": 4, "router": "text-generation-router", "version": "0.1.0",
         "sha": None, "docker_label": None, "model_dtype": "float32", "model_device_type": "cpu",
         "waiting_served_ratio": 0.0, "max_batch_total_tokens": 4096, "max_waiting_tokens": 0, "max_batch_size": 128,
-        "numerics": "scripted"}
+        "numerics": "scripted", "deterministic": True}
+
+
+@pytest.mark.parametrize(("path", "device", "is_deterministic"), [
+    ("cpu-avx2", "cpu", True), ("reference", "cpu", True), ("gpu-sm90", "cuda", False),
+    ("gpu-sm90-deterministic", "cuda", True)])
+async def test_info_says_whether_answers_depend_on_the_batch(
+    server: Server, monkeypatch: pytest.MonkeyPatch, path: str, device: str, is_deterministic: bool
+) -> None:
+    engine = server.client.app[SERVICE].engines.choose()
+    monkeypatch.setattr(engine, "facts", replace(engine.facts, numerics=f"{path}/bfloat16/kv-int8/contract-1"))
+    info = await (await server.client.get("/info")).json()
+    assert (info["model_device_type"], info["deterministic"]) == (device, is_deterministic)
 
 
 async def test_models(server: Server) -> None:

@@ -162,7 +162,8 @@ class _Health(shard_pb2_grpc.ShardServicer):
 
 def _shard(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser()
-    for flag in ("--model", "--model-id", "--listen", "--rendezvous", "--dtype"):
+    for flag in ("--model", "--model-id", "--listen", "--rendezvous", "--dtype", "--device", "--cuda-memory-fraction",
+                 "--max-step-rows"):
         parser.add_argument(flag)
     for flag in ("--rank", "--world-size", "--kv-memory", "--block-size", "--threads", "--parent-pid", "--ready-fd"):
         parser.add_argument(flag, type=int)

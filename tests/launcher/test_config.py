@@ -8,6 +8,7 @@ import pytest
 from router.config import LauncherConfig, RouterConfig, ServerConfig
 from router.hub import Checkpoint
 from router.launcher import router_program, shard_program
+from shard.__main__ import main as shard_main
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -66,6 +67,13 @@ def test_settings_that_contradict_are_refused(invoke, started, arguments, messag
     (["--step-timeout", "7"], "step_timeout", 7),
     ([], "step_timeout", 60),
     (["--dtype", "float32"], "dtype", "float32"),
+    (["--device", "cpu"], "device", "cpu"),
+    (["--deterministic"], "deterministic", True),
+    ([], "cuda_graphs", None),
+    (["--cuda-graphs", "0"], "cuda_graphs", (0,)),
+    (["--cuda-graphs", "1,2, 40"], "cuda_graphs", (1, 2, 40)),
+    (["--cuda-memory-fraction", "0.5"], "cuda_memory_fraction", 0.5),
+    (["--kv-cache-dtype", "fp8_e5m2"], "kv_cache_dtype", "fp8_e5m2"),
     (["--watermark-gamma", "0.25"], "watermark_gamma", 0.25),
     ([], "watermark_delta", None),
     (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "*"], "cors_allow_origin",
@@ -92,6 +100,9 @@ def test_number_of_bytes_that_is_none(invoke, text):
 
 
 @pytest.mark.parametrize("arguments", [["--pipeline-depth", "0"], ["--step-timeout", "0"],
+                                       ["--cuda-memory-fraction", "0"], ["--cuda-memory-fraction", "1.5"],
+                                       ["--cuda-graphs", "1;2"], ["--cuda-graphs", "-1"], ["--cuda-graphs", ""],
+                                       ["--kv-cache-dtype", "fp8"], ["--device", "gpu"],
                                        ["--max-shard-downtime", "-1"], ["--watermark-gamma", "1"],
                                        ["--watermark-gamma", "0"], ["--watermark-delta", "nan"],
                                        ["--tokenizer-config-path", "/no/such/file"], ["--ssl-keyfile"]])
@@ -149,7 +160,7 @@ def test_log_level_as_tgi_reads_it(parse, text, level):
 
 
 def test_compute_type(parse):
-    assert parse().compute_type == "cpu"
+    assert parse().compute_type is None
     assert parse(COMPUTE_TYPE="2-avx512").compute_type == "2-avx512"
 
 
@@ -203,10 +214,24 @@ def test_programs_of_a_group(parse):
     config = parse("--watermark-gamma", "0.25", "--watermark-delta", "1")
     shard = shard_program(config, checkpoint, 0, Path("/tmp/s-0"), "file:///tmp/r")
     assert "--watermark-gamma 0.25 --watermark-delta 1.0" in " ".join(shard.argv)
+    assert "--device auto --cuda-memory-fraction 1.0 --max-step-rows 128" in " ".join(shard.argv)
     router = router_program(config, checkpoint, [Path("/tmp/s-0"), Path("/tmp/s-1")])
     told = RouterConfig.from_argv(router.argv[router.argv.index("router") + 1:])
     assert told.shard_sockets == ("unix:/tmp/s-0", "unix:/tmp/s-1")
     assert told.model_dir == Path("/models/m")
+
+
+def test_a_shard_is_told_what_its_gpu_is_for(parse):
+    config = parse("--device", "cuda", "--deterministic", "--kv-cache-dtype", "int8", "--cuda-graphs", "8,1",
+                   "--cuda-memory-fraction", "0.75", "--max-batch-prefill-tokens", "2048", "--max-batch-size", "40")
+    shard = shard_program(config, Checkpoint(Path("/models/m"), None), 0, Path("/tmp/s-0"), "file:///tmp/r")
+    with shard_main.make_context("shard", [*shard.argv[shard.argv.index("shard") + 1:]]) as context:
+        told = context.params
+    assert {name: told[name] for name in (
+        "device", "is_deterministic", "kv_cache_dtype", "cuda_graphs", "cuda_memory_fraction", "max_step_tokens",
+        "max_step_rows")} == {
+            "device": "cuda", "is_deterministic": True, "kv_cache_dtype": "int8", "cuda_graphs": (8, 1),
+            "cuda_memory_fraction": 0.75, "max_step_tokens": 2048, "max_step_rows": 40}
 
 
 def test_launcher_config_is_frozen(parse):

@@ -1,8 +1,13 @@
-"""What --env prints."""
+"""What --env prints, and what clients are told the server runs on."""
 
 import platform
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from router import environment
+from tests.fakes import FACTS
 
 
 def test_names_what_a_report_needs():
@@ -14,3 +19,14 @@ def test_names_what_a_report_needs():
 
 def test_package_that_is_missing():
     assert environment._version("no-such-package-at-all") == "not installed"
+
+
+def test_compute_type_as_tgi_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpus = replace(FACTS, numerics="gpu-sm90/bfloat16/kv-bfloat16/contract-1", world_size=2)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.compute_type(FACTS) == "cpu"
+    assert environment.compute_type(on_gpus) == "2-cuda"
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'NVIDIA H100_80GB HBM3'\necho 'NVIDIA H100 80GB HBM3'\n")
+    smi.chmod(0o755)
+    assert environment.compute_type(on_gpus) == "2-nvidia-h100-80gb-hbm3"

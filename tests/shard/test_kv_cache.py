@@ -6,8 +6,9 @@ import re
 import pytest
 import torch
 
+from kernels import dispatch
 from shard import kv_cache
-from shard.kv_cache import KvMemoryError, KvShape, num_blocks
+from shard.kv_cache import KvMemoryError, KvShape, cache_dtype, num_blocks
 
 SHAPE = KvShape(num_layers=2, num_kv_heads=2, head_dim=32, block_size=16, dtype=torch.float32)
 
@@ -56,3 +57,17 @@ def test_less_than_one_context_is_reported(caplog: pytest.LogCaptureFixture) -> 
         num_blocks(SHAPE, 20 * SHAPE.block_bytes, context_length=321, world_size=1)
     assert caplog.messages == [
         "327680 bytes of KV memory hold 320 tokens, less than the context of 321: set --kv-memory higher"]
+
+
+@pytest.mark.parametrize("kernel_set", ["cpu", "gpu", "reference"])
+def test_number_formats(kernel_set: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor's compiled kernels have but one of 8 bits, and name it."""
+    monkeypatch.setattr(dispatch, "kernel_set", lambda: kernel_set)
+    assert cache_dtype(None) is None
+    assert cache_dtype("int8") == torch.int8
+    for name, dtype in (("fp8_e4m3fn", torch.float8_e4m3fn), ("fp8_e5m2", torch.float8_e5m2)):
+        if kernel_set != "cpu":
+            assert cache_dtype(name) == dtype
+        else:
+            with pytest.raises(ValueError, match=f"--kv-cache-dtype {name}: .* int8, which takes as little memory"):
+                cache_dtype(name)

@@ -15,6 +15,9 @@ import pytest
 
 from kernels import dispatch
 from protos import shard_pb2, shard_pb2_grpc
+from shard.config import ShardConfig
+from shard.run import batches
+from tests import kernel_sets
 from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
 from tests.shard.programs import prompt_step
 from tests.tiny_models import DEMO_MODEL
@@ -145,3 +148,33 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     psutil.wait_procs([child], timeout=SECONDS)
     assert not child.is_running()
     assert not path.exists()
+
+
+@pytest.mark.parametrize(("flags", "sentence"), [
+    pytest.param(("--device", "cuda"), "--device cuda: torch ", marks=pytest.mark.skipif(
+        kernel_sets.HAS_GPU, reason="there is a GPU")),
+    (("--device", "cpu", "--cuda-memory-fraction", "0.5"),
+     "--cuda-memory-fraction 0.5: there is no GPU, the shard computes on the processor; --kv-memory says how much"),
+    (("--device", "cpu", "--kv-cache-dtype", "fp8_e5m2"), "--kv-cache-dtype fp8_e5m2: a processor has no ")])
+def test_what_a_processor_cannot_do_is_refused_in_one_line(
+    tmp_path: Path, flags: tuple[str, ...], sentence: str
+) -> None:
+    shard = Shard(tmp_path, *MODEL, "--json-output", *flags)
+    assert shard.process.wait(SECONDS) == 1
+    (line,) = shard.log.read_text().splitlines()
+    assert line.startswith(f"shard 0: {sentence}")
+
+
+def test_what_a_processor_does_anyway_is_said(tmp_path: Path) -> None:
+    with running(tmp_path, *MODEL, "--device", "cpu", "--deterministic", "--cuda-graphs", "1,2") as (shard,):
+        log = shard.log.read_text()
+    assert "--cuda-graphs: nothing is captured, for the shard computes on the processor" in log
+    assert "; no answer changes with the batch, with and without --deterministic; " in log
+
+
+def test_a_gpu_says_whether_answers_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "kernel_set", lambda: "gpu")
+    config = ShardConfig(model=DEMO_MODEL)
+    assert batches(config) == "answers may change with the batch, which --deterministic prevents"
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", True)
+    assert batches(config) == "no answer changes with the batch"
