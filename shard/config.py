@@ -26,6 +26,7 @@ class ShardConfig:
     listen: str = ""                     # unix:/path or host:port
     rendezvous: str = ""                 # file:///path or tcp://host:port; unused in a group of one
     dtype: str | None = None             # None: the checkpoint's
+    kv_cache_dtype: str | None = None    # of K and V, as shard.kv_cache.KV_DTYPES names them; None: the model's
     model_id: str | None = None          # None: the path
     kv_memory: int | None = None         # bytes; None: a share of the free memory
     block_size: int = 16                 # tokens

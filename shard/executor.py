@@ -14,7 +14,7 @@ from kernels import dispatch
 from shard import batch
 from shard.config import ShardConfig
 from shard.distributed import Group
-from shard.kv_cache import KvShape, num_blocks
+from shard.kv_cache import KV_DTYPES, KvShape, num_blocks
 from shard.masks import Masks
 from shard.models.config import DTYPES
 from shard.models.decoder import Decoder
@@ -39,7 +39,8 @@ class Outputs:
 class Executor:
     """Loads the model of `config` and runs steps on it. Every rank of `group` is given the same orders.
 
-    Raises what reading a checkpoint raises, and KvMemoryError. Orders that make no sense raise OrderError.
+    Raises what reading a checkpoint raises, KvMemoryError, and ValueError if the kernels have no such KV cache. Orders
+    that make no sense raise OrderError.
     """
 
     def __init__(self, config: ShardConfig, group: Group, progress: Progress | None = None) -> None:
@@ -48,7 +49,8 @@ class Executor:
         self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress)
         model = self.decoder.config
         shape = KvShape(
-            model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size, self.decoder.dtype)
+            model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size,
+            KV_DTYPES[config.kv_cache_dtype] if config.kv_cache_dtype else self.decoder.dtype)
         blocks = num_blocks(shape, config.kv_memory, model.context_length, group.world_size)
         self.caches = shape.allocate(blocks)
         self.bounds = Bounds(config.block_size, blocks, model.context_length, model.vocab_size)
@@ -59,10 +61,11 @@ class Executor:
     def facts(self, step_tokens: int) -> Facts:
         """What the router must know; `step_tokens` is measured by others."""
         dtype = str(self.decoder.dtype).removeprefix("torch.")
+        kv_dtype = self._config.kv_cache_dtype or dtype
         return Facts(
             model_id=self._config.model_id or str(self._config.model),
             dtype=dtype,
-            kv_dtype=dtype,
+            kv_dtype=kv_dtype,
             block_size=self.bounds.block_size,
             num_blocks=self.bounds.num_blocks,
             vocab_size=self.bounds.vocab_size,
@@ -70,7 +73,7 @@ class Executor:
             context_length=self.bounds.context_length,
             rank=self._group.rank,
             world_size=self._group.world_size,
-            numerics=f"{dispatch.path()}/{dtype}/kv-{dtype}/contract-{CONTRACT_VERSION}",
+            numerics=f"{dispatch.path()}/{dtype}/kv-{kv_dtype}/contract-{CONTRACT_VERSION}",
             weights_digest=self._digest,
             step_tokens=step_tokens)
 

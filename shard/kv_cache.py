@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 DEFAULT_SHARE = 0.25                     # of the memory that is free when the weights are loaded
 DEFAULT_MAX_BLOCKS = 1 << 18             # of tiny models: the router keeps an entry for each
 MIN_TOKENS = 256
+KV_DTYPES = {"int8": torch.int8, "fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
 
 class KvMemoryError(ValueError):
