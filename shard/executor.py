@@ -58,7 +58,8 @@ class Launched:
 class Executor:
     """Loads the model of `config` and runs steps on it. Every rank of `group` is given the same orders.
 
-    Raises what reading a checkpoint raises, and KvMemoryError. Orders that make no sense raise OrderError.
+    Raises what reading a checkpoint raises, KvMemoryError, and ValueError if the kernels have no such KV cache. Orders
+    that make no sense raise OrderError.
     """
 
     def __init__(self, config: ShardConfig, group: Group, progress: Progress | None = None) -> None:

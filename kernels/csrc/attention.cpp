@@ -133,8 +133,8 @@ class Worker {
       const T* const* const next = !has_own_cells && (!is_last || has_after) ? ahead : nullptr;
       if constexpr (kScaled<T>) {
         const Wide* wide[kColumns];
-        widen(cells, next, wide);
-        attend_head(tile, h * item_->num_rows, wide, nullptr, out);
+        widen(cells, wide);
+        attend_head(tile, h * item_->num_rows, wide, next, out);
       } else {
         attend_head(tile, h * item_->num_rows, cells, next, out);
       }
@@ -142,7 +142,7 @@ class Worker {
   }
 
   // All rows of one KV head, whose state begins at `index`, over one tile.
-  void attend_head(int64_t tile, int64_t index, const Wide* const* cells, const Wide* const* ahead, const State& out) {
+  void attend_head(int64_t tile, int64_t index, const Wide* const* cells, const T* const* ahead, const State& out) {
     const int64_t groups = (item_->num_rows + kGroup - 1) / kGroup;
     const int64_t size = (item_->num_rows + groups - 1) / groups;
     for (int64_t row = 0; row < item_->num_rows; row += size) {
@@ -187,8 +187,8 @@ class Worker {
     return true;
   }
 
-  // Cells of int8 as cells of bfloat16, and their scales. Prefetches all cells of `ahead`, if given.
-  void widen(const Cells& cells, const T* const* ahead, const Wide** wide) {
+  // Cells of int8 as cells of bfloat16, and their scales.
+  void widen(const Cells& cells, const Wide** wide) {
     static thread_local Scratch scratch;
     Wide* const memory = scratch.get<Wide>(kColumns * cell_size<Wide>(dim_));
     for (int c = 0; c < kColumns; c++) {
@@ -197,7 +197,7 @@ class Worker {
       store(scales_.values + c * kLanes, load(scales + kCellKeys));
       const bool is_new = c == 0 || cells[c] != cells[c - 1];  // not where no row sees a key
       wide[c] = is_new ? memory + c * cell_size<Wide>(dim_) : wide[c - 1];
-      if (is_new) widen_cell(cells[c], ahead ? ahead[c] : nullptr, dim_, memory + c * cell_size<Wide>(dim_));
+      if (is_new) widen_cell(cells[c], dim_, memory + c * cell_size<Wide>(dim_));
     }
   }
 

@@ -57,11 +57,17 @@ INLINE void pick_width(int64_t n, F&& f) {  // f(the largest of N, N / 2, … 1 
   }
 }
 
-// Into L1, which measured faster than into L2. In assembler, for GCC drops a function that does nothing but prefetch.
-template <class T>
-INLINE void prefetch_rows(const T* p, int64_t width) {
-  asm volatile("prefetcht0 %0" : : "m"(*p));
-  if constexpr (!kPaired<T>) asm volatile("prefetcht0 %0" : : "m"(p[width]));
+// Of what is multiplied next: the row pair j of some cells' keys, and C registers of dimensions of a cell's values. In int8
+// a line has two pairs of keys, or all of a row that C registers hold.
+template <int C, class T>
+INLINE void prefetch_keys(const T* const* cells, int64_t j) {
+  if (kScaled<T> && j % 2) return;
+  UNROLL for (int c = 0; c < C; c++) prefetch_rows(cells[c] + pair_offset<T>(j, 0, kLanes), kLanes);
+}
+template <int C, class T>
+INLINE void prefetch_values(const T* cell, int64_t j, int64_t d, int64_t dim) {
+  const T* const p = cell + values_offset(dim) + pair_offset<T>(j, d, dim);
+  UNROLL for (int c = 0; c < (kScaled<T> ? 1 : C); c++) prefetch_rows(p + pair_offset<T>(0, c * kLanes, dim), dim);
 }
 
 // acc[r][c] += x[r][2j] * row 2j of y + x[r][2j + 1] * row 2j + 1, for j in [begin, end). at(j, c) is where 16 lanes of
@@ -98,8 +104,8 @@ INLINE void accumulate(Vec (&acc)[R][C], const X* x, int64_t stride, int64_t beg
 }
 
 // scores[r][16c..] = q[r] · the keys of cell c, for c < C. Prefetches all cells of `ahead`, if given.
-template <int R, int C, class X, class T>
-__attribute__((noinline)) void multiply_keys(const X* q, int64_t dim, const T* const* cells, const T* const* ahead,
+template <int R, int C, class X, class T, class A>
+__attribute__((noinline)) void multiply_keys(const X* q, int64_t dim, const T* const* cells, const A* const* ahead,
                                              float* scores) {
   Vec acc[R][C];
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = zero();
@@ -108,17 +114,16 @@ __attribute__((noinline)) void multiply_keys(const X* q, int64_t dim, const T* c
   accumulate(
       acc, q, dim, 0, dim / 2, kLanes, [&](int64_t j, int c) { return keys[c] + pair_offset<T>(j, 0, kLanes); },
       [&](int64_t j) {
-        if (!ahead) return;
-        UNROLL for (int c = 0; c < kColumns; c++) prefetch_rows(ahead[c] + pair_offset<T>(j, 0, kLanes), kLanes);
+        if (ahead) prefetch_keys<kColumns>(ahead, j);
       });
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) store(scores + r * kTile + c * kLanes, acc[r][c]);
 }
 
 // out[r][d..] = out[r][d..] * alpha[r] + p[r] · V for C registers of dimensions, over the pairs [begin, end) of the tile's
 // keys. Prefetches the same places of `ahead`, if given.
-template <int R, int C, class X, class T>
+template <int R, int C, class X, class T, class A>
 __attribute__((noinline)) void multiply_values(const X* p, int64_t dim, int64_t d, const T* const* cells,
-                                               const T* const* ahead, int64_t begin, int64_t end, const float* alpha,
+                                               const A* const* ahead, int64_t begin, int64_t end, const float* alpha,
                                                float* out) {
   out += d;
   Vec acc[R][C];
@@ -128,14 +133,12 @@ __attribute__((noinline)) void multiply_values(const X* p, int64_t dim, int64_t 
   const int64_t here = values_offset(dim) + pair_offset<T>(0, d, dim);
   for (int64_t cell = begin / kCellPairs; cell * kCellPairs < end; cell++) {
     const int64_t first = cell * kCellPairs;
-    const T *const values = cells[cell] + here, *const next = ahead ? ahead[cell] + here : nullptr;
-    auto at = [&](const T* base, int64_t j, int c) { return base + pair_offset<T>(j, c * kLanes, dim); };
+    const T* const values = cells[cell] + here;
     accumulate(
         acc, p + 2 * first, kTile, std::max<int64_t>(begin - first, 0), std::min<int64_t>(end - first, kCellPairs), dim,
-        [&](int64_t j, int c) { return at(values, j, c); },
+        [&](int64_t j, int c) { return values + pair_offset<T>(j, c * kLanes, dim); },
         [&](int64_t j) {
-          if (!next) return;
-          UNROLL for (int c = 0; c < C; c++) prefetch_rows(at(next, j, c), dim);
+          if (ahead) prefetch_values<C>(ahead[cell], j, d, dim);
         });
   }
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) store(out + r * dim + c * kLanes, acc[r][c]);
@@ -261,8 +264,8 @@ bool is_finite(const T* const* cells, int64_t dim, int begin, int end) {  // the
   return sum(bad) == 0;
 }
 
-template <int R, class X, class T>
-INLINE void multiply_all_values(const X* p, int64_t dim, const T* const* cells, const T* const* ahead, int begin, int end,
+template <int R, class X, class T, class A>
+INLINE void multiply_all_values(const X* p, int64_t dim, const T* const* cells, const A* const* ahead, int begin, int end,
                                 const float* alpha, float* out) {
   for (int64_t d = 0; d < dim;) {
     pick_width<kWidth>((dim - d) / kLanes, [&](auto C) {
@@ -296,8 +299,8 @@ __attribute__((noinline)) void add_values_each(const Group& group, const X* p, i
 }
 
 // out[r] = out[r] * alpha[r] + p[r] · V.
-template <class X, class T>
-INLINE void add_values(const Group& group, const X* p, int64_t dim, const T* const* cells, const T* const* ahead,
+template <class X, class T, class A>
+INLINE void add_values(const Group& group, const X* p, int64_t dim, const T* const* cells, const A* const* ahead,
                        const float* alpha, float* out) {
   const int begin = group.first_pair(), end = group.end_pair();
   const int low = std::min((group.all.low + 1) / 2, end), high = std::max(group.all.high / 2, low);
@@ -308,8 +311,8 @@ INLINE void add_values(const Group& group, const X* p, int64_t dim, const T* con
 }
 
 // scores[r] = q[r] · K, for the columns of which some row sees a key.
-template <class X, class T>
-INLINE void multiply_all_keys(const Group& group, const X* q, int64_t dim, const T* const* cells, const T* const* ahead,
+template <class X, class T, class A>
+INLINE void multiply_all_keys(const Group& group, const X* q, int64_t dim, const T* const* cells, const A* const* ahead,
                               float* scores) {
   const int end = group.end_column();
   for (int c = group.first_column(); c < end;) {

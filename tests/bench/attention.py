@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from kernels import dispatch
 from kernels.kv_cache import KvCache
 from kernels.kv_write import kv_write
-from kernels.paged_attention import allocate_cache, paged_attention
+from kernels.paged_attention import allocate_cache, block_bytes, paged_attention
 
 THREADS = int(os.environ.get("THREADS", "2"))
 ROUNDS = int(os.environ.get("ROUNDS", "15"))
@@ -38,10 +38,16 @@ class Case:
     count: int
     is_cold: bool = False
     dtype: torch.dtype = torch.bfloat16
+    cache_dtype: torch.dtype | None = None  # None: the same
+
+    @property
+    def kv_dtype(self) -> torch.dtype:
+        return self.cache_dtype or self.dtype
 
     @property
     def layer_bytes(self) -> int:
-        return 2 * self.sequences * self.context * KV_HEADS * HEAD_DIM * self.dtype.itemsize
+        return self.sequences * self.context // BLOCK_SIZE * block_bytes(
+            block_size=BLOCK_SIZE, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM, dtype=self.kv_dtype)
 
     @property
     def num_layers(self) -> int:
@@ -50,14 +56,18 @@ class Case:
 
 CASES = [
     Case("decode, 32 sequences × 192, cold", 32, 192, 1, is_cold=True),
+    Case("decode, 32 sequences × 192, cold, int8", 32, 192, 1, is_cold=True, cache_dtype=torch.int8),
     Case("decode, 32 sequences × 192, in cache", 32, 192, 1),
+    Case("decode, 32 sequences × 192, in cache, int8", 32, 192, 1, cache_dtype=torch.int8),
     Case("decode, 32 sequences × 192, in cache, float32", 32, 192, 1, dtype=torch.float32),
     Case("decode, 1 sequence × 128, in cache", 1, 128, 1),
     Case("decode, 1 sequence × 192, in cache", 1, 192, 1),
     Case("decode, 1 sequence × 8192, cold", 1, 8192, 1, is_cold=True),
+    Case("decode, 1 sequence × 8192, cold, int8", 1, 8192, 1, is_cold=True, cache_dtype=torch.int8),
     Case("prefill of 512", 1, 512, 512),
     Case("prefill of 512, float32", 1, 512, 512, dtype=torch.float32),
     Case("prefill of 512 behind 3584", 1, 4096, 512),
+    Case("prefill of 512 behind 3584, int8", 1, 4096, 512, cache_dtype=torch.int8),
 ]
 
 
@@ -67,7 +77,7 @@ def layers(case: Case) -> list[KvCache]:
     num_blocks = case.sequences * case.context // BLOCK_SIZE
     for _ in range(case.num_layers):
         cache = allocate_cache(num_blocks, block_size=BLOCK_SIZE, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM,
-                               dtype=case.dtype, device="cpu")
+                               dtype=case.kv_dtype, device="cpu")
         k, v = torch.randn(2, num_blocks * BLOCK_SIZE, KV_HEADS, HEAD_DIM).to(case.dtype)
         kv_write(k, v, cache, torch.arange(len(k)))
         made.append(cache)

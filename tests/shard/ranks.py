@@ -37,8 +37,8 @@ class Sampled:
 Outputs = list[list[Sampled]]            # per request
 
 
-def make_config(model: Path, dtype: str | None = None) -> ShardConfig:
-    return ShardConfig(model=model, dtype=dtype, kv_memory=KV_MEMORY, threads=1)
+def make_config(model: Path, dtype: str | None = None, kv_cache_dtype: str | None = None) -> ShardConfig:
+    return ShardConfig(model=model, dtype=dtype, kv_cache_dtype=kv_cache_dtype, kv_memory=KV_MEMORY, threads=1)
 
 
 def run(config: ShardConfig, programs: Sequence[Program], folder: Path, world_size: int = 1) -> list[Outputs]:

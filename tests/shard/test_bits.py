@@ -107,6 +107,29 @@ def test_chunked_is_whole(
     assert run(make_config(model, dtype), programs, tmp_path) == [whole] * len(CHUNKS)
 
 
+@pytest.mark.parametrize("kv_cache_dtype", ["int8"])
+def test_a_cache_of_8_bits_keeps_the_contract(
+    model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path, kv_cache_dtype: str
+) -> None:
+    """Its bits are its own, whatever the steps, and the number of shards and of threads."""
+    config, requests = make_config(model, dtype, kv_cache_dtype), requests[:7]
+    programs = [alone(requests), alone(requests, chunk=17), batched(requests, 1)]
+    whole, *others = run(config, programs, tmp_path)
+    assert others == [whole, whole]
+    assert whole != expected[:7]
+    assert run(config, [batched(requests, 3)], tmp_path, world_size=2) == [whole]
+    set_threads(2)
+    try:
+        traffic = Traffic(depth=2, num_blocks=64, losses=(5, 45))
+        executor = Executor(config, Group())
+        outputs, counted = run_traffic(executor, requests, traffic)
+    finally:
+        set_threads(1)
+    assert outputs == whole
+    assert counted.replayed > 0
+    assert executor.facts(1).kv_dtype == kv_cache_dtype
+
+
 @pytest.mark.slow
 def test_every_chunk_size(dtype: str, tmp_path: Path) -> None:
     """Across the borders of blocks, of attention's tiles and of the linear layers' tiles."""
