@@ -34,7 +34,7 @@ class Parts:
         self.grid = (num_rows, num_parts)
         block = min(BLOCK, max(16, triton.next_power_of_2(vocabulary)))
         self.split: dict[str, Any] = {
-            "VOCABULARY": vocabulary, "PART": PART, "BLOCK": block, "WIDTH": top_width, "num_warps": max(1, block // 512)}
+            "VOCABULARY": vocabulary, "PART": PART, "BLOCK": block, "WIDTH": top_width, "num_warps": max(1, block // 256)}
         self.join: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": top_width,
             "PARTS_BLOCK": triton.next_power_of_2(num_parts),
@@ -103,8 +103,8 @@ def _arrival(weight, seed, token, position, branch):
 
 
 @triton.jit
-def split_row(scores, begin, tops, maxima, sums, leads, lead_tokens, scale, lowest, middle, rest, farthest,
-              seed, position, branch, VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr,
+def split_row(scores, begin, tops, maxima, sums, leads, scale, lowest, middle, rest, farthest, seed, position, branch,
+              VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr,
               IS_RANDOM: tl.constexpr):
     """One part of a row: the rank of the top of all scores; and of those that are kept the maximum, the sum of their
     weights relative to it, and who leads the race. Without IS_RANDOM all are kept and none races."""
@@ -140,9 +140,7 @@ def split_row(scores, begin, tops, maxima, sums, leads, lead_tokens, scale, lowe
     tl.store(maxima, maximum)
     tl.store(sums, tl.sum(total, axis=0))
     if IS_RANDOM:
-        rank = tl.max(to_rank(to_key(lead), lead_token), axis=0)
-        tl.store(leads, from_key(rank_key(rank)))
-        tl.store(lead_tokens, rank_token(rank))
+        tl.store(leads, tl.max(to_rank(to_key(lead), lead_token), axis=0))
 
 
 @triton.jit

@@ -18,6 +18,13 @@ def check_biases(biases: Biases, vocabulary: int) -> None:
     _check_cut("bias_ids", biases.ids, biases.offsets, vocabulary)
 
 
+def is_penalised(parameters: SampleParameters, history: History) -> Tensor:
+    """Which rows' penalties change scores, and so read the history: bool [R]."""
+    p = parameters
+    others = torch.stack((p.share_penalty, p.frequency_penalty, p.presence_penalty))
+    return ((p.repetition_penalty != 1) | others.bool().any(dim=0)) & (history.offsets.diff() > 0)
+
+
 def check_masks(parameters: SampleParameters, masks: Tensor, vocabulary: int) -> None:
     """Raise ValueError for a mask that is not there, or that allows nothing."""
     rows = (parameters.mask >= 0).nonzero()[:, 0]

@@ -9,7 +9,7 @@ from kernels.likeliest import find_likeliest
 from kernels.log_sum_exp import log_sum_exp
 from kernels.sample.parameters import Biases, History, Sampled, SampleParameters
 from kernels.sample.philox import philox
-from kernels.sample.ragged import check_biases, check_history, check_masks, unpack
+from kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised, unpack
 
 NOISE_CHUNK = 1 << 15  # tokens at a time, so that Philox's words stay in the processor's cache
 
@@ -67,16 +67,13 @@ def _allowed_argmax(scores: Tensor, parameters: SampleParameters, masks: Tensor)
 
 
 def _penalise(scores: Tensor, parameters: SampleParameters, history: History) -> None:
-    p = parameters
-    others = (p.share_penalty, p.frequency_penalty, p.presence_penalty)
-    is_on = (p.repetition_penalty != 1) | torch.stack(others).bool().any(dim=0)
-    lengths = history.offsets.diff()
-    rows = (is_on & (lengths > 0)).nonzero()[:, 0]
+    rows = is_penalised(parameters, history).nonzero()[:, 0]
     if not len(rows):
         return
     check_history(history, scores.shape[1])
+    lengths = history.offsets.diff()
     index = torch.arange(len(history.ids), device=scores.device) - history.offsets[:-1].repeat_interleave(lengths)
-    is_output = index >= p.prompt_length.repeat_interleave(lengths)
+    is_output = index >= parameters.prompt_length.repeat_interleave(lengths)
     counts = _counts(history.ids, lengths, scores.shape)[rows]
     row = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)[is_output]
     output_lengths = torch.bincount(row, minlength=len(lengths))

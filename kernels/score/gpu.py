@@ -28,7 +28,7 @@ def _split(logits, top_n, tops, maxima, sums, leads, found, VOCABULARY: tl.const
     scores = logits + row * VOCABULARY
     zero = tl.zeros([], tl.float32)
     infinity = zero + float("inf")
-    split_row(scores, begin, tops + index, maxima + index, sums + index, maxima, leads, zero + 1.0, -infinity, zero, zero,
+    split_row(scores, begin, tops + index, maxima + index, sums + index, leads, zero + 1.0, -infinity, zero, zero,
               infinity, row, row, row, VOCABULARY, PART, BLOCK, False)
     if WIDTH:
         count = tl.minimum(tl.load(top_n + row), WIDTH)

@@ -7,8 +7,11 @@ import torch
 
 from kernels.linear import fixed_order
 from kernels.rms_norm import gpu as rms_norm
+from kernels.sample import gpu as sample
+from kernels.score import gpu as score
 from kernels.silu_mul import gpu as silu_mul
 from tests.kernels.accuracy import DTYPES
+from tests.kernels.sampling import arguments
 
 
 def norms() -> None:
@@ -35,4 +38,17 @@ def linears() -> None:
         fixed_order.matmul(x, weight, 1, bias, torch.float32)
 
 
-LAUNCHES: tuple[Callable[[], None], ...] = (norms, activations, linears)
+def scores() -> None:
+    for num_rows, vocabulary, width in ((1, 8192, 0), (256, 128256, 0), (256, 128256, 5)):
+        ids = torch.zeros(num_rows, dtype=torch.int64)
+        score.score(torch.empty(num_rows, vocabulary), ids, ids, width)
+
+
+def samples() -> None:
+    row = {"bias": ((1, 2.0),), "allowed": (1, 4), "repetition_penalty": 1.2, "top_k": 5, "typical_p": 0.9}
+    for num_rows, vocabulary, width in ((1, 8192, 0), (1, 128256, 0), (256, 128256, 0), (256, 128256, 5)):
+        logits = torch.empty(num_rows, vocabulary)
+        sample.sample(*arguments(logits, [row] * num_rows, [[1, 4, 1]] * num_rows), width)
+
+
+LAUNCHES: tuple[Callable[[], None], ...] = (norms, activations, linears, scores, samples)
