@@ -21,15 +21,16 @@ from kernels.tuning import Config
 NUM_PROCESSORS = 128         # about a GPU's; it takes no exact number to guess
 MAX_ACCUMULATORS = 96        # registers of a thread, of 255, with mma.sync; more and they spill
 MAX_WGMMA_ACCUMULATORS = 128  # whose operands take no registers
-MAX_FLOAT32_ACCUMULATORS = 48
+MAX_FLOAT32_ACCUMULATORS = 32
 MAX_SEGMENTS = 8             # that one program adds
-STAGES = (3, 4, 6)
+STAGES = (3, 4, 6, 8)
 SCRATCH_PRICE = 8            # a byte of scratch is written and read, and in memory: so many from the L2 cache
 SECOND_KERNEL = 72 << 10     # bytes that a processor could read while a second kernel starts
 SHARED_MEMORY = {80: 163, 90: 227, 100: 227}
 """KiB that a program may have, by capability; others have OTHER_SHARED_MEMORY."""
 OTHER_SHARED_MEMORY = 99
-HALF_OF_SHARED_MEMORY = 110 << 10
+MAX_SHARED = 220 << 10
+MEMORY_BOUND_ROWS = 256
 ROW_BYTES = 128              # of a tile's row, 64 numbers of 16 bits or 32 of 32
 GROUP = 8                    # tiles of rows that go through the weight together, so that it comes from the L2 cache
 
@@ -60,7 +61,7 @@ def _subtree(x, weight, is_row, is_column, start, width, SEGMENTS: tl.constexpr,
     return total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _matmul(x, weight, bias, out, num_rows, num_columns, num_inputs, width, HAS_BIAS: tl.constexpr,
             IS_EVEN: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
             BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
@@ -92,9 +93,11 @@ def _tree(sums, place, is_place, size, PARTS: tl.constexpr):
     return total
 
 
-@triton.jit
-def _add_parts(sums, bias, out, num_columns, size, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
-    """out [M, N] = the tree over sums [PARTS, M, N], and the bias. size: M * N."""
+@triton.jit(do_not_specialize=["num_rows"])
+def _add_parts(sums, bias, out, num_rows, num_columns, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr,
+               BLOCK: tl.constexpr):
+    """out [M, N] = the tree over sums [PARTS, M, N], and the bias."""
+    size = num_rows.to(tl.int64) * num_columns
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_place = place < size
     total = _tree(sums, place, is_place, size, PARTS)
@@ -123,7 +126,7 @@ def matmul(x: Tensor, weight: Tensor, segments: int, bias: Tensor | None, out_dt
                             GROUP=GROUP, **config)
     if parts > 1:
         block = 1024 if out.numel() > 1024 * NUM_PROCESSORS else 256
-        _add_parts[(triton.cdiv(out.numel(), block),)](sums, bias, out, num_columns, out.numel(), PARTS=parts,
+        _add_parts[(triton.cdiv(out.numel(), block),)](sums, bias, out, num_rows, num_columns, PARTS=parts,
                                                        HAS_BIAS=has_bias, BLOCK=block)
     return out
 
@@ -179,7 +182,7 @@ def _num_warps(tile: int, segments: int, is_exact: bool, capability: int) -> int
     """The fewest whose registers hold the sums, a tile for each level of the tree; 0 if none do."""
     has_wgmma = capability == 90 and not is_exact
     most = MAX_FLOAT32_ACCUMULATORS if is_exact else MAX_WGMMA_ACCUMULATORS if has_wgmma else MAX_ACCUMULATORS
-    fewest = 4 if tile <= (64 * 128 if has_wgmma else 64 * 64) else 8
+    fewest = 8 if is_exact or tile > (64 * 128 if has_wgmma else 64 * 32) else 4
     return next((warps for warps in (4, 8)
                  if warps >= fewest and tile // (32 * warps) * segments.bit_length() <= most), 0)
 
@@ -192,7 +195,8 @@ def _guess(config: Config, rows: int, columns: int, inputs: int, segments: int) 
     if parts > 1:
         turn += min(rows, block_m) * block_n * 4 * SCRATCH_PRICE
     turns = triton.cdiv(programs, NUM_PROCESSORS)
-    # Few rows wait for memory, and the more is under way the better, as long as two programs share a processor.
-    is_half = (block_m + block_n) * ROW_BYTES * config["num_stages"] <= HALF_OF_SHARED_MEMORY
-    lack = config["num_stages"] if rows > 64 else -config["num_stages"] * is_half
+    # Few rows wait for memory, and the more is under way the better: of one program, or of two that share a processor.
+    num_stages, most = config["num_stages"], MAX_SHARED if programs <= NUM_PROCESSORS else MAX_SHARED // 2
+    is_wasteful = (block_m + block_n) * ROW_BYTES * num_stages > most
+    lack = num_stages if rows > MEMORY_BOUND_ROWS or is_wasteful else -num_stages
     return turns * turn + (SECOND_KERNEL if parts > 1 else 0), lack
