@@ -67,6 +67,13 @@ class DeviceLinks:
             dist.gather(x.contiguous(), gathered, dst=0, group=self._group)
         return gathered
 
+    def transpose(self, x: Tensor) -> Tensor:
+        """x [W, N], contiguous, whose row r is for rank r: every rank's row for this one, in rank order, [W, N]."""
+        received = torch.empty_like(x)
+        if x.numel():
+            dist.all_to_all_single(received, x, group=self._group)
+        return received
+
     def sum(self, x: Tensor) -> Tensor:
         """x, contiguous, overwritten with the sum over all ranks, added in an order of the backend's own."""
         if x.numel():
@@ -87,6 +94,7 @@ class DeviceLinks:
     def _warm_up(self) -> None:
         """Each exchange once: NCCL connects on first use, which may take seconds and belongs in no capture."""
         one = torch.ones(1, dtype=torch.int32, device=self.device)
+        self.transpose(one.repeat(self._world_size, 1))
         self.all_gather(one)
         self.gather(one)
         self.broadcast(one)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels import dispatch
 from shard.device_links import DeviceLinks
-from shard.distributed import Group, check_apart, connect, tree_sum
+from shard.distributed import SHARED_SUM, Group, check_apart, connect, tree_sum
 from shard.links import CollectiveLinks, SocketLinks
 from tests.shard.spawned import Results, free_port, run_ranks
 
@@ -25,6 +25,10 @@ def floats(seed: int, *shape: int) -> Tensor:
 def rows(rank: int, dtype: torch.dtype) -> Tensor:
     """Some of them are minus zero, which adding numbers would make plus zero."""
     return torch.cat([floats(10 + rank, len(OWNERS), 4), torch.full((len(OWNERS), 2), -0.0)], dim=1).to(dtype)
+
+
+def large_partial(rank: int) -> Tensor:
+    return floats(20 + rank, 8, SHARED_SUM // 8)
 
 
 def work(rank: int, world_size: int, folder: Path, barrier: Barrier) -> Results:
@@ -45,6 +49,7 @@ def work(rank: int, world_size: int, folder: Path, barrier: Barrier) -> Results:
         total = group.sum(partial)
         results["sum", is_deterministic] = total
         results["is overwritten", is_deterministic] = total is partial
+    results["large sum"] = group.sum(large_partial(rank))
     group.close()
     group.close()
     between_hosts = CollectiveLinks(
@@ -112,6 +117,7 @@ def test_the_contract_decides_who_adds(ranks: list[Results]) -> None:
     partials = torch.stack([floats(rank, 5, 7) for rank in range(len(ranks))])
     for results in ranks:
         assert torch.equal(results["sum", True], tree_sum(partials))
+        assert torch.equal(results["large sum"], tree_sum(torch.stack([large_partial(r) for r in range(len(ranks))])))
         assert not results["is overwritten", True]
         torch.testing.assert_close(results["sum", False], partials.sum(0), rtol=1e-6, atol=1e-6)
         assert torch.equal(results["sum", False], ranks[0]["sum", False])
@@ -146,7 +152,7 @@ def test_nccl(tmp_path: Path) -> None:
         links.broadcast(ids)
         gathered = links.gather(x)
         assert gathered is not None
-        return [tree_sum(links.all_gather(x)), links.sum(x.clone()), gathered[0],
+        return [tree_sum(links.all_gather(x)), links.transpose(x.view(1, -1)), links.sum(x.clone()), gathered[0],
                 group.from_owners(x.bfloat16(), owners).float(), ids.clone()]
 
     exchange()
