@@ -1,6 +1,7 @@
-"""The executor with a random model, driven as a shard's worker drives it: the next step is sent before this one's tokens
-are back."""
+"""The executor with a random model, driven as a shard's worker drives it: the next step is sent before this one's
+tokens are back."""
 
+import importlib.util
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -8,6 +9,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -29,6 +31,8 @@ class Decoded:
 
     tokens_per_second: float
     step_seconds: float                  # the median
+    forward_seconds: float               # in it, as the executor says
+    sample_seconds: float
     context: float                       # tokens that a sequence attends to, on average
     first_tokens: list[int]              # of each sequence
 
@@ -37,10 +41,14 @@ class Runner:
     def __init__(self, scale: Scale, has_graphs: bool = True) -> None:
         self._scale = scale
         self._floor = Floor(scale)
-        graphs = {"cuda_graphs": ()} if not has_graphs and can_do_without_graphs() else {}
+        limits: dict[str, Any] = {
+            "max_step_tokens": scale.step_tokens, "max_step_rows": max(*scale.batches, *scale.continuous_batches),
+            "cuda_graphs": None if has_graphs else ()}
+        known = {field.name for field in fields(ShardConfig)}
         with random_model(scale) as folder:
-            self.executor = Executor(
-                ShardConfig(model=folder, kv_memory=self.kv_bytes_needed, **graphs), Group())
+            self.executor = load(ShardConfig(
+                model=folder, kv_memory=self.kv_bytes_needed,
+                **{name: value for name, value in limits.items() if name in known}))
 
     @property
     def kv_bytes_needed(self) -> int:
@@ -62,11 +70,13 @@ class Runner:
         scale = self._scale
         sequences = self._open(batch, scale.prompt, scale.warm_up + scale.new + 1)
         first = self._first_tokens(self._run(sequences.prompt_steps(scale.step_tokens))[1], batch)
-        stamps, _ = self._run(sequences.decode_steps())
+        stamps, results = self._run(sequences.decode_steps())
         self.executor.close()
+        forward, sample = (1e-9 * median(getattr(result, name) for result in results[scale.warm_up:])
+                           for name in ("forward_ns", "sample_ns"))
         timed = stamps[scale.warm_up - 1:] if scale.warm_up else stamps
         steps = [after - before for before, after in pairwise(timed)]
-        return Decoded(batch * len(steps) / (timed[-1] - timed[0]), median(steps),
+        return Decoded(batch * len(steps) / (timed[-1] - timed[0]), median(steps), forward, sample,
                        sequences.end - 1 - (len(steps) - 1) / 2, first)
 
     def serve(self, batch: int) -> float:
@@ -145,6 +155,19 @@ class Runner:
     def _first_tokens(results: list[StepResult], batch: int) -> list[int]:
         tokens = {row.slot: row.token_ids[0] for result in results for row in result.rows}
         return [int(tokens[slot]) for slot in range(batch)]
+
+
+def load(config: ShardConfig) -> Executor:
+    """As shard.run does, without the wire that comes with it."""
+    executor = Executor(config, Group())
+    if dispatch.device().type == "cuda" and importlib.util.find_spec("shard.graphs"):
+        from shard.graphs import DecodeGraphs
+        from shard.trial import fit_kv_memory
+
+        fit_kv_memory(executor, config)
+        executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
+        executor.graphs.capture(False)
+    return executor
 
 
 def can_do_without_graphs() -> bool:
