@@ -19,6 +19,7 @@ from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.paged import Heads, Paged
 from tests.bench.gpu.part import Cases, Context
 from tests.bench.gpu.records import Record
+from tests.bench.gpu.scale import attention_name
 from tests.bench.gpu.timing import Call, copies, median_seconds
 from tests.bench.sampling import CASES, parameters
 
@@ -40,12 +41,6 @@ def cases(context: Context) -> Cases:
         for case in SAMPLED:
             name = f"sample {case}, {rows} rows"
             yield name, functools.partial(_sample, context, name, case, rows)
-
-
-def attention_name(sequences: int, length: int, count: int) -> str:
-    if count == 1:
-        return f"decode attention, {sequences} × {length}"
-    return f"attention, {sequences} × {count} tokens" + f" behind {length - count}" * (length > count)
 
 
 def linear_cases(context: Context) -> Cases:
