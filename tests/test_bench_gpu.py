@@ -15,6 +15,7 @@ from shard.slots import Bounds, SlotTable
 from shard.step import Open
 from tests import kernel_sets
 from tests.bench.gpu.part import PARTS
+from tests.bench.gpu.profile import find_rests
 from tests.bench.gpu.records import Record, Records, table
 from tests.bench.gpu.scale import FULL, SMALLEST
 from tests.bench.gpu.steps import Sequences, prompts
@@ -97,6 +98,14 @@ def test_steps_keep_the_budget_and_are_what_a_shard_takes():
     assert [slots[slot].num_written for slot in range(3)] == [24, 24, 24]
     with pytest.raises(ValueError, match="3 sequences of 25 tokens need 6 blocks, there are 5"):
         Sequences(prompts(3, 20, 160), new=5, block_size=16, num_blocks=5)
+
+
+def test_the_longest_rests_are_those_between_steps():
+    spans = [(100.0, 110.0), (105.0, 120.0), (121.0, 130.0), (140.0, 160.0), (161.0, 170.0), (180.0, 200.0)]
+    rests = find_rests(spans[::-1], num_steps=3)
+    assert rests.share == pytest.approx(22.0)
+    assert rests.share_between == pytest.approx(20.0)
+    assert rests.busy_seconds == pytest.approx(78e-6 / 3)
 
 
 def test_targets_are_judged_by_the_newest_figure(tmp_path):

@@ -23,7 +23,8 @@ from tests.bench.gpu.scale import SCALES, Scale
 from tests.bench.gpu.targets import targets
 
 GROUPS = {"kernels": ("kernels", "equalities"), "ceilings": ("ceilings",), "attention": ("attention",),
-          "engine": ("engine", "no graphs"), "deterministic": ("deterministic",), "transformers": ("transformers",)}
+          "engine": ("engine", "no graphs"), "deterministic": ("tuning", "deterministic"),
+          "transformers": ("transformers",)}
 """What --only names, and the parts of each. Shares need the ceilings, so these are always measured."""
 GRACE = 20.0                             # seconds that a part may go on for, with the case that it is at
 TAIL = 12                                # lines of a part that failed

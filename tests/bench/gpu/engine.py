@@ -83,9 +83,9 @@ class Measured:
             "tokens/s": batch * scale.new / seconds, "ms": 1e3 * seconds})
 
     def rests(self, batch: int) -> Record:
-        busy, rests, between = self.runner.profile(batch)
+        rests = self.runner.rests(batch)
         return self._context.record(f"device in decode, {batch} × {self._context.scale.prompt}", **{
-            "ms": 1e3 * busy, "idle %": rests, "between steps %": between})
+            "ms": 1e3 * rests.busy_seconds, "idle %": rests.share, "between steps %": rests.share_between})
 
     def _told(self, name: str, rate: float, milliseconds: float, share: float, **more: object) -> Record:
         values: dict[str, object] = {"tokens/s": rate, "ms": milliseconds, "% of floor": share, **more}

@@ -35,9 +35,10 @@ PARTS = {part.name: part for part in (
     Part("kernels", "checks", "Kernels against float64: ‖out − ref‖ / ‖ref‖, outputs poisoned, fresh inputs", 0.18,
          workers=10),
     Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8),
-    Part("attention", "ops", "Ops", 0.12),
-    Part("engine", "engine", "Engine", 0.2),
+    Part("attention", "ops", "Ops", 0.1),
+    Part("engine", "engine", "Engine", 0.19),
     Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06),
+    Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.12, True),
     Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True),
     Part("transformers", "peer", "transformers, the same weights", 0.15),
 )}

@@ -78,6 +78,9 @@ class Peer:
         if lengths != [scale.new] * batch:
             raise RuntimeError(f"{batch} requests of {scale.new} tokens gave {sum(lengths)} tokens in "
                                f"{len(outputs)} answers; {[output.error for output in outputs][:1]}")
+        if outputs[0].timestamps is None:
+            return self._told(name, batch, {"tokens/s": batch * scale.new / seconds, "note": "with its start"},
+                              [output.generated_tokens[0] for output in outputs])
         first, last = (edge(output.timestamps[index] for output in outputs) for edge, index in ((max, 0), (min, -1)))
         decoded = sum(first < stamp <= last for output in outputs for stamp in output.timestamps)
         served = max(output.timestamps[-1] for output in outputs) - min(output.lifespan[0] for output in outputs)

@@ -18,6 +18,7 @@ from shard.config import ShardConfig
 from shard.distributed import Group
 from shard.executor import Executor
 from shard.step import Open, Step, StepResult
+from tests.bench.gpu.profile import Rests, profile
 from tests.bench.gpu.scale import Scale
 from tests.bench.gpu.steps import Sequences, prompts
 from tests.bench.gpu.weights import Floor, random_model
@@ -97,28 +98,16 @@ class Runner:
         self.executor.close()
         return stamps[-1] - begin
 
-    def profile(self, batch: int) -> tuple[float, float, float]:
-        """Of decode steps: how long the device works in one, seconds; the share of the time, in percent, that it
-        rests; and that it rests between steps, which is where its longest rests are."""
+    def rests(self, batch: int) -> Rests:
+        """Of the device, in decode steps."""
         scale = self._scale
         sequences = self._open(batch, scale.prompt, scale.warm_up + scale.profiled + 1)
         self._run(sequences.prompt_steps(scale.step_tokens))
         steps = list(sequences.decode_steps())
         self._run(steps[:scale.warm_up])
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-            self._run(steps[scale.warm_up:])
-            torch.cuda.synchronize()
+        found = profile(partial(self._run, steps[scale.warm_up:]), scale.profiled)
         self.executor.close()
-        spans = sorted((event.time_range.start, event.time_range.end) for event in profiler.events()
-                       if event.device_type == torch.autograd.DeviceType.CUDA)
-        rests, busy_until, begin = [], spans[0][0], spans[0][0]
-        for start, end in spans:
-            if start > busy_until:
-                rests.append(start - busy_until)
-            busy_until = max(busy_until, end)
-        total = busy_until - begin
-        between = sorted(rests)[-(scale.profiled - 1):]
-        return (1e-6 * (total - sum(rests)) / scale.profiled, 100 * sum(rests) / total, 100 * sum(between) / total)
+        return found
 
     def _open(self, batch: int, length: int, new: int) -> Sequences:
         bounds = self.executor.bounds
