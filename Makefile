@@ -11,7 +11,7 @@ PORT ?= 3000
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 
-.PHONY: help setup serve test test-slow sanitize bench lint protos clean
+.PHONY: help setup serve test test-slow sanitize sanitize-gpu bench bench-gpu lint protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -45,6 +45,13 @@ sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBe
 bench: setup  ## Measure engine and server, beside peers: VLLM=environment LLAMA=programs GGUF=model (MODEL_ID, NUM_SHARD)
 	.venv/bin/python -m tests.bench.engine --sampled
 	.venv/bin/python -m tests.bench.serve
+
+bench-gpu:  ## Check and measure a GPU's kernels and engine in ten minutes, beside transformers, by PYTHON as it is
+	$(PYTHON) -m tests.bench.gpu $(BENCH_ARGS)
+
+sanitize-gpu:  ## Run every kernel of the GPU's under compute-sanitizer, by PYTHON as it is
+	for tool in memcheck racecheck initcheck synccheck; do \
+		compute-sanitizer --tool $$tool --error-exitcode 1 $(PYTHON) -m tests.kernels.launches || exit 1; done
 
 lint: setup  ## Check style and types
 	.venv/bin/ruff check .

@@ -1,5 +1,5 @@
 """Every op of the GPU in all the ways that make a kernel of its own, on tensors whose contents never matter: what
-tests/kernels/compile_only.py compiles, and what a memory checker runs on a GPU."""
+tests/kernels/compile_only.py compiles, and what a memory checker runs on a GPU: `python -m tests.kernels.launches`."""
 
 from collections.abc import Callable
 
@@ -52,3 +52,15 @@ def samples() -> None:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (norms, activations, linears, scores, samples)
+
+
+def main() -> None:
+    torch.set_default_device("cuda")
+    for launch in LAUNCHES:
+        launch()
+        torch.cuda.synchronize()
+        print(f"{launch.__name__}: ran", flush=True)
+
+
+if __name__ == "__main__":
+    main()

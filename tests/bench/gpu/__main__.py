@@ -23,7 +23,8 @@ from tests.bench.gpu.scale import SCALES, Scale
 from tests.bench.gpu.targets import targets
 
 GROUPS = {"kernels": ("kernels", "equalities"), "ceilings": ("ceilings",), "attention": ("attention",),
-          "engine": ("engine", "no graphs"), "deterministic": ("deterministic",), "transformers": ("transformers",)}
+          "engine": ("engine", "no graphs"), "deterministic": ("tuning", "deterministic"),
+          "transformers": ("transformers",)}
 """What --only names, and the parts of each. Shares need the ceilings, so these are always measured."""
 GRACE = 20.0                             # seconds that a part may go on for, with the case that it is at
 TAIL = 12                                # lines of a part that failed
@@ -40,30 +41,48 @@ def chosen(only: str | None) -> list[Part]:
 
 def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tqdm) -> bool:
     """Whether the part went well. What it says goes into a file beside the records."""
+    if seconds <= 0:
+        records.add(Record(part.name, "the part", {"note": "skipped: no time left"}))
+        return True
     log = records.path.with_name(f"{part.name.replace(' ', '-')}.log")
     command = [sys.executable, "-m", "tests.bench.gpu.part", part.name, scale.name, str(seconds), str(records.path)]
-    end = time.monotonic() + seconds + GRACE
-    with log.open("w") as output, subprocess.Popen(
-            command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT) as process:
-        while process.poll() is None:
-            bar.set_postfix_str(f"{part.name}: {sum(record.part == part.name for record in records)} figures")
+    workers = 1 if scale.name == "tiny" else part.workers
+    end, told = time.monotonic() + seconds + GRACE, ""
+    with log.open("w") as output:
+        processes = [
+            subprocess.Popen([*command, str(index), str(workers)], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+            for index in range(workers)]
+        while any(process.poll() is None for process in processes):
+            count = sum(record.part == part.name for record in records)
+            if told != (told := f"{part.name}: {count} figures"):
+                bar.set_postfix_str(told)
             if time.monotonic() > end:
-                process.kill()
-                records.add(Record(part.name, "the rest", {"note": f"ended after {seconds + GRACE:.0f} s"}))
-                return True
+                return stop(part, processes, seconds, records)
             time.sleep(0.2)
+    codes = [process.returncode for process in processes if process.returncode]
     has_told = any(record.part == part.name and record.is_right is False for record in records)
-    if process.returncode and not has_told:
+    if codes and (not has_told or set(codes) != {1}):
         lines = log.read_text(errors="replace").splitlines()[-TAIL:]
-        records.add(Record(part.name, "the part", {"note": f"ended with {process.returncode}; {lines[-1:]}"}, False))
+        records.add(Record(part.name, "the part", {"note": f"ended with {codes[0]}; {lines[-1:]}"}, False))
         click.echo("\n".join([f"{part.name}:", *lines]), err=True)
-    return process.returncode == 0
+    return not codes
+
+
+def stop(part: Part, processes: list[subprocess.Popen], seconds: float, records: Records) -> bool:
+    """A case that takes longer than there is time is no failure, but for one that checks."""
+    for process in processes:
+        process.kill()
+        process.wait()
+    records.add(Record(part.name, "the rest", {"note": f"stopped after {seconds + GRACE:.0f} s"}))
+    return part.workers == 1
 
 
 def report(records: Records, scale: Scale) -> Iterator[str]:
     everything = list(records)
     for part in PARTS.values():
         own = [record for record in everything if record.part == part.name]
+        if part.workers > 1:
+            own.sort(key=lambda record: record.name)
         if own:
             yield from ("", f"## {part.title}", "", *table(own))
     if scale.name != "tiny":

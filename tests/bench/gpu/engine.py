@@ -10,6 +10,7 @@ from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.part import Cases, Context
 from tests.bench.gpu.records import Record
 from tests.bench.gpu.runner import Runner, peak_memory
+from tests.bench.gpu.scale import Scale
 from tests.bench.gpu.weights import Floor
 
 
@@ -24,6 +25,10 @@ def cases(context: Context) -> Cases:
     if dispatch.device().type == "cuda":
         for batch in scale.batches:
             yield f"rests {batch}", functools.partial(measured.rests, batch)
+
+
+def served_name(scale: Scale, batch: int) -> str:
+    return f"serve {batch}, {scale.prompt} + {scale.new} tokens"
 
 
 class Measured:
@@ -57,7 +62,8 @@ class Measured:
         decoded = self.runner.decode(batch)
         num_bytes = Floor(self._context.scale).decode_bytes(batch, decoded.context)
         share = Ceilings(self._context).share_of_copy(num_bytes, batch / decoded.tokens_per_second)
-        return self._told(name, decoded.tokens_per_second, 1e3 * decoded.step_seconds, share,
+        return self._told(name, decoded.tokens_per_second, 1e3 * decoded.step_seconds, share, **{
+            "forward, ms": 1e3 * decoded.forward_seconds, "sample, ms": 1e3 * decoded.sample_seconds},
                           first_tokens=decoded.first_tokens)
 
     def prefill(self, name: str, tokens: int) -> Record:
@@ -73,13 +79,13 @@ class Measured:
     def serve(self, batch: int) -> Record:
         scale = self._context.scale
         seconds = self.runner.serve(batch)
-        return self._context.record(f"serve {batch}, {scale.prompt} + {scale.new} tokens", **{
+        return self._context.record(served_name(scale, batch), **{
             "tokens/s": batch * scale.new / seconds, "ms": 1e3 * seconds})
 
     def rests(self, batch: int) -> Record:
-        busy, rests, between = self.runner.profile(batch)
+        rests = self.runner.rests(batch)
         return self._context.record(f"device in decode, {batch} × {self._context.scale.prompt}", **{
-            "ms": 1e3 * busy, "idle %": rests, "between steps %": between})
+            "ms": 1e3 * rests.busy_seconds, "idle %": rests.share, "between steps %": rests.share_between})
 
     def _told(self, name: str, rate: float, milliseconds: float, share: float, **more: object) -> Record:
         values: dict[str, object] = {"tokens/s": rate, "ms": milliseconds, "% of floor": share, **more}

@@ -1,7 +1,8 @@
-"""What --deterministic promises, bit for bit: a row is what it is alone, a chunk what decode steps make of it, and ranks'
-partial sums the whole."""
+"""What --deterministic promises, bit for bit: a row is what it is alone, a chunk what decode steps make of it, and
+ranks' partial sums the whole."""
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -16,24 +17,29 @@ from tests.bench.gpu.part import Cases, Context
 from tests.bench.gpu.records import Record
 from tests.bench.sampling import CASES, parameters
 
+Pairs = list[tuple[Tensor, Tensor]]
+"""Of tensors that must be equal."""
+
 
 def cases(context: Context) -> Cases:
+    promises = {
+        "linear: batched = alone": _linear_rows, "linear: partial sums = whole": _partial_sums,
+        "attention: batched = alone": _attention_alone, "attention: chunk = decode": _attention_chunks,
+        "rms_norm, silu_mul: batched = alone": _row_by_row}
     for dtype in context.scale.dtypes:
-        name = str(dtype).removeprefix("torch.")
-        for title, work in (("linear: batched = alone", _linear_rows), ("linear: partial sums = whole", _partial_sums),
-                            ("attention: batched = alone", _attention_alone),
-                            ("attention: chunk = decode", _attention_chunks), ("rms_norm, silu_mul: batched = alone",
-                                                                               _row_by_row)):
-            yield f"{title}, {name}", functools.partial(_record, context, f"{title}, {name}", work, dtype)
+        for promise, pairs_of in promises.items():
+            name = f"{promise}, {str(dtype).removeprefix('torch.')}"
+            yield name, functools.partial(_record, context, name, pairs_of, dtype)
     yield "sample: batched = alone", lambda: _samples(context)
 
 
-def _record(context: Context, name: str, work, dtype: torch.dtype) -> Record:  # noqa: ANN001
-    pairs = work(context, dtype)
-    return _told(context, name, pairs)
+def _record(
+    context: Context, name: str, pairs_of: Callable[[Context, torch.dtype], Pairs], dtype: torch.dtype
+) -> Record:
+    return _told(context, name, pairs_of(context, dtype))
 
 
-def _told(context: Context, name: str, pairs: list[tuple[Tensor, Tensor]]) -> Record:
+def _told(context: Context, name: str, pairs: Pairs) -> Record:
     equal = sum(torch.equal(one, other) for one, other in pairs)
     return context.record(name, is_right=equal == len(pairs), equal=equal, of=len(pairs))
 
@@ -48,7 +54,7 @@ def _cuts(total: int) -> list[slice]:
             slice(total // 3, total)]
 
 
-def _linear_rows(context: Context, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+def _linear_rows(context: Context, dtype: torch.dtype) -> Pairs:
     model, pairs = context.scale.model, []
     for outputs, inputs, segments in ((2 * model["intermediate_size"], model["hidden_size"], 1),
                                       (model["hidden_size"], model["intermediate_size"], 8), (130, 72, 8)):
@@ -60,7 +66,7 @@ def _linear_rows(context: Context, dtype: torch.dtype) -> list[tuple[Tensor, Ten
     return pairs
 
 
-def _partial_sums(context: Context, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+def _partial_sums(context: Context, dtype: torch.dtype) -> Pairs:
     model, pairs = context.scale.model, []
     for outputs, inputs in ((model["hidden_size"], model["intermediate_size"]), (130, 192)):
         weight, x = _randn(outputs, inputs, dtype=dtype), _randn(19, inputs, dtype=dtype)
@@ -76,7 +82,7 @@ def _partial_sums(context: Context, dtype: torch.dtype) -> list[tuple[Tensor, Te
     return pairs
 
 
-def _attention_alone(context: Context, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+def _attention_alone(context: Context, dtype: torch.dtype) -> Pairs:
     most = max(context.scale.token_counts)
     counts = [1, 1, 16, most, 1, 33]
     paged = Paged([1, 5 * most, 40, 2 * most, 129, 33], Heads.of(context.scale.model), dtype)
@@ -86,7 +92,7 @@ def _attention_alone(context: Context, dtype: torch.dtype) -> list[tuple[Tensor,
             for index, (own, count, out) in enumerate(zip(q.split(counts), counts, whole, strict=True))]
 
 
-def _attention_chunks(context: Context, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+def _attention_chunks(context: Context, dtype: torch.dtype) -> Pairs:
     """A prompt whole; in chunks; and its last rows one by one."""
     length = max(context.scale.token_counts) + 7
     paged = Paged([length], Heads.of(context.scale.model), dtype)
@@ -102,7 +108,7 @@ def _attention_chunks(context: Context, dtype: torch.dtype) -> list[tuple[Tensor
     return pairs
 
 
-def _row_by_row(context: Context, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+def _row_by_row(context: Context, dtype: torch.dtype) -> Pairs:
     model, pairs = context.scale.model, []
     rows = max(context.scale.token_counts)
     x, weight = _randn(rows, model["hidden_size"], dtype=dtype), _randn(model["hidden_size"], dtype=dtype)

@@ -1,6 +1,7 @@
 """How long each op takes beside what the hardware needs for its bytes, or its products."""
 
 import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,10 +19,14 @@ from tests.bench.gpu.ceilings import Ceilings
 from tests.bench.gpu.paged import Heads, Paged
 from tests.bench.gpu.part import Cases, Context
 from tests.bench.gpu.records import Record
+from tests.bench.gpu.scale import attention_name
 from tests.bench.gpu.timing import Call, copies, median_seconds
 from tests.bench.sampling import CASES, parameters
 
 SAMPLED = ("greedy", "plain", "temperature 0.8, top-p 0.95", "top-k 50", "typical-p 0.95", "min-p 0.05")
+
+Made = tuple[list[Call], float]
+"""Calls that take turns, and the bytes that one moves."""
 
 
 def cases(context: Context) -> Cases:
@@ -36,12 +41,6 @@ def cases(context: Context) -> Cases:
         for case in SAMPLED:
             name = f"sample {case}, {rows} rows"
             yield name, functools.partial(_sample, context, name, case, rows)
-
-
-def attention_name(sequences: int, length: int, count: int) -> str:
-    if count == 1:
-        return f"decode attention, {sequences} × {length}"
-    return f"attention, {sequences} × {count} tokens" + f" behind {length - count}" * (length > count)
 
 
 def linear_cases(context: Context) -> Cases:
@@ -111,11 +110,7 @@ def _linear(
                  **{"torch, us": 1e6 * theirs, "× torch": seconds / theirs})
 
 
-Made = tuple[list[Call], float]
-"""Calls that take turns, and the bytes that one moves."""
-
-
-def _by_bytes(context: Context, name: str, make, rows: int) -> Record:  # noqa: ANN001
+def _by_bytes(context: Context, name: str, make: Callable[[Context, int], Made], rows: int) -> Record:
     calls, num_bytes = make(context, rows)
     return _told(context, name, median_seconds(calls, context.scale.repeats), num_bytes)
 

@@ -1,4 +1,5 @@
-"""One part of the benchmark in this process: `python -m tests.bench.gpu.part NAME SCALE SECONDS RECORDS`."""
+"""One part of the benchmark in this process, or every n-th of its cases from the i-th on:
+`python -m tests.bench.gpu.part NAME SCALE SECONDS RECORDS I N`."""
 
 import importlib
 import os
@@ -7,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from kernels import dispatch
@@ -25,15 +27,18 @@ class Part:
     title: str
     share: float                         # of the time
     is_deterministic: bool = False
+    workers: int = 1                     # processes at a time; several where nothing is timed, for they all compile
 
 
 PARTS = {part.name: part for part in (
     Part("ceilings", "ceilings", "What the device can do", 0.06),
-    Part("kernels", "checks", "Kernels against float64: ‖out − ref‖ / ‖ref‖, outputs poisoned, fresh inputs", 0.18),
-    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True),
-    Part("attention", "ops", "Ops", 0.12),
-    Part("engine", "engine", "Engine", 0.2),
+    Part("kernels", "checks", "Kernels against float64: ‖out − ref‖ / ‖ref‖, outputs poisoned, fresh inputs", 0.18,
+         workers=10),
+    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8),
+    Part("attention", "ops", "Ops", 0.1),
+    Part("engine", "engine", "Engine", 0.19),
     Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06),
+    Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.12, True),
     Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True),
     Part("transformers", "peer", "transformers, the same weights", 0.15),
 )}
@@ -59,11 +64,11 @@ class Context:
 Cases = Iterator[tuple[str, Work]]
 
 
-def run(context: Context) -> bool:
-    """Whether all went well. A case that fails is a record of its own; what there is no time for is skipped, and said."""
+def run(context: Context, index: int = 0, workers: int = 1) -> bool:
+    """Whether all went well. A case that fails is a record of its own; what there is no time for is skipped."""
     is_well = True
     cases = importlib.import_module(f"tests.bench.gpu.{context.part.module}").cases
-    for name, work in cases(context):
+    for name, work in islice(cases(context), index, None, workers):
         if context.seconds_left < 0:
             context.records.add(context.record(name, note="skipped: no time left"))
             continue
@@ -82,12 +87,12 @@ def run(context: Context) -> bool:
 
 
 def main() -> None:
-    name, scale, seconds, path = sys.argv[1:]
+    name, scale, seconds, path, index, workers = sys.argv[1:]
     part = PARTS[name]
     deadline = time.monotonic() + float(seconds)
     dispatch.configure(is_deterministic=part.is_deterministic)
     dispatch.set_threads(len(os.sched_getaffinity(0)))
-    is_well = run(Context(part, SCALES[scale], Records(Path(path)), deadline))
+    is_well = run(Context(part, SCALES[scale], Records(Path(path)), deadline), int(index), int(workers))
     sys.exit(not is_well)
 
 

@@ -12,7 +12,7 @@ LABELS = {"engine": "engine", "no graphs": "without CUDA graphs", "deterministic
 
 def draw(records: list[Record], title: str, file: Path) -> None:
     plt.switch_backend("agg")
-    figure, (rates, shares, ops) = plt.subplots(1, 3, figsize=(17, 6), layout="constrained", width_ratios=(3, 3, 4))
+    figure, (rates, shares, ops) = plt.subplots(1, 3, figsize=(17, 8), layout="constrained", width_ratios=(3, 3, 4))
     for part, label in LABELS.items():
         _line(rates, records, part, "decode, ", label, "tokens/s")
         _line(shares, records, part, "decode, ", f"decode, {label}", "% of floor")

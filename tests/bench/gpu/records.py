@@ -1,4 +1,4 @@
-"""Figures as the parts find them: a line of JSON each in one file, so that what was measured outlives a part that dies."""
+"""Figures as the parts find them: a line of JSON each in one file, so that they outlive a part that dies."""
 
 import json
 import math

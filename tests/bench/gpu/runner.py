@@ -1,6 +1,7 @@
-"""The executor with a random model, driven as a shard's worker drives it: the next step is sent before this one's tokens
-are back."""
+"""The executor with a random model, driven as a shard's worker drives it: the next step is sent before this one's
+tokens are back."""
 
+import importlib.util
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -8,6 +9,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -16,6 +18,7 @@ from shard.config import ShardConfig
 from shard.distributed import Group
 from shard.executor import Executor
 from shard.step import Open, Step, StepResult
+from tests.bench.gpu.profile import Rests, profile
 from tests.bench.gpu.scale import Scale
 from tests.bench.gpu.steps import Sequences, prompts
 from tests.bench.gpu.weights import Floor, random_model
@@ -29,6 +32,8 @@ class Decoded:
 
     tokens_per_second: float
     step_seconds: float                  # the median
+    forward_seconds: float               # in it, as the executor says
+    sample_seconds: float
     context: float                       # tokens that a sequence attends to, on average
     first_tokens: list[int]              # of each sequence
 
@@ -37,10 +42,14 @@ class Runner:
     def __init__(self, scale: Scale, has_graphs: bool = True) -> None:
         self._scale = scale
         self._floor = Floor(scale)
-        graphs = {"cuda_graphs": ()} if not has_graphs and can_do_without_graphs() else {}
+        limits: dict[str, Any] = {
+            "max_step_tokens": scale.step_tokens, "max_step_rows": max(*scale.batches, *scale.continuous_batches),
+            "cuda_graphs": None if has_graphs else ()}
+        known = {field.name for field in fields(ShardConfig)}
         with random_model(scale) as folder:
-            self.executor = Executor(
-                ShardConfig(model=folder, kv_memory=self.kv_bytes_needed, **graphs), Group())
+            self.executor = load(ShardConfig(
+                model=folder, kv_memory=self.kv_bytes_needed,
+                **{name: value for name, value in limits.items() if name in known}))
 
     @property
     def kv_bytes_needed(self) -> int:
@@ -62,11 +71,13 @@ class Runner:
         scale = self._scale
         sequences = self._open(batch, scale.prompt, scale.warm_up + scale.new + 1)
         first = self._first_tokens(self._run(sequences.prompt_steps(scale.step_tokens))[1], batch)
-        stamps, _ = self._run(sequences.decode_steps())
+        stamps, results = self._run(sequences.decode_steps())
         self.executor.close()
+        forward, sample = (1e-9 * median(getattr(result, name) for result in results[scale.warm_up:])
+                           for name in ("forward_ns", "sample_ns"))
         timed = stamps[scale.warm_up - 1:] if scale.warm_up else stamps
         steps = [after - before for before, after in pairwise(timed)]
-        return Decoded(batch * len(steps) / (timed[-1] - timed[0]), median(steps),
+        return Decoded(batch * len(steps) / (timed[-1] - timed[0]), median(steps), forward, sample,
                        sequences.end - 1 - (len(steps) - 1) / 2, first)
 
     def serve(self, batch: int) -> float:
@@ -87,28 +98,16 @@ class Runner:
         self.executor.close()
         return stamps[-1] - begin
 
-    def profile(self, batch: int) -> tuple[float, float, float]:
-        """Of decode steps: how long the device works in one, seconds; the share of the time, in percent, that it
-        rests; and that it rests between steps, which is where its longest rests are."""
+    def rests(self, batch: int) -> Rests:
+        """Of the device, in decode steps."""
         scale = self._scale
         sequences = self._open(batch, scale.prompt, scale.warm_up + scale.profiled + 1)
         self._run(sequences.prompt_steps(scale.step_tokens))
         steps = list(sequences.decode_steps())
         self._run(steps[:scale.warm_up])
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-            self._run(steps[scale.warm_up:])
-            torch.cuda.synchronize()
+        found = profile(partial(self._run, steps[scale.warm_up:]), scale.profiled)
         self.executor.close()
-        spans = sorted((event.time_range.start, event.time_range.end) for event in profiler.events()
-                       if event.device_type == torch.autograd.DeviceType.CUDA)
-        rests, busy_until, begin = [], spans[0][0], spans[0][0]
-        for start, end in spans:
-            if start > busy_until:
-                rests.append(start - busy_until)
-            busy_until = max(busy_until, end)
-        total = busy_until - begin
-        between = sorted(rests)[-(scale.profiled - 1):]
-        return (1e-6 * (total - sum(rests)) / scale.profiled, 100 * sum(rests) / total, 100 * sum(between) / total)
+        return found
 
     def _open(self, batch: int, length: int, new: int) -> Sequences:
         bounds = self.executor.bounds
@@ -145,6 +144,19 @@ class Runner:
     def _first_tokens(results: list[StepResult], batch: int) -> list[int]:
         tokens = {row.slot: row.token_ids[0] for result in results for row in result.rows}
         return [int(tokens[slot]) for slot in range(batch)]
+
+
+def load(config: ShardConfig) -> Executor:
+    """As shard.run does, without the wire that comes with it."""
+    executor = Executor(config, Group())
+    if dispatch.device().type == "cuda" and importlib.util.find_spec("shard.graphs"):
+        from shard.graphs import DecodeGraphs
+        from shard.trial import fit_kv_memory
+
+        fit_kv_memory(executor, config)
+        executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
+        executor.graphs.capture(False)
+    return executor
 
 
 def can_do_without_graphs() -> bool:

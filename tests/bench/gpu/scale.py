@@ -64,6 +64,12 @@ QUICK = replace(
 SMALLEST = Scale(
     name="tiny", model=TINY, dtype=torch.float32, dtypes=(torch.float16, torch.float32), token_counts=(1, 5),
     copy_bytes=1 << 12, matmul_size=32, repeats=2, attention=((3, 40, 1), (1, 40, 20)), linear_rows=(1, 3),
-    batches=(1, 3), prompt=20, new=3, warm_up=1, prefills=(40,), step_tokens=32, deterministic_batches=(2,),
+    batches=(1, 2), prompt=20, new=3, warm_up=1, prefills=(40,), step_tokens=32, deterministic_batches=(2,),
     deterministic_prefill=20, graphless_batches=(1,), generate_batches=(2,), continuous_batches=(2,), profiled=2)
 SCALES = {scale.name: scale for scale in (FULL, QUICK, SMALLEST)}
+
+
+def attention_name(sequences: int, length: int, count: int) -> str:
+    if count == 1:
+        return f"decode attention, {sequences} × {length}"
+    return f"attention, {sequences} × {count} tokens" + f" behind {length - count}" * (length > count)

@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.bench.gpu.ops import attention_name
 from tests.bench.gpu.records import Record, Records
-from tests.bench.gpu.scale import Scale
+from tests.bench.gpu.scale import Scale, attention_name
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,22 @@
-"""Random weights, made where they are used: the same ones for the engine and for its peer, and none of them on a disk."""
+"""Random weights, made where they are used: the engine and its peer have the same, and no disk has any."""
 
 import json
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor
 
 from kernels import dispatch
-from shard import executor
-from shard.models import decoder
-from shard.models.config import ModelConfig
+from shard.models.decoder import EMBEDDING, HEAD
+from shard.weights import SINGLE_FILE, STORED_DTYPES, Checkpoint
 from tests.bench.gpu.scale import Scale
-
-EMBEDDING = decoder.EMBEDDING
 
 
 def random_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -29,37 +28,45 @@ def random_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tens
     return tensor if name == EMBEDDING else tensor.mul_(shape[-1] ** -0.5)
 
 
-class RandomCheckpoint:
-    """What shard.weights.Checkpoint is to those who read one."""
-
-    def __init__(self, directory: str | Path) -> None:
-        config = ModelConfig.from_dir(directory)
-        self._dtype = config.dtype
-        self.entries = dict.fromkeys(_names(config))
-
-    def read(self, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
-        return random_tensor(name, shape, self._dtype)[part]
-
-    def digest(self) -> str:
-        return "random"
-
-
-def _names(config: ModelConfig) -> Iterator[str]:
-    yield from (EMBEDDING, "model.norm.weight", decoder.HEAD)
-    parts = [*(f"self_attn.{name}_proj" for name in "qkvo"), *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
-             "input_layernorm", "post_attention_layernorm"]
-    for layer in range(config.num_layers):
-        yield from (f"model.layers.{layer}.{part}.weight" for part in parts)
-
-
 @contextmanager
 def random_model(scale: Scale) -> Iterator[Path]:
-    """A directory with the configuration alone, whose weights the shard makes up while the block runs."""
-    with (TemporaryDirectory() as folder,
-          mock.patch.object(decoder, "Checkpoint", RandomCheckpoint),
-          mock.patch.object(executor, "Checkpoint", RandomCheckpoint)):
+    """The directory of a checkpoint that takes no room: its file has a header and a hole. While the block runs, what is
+    read from a checkpoint is made up."""
+    def read(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
+        return random_tensor(name, shape, scale.dtype)[part]
+
+    with TemporaryDirectory() as folder, mock.patch.object(Checkpoint, "read", read):
         (Path(folder) / "config.json").write_text(json.dumps(configuration(scale)))
+        _write_hole(Path(folder) / SINGLE_FILE, scale)
         yield Path(folder)
+
+
+def _write_hole(path: Path, scale: Scale) -> None:
+    """A safetensors file without its numbers, as far as the disk is concerned."""
+    dtype = next(name for name, stored in STORED_DTYPES.items() if stored == scale.dtype)
+    header, end = {}, 0
+    for name, shape in _shapes(scale.model):
+        begin, end = end, end + prod(shape) * scale.dtype.itemsize
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    encoded = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        file.truncate(8 + len(encoded) + end)
+
+
+def _shapes(model: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, inner = model["hidden_size"], model["intermediate_size"]
+    q_width, kv_width = (model[name] * model["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
+    matrices = {
+        "self_attn.q_proj": (q_width, hidden), "self_attn.k_proj": (kv_width, hidden),
+        "self_attn.v_proj": (kv_width, hidden), "self_attn.o_proj": (hidden, q_width), "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner), "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,)}
+    for name in (EMBEDDING, HEAD):
+        yield name, (model["vocab_size"], hidden)
+    yield "model.norm.weight", (hidden,)
+    for layer in range(model["num_hidden_layers"]):
+        yield from ((f"model.layers.{layer}.{part}.weight", shape) for part, shape in matrices.items())
 
 
 def configuration(scale: Scale) -> dict[str, object]:
