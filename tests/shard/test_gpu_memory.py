@@ -1,15 +1,17 @@
 """How much memory keys and values get on a GPU, and what is said when it is too little."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from shard import gpu
 from shard.config import DEFAULT_GRAPHS, ShardConfig
 from shard.distributed import Group
 from shard.executor import Executor
-from shard.gpu import check_number
+from shard.gpu import Usage, check_number
 from shard.gpu_memory import (
     Needs,
     blocks_that_fit,
@@ -22,7 +24,7 @@ from shard.gpu_memory import (
 from shard.kv_cache import KvMemoryError, KvShape
 from shard.slots import Bounds
 from shard.step import Step
-from shard.trial import run_largest_step
+from shard.trial import fit_kv_memory, run_largest_step
 from tests.shard.ranks import make_config
 from tests.tiny_models import make_tiny
 
@@ -140,3 +142,25 @@ def test_memory_is_allocated_anew(model: Path) -> None:
     executor.allocate(40)
     assert executor.bounds.num_blocks == executor.facts(16).num_blocks == 40
     assert [cache.num_blocks for cache in executor.caches] == [41, 41]
+
+
+@pytest.mark.parametrize(("graphs", "left"), [((0,), 6), ((1, 4), 6 - 2 * 16 / 1024 - 0.5)])
+def test_the_trial_decides_how_many_blocks_there_are(
+    model: Path, monkeypatch: pytest.MonkeyPatch, graphs: tuple[int, ...], left: float
+) -> None:
+    """Of a GPU of 10 GiB that is stood in for: the steps are run, what they take is said here. 1 GiB are others', the
+    weights and the largest step take 2.8 GiB, the captured step of most rows half a GiB; 2 % of all stay free."""
+    config = replace(make_config(model), max_step_tokens=300, max_step_rows=4, cuda_graphs=graphs, block_size=512)
+    executor = Executor(config, Group())
+    caches = sum(cache.data.nbytes for cache in executor.caches)
+
+    def measure(work: Callable[[], object]) -> Usage:
+        work()
+        return usages.pop(0)
+    usages = [Usage(10 * GIB, GIB, GIB, int(2.8 * GIB) + caches), Usage(10 * GIB, GIB, GIB, GIB + GIB // 2)]
+    monkeypatch.setattr(gpu, "measure", measure)
+    allocated: list[int] = []
+    monkeypatch.setattr(executor, "allocate", allocated.append)
+    fit_kv_memory(executor, replace(config, kv_memory=None))
+    logits = 0 if len(graphs) == 1 else 160 * 4
+    assert allocated == [(int(left * GIB) - logits) // executor.kv_shape.block_bytes - 1]
