@@ -80,8 +80,8 @@ def run_program(executor: Executor, program: Program) -> Outputs:
         results = executor.sample(step, computed, masks)
         if computed.logits is None:
             continue
-        assert np.isfinite(computed.logits.numpy()).all()
-        logits = iter(computed.logits.numpy())
+        assert np.isfinite(computed.logits.cpu().numpy()).all()
+        logits = iter(computed.logits.cpu().numpy())
         assert [row.slot for row in step.rows if row.is_sampled or len(row.score_ids)] == [row.slot for row in results]
         for owner, result in zip(owners, results, strict=True):
             scored[owner].append(result)

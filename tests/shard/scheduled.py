@@ -102,9 +102,9 @@ class _Driver:
         rows = self._executor.sample(step, outputs, self._masks(plan))
         logits = outputs.logits
         assert logits is not None
-        assert np.isfinite(logits.numpy()).all()
+        assert np.isfinite(logits.cpu().numpy()).all()
         result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
-        return result, [scores.tobytes() for scores in logits.numpy()]
+        return result, [scores.tobytes() for scores in logits.cpu().numpy()]
 
     def _masks(self, plan: router_plan.Plan) -> Masks:
         end_of = {row.slot: row.start + row.count for row in plan.rows}
