@@ -26,6 +26,7 @@ KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/wire.p
                  "router/rpc/wire.py", "router/rpc/service.py", "router/rpc/server.py"}
 KNOW_THE_ENVIRONMENT = {"router/config.py", "shard/config.py", "kernels/dispatch.py", "kernels/native.py",
                         "kernels/build.py",  # the compiler's name
+                        "kernels/tuning.py",  # where caches are
                         "shard/links.py"}  # the last sets a variable, for gloo has no other way in
 
 KNOW_OPENTELEMETRY = {"router/tracing.py", "router/generative_ai.py", "shard/tracing.py", "telemetry/export.py"}

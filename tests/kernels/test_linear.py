@@ -2,14 +2,20 @@ import pytest
 import torch
 from torch.nn import functional
 
-from kernels import native
-from kernels.linear import cpu, linear, pack, weight_rows
+from kernels import dispatch, native, tuning
+from kernels.linear import cpu, fixed_order, linear, pack, weight_rows
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 
 SHAPES = [(1, 8), (3, 24), (65, 80), (256, 704), (130, 1000)]  # N, K
 ODD = (67, 8 * 45)  # segments of no whole pair
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2**-8, torch.float16: 2**-11}  # half a unit in the last place
+
+
+@pytest.fixture(autouse=True)
+def is_deterministic(monkeypatch):
+    """The bit contract holds on a GPU too, but in the tests that ask for its absence."""
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", True)
 
 
 @pytest.fixture
@@ -29,6 +35,11 @@ def poison(monkeypatch):
 def set_threads():
     yield lambda count: native.library.set_threads(count, None)
     native.library.set_threads(1, None)
+
+
+def shape_for(kernel_set, shape):
+    """A shape to test with: the interpreter takes a second for what a processor does in a millisecond."""
+    return (35, 8 * 45) if kernel_set == "gpu" and not kernel_sets.HAS_GPU else shape
 
 
 def tensors(num_tokens, shape, dtype, seed=0):
@@ -58,8 +69,9 @@ def test_one_segment_is_rounded_once(reference, num_tokens, shape, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("segments", [1, 8])
 @pytest.mark.parametrize("shape", [*SHAPES, ODD])
-def test_is_near_the_exact_sum(cpu_kernels, poison, shape, segments, dtype):
-    for num_tokens in (1, 2, 7, 64):
+def test_is_near_the_exact_sum(compiled_kernels, poison, shape, segments, dtype):
+    shape = shape if shape[0] < 100 else shape_for(compiled_kernels, shape)
+    for num_tokens in (1, 7) if compiled_kernels == "gpu" else (1, 2, 7, 64):
         x, weight, bias = tensors(num_tokens, shape, dtype)
         exact = functional.linear(x.double(), weight.double(), bias.double())
         packed = pack(weight, segments)
@@ -67,11 +79,32 @@ def test_is_near_the_exact_sum(cpu_kernels, poison, shape, segments, dtype):
         assert relative_rms(linear(x, packed, bias, torch.float32), exact) < TOLERANCE[torch.float32]
 
 
+@pytest.mark.parametrize("x_dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(3, 24), (65, 80), ODD])
+def test_without_the_bit_contract(gpu_kernels, monkeypatch, poison, shape, dtype, x_dtype):
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", False)
+    x, weight, bias = tensors(7, shape, dtype)
+    x = x.to(x_dtype)
+    exact = functional.linear(x.double(), weight.double())
+    for segments in (1, 8):
+        packed = pack(weight, segments)
+        partial = linear(x, packed, partial=True)
+        assert partial.dtype == torch.float32
+        assert relative_rms(partial, exact) < TOLERANCE[torch.float32]
+        for out_dtype in DTYPES:
+            assert relative_rms(linear(x, packed, out_dtype=out_dtype), exact) < TOLERANCE[out_dtype]
+            for own_bias in (bias, bias.float()):
+                out = linear(x, packed, own_bias, out_dtype)
+                assert out.dtype == out_dtype
+                assert relative_rms(out, exact + bias.double()) < TOLERANCE[out_dtype]
+
+
 @pytest.mark.parametrize("bias_dtype", DTYPES)
 @pytest.mark.parametrize("weight_dtype", DTYPES)
 @pytest.mark.parametrize("x_dtype", DTYPES)
-def test_any_dtypes_go_together(cpu_kernels, poison, x_dtype, weight_dtype, bias_dtype):
-    for shape in ((65, 80), ODD):
+def test_any_dtypes_go_together(compiled_kernels, poison, x_dtype, weight_dtype, bias_dtype):
+    for shape in ((65, 80),) if compiled_kernels == "gpu" else ((65, 80), ODD):
         x, weight, bias = tensors(5, shape, torch.float32)
         x, weight, bias = x.to(x_dtype), weight.to(weight_dtype), bias.to(bias_dtype)
         exact = functional.linear(x.double(), weight.double(), bias.double())
@@ -98,6 +131,7 @@ def test_eight_segments_are_rounded_and_added_in_a_tree(reference, shape, dtype)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(256, 704), ODD])
 def test_segments_are_weights_of_their_own(kernel_set, shape, dtype):
+    shape = shape_for(kernel_set, shape)
     x, weight, bias = tensors(17, shape, dtype)
     width = shape[1] // 8
     s = [
@@ -112,9 +146,10 @@ def test_segments_are_weights_of_their_own(kernel_set, shape, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
 def test_partial_sums_of_ranks_make_the_whole(kernel_set, num_ranks, dtype):
-    x, weight, _ = tensors(33, (256, 704), dtype)
+    shape = shape_for(kernel_set, (256, 704))
+    x, weight, _ = tensors(33, shape, dtype)
     whole = linear(x, pack(weight, segments=8), out_dtype=torch.float32)
-    width = 704 // num_ranks
+    width = shape[1] // num_ranks
     parts = [
         linear(own_x.contiguous(), pack(own_weight.contiguous(), segments=8 // num_ranks), partial=True)
         for own_x, own_weight in zip(x.split(width, dim=1), weight.split(width, dim=1), strict=True)
@@ -128,12 +163,23 @@ def test_partial_sums_of_ranks_make_the_whole(kernel_set, num_ranks, dtype):
 @pytest.mark.parametrize("segments", [1, 8])
 @pytest.mark.parametrize("num_tokens", TOKEN_COUNTS)
 @pytest.mark.parametrize("shape", [(256, 704), ODD])
+@pytest.mark.parametrize("kernel_set", kernel_sets.PROCESSOR_SETS, indirect=True)
 def test_a_row_has_the_same_bits_in_any_batch(kernel_set, shape, num_tokens, segments, dtype):
     x, weight, bias = tensors(num_tokens, shape, dtype)
     packed = pack(weight, segments)
     batch = linear(x, packed, bias, torch.float32)
     alone = torch.cat([linear(row[None], packed, bias, torch.float32) for row in x])
     assert torch.equal(batch, alone)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("segments", [1, 8])
+def test_rows_have_the_same_bits_on_a_gpu(gpu_kernels, poison, segments, dtype):
+    x, weight, bias = tensors(130, shape_for(gpu_kernels, (256, 704)), dtype)
+    packed = pack(weight, segments)
+    batch = linear(x, packed, bias, torch.float32)
+    for begin, end in ((0, 1), (63, 64), (129, 130), (50, 67), (2, 128)):
+        assert torch.equal(linear(x[begin:end], packed, bias, torch.float32), batch[begin:end])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -144,6 +190,21 @@ def test_many_rows_have_the_same_bits_in_parts(cpu_kernels, dtype):
     whole = linear(x, packed, bias, torch.float32)
     parts = torch.cat([linear(part, packed, bias, torch.float32) for part in x.split((1, 2, 45, 300, 682))])
     assert torch.equal(whole, parts)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("segments", [1, 2, pytest.param(8, marks=pytest.mark.slow),
+                                      pytest.param(16, marks=pytest.mark.slow)])
+def test_no_configuration_changes_a_bit(gpu_kernels, poison, segments, dtype):
+    """Tiles that hang over, and sums of one program or of many. Stages and warps do not exist in the interpreter."""
+    device, capability = dispatch.device(), tuning.capability() or 90
+    x, weight, bias = (tensor.to(device) for tensor in tensors(66, (35, 16 * 21), dtype))
+    expected = fixed_order.matmul(x, weight, segments, bias, torch.float32)
+    for num_tokens in (1, 66):
+        for config in fixed_order.choices(num_tokens, *weight.shape, segments, dtype == torch.float32, capability):
+            if config["num_stages"] == 3 or kernel_sets.HAS_GPU:
+                out = fixed_order.matmul(x[:num_tokens], weight, segments, bias, torch.float32, config)
+                assert torch.equal(out, expected[:num_tokens]), config
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

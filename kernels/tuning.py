@@ -1,0 +1,162 @@
+"""Which of a kernel's configurations is fastest on this GPU: measured once by `penstock tune`, looked up ever after.
+
+A configuration is the constants that a kernel is launched with (tiles, warps, stages); in deterministic mode none of an
+op's candidates changes a bit, which is checked as they are measured. What won is kept in one JSON file for each GPU's
+name, {op: {key: configuration}}, in $XDG_CACHE_HOME/penstock/tuning. Nothing is measured while requests are served.
+"""
+
+import functools
+import json
+import logging
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from kernels import dispatch
+
+Config = Mapping[str, int]
+
+MIN_GAIN = 0.02
+"""What a candidate must be faster by than the guess: less is noise."""
+MAX_RUNS = 20
+MAX_SECONDS = 0.1
+"""Of one candidate's runs, after those that warm up."""
+FLUSHED_BYTES = 256 << 20
+"""More than a GPU's caches hold: a step's weights come from memory."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `tune` found for one key. Seconds are of one run."""
+
+    key: str
+    config: Config
+    seconds: float
+    default_seconds: float
+    num_candidates: int
+
+
+def best(op: str, key: str, candidates: Sequence[Config]) -> Config:
+    """The candidate that was saved as the fastest; the first, which is the op's guess, if none was.
+
+    A saved configuration that is no candidate, of another version or of another hand, is ignored with a warning.
+    """
+    saved = _saved().get(op, {})
+    found = saved.get(key) if isinstance(saved, dict) else None
+    if found is None or found in candidates:
+        return found or candidates[0]
+    _warn(f"{path()}: what it holds for {op} is not of this version; `penstock tune` measures again")
+    return candidates[0]
+
+
+def tune(op: str, key: str, candidates: Sequence[Config], run: Callable[[Config], Tensor]) -> Outcome:
+    """Measure all candidates, and save the fastest. `run` launches the op with one, and returns what it makes.
+
+    A candidate that needs more than the GPU has is left out; so is one that changes a bit, in deterministic mode.
+    """
+    expected = run(candidates[0])
+    seconds: dict[int, float] = {}
+    for number, config in enumerate(candidates):
+        try:
+            result = run(config)
+        except triton.runtime.errors.OutOfResources:
+            continue
+        if dispatch.is_deterministic() and not torch.equal(result, expected):
+            log.warning("%s, %s: %s changes bits and is left out", op, key, dict(config))
+            continue
+        del result
+        seconds[number] = _time(functools.partial(run, config), expected.device)
+    fastest = min(seconds, key=lambda number: seconds[number])
+    winner = fastest if seconds[fastest] < seconds[0] * (1 - MIN_GAIN) else 0
+    _save(op, key, candidates[winner])
+    return Outcome(key, candidates[winner], seconds[winner], seconds[0], len(candidates))
+
+
+def path() -> Path:
+    """The file of this process's GPU."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "penstock" / "tuning" / f"{_gpu_name().replace('/', '-')}.json"
+
+
+def capability() -> int:
+    """Of the GPU that kernels are compiled for, 90 for Hopper; 0 in the interpreter, which has none."""
+    return 0 if dispatch.is_interpreted() else int(triton.runtime.driver.active.get_current_target().arch)
+
+
+def forget() -> None:
+    """Read the file again when next asked."""
+    _saved.cache_clear()
+    _warn.cache_clear()
+
+
+def _gpu_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+
+
+@functools.cache
+def _saved() -> dict[str, Any]:
+    try:
+        content = json.loads(path().read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        _warn(f"{path()}: {error}; nothing is tuned until `penstock tune` writes it anew")
+        return {}
+    if not isinstance(content, dict):
+        _warn(f"{path()}: holds no object; nothing is tuned until `penstock tune` writes it anew")
+        return {}
+    return content
+
+
+def _save(op: str, key: str, config: Config) -> None:
+    """Readers see the old file or the new one."""
+    _saved.cache_clear()
+    content, target = _saved(), path()
+    entries = content.get(op)
+    content[op] = {**(entries if isinstance(entries, dict) else {}), key: dict(config)}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
+        json.dump(content, file, indent=1, sort_keys=True)
+    Path(file.name).replace(target)
+
+
+@functools.cache
+def _warn(sentence: str) -> None:
+    log.warning(sentence)
+
+
+def _time(run: Callable[[], object], device: torch.device) -> float:
+    """Median seconds of a run that finds nothing of its own in the caches."""
+    measure = _time_on_gpu if device.type == "cuda" else _time_on_processor
+    run()
+    times: list[float] = []
+    while len(times) < MAX_RUNS and sum(times) < MAX_SECONDS:
+        times.append(measure(run))
+    return statistics.median(times)
+
+
+def _time_on_gpu(run: Callable[[], object]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda").zero_()  # takes longer than the launch
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1000
+
+
+def _time_on_processor(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

@@ -1,0 +1,118 @@
+"""What is measured once and looked up ever after."""
+
+import json
+import time
+
+import pytest
+import torch
+from triton.runtime.errors import OutOfResources
+
+from kernels import dispatch, tuning
+from kernels.linear import fixed_order
+from tests import kernel_sets
+
+SLOW, FAST, SLOWER = ({"BLOCK": block} for block in (1, 2, 3))
+SECONDS = {1: 0.02, 2: 0.001, 3: 0.04}
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tuning.forget()
+    yield tmp_path
+    tuning.forget()
+
+
+@pytest.fixture
+def write():
+    def write(content):
+        tuning.path().parent.mkdir(parents=True, exist_ok=True)
+        tuning.path().write_text(content if isinstance(content, str) else json.dumps(content))
+        tuning.forget()
+    return write
+
+
+def run(config):
+    time.sleep(SECONDS[config["BLOCK"]])
+    return torch.ones(2)
+
+
+def test_the_first_is_taken_where_nothing_is_saved():
+    assert tuning.best("op", "key", [SLOW, FAST]) == SLOW
+
+
+def test_the_fastest_is_saved_and_found():
+    outcome = tuning.tune("op", "key", [SLOW, FAST, SLOWER], run)
+    assert outcome.config == FAST
+    assert outcome.seconds < outcome.default_seconds
+    tuning.forget()
+    assert tuning.best("op", "key", [SLOW, FAST]) == FAST
+    assert tuning.best("op", "other key", [SLOW, FAST]) == SLOW
+    assert tuning.best("other op", "key", [SLOW, FAST]) == SLOW
+
+
+def test_the_first_stays_where_no_other_is_faster():
+    assert tuning.tune("op", "key", [FAST, SLOW], run).config == FAST
+    assert json.loads(tuning.path().read_text()) == {"op": {"key": FAST}}
+
+
+def test_other_entries_stay_and_no_file_is_left_over(write):
+    write({"op": {"other key": SLOWER}, "other op": {"key": SLOW}, "comment": 7})
+    tuning.tune("op", "key", [SLOW, FAST], run)
+    assert json.loads(tuning.path().read_text()) == {
+        "op": {"other key": SLOWER, "key": FAST}, "other op": {"key": SLOW}, "comment": 7}
+    assert list(tuning.path().parent.iterdir()) == [tuning.path()]
+
+
+def test_what_changes_bits_is_left_out(monkeypatch, caplog):
+    kernel_sets.use(monkeypatch, "gpu")
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", True)
+
+    def run_with_bits(config):
+        run(config)
+        return torch.tensor(0.1 + config["BLOCK"] * 1e-9 * (config == FAST), dtype=torch.float64)
+
+    assert tuning.tune("op", "key", [SLOW, FAST, SLOWER], run_with_bits).config == SLOW
+    assert [record.message for record in caplog.records] == ["op, key: {'BLOCK': 2} changes bits and is left out"]
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", False)
+    assert tuning.tune("op", "key", [SLOW, FAST, SLOWER], run_with_bits).config == FAST
+
+
+def test_what_needs_more_than_the_gpu_has_is_left_out():
+    def run_within_limits(config):
+        if config == FAST:
+            raise OutOfResources(300_000, 232_448, "shared memory")
+        return run(config)
+
+    assert tuning.tune("op", "key", [SLOW, FAST], run_within_limits).config == SLOW
+
+
+@pytest.mark.parametrize("content", ["{", "", "[]", "7"])
+def test_a_damaged_file_is_ignored_with_one_warning(write, caplog, content):
+    write(content)
+    for _ in range(3):
+        assert tuning.best("op", "key", [SLOW, FAST]) == SLOW
+    [record] = caplog.records
+    assert str(tuning.path()) in record.message
+    tuning.tune("op", "key", [SLOW, FAST], run)
+    assert json.loads(tuning.path().read_text()) == {"op": {"key": FAST}}
+
+
+@pytest.mark.parametrize("saved", [
+    {"BLOCK": 64}, {"BLOCK": "2"}, {"BLOCK": 2, "num_warps": 4}, {}, [], "fast", 2])
+def test_a_foreign_entry_is_ignored_with_one_warning(write, caplog, saved):
+    write({"op": {"key": saved, "other": saved}, "other op": saved})
+    for key in ("key", "other", "key"):
+        assert tuning.best("op", key, [SLOW, FAST]) == SLOW
+    [record] = caplog.records
+    assert "what it holds for op is not of this version" in record.message
+
+
+def test_linear_looks_it_up(write, gpu_kernels):
+    shape = (16, 40, 64, 8, True, tuning.capability())
+    choices = fixed_order.choices(*shape)
+    write({"linear": {fixed_order.key(*shape): choices[-1]}})
+    fixed_order._config.cache_clear()
+    x, weight = (torch.ones(rows, 64, device=dispatch.device()) for rows in (3, 40))
+    assert fixed_order._config(*fixed_order._shape(x, weight, 8)) == choices[-1] != choices[0]
+    fixed_order._config.cache_clear()
