@@ -136,7 +136,8 @@ def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, 
     _, scale = _temperature(temperature, do_sample, row)
     if tl.load(do_sample + row):
         split_row(scores, begin, tops + index, maxima + index, sums + index, leads + index, scale, lowest, middle, rest,
-                  farthest, tl.load(seed + row), tl.load(position + row).to(tl.uint32), tl.load(branch + row).to(tl.uint32), VOCABULARY, PART, BLOCK, True)
+                  farthest, tl.load(seed + row), tl.load(position + row).to(tl.uint32),
+                  tl.load(branch + row).to(tl.uint32), VOCABULARY, PART, BLOCK, True)
     else:
         split_row(scores, begin, tops + index, maxima + index, sums + index, leads, scale, lowest, middle, rest,
                   farthest, row, row, row, VOCABULARY, PART, BLOCK, False)

@@ -16,11 +16,11 @@ from tests.kernels.test_sample_compiled import assert_as_the_reference, random_l
 from tests.kernels.test_sample_statistics import LOGITS, p_value
 
 
-@pytest.mark.parametrize("vocabulary", [1, 17, 129, 1500, 9001])
+@pytest.mark.parametrize("vocabulary", [1, 17, 129, 9001])
 def test_random_rows_as_the_reference(vocabulary, gpu_kernels, monkeypatch):
     poison(monkeypatch)
     choose, generator = random.Random(vocabulary), torch.Generator().manual_seed(vocabulary)
-    num_rows = few(gpu_kernels, 400, 12 if vocabulary < 1000 else 6)
+    num_rows = few(gpu_kernels, 400, 8 if vocabulary < 1000 else 5)
     rows = [random_row(choose, vocabulary) for _ in range(num_rows)]
     histories = [[choose.randrange(vocabulary) for _ in range(choose.choice((0, 1, 50)))] for _ in rows]
     assert assert_as_the_reference(random_logits(generator, num_rows, vocabulary), rows, histories) <= 1
@@ -61,7 +61,7 @@ def test_words_of_all_parts(gpu_kernels):
 
 
 def test_samples_have_the_distribution_they_claim(gpu_kernels):
-    logits, count = LOGITS[:4], few(gpu_kernels, 20_000, 120)
+    logits, count = LOGITS[:4], few(gpu_kernels, 20_000, 60)
     ids, _ = draw(logits.expand(count, -1).contiguous(), [{"position": position} for position in range(count)])
     assert p_value(ids, logits.double()) > 0.001
 
