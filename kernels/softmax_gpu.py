@@ -8,10 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.likeliest import Likeliest
-
 PART = 8192  # tokens of a program
-BLOCK = 2048  # of them, at a time
+BLOCK = 1024  # of them, at a time
 NAN_KEY = tl.constexpr(0x7FFFFFFF)
 INFINITE_KEY = tl.constexpr(0x7F800000)
 LOWEST_KEY = tl.constexpr(-0x80000000)
@@ -34,15 +32,12 @@ class Parts:
         self.grid = (num_rows, num_parts)
         block = min(BLOCK, max(16, triton.next_power_of_2(vocabulary)))
         self.split: dict[str, Any] = {
-            "VOCABULARY": vocabulary, "PART": PART, "BLOCK": block, "WIDTH": top_width, "num_warps": max(1, block // 256)}
+            "VOCABULARY": vocabulary, "PART": PART, "BLOCK": block, "WIDTH": top_width,
+            "num_warps": max(1, block // 128)}
         self.join: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": top_width,
             "PARTS_BLOCK": triton.next_power_of_2(num_parts),
             "WIDTH_BLOCK": triton.next_power_of_2(max(1, top_width)), "num_warps": 4 if top_width else 1}
-
-
-def empty_likeliest(logits: Tensor, top_width: int) -> Likeliest:
-    return Likeliest.empty(len(logits), top_width, logits.device)
 
 
 @triton.jit

@@ -19,6 +19,15 @@ GPU_SETS = (pytest.param("gpu", marks=pytest.mark.gpu) if HAS_GPU else "gpu",)
 PROCESSOR_SETS = (*CPU_SETS, "reference")
 COMPILED_SETS = (*CPU_SETS, *GPU_SETS)
 ALL_SETS = (*PROCESSOR_SETS, *GPU_SETS)
+FAST_SETS = ALL_SETS if HAS_GPU else PROCESSOR_SETS
+"""The interpreter takes tens of milliseconds to sample a row."""
+CHECKED_SETS = PROCESSOR_SETS if HAS_GPU else ALL_SETS
+"""They look at the values of their arguments, for which a GPU would have to wait."""
+
+
+def few(name: str, many: int, few: int) -> int:
+    """How many rows a test takes: `few` of them in the interpreter."""
+    return few if name == "gpu" and not HAS_GPU else many
 
 
 def use(monkeypatch: pytest.MonkeyPatch, name: str, is_real: bool = False) -> None:

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.likeliest import Likeliest
 from kernels.sample.gpu_adjust import WORD, adjust, has_bans
 from kernels.sample.gpu_cutoffs import cut, find_largest
 from kernels.sample.parameters import Biases, History, Sampled, SampleParameters
@@ -17,7 +18,6 @@ from kernels.sample.ragged import check_biases, check_history, check_masks, is_p
 from kernels.softmax_gpu import (
     NOBODY,
     Parts,
-    empty_likeliest,
     find_likeliest,
     from_key,
     is_number,
@@ -32,7 +32,7 @@ from kernels.softmax_gpu import (
     write_likeliest,
 )
 
-BLOCK = 4096  # tokens at a time of a program that has a whole row
+BLOCK = 2048  # tokens at a time of a program that has a whole row
 
 
 @triton.jit
@@ -59,8 +59,8 @@ def _mask_of(masks, number, num_masks, VOCABULARY: tl.constexpr):
 @triton.jit
 def _prepare(logits, adjusted, is_adjusted, bounds, places, counts, prompt_length, repetition_penalty, share_penalty,
              frequency_penalty, presence_penalty, mask, do_sample, temperature, top_k, top_p, typical_p, min_p,
-             history_ids, history_offsets, num_history, bias_ids, bias_values, bias_offsets, num_biases, masks, num_masks,
-             VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
+             history_ids, history_offsets, num_history, bias_ids, bias_values, bias_offsets, num_biases,
+             masks, num_masks, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
     """Writes a row's scores to `adjusted`, if they are not its logits, and its four `bounds`."""
     row = tl.program_id(0).to(tl.int64)
     infinity = tl.full([], float("inf"), tl.float32)
@@ -133,12 +133,14 @@ def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, 
     middle = tl.load(bounds + row * 4 + 1)
     rest = tl.load(bounds + row * 4 + 2)
     farthest = tl.load(bounds + row * 4 + 3)
-    exact, scale = _temperature(temperature, do_sample, row)
+    _, scale = _temperature(temperature, do_sample, row)
     if tl.load(do_sample + row):
-        split_row(scores, begin, tops + index, maxima + index, sums + index, leads + index, scale, lowest, middle, rest, farthest, tl.load(seed + row), tl.load(position + row).to(tl.uint32),
+        split_row(scores, begin, tops + index, maxima + index, sums + index, leads + index, scale, lowest, middle, rest,
+                  farthest, tl.load(seed + row), tl.load(position + row).to(tl.uint32),
                   tl.load(branch + row).to(tl.uint32), VOCABULARY, PART, BLOCK, True)
     else:
-        split_row(scores, begin, tops + index, maxima + index, sums + index, leads, scale, lowest, middle, rest, farthest, row, row, row, VOCABULARY, PART, BLOCK, False)
+        split_row(scores, begin, tops + index, maxima + index, sums + index, leads, scale, lowest, middle, rest,
+                  farthest, row, row, row, VOCABULARY, PART, BLOCK, False)
     if WIDTH:
         count = tl.minimum(tl.load(top_n + row), WIDTH)
         find_likeliest(scores, begin, found + index * WIDTH, count, lowest, middle, rest, farthest, VOCABULARY, PART,
@@ -202,8 +204,9 @@ def sample(
     p, device = parameters, logits.device
     if not logits.is_cuda:
         _check(parameters, history, biases, masks, vocabulary)
-    top = empty_likeliest(logits, top_width)
-    sampled = Sampled(torch.empty(num_rows, dtype=torch.int64, device=device), torch.empty(num_rows, device=device), top)
+    ids, logprobs = torch.empty(num_rows, dtype=torch.int64, device=device), torch.empty(num_rows, device=device)
+    top = Likeliest.empty(num_rows, top_width, device)
+    sampled = Sampled(ids, logprobs, top)
     if not num_rows:
         return sampled
     can_adjust = len(history.ids) + len(biases.ids) + len(masks) > 0
@@ -216,14 +219,14 @@ def sample(
         logits, adjusted, is_adjusted, bounds, places, counts, p.prompt_length, p.repetition_penalty, p.share_penalty,
         p.frequency_penalty, p.presence_penalty, p.mask, p.do_sample, p.temperature, p.top_k, p.top_p, p.typical_p,
         p.min_p, history.ids, history.offsets, len(history.ids), biases.ids, biases.values, biases.offsets,
-        len(biases.ids), masks, len(masks), VOCABULARY=vocabulary, BLOCK=block, num_warps=max(1, block // 256))
+        len(biases.ids), masks, len(masks), VOCABULARY=vocabulary, BLOCK=block, num_warps=max(1, block // 128))
     parts = Parts(logits, top_width)
     _split[parts.grid](
         logits, adjusted, is_adjusted, bounds, p.do_sample, p.temperature, p.seed, p.position, p.branch, p.top_n,
         *parts.tensors, **parts.split)
     _join[parts.grid[:1]](
         logits, adjusted, is_adjusted, p.do_sample, p.temperature, p.mask, masks, len(masks), p.top_n, *parts.tensors,
-        sampled.ids, sampled.logprobs, top.ids, top.logprobs, WORDS=128, WORD=32, **parts.join)
+        ids, logprobs, top.ids, top.logprobs, WORDS=128, WORD=32, **parts.join)
     return sampled
 
 

@@ -9,7 +9,6 @@ from kernels.likeliest import Likeliest
 from kernels.score.targets import check_targets
 from kernels.softmax_gpu import (
     Parts,
-    empty_likeliest,
     find_likeliest,
     is_number,
     join_sums,
@@ -59,7 +58,8 @@ def _join(logits, targets, top_n, tops, maxima, sums, leads, found, logprobs, to
 def score(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, Likeliest]:
     if not logits.is_cuda:
         check_targets(targets, logits.shape[1])
-    logprobs, top = torch.empty(len(logits), device=logits.device), empty_likeliest(logits, top_width)
+    logprobs = torch.empty(len(logits), device=logits.device)
+    top = Likeliest.empty(len(logits), top_width, logits.device)
     if len(logits):
         parts = Parts(logits, top_width)
         tops, maxima, sums, leads, found = parts.tensors

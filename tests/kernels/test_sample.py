@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from kernels.sample import History, reference, sample
+from tests.kernel_sets import CHECKED_SETS, few
 from tests.kernels.sampling import arguments, draw, gumbel, pack_masks, told, warp
 
 SEEDS = (0, 1, 2**63 - 1, -1, -(2**63), 0x123456789ABCDEF)
@@ -43,9 +44,10 @@ def mixture(vocabulary, seed=0):
 
 @pytest.mark.parametrize("vocabulary", [13, 64, 1001, 8192])
 def test_each_row_against_a_computation_of_its_own(vocabulary, kernel_set):
-    logits, rows, histories = mixture(vocabulary)
-    ids, logprobs = draw(logits, rows, histories)
-    assert (ids.dtype, logprobs.dtype, ids.shape, logprobs.shape) == (torch.int64, torch.float32, (19,), (19,))
+    step = few(kernel_set, 1, 2)
+    logits, rows, histories = (part[vocabulary % step :: step] for part in mixture(vocabulary))
+    ids, logprobs = draw(logits.contiguous(), rows, histories)
+    assert (ids.dtype, logprobs.dtype, ids.shape, logprobs.shape) == (torch.int64, torch.float32, *2 * ((len(rows),),))
     for scores, row, history, chosen, logprob in zip(logits, rows, histories, ids, logprobs, strict=True):
         warped = warp(scores, row, history)
         noise = [gumbel(row["seed"], row["position"], token, row.get("branch", 0)) for token in range(vocabulary)]
@@ -59,7 +61,8 @@ def test_each_row_against_a_computation_of_its_own(vocabulary, kernel_set):
 @pytest.mark.parametrize("vocabulary", [13, 1001, 8191, 8192])
 def test_a_row_has_the_same_bits_alone_and_in_any_batch(vocabulary, kernel_set):
     logits, rows, histories = mixture(vocabulary)
-    order = torch.randperm(3 * len(rows), generator=torch.Generator().manual_seed(1)) % len(rows)
+    count = few(kernel_set, 3 * len(rows), 5)
+    order = torch.randperm(3 * len(rows), generator=torch.Generator().manual_seed(1))[:count] % len(rows)
     sampled = sample(*arguments(logits[order], [rows[i] for i in order], [histories[i] for i in order]))
     for i, *results in zip(order.tolist(), sampled.ids, sampled.logprobs, told(sampled.top), strict=True):
         alone = sample(*arguments(logits[i : i + 1], [rows[i]], [histories[i]]))
@@ -99,7 +102,8 @@ def test_ties_go_to_the_lowest_id_and_cutoffs_keep_all_of_them(kernel_set):
     assert ids.tolist() == [1]
     assert abs(logprobs.item() - torch.log_softmax(logits[0].double(), dim=0)[1]) < 2e-7
 
-    positions = [{"position": position} for position in range(300)]
+    count = few(kernel_set, 300, 3)
+    positions = [{"position": position} for position in range(count)]
     for cutoff, kept in (
         ({"top_k": 1}, {1, 3, 4}),
         ({"top_k": 4}, {1, 2, 3, 4, 5}),
@@ -108,8 +112,8 @@ def test_ties_go_to_the_lowest_id_and_cutoffs_keep_all_of_them(kernel_set):
         ({"typical_p": 0.3}, {1, 3, 4}),
         ({"top_k": 100}, {0, 1, 2, 3, 4, 5}),
     ):
-        ids, logprobs = draw(logits.expand(300, -1).contiguous(), [{**cutoff, **row} for row in positions])
-        assert set(ids.tolist()) == kept, cutoff
+        ids, logprobs = draw(logits.expand(count, -1).contiguous(), [{**cutoff, **row} for row in positions])
+        assert set(ids.tolist()) == kept if count == 300 else set(ids.tolist()) <= kept, cutoff
         total = logits[0, sorted(kept)].double().exp().sum().log()
         assert torch.allclose(logprobs.double(), logits[0, ids].double() - total, rtol=1e-7, atol=1e-7)
 
@@ -139,13 +143,14 @@ def test_penalties_on_the_output_in_numbers(kernel_set):
 def test_min_p_keeps_what_equals_its_boundary_and_is_the_last_cutoff(kernel_set):
     """Of the likeliest that typical-p leaves, which is not the likeliest of all."""
     logits = torch.tensor([[1.0, 3.0, 3.0, 2.0, 0.5]])
-    rows = [{"position": position, "min_p": 1.0} for position in range(100)]
-    assert set(draw(logits.expand(100, -1).contiguous(), rows)[0].tolist()) == {1, 2}
+    count = few(kernel_set, 100, 6)
+    rows = [{"position": position, "min_p": 1.0} for position in range(count)]
+    assert set(draw(logits.expand(count, -1).contiguous(), rows)[0].tolist()) == {1, 2}
 
-    shares = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])
+    shares, count = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05]), few(kernel_set, 200, 6)
     for min_p, kept in ((0.0, {1, 2}), (0.6, {1, 2}), (0.9, {1})):
-        rows = [{"position": position, "min_p": min_p, "typical_p": 0.4} for position in range(200)]
-        assert set(draw(shares.log().expand(200, -1).contiguous(), rows)[0].tolist()) == kept
+        rows = [{"position": position, "min_p": min_p, "typical_p": 0.4} for position in range(count)]
+        assert set(draw(shares.log().expand(count, -1).contiguous(), rows)[0].tolist()) == kept
 
 
 def test_a_mask_holds_against_every_bias(kernel_set):
@@ -231,6 +236,11 @@ def test_errors_name_the_shapes(kernel_set):
         draw(logits, [{}, {}, {}])
     with pytest.raises(ValueError, match=r"sample: history_offsets has shape \[2\], expected \[3\]"):
         draw(logits, [{}, {}], [[1]])
+
+
+@pytest.mark.parametrize("kernel_set", CHECKED_SETS, indirect=True)
+def test_errors_name_the_values(kernel_set):
+    logits = torch.zeros(2, 8)
     with pytest.raises(ValueError, match=r"sample: history_ids are between 1 and 8, the vocabulary has 8 ids"):
         draw(logits, [{"share_penalty": 1.0}, {}], [[1, 8], []])
     with pytest.raises(ValueError, match=r"sample: history_ids are between -1 and 1, the vocabulary has 8 ids"):
@@ -244,12 +254,17 @@ def test_errors_name_the_shapes(kernel_set):
     draw(logits, [{}, {}], [[1, 8], []])  # which nothing reads
 
 
-def test_errors_name_what_does_not_fit_together(kernel_set):
+@pytest.mark.parametrize("kernel_set", CHECKED_SETS, indirect=True)
+def test_errors_name_offsets_that_do_not_fit(kernel_set):
     logits, parameters, _, biases, masks = arguments(torch.zeros(2, 8), [{"presence_penalty": 1.0}, {}])
     for offsets in ([0, 2, 4], [0, 4, 3], [1, 2, 4]):
         history = History(torch.zeros(3, dtype=torch.int64), torch.tensor(offsets))
         with pytest.raises(ValueError, match=rf"sample: 3 history_ids, but the offsets are \{offsets}"):
             sample(logits, parameters, history, biases, masks)
+
+
+def test_errors_name_masks_that_do_not_fit(kernel_set):
+    logits, parameters, _, biases, _ = arguments(torch.zeros(2, 8), [{"presence_penalty": 1.0}, {}])
     history = History(torch.zeros(3, dtype=torch.int64), torch.tensor([0, 3, 3]))
     with pytest.raises(ValueError, match=r"sample: masks has shape \[1, 2\], expected \[1, 1\]"):
         sample(logits, parameters, history, biases, pack_masks([[1]], 40))

@@ -4,7 +4,10 @@ import pytest
 import torch
 from scipy.stats import chisquare, kstest
 
+from tests.kernel_sets import FAST_SETS
 from tests.kernels.sampling import draw, warp
+
+pytestmark = pytest.mark.parametrize("kernel_set", FAST_SETS, indirect=True)
 
 NUM_SAMPLES = 20_000
 LOGITS = torch.linspace(-2, 2.5, 48)[torch.randperm(48, generator=torch.Generator().manual_seed(7))]

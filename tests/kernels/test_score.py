@@ -5,6 +5,7 @@ import torch
 
 from kernels.sample import sample
 from kernels.score import reference, score
+from tests.kernel_sets import CHECKED_SETS, few
 from tests.kernels.compiled import poison, threads
 from tests.kernels.sampling import arguments, told
 
@@ -25,11 +26,12 @@ def batch(vocabulary, num_rows=40):
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_log_softmax(vocabulary, kernel_set):
-    logits, targets, top_n = batch(vocabulary)
+    num_rows = few(kernel_set, 40, 7)
+    logits, targets, top_n = batch(vocabulary, num_rows)
     logprobs, top = score(logits, targets, top_n)
     expected = torch.log_softmax(logits.double(), dim=1)
     assert torch.allclose(logprobs.double(), expected.gather(1, targets[:, None])[:, 0], rtol=1e-6, atol=1e-6)
-    assert (logprobs.dtype, top.ids.shape) == (torch.float32, (40, 6))
+    assert (logprobs.dtype, top.ids.shape) == (torch.float32, (num_rows, 6))
     for row, pairs in enumerate(told(top)):
         best = expected[row].sort(descending=True, stable=True)
         count = min(int(top_n[row]), int(best.values.isfinite().sum()))
@@ -62,9 +64,10 @@ def test_a_row_has_the_same_bits_alone_and_with_any_number_of_threads(vocabulary
 
 
 def test_the_bits_of_a_sampled_token_without_parameters(kernel_set):
-    logits, *_ = batch(1001)
-    sampled = sample(*arguments(logits, [{"do_sample": False, "top_n": 5}] * 40))
-    logprobs, top = score(logits, sampled.ids, torch.full((40,), 5))
+    num_rows = few(kernel_set, 40, 8)
+    logits, *_ = batch(1001, num_rows)
+    sampled = sample(*arguments(logits, [{"do_sample": False, "top_n": 5}] * num_rows))
+    logprobs, top = score(logits, sampled.ids, torch.full((num_rows,), 5))
     assert torch.equal(logprobs, sampled.logprobs)
     assert told(top) == told(sampled.top)
 
@@ -91,6 +94,11 @@ def test_errors_name_the_shapes(kernel_set):
         score(logits.double(), zeros, zeros)
     with pytest.raises(ValueError, match=r"score: targets has shape \[1\], expected \[2\]"):
         score(logits, zeros[:1], zeros)
+
+
+@pytest.mark.parametrize("kernel_set", CHECKED_SETS, indirect=True)
+def test_errors_name_the_targets(kernel_set):
+    logits, zeros = torch.zeros(2, 8), torch.zeros(2, dtype=torch.int64)
     for targets in ([0, 8], [-1, 7]):
         with pytest.raises(ValueError, match=rf"targets are between {min(targets)} and {max(targets)}, the vocabulary"):
             score(logits, torch.tensor(targets), zeros)
