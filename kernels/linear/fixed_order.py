@@ -20,7 +20,7 @@ from kernels.tuning import Config
 
 NUM_PROCESSORS = 128         # about a GPU's; it takes no exact number to guess
 MAX_ACCUMULATORS = 96        # registers of a thread, of 255, with mma.sync; more and they spill
-MAX_WGMMA_ACCUMULATORS = 128  # whose operands take no registers
+MAX_WGMMA_ACCUMULATORS = 128  # whose operands take none; with few threads they take some, for addresses
 MAX_FLOAT32_ACCUMULATORS = 32
 MAX_SEGMENTS = 8             # that one program adds
 STAGES = (3, 4, 6, 8)
@@ -181,10 +181,11 @@ def _powers(segments: int) -> list[int]:
 def _num_warps(tile: int, segments: int, is_exact: bool, capability: int) -> int:
     """The fewest whose registers hold the sums, a tile for each level of the tree; 0 if none do."""
     has_wgmma = capability == 90 and not is_exact
-    most = MAX_FLOAT32_ACCUMULATORS if is_exact else MAX_WGMMA_ACCUMULATORS if has_wgmma else MAX_ACCUMULATORS
+    most = {4: MAX_ACCUMULATORS, 8: MAX_FLOAT32_ACCUMULATORS if is_exact else
+            MAX_WGMMA_ACCUMULATORS if has_wgmma else MAX_ACCUMULATORS}
     fewest = 8 if is_exact or tile > (64 * 128 if has_wgmma else 64 * 32) else 4
     return next((warps for warps in (4, 8)
-                 if warps >= fewest and tile // (32 * warps) * segments.bit_length() <= most), 0)
+                 if warps >= fewest and tile // (32 * warps) * segments.bit_length() <= most[warps]), 0)
 
 
 def _guess(config: Config, rows: int, columns: int, inputs: int, segments: int) -> tuple[int, int]:

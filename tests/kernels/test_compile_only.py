@@ -16,3 +16,7 @@ def test_all_kernels_compile_and_keep_their_values_in_registers():
     lines = program.stdout.splitlines()
     assert {line.split()[0] for line in lines} == {"sm_80", "sm_90"}
     assert [line for line in lines if "spilled    0" not in line] == []
+    # The bit contract: one family of matrix instructions, however few rows there are.
+    families = {tuple(word for word in line.split() if word in ("sm_80", "sm_90", "wgmma", "mma.sync"))
+                for line in lines if " _matmul " in line and "BLOCK_K=64" in line}
+    assert families == {("sm_80", "mma.sync"), ("sm_90", "wgmma")}
