@@ -6,7 +6,6 @@
 #include "attention_plan.h"
 #include "attention_tile.h"
 #include "pool.h"
-#include "scratch.h"
 
 namespace penstock {
 namespace {
@@ -63,11 +62,11 @@ void finish(const Call& call, const Item& item, const State& state) {
   });
 }
 
-// Computes items, one after the other. X is what is multiplied with the cache's T: bfloat16 or float32.
+// Computes items, one after the other. X is what is multiplied with the cache's T: bfloat16, float32, or int16 with int8.
 template <class X, class T>
 class Worker {
  public:
-  Worker(const Call& call) : call_(call), dim_(call.dim()) {}
+  Worker(const Call& call) : call_(call), dim_(call.dim()) { std::fill_n(query_units_, kRows, 1.f); }
 
   void run(const Item& item, const Item* next) {
     item_ = &item;
@@ -89,13 +88,17 @@ class Worker {
 
  private:
   using Cells = const T* [kColumns];
-  using Wide = std::conditional_t<kScaled<T>, bf16, T>;  // what attention_tile.h computes with
 
   void load_queries() {
     each_row(call_, *item_, [&](int64_t i, int64_t token, int64_t head) {
       with_type(call_.dtype, [&]<class Q>(Q) {
         const Q* const q = static_cast<const Q*>(call_.q) + token * call_.q_stride + head * call_.head_dim;
-        if constexpr (std::is_same_v<Q, X>) {
+        if constexpr (std::is_same_v<X, int16_t>) {
+          // No sum over dim_ products with a number of 8 bits leaves an int32.
+          const float limit = static_cast<float>(std::min<int64_t>(32767, (1 << 24) / dim_ - 1));
+          auto some = [&](int64_t d) { return load(q + d, call_.head_dim - d); };
+          query_units_[i] = take_whole(some, dim_, limit, q_ + i * dim_);
+        } else if constexpr (std::is_same_v<Q, X>) {
           std::fill_n(std::copy_n(q, call_.head_dim, q_ + i * dim_), dim_ - call_.head_dim, X{});
         } else if constexpr (std::is_same_v<X, float>) {
           for (int64_t d = 0; d < dim_; d += kLanes) store(q_ + i * dim_ + d, load(q + d, call_.head_dim - d));
@@ -131,27 +134,23 @@ class Worker {
         for (int c = 0; c < kColumns; c++) ahead[c] = is_last ? base_after[c] : cells[c] + cell_size<T>(dim_);
       }
       const T* const* const next = !has_own_cells && (!is_last || has_after) ? ahead : nullptr;
-      if constexpr (kScaled<T>) {
-        const Wide* wide[kColumns];
-        widen(cells, wide);
-        attend_head(tile, h * item_->num_rows, wide, next, out);
-      } else {
-        attend_head(tile, h * item_->num_rows, cells, next, out);
-      }
+      if constexpr (kScaled<T>) find_scales(cells);
+      attend_head(tile, h * item_->num_rows, cells, next, out);
     }
   }
 
   // All rows of one KV head, whose state begins at `index`, over one tile.
-  void attend_head(int64_t tile, int64_t index, const Wide* const* cells, const T* const* ahead, const State& out) {
+  void attend_head(int64_t tile, int64_t index, const Cells& cells, const T* const* ahead, const State& out) {
     const int64_t groups = (item_->num_rows + kGroup - 1) / kGroup;
     const int64_t size = (item_->num_rows + groups - 1) / groups;
     for (int64_t row = 0; row < item_->num_rows; row += size) {
       const Group group = group_of(tile, row, std::min(size, item_->num_rows - row));
       if (group.sees_nothing()) continue;
       const int64_t i = index + row;
+      if constexpr (kScaled<T>) scales_.queries = query_units_ + i;
       multiply_all_keys(group, q_ + i * dim_, dim_, cells, ahead, scores_);
-      take_weights(group, call_.form, scales_, scores_, out.max + i, lanes_ + i, alpha_, weights_);
-      add_values(group, weights_, dim_, cells, ahead, alpha_, out.out + i * dim_);
+      take_weights(group, call_.form, scales_, scores_, out.max + i, lanes_ + i, factors_, weights_);
+      add_values(group, weights_, dim_, cells, ahead, factors_, out.out + i * dim_);
       ahead = nullptr;
     }
   }
@@ -187,17 +186,11 @@ class Worker {
     return true;
   }
 
-  // Cells of int8 as cells of bfloat16, and their scales.
-  void widen(const Cells& cells, const Wide** wide) {
-    static thread_local Scratch scratch;
-    Wide* const memory = scratch.get<Wide>(kColumns * cell_size<Wide>(dim_));
+  void find_scales(const Cells& cells) {
     for (int c = 0; c < kColumns; c++) {
       const float* const scales = cell_scales(cells[c], dim_);
       store(scales_.keys + c * kLanes, load(scales));
       store(scales_.values + c * kLanes, load(scales + kCellKeys));
-      const bool is_new = c == 0 || cells[c] != cells[c - 1];  // not where no row sees a key
-      wide[c] = is_new ? memory + c * cell_size<Wide>(dim_) : wide[c - 1];
-      if (is_new) widen_cell(cells[c], dim_, memory + c * cell_size<Wide>(dim_));
     }
   }
 
@@ -229,7 +222,8 @@ class Worker {
   alignas(64) float lanes_[kRows][kLanes];
   alignas(64) float scores_[kGroup * kTile];
   alignas(64) X weights_[kGroup * kTile];
-  alignas(64) float alpha_[kLanes] = {};
+  Factors factors_;
+  float query_units_[kRows];  // in float32 they stay 1
 };
 
 void finish_cut(const Call& call, const Item& unit) {
@@ -252,7 +246,9 @@ void run_items(const Call& call, const Plan& plan) {
 
 void attend(const Call& call, DType cache_dtype, const Plan& plan) {
   with_cache_type(cache_dtype, [&]<class T>(T) {
-    if constexpr ((std::is_same_v<T, bf16> || kScaled<T>) && kHasDot) {
+    if constexpr (kScaled<T>) {
+      if (call.dtype != kF32) return run_items<int16_t, T>(call, plan);
+    } else if constexpr (std::is_same_v<T, bf16> && kHasDot) {
       if (call.dtype == kBF16) return run_items<bf16, T>(call, plan);
     }
     run_items<float, T>(call, plan);

@@ -3,8 +3,9 @@
 //   A dot product is one chain of multiply-adds, ascending in dimension (scores) or key (output), whatever the shape of
 //   the register tile. With bfloat16 queries and cache, where the processor has it, the links are vdpbf16ps and weights
 //   are rounded to bfloat16; otherwise everything is float32.
-//   With a cache of 8 bits a score is multiplied by its key's scale, and a weight, after it was added to the sum of
-//   weights, by its value's.
+//   With a cache of int8 a score is multiplied by its key's scale, and a weight, after it was added to the sum of weights,
+//   by its value's. Queries of 16 bits, and the weights of a tile, then become whole numbers of 16 bits, each row's times
+//   a unit of its own: sums over integers are exact, and cost what they do in bfloat16.
 //   What is masked is an identity (weight 0, rescaling exactly 1), so computing it and skipping it are the same. For that
 //   exp2(0) is exactly 1, denormals are zero in every thread as they always are to vdpbf16ps, and what a row must not see
 //   is finite or taken away (see add_values_each).
@@ -58,7 +59,7 @@ INLINE void pick_width(int64_t n, F&& f) {  // f(the largest of N, N / 2, … 1 
 }
 
 // Of what is multiplied next: the row pair j of some cells' keys, and C registers of dimensions of a cell's values. In int8
-// a line has two pairs of keys, or all of a row that C registers hold.
+// a line holds two registers.
 template <int C, class T>
 INLINE void prefetch_keys(const T* const* cells, int64_t j) {
   if (kScaled<T> && j % 2) return;
@@ -67,17 +68,26 @@ INLINE void prefetch_keys(const T* const* cells, int64_t j) {
 template <int C, class T>
 INLINE void prefetch_values(const T* cell, int64_t j, int64_t d, int64_t dim) {
   const T* const p = cell + values_offset(dim) + pair_offset<T>(j, d, dim);
-  UNROLL for (int c = 0; c < (kScaled<T> ? 1 : C); c++) prefetch_rows(p + pair_offset<T>(0, c * kLanes, dim), dim);
+  UNROLL for (int c = 0; c < C; c += kScaled<T> ? 2 : 1) prefetch_rows(p + pair_offset<T>(0, c * kLanes, dim), dim);
 }
 
 // acc[r][c] += x[r][2j] * row 2j of y + x[r][2j + 1] * row 2j + 1, for j in [begin, end). at(j, c) is where 16 lanes of
 // both rows are. Both products of attention are this.
-template <int R, int C, class X, class At, class Fetch>
-INLINE void accumulate(Vec (&acc)[R][C], const X* x, int64_t stride, int64_t begin, int64_t end, int64_t width, At at,
+template <int R, int C, class Acc, class X, class At, class Fetch>
+INLINE void accumulate(Acc (&acc)[R][C], const X* x, int64_t stride, int64_t begin, int64_t end, int64_t width, At at,
                        Fetch fetch) {
   for (int64_t j = begin; j < end; j++) {
     fetch(j);
-    if constexpr (std::is_same_v<X, bf16>) {
+    if constexpr (std::is_same_v<X, int16_t>) {
+      Words y[C];
+      UNROLL for (int c = 0; c < C; c++) y[c] = load_words(at(j, c));
+      UNROLL for (int r = 0; r < R; r++) {
+        int32_t pair;
+        std::memcpy(&pair, x + r * stride + 2 * j, sizeof pair);
+        const Words both = set_words(pair);
+        UNROLL for (int c = 0; c < C; c++) acc[r][c] = add_products(acc[r][c], both, y[c]);
+      }
+    } else if constexpr (std::is_same_v<X, bf16>) {
 #if defined(__AVX512BF16__)
       __m512i y[C];
       UNROLL for (int c = 0; c < C; c++) y[c] = _mm512_loadu_si512(at(j, c));
@@ -103,12 +113,21 @@ INLINE void accumulate(Vec (&acc)[R][C], const X* x, int64_t stride, int64_t beg
   }
 }
 
+template <class X>
+using Sums = std::conditional_t<std::is_same_v<X, int16_t>, Ints, Vec>;
+INLINE Vec to_floats(Vec a) { return a; }
+
+// Of some rows: what was summed before is multiplied with alpha, and what is summed of whole weights with their unit.
+struct Factors {
+  alignas(64) float alpha[kLanes] = {}, unit[kLanes] = {};
+};
+
 // scores[r][16c..] = q[r] · the keys of cell c, for c < C. Prefetches all cells of `ahead`, if given.
 template <int R, int C, class X, class T, class A>
 __attribute__((noinline)) void multiply_keys(const X* q, int64_t dim, const T* const* cells, const A* const* ahead,
                                              float* scores) {
-  Vec acc[R][C];
-  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = zero();
+  Sums<X> acc[R][C];
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) acc[r][c] = Sums<X>{};
   const T* keys[C];
   UNROLL for (int c = 0; c < C; c++) keys[c] = cells[c];
   accumulate(
@@ -116,19 +135,27 @@ __attribute__((noinline)) void multiply_keys(const X* q, int64_t dim, const T* c
       [&](int64_t j) {
         if (ahead) prefetch_keys<kColumns>(ahead, j);
       });
-  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) store(scores + r * kTile + c * kLanes, acc[r][c]);
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) {
+    store(scores + r * kTile + c * kLanes, to_floats(acc[r][c]));
+  }
 }
 
-// out[r][d..] = out[r][d..] * alpha[r] + p[r] · V for C registers of dimensions, over the pairs [begin, end) of the tile's
+// out[r][d..] = out[r][d..] * alpha[r] + p[r] · V * unit[r] for C registers of dimensions, over the pairs [begin, end) of the tile's
 // keys. Prefetches the same places of `ahead`, if given.
 template <int R, int C, class X, class T, class A>
 __attribute__((noinline)) void multiply_values(const X* p, int64_t dim, int64_t d, const T* const* cells,
-                                               const A* const* ahead, int64_t begin, int64_t end, const float* alpha,
-                                               float* out) {
+                                               const A* const* ahead, int64_t begin, int64_t end,
+                                               const Factors& factors, float* out) {
+  constexpr bool kIsWhole = std::is_same_v<X, int16_t>;
   out += d;
-  Vec acc[R][C];
-  UNROLL for (int r = 0; r < R; r++) {
-    UNROLL for (int c = 0; c < C; c++) acc[r][c] = load(out + r * dim + c * kLanes) * set(alpha[r]);
+  auto before = [&](int r, int c) { return load(out + r * dim + c * kLanes) * set(factors.alpha[r]); };
+  Sums<X> acc[R][C];
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) {
+    if constexpr (kIsWhole) {
+      acc[r][c] = Sums<X>{};
+    } else {
+      acc[r][c] = before(r, c);
+    }
   }
   const int64_t here = values_offset(dim) + pair_offset<T>(0, d, dim);
   for (int64_t cell = begin / kCellPairs; cell * kCellPairs < end; cell++) {
@@ -141,7 +168,11 @@ __attribute__((noinline)) void multiply_values(const X* p, int64_t dim, int64_t 
           if (ahead) prefetch_values<C>(ahead[cell], j, d, dim);
         });
   }
-  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) store(out + r * dim + c * kLanes, acc[r][c]);
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) {
+    Vec sum = to_floats(acc[r][c]);
+    if constexpr (kIsWhole) sum = fma(sum, set(factors.unit[r]), before(r, c));
+    store(out + r * dim + c * kLanes, sum);
+  }
 }
 
 // Keys of a tile: [low, high), counted from its first.
@@ -187,9 +218,10 @@ INLINE Vec shape_score(Vec s, const Form& form) {
   return tanh * set(form.cap);
 }
 
-// Of the keys and the values of a tile. Where nothing was written they may be NaN.
+// Of the keys and the values of a tile, which may be NaN where nothing was written, and the units of the queries.
 struct Scales {
   alignas(64) float keys[kTile], values[kTile];
+  const float* queries;
 };
 struct NoScales {};
 
@@ -197,11 +229,26 @@ INLINE Vec scale_weights(Vec p, const float* scales) {  // a weight of 0 meets n
   return select(less(zero(), p), p * load(scales), zero());
 }
 
-// The online softmax of up to kGroup rows: the weights p of this tile, times the values' scales, and alpha, the factors
-// for what was summed before. `sums` has a row's sum of weights in lanes.
+// x(0), x(16), … as whole numbers up to `limit`, and their unit: NaN if one of them is not finite.
+template <class Load>
+INLINE float take_whole(Load&& x, int64_t n, float limit, int16_t* to) {
+  Vec top = zero(), bad = zero();
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Vec some = x(i);
+    top = max(top, max(some, zero() - some));
+    bad = fma(some, zero(), bad);
+  }
+  const float unit = largest(top) / limit + sum(bad);
+  const Vec inverse = set(unit > 0 ? 1 / unit : 0);
+  for (int64_t i = 0; i < n; i += kLanes) store(to + i, x(i) * inverse);
+  return unit;
+}
+
+// The online softmax of up to kGroup rows: the weights p of this tile, times the values' scales, and the factors of
+// their product with V. `sums` has a row's sum of weights in lanes.
 template <class X, class S>
 inline void take_weights(const Group& group, const Form& form, const S& scales, float* scores, float* max,
-                         float (*sums)[kLanes], float* alpha, X* p) {
+                         float (*sums)[kLanes], Factors& factors, X* p) {
   constexpr bool kHasScales = std::is_same_v<S, Scales>;
   const Vec none = set(-INFINITY);
   const int begin = group.first_column(), end = group.end_column();
@@ -210,7 +257,7 @@ inline void take_weights(const Group& group, const Form& form, const S& scales, 
     for (int c = begin; c < end; c++) {
       float* const at = scores + r * kTile + c * kLanes;
       Vec x = load(at);
-      if constexpr (kHasScales) x = x * load(scales.keys + c * kLanes);
+      if constexpr (kHasScales) x = x * (load(scales.keys + c * kLanes) * set(scales.queries[r]));
       x = shape_score(x, form);
       if (!group.sees_all()) {
         x = select(first(group.seen[r].high - c * kLanes), x, none);
@@ -220,12 +267,12 @@ inline void take_weights(const Group& group, const Form& form, const S& scales, 
       top = penstock::max(top, x);
     }
     const float next = std::max(max[r], largest(top));
-    alpha[r] = max[r] - next;
+    factors.alpha[r] = max[r] - next;
     max[r] = next;
   }
-  store(alpha, exp2(load(alpha)));
+  store(factors.alpha, exp2(load(factors.alpha)));
   for (int r = 0; r < group.rows; r++) {
-    Vec sum = load(sums[r]) * set(alpha[r]);
+    Vec sum = load(sums[r]) * set(factors.alpha[r]);
     for (int c = begin; c < end; c += 2) {
       const int64_t at = r * kTile + c * kLanes;
       Vec even = exp2(load(scores + at) - set(max[r])), odd = exp2(load(scores + at + kLanes) - set(max[r]));
@@ -238,9 +285,11 @@ inline void take_weights(const Group& group, const Form& form, const S& scales, 
 #if defined(__AVX512BF16__)
         const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd.v, even.v);
         _mm512_storeu_si512(p + at, both);
-        // ones: the sum of what V is multiplied with
-        if constexpr (!kHasScales) sum = dot_pairs(sum, both, _mm512_set1_epi32(0x3f803f80));
+        sum = dot_pairs(sum, both, _mm512_set1_epi32(0x3f803f80));  // ones: the sum of what V is multiplied with
 #endif
+      } else if constexpr (std::is_same_v<X, int16_t>) {
+        store(scores + at, even);
+        store(scores + at + kLanes, odd);
       } else {
         store(p + at, even);
         store(p + at + kLanes, odd);
@@ -248,11 +297,16 @@ inline void take_weights(const Group& group, const Form& form, const S& scales, 
       }
     }
     store(sums[r], sum);
+    if constexpr (std::is_same_v<X, int16_t>) {
+      const int64_t at = r * kTile + begin * kLanes;
+      factors.unit[r] = take_whole([&](int64_t i) { return load(scores + at + i); }, (end - begin) * kLanes, 32767, p + at);
+    }
   }
 }
 
 template <class T>
 bool is_finite(const T* const* cells, int64_t dim, int begin, int end) {  // the values of the pairs [begin, end)
+  if constexpr (kScaled<T>) return true;
   Vec bad = zero();
   for (int j = begin; j < end; j++) {
     for (int64_t d = 0; d < dim; d += kLanes) {
@@ -266,10 +320,10 @@ bool is_finite(const T* const* cells, int64_t dim, int begin, int end) {  // the
 
 template <int R, class X, class T, class A>
 INLINE void multiply_all_values(const X* p, int64_t dim, const T* const* cells, const A* const* ahead, int begin, int end,
-                                const float* alpha, float* out) {
+                                const Factors& factors, float* out) {
   for (int64_t d = 0; d < dim;) {
     pick_width<kWidth>((dim - d) / kLanes, [&](auto C) {
-      multiply_values<R, C>(p, dim, d, cells, ahead, begin, end, alpha, out);
+      multiply_values<R, C>(p, dim, d, cells, ahead, begin, end, factors, out);
       d += C * kLanes;
     });
   }
@@ -279,12 +333,15 @@ INLINE void multiply_all_values(const X* p, int64_t dim, const T* const* cells, 
 // of V where all that it does not see is 0. The instructions, and so the bits, are the same.
 template <class X, class T>
 __attribute__((noinline)) void add_values_each(const Group& group, const X* p, int64_t dim, const T* const* cells,
-                                               const float* alpha, float* out) {
+                                               const Factors& factors, float* out) {
   static thread_local std::vector<T> copy;
   copy.resize(static_cast<size_t>(kColumns * cell_size<T>(dim)));
   const T* copies[kColumns];
   for (int c = 0; c < kColumns; c++) copies[c] = copy.data() + c * cell_size<T>(dim);
   for (int r = 0; r < group.rows; r++) {
+    Factors own;
+    own.alpha[0] = factors.alpha[r];
+    own.unit[0] = factors.unit[r];
     std::fill(copy.begin(), copy.end(), T{});
     for (int key = group.seen[r].low; key < group.seen[r].high; key++) {
       const int64_t cell = key / kCellKeys, row = key % kCellKeys;
@@ -294,20 +351,20 @@ __attribute__((noinline)) void add_values_each(const Group& group, const X* p, i
       }
     }
     multiply_all_values<1>(p + r * kTile, dim, copies, static_cast<const T* const*>(nullptr), group.first_pair(),
-                           group.end_pair(), alpha + r, out + r * dim);
+                           group.end_pair(), own, out + r * dim);
   }
 }
 
 // out[r] = out[r] * alpha[r] + p[r] · V.
 template <class X, class T, class A>
 INLINE void add_values(const Group& group, const X* p, int64_t dim, const T* const* cells, const A* const* ahead,
-                       const float* alpha, float* out) {
+                       const Factors& factors, float* out) {
   const int begin = group.first_pair(), end = group.end_pair();
   const int low = std::min((group.all.low + 1) / 2, end), high = std::max(group.all.high / 2, low);
   if (!is_finite(cells, dim, begin, low) || !is_finite(cells, dim, high, end)) {
-    return add_values_each(group, p, dim, cells, alpha, out);
+    return add_values_each(group, p, dim, cells, factors, out);
   }
-  pick<kGroup>(group.rows, [&](auto R) { multiply_all_values<R>(p, dim, cells, ahead, begin, end, alpha, out); });
+  pick<kGroup>(group.rows, [&](auto R) { multiply_all_values<R>(p, dim, cells, ahead, begin, end, factors, out); });
 }
 
 // scores[r] = q[r] · K, for the columns of which some row sees a key.

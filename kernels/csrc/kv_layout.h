@@ -4,11 +4,11 @@
 // A cell is 16 keys of one KV head and, behind them, their values:
 //   K  a matrix of `dim` rows and 16 lanes, one lane for each key
 //   V  a matrix of 16 rows, one for each key, and `dim` lanes
-// so that a dot product is a chain of multiply-adds over rows. In bfloat16 the rows lie interleaved in pairs: a register
-// of 32 elements is what one vdpbf16ps multiplies, and what load_pairs() widens. The other types have row after row.
+// so that a dot product is a chain of multiply-adds over rows. In bfloat16 and int8 the rows lie interleaved in pairs: 32
+// elements are what one instruction multiplies, and what load_pairs() widens. The other types have row after row.
 //
 // In int8 a cell has, behind its values, the 16 scales of its keys and the 16 of its values, in float32: a number of K or V
-// is what is stored times the scale of its token and head. Attention widens such cells to bfloat16, which is exact.
+// is what is stored times the scale of its token and head.
 //
 // What was never written may be anything: kv_write changes nothing but its tokens, and attention takes care of the rest.
 //
@@ -27,7 +27,7 @@ namespace penstock {
 constexpr int64_t kCellKeys = kLanes;
 
 template <class T>
-constexpr bool kPaired = std::is_same_v<T, bf16>;
+constexpr bool kPaired = std::is_same_v<T, bf16> || std::is_same_v<T, int8_t>;
 
 template <class T>
 constexpr bool kScaled = std::is_same_v<T, int8_t>;
@@ -93,21 +93,6 @@ inline void put_scales(int8_t* cell, int64_t key, int64_t dim, float k, float v)
   float* const scales = cell_scales(cell, dim);
   scales[key] = k;
   scales[kCellKeys + key] = v;
-}
-
-// The numbers of a cell, as a cell of bfloat16 has them.
-inline void widen_cell(const int8_t* cell, int64_t dim, bf16* to) {
-  const int64_t rows[] = {dim, kCellKeys}, widths[] = {kLanes, dim};
-  for (int part = 0; part < 2; part++, cell += kCellKeys * dim, to += kCellKeys * dim) {
-    const int64_t width = widths[part];
-    for (int64_t j = 0; j < rows[part] / 2; j++) {
-      for (int64_t lane = 0; lane < width; lane += kLanes) {
-        Vec even, odd;
-        load_rows(cell + pair_offset<int8_t>(j, lane, width), width, even, odd);
-        store_pairs(to + pair_offset<bf16>(j, lane, width), even, odd);
-      }
-    }
-  }
 }
 
 }  // namespace penstock

@@ -72,9 +72,6 @@ INLINE Vec load(const bf16* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
 }
 INLINE Vec load(const f16* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}; }
-INLINE Vec load(const int8_t* p) {
-  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
-}
 
 INLINE void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
 INLINE void store_whole(int32_t* p, Vec a) { _mm512_storeu_si512(p, _mm512_cvttps_epi32(a.v)); }  // towards 0
@@ -103,9 +100,28 @@ INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
   low.v = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
   high.v = _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
 }
-INLINE void store_pairs(bf16* p, Vec low, Vec high) {  // of values that bfloat16 has
-  const __m512i words = _mm512_srli_epi32(_mm512_castps_si512(low.v), 16);
-  _mm512_storeu_si512(p, _mm512_or_si512(words, _mm512_castps_si512(high.v)));
+
+INLINE void load_pairs(const int8_t* p, Vec& low, Vec& high) {
+  const __m512i words = _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  low.v = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24), 24));
+  high.v = _mm512_cvtepi32_ps(_mm512_srai_epi32(words, 8));
+}
+
+// Sixteen pairs of 16-bit integers, and sums of their products.
+struct Words {
+  __m512i v;
+};
+struct Ints {
+  __m512i v;
+};
+INLINE Words load_words(const int8_t* p) {
+  return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+INLINE Words set_words(int32_t pair) { return {_mm512_set1_epi32(pair)}; }
+INLINE Ints add_products(Ints sum, Words a, Words b) { return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(a.v, b.v))}; }
+INLINE Vec to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+INLINE void store(int16_t* p, Vec a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(a.v)));
 }
 
 INLINE float sum(Vec a) {  // ((0+8)+(4+12))+… by halves: lane i meets i+8, then i+4, i+2, i+1
@@ -184,11 +200,6 @@ INLINE __m256 widen(const bf16* p) {
 INLINE __m256 widen(const f16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 INLINE Vec load(const bf16* p) { return {widen(p), widen(p + 8)}; }
 INLINE Vec load(const f16* p) { return {widen(p), widen(p + 8)}; }
-INLINE Vec load(const int8_t* p) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  const __m256i low = _mm256_cvtepi8_epi32(bytes), high = _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8));
-  return {_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)};
-}
 
 INLINE void store(float* p, Vec a) {
   _mm256_storeu_ps(p, a.lo);
@@ -227,12 +238,34 @@ INLINE void load_pairs(const bf16* p, Vec& low, Vec& high) {
   low = {_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
   high = {_mm256_castsi256_ps(_mm256_and_si256(a, mask)), _mm256_castsi256_ps(_mm256_and_si256(b, mask))};
 }
-INLINE __m256i pairs(__m256 low, __m256 high) {
-  return _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(low), 16), _mm256_castps_si256(high));
+
+INLINE void load_pairs(const int8_t* p, Vec& low, Vec& high) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i a = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(bytes));
+  const __m256i b = _mm256_cvtepi16_epi32(_mm256_extracti128_si256(bytes, 1));
+  low.lo = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(a, 24), 24));
+  low.hi = _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(b, 24), 24));
+  high = {_mm256_cvtepi32_ps(_mm256_srai_epi32(a, 8)), _mm256_cvtepi32_ps(_mm256_srai_epi32(b, 8))};
 }
-INLINE void store_pairs(bf16* p, Vec low, Vec high) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), pairs(low.lo, high.lo));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 16), pairs(low.hi, high.hi));
+
+struct Words {
+  __m256i lo, hi;
+};
+struct Ints {
+  __m256i lo, hi;
+};
+INLINE Words load_words(const int8_t* p) {
+  const __m128i* const halves = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(halves)), _mm256_cvtepi8_epi16(_mm_loadu_si128(halves + 1))};
+}
+INLINE Words set_words(int32_t pair) { return {_mm256_set1_epi32(pair), _mm256_set1_epi32(pair)}; }
+INLINE Ints add_products(Ints sum, Words a, Words b) {
+  return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(a.lo, b.lo)), _mm256_add_epi32(sum.hi, _mm256_madd_epi16(a.hi, b.hi))};
+}
+INLINE Vec to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+INLINE void store(int16_t* p, Vec a) {
+  const __m256i mixed = _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(mixed, 0xD8));
 }
 
 INLINE float sum(Vec a) {
