@@ -52,7 +52,7 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
              facts.step_tokens, facts.numerics, batches(config), _equality(executor))
-    results = ThreadPoolExecutor(1, "results") if gpu.is_used() else None
+    results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
     with _tracing(config) as witness:
         worker = Worker(
             executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), witness, results)
