@@ -8,21 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
-import torch
-from tqdm import tqdm
-
 from kernels import dispatch
 from shard import distributed, gpu, process
 from shard.agreement import Agreement
 from shard.config import ShardConfig
-from shard.distributed import Group
 from shard.executor import Executor
-from shard.gpu_memory import out_of_memory
-from shard.graphs import DecodeGraphs
+from shard.load import load
 from shard.measure import MAX_TOKENS, measure_step_tokens
 from shard.server import serve
-from shard.trial import fit_kv_memory
-from shard.weights import Progress
 from shard.worker import Witness, Worker
 
 log = logging.getLogger(__name__)
@@ -46,7 +39,7 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
     num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
     steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config, num_threads, cpus))
-    executor = steps.submit(_load, config, group, has_bar).result()
+    executor = steps.submit(load, config, group, has_bar).result()
     most_tokens = min(MAX_TOKENS, config.max_step_tokens) if gpu.is_used() else MAX_TOKENS
     facts = executor.facts(steps.submit(measure_step_tokens, executor, group, most_tokens).result())
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
@@ -62,21 +55,6 @@ def run(config: ShardConfig, has_bar: bool) -> None:
 def _begin_thread(config: ShardConfig, num_threads: int, cpus: tuple[int, ...]) -> None:
     gpu.choose(config)
     dispatch.set_threads(num_threads, cpus)
-
-
-def _load(config: ShardConfig, group: Group, has_bar: bool) -> Executor:
-    try:
-        with _progress_bar(has_bar) as progress:
-            executor = Executor(config, group, progress)
-        if gpu.is_used():
-            fit_kv_memory(executor, config)
-            executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
-            executor.graphs.capture(has_bar)
-        elif any(config.cuda_graphs or ()):
-            log.info("--cuda-graphs: nothing is captured, for the shard computes on the processor")
-    except torch.OutOfMemoryError as error:
-        raise out_of_memory(config, error) from error
-    return executor
 
 
 def batches(config: ShardConfig) -> str:
@@ -107,15 +85,3 @@ def _tracing(config: ShardConfig) -> Iterator[Witness | None]:
         yield StepTracing(export.provider, config.rank)
     finally:
         export.close()
-
-
-@contextmanager
-def _progress_bar(is_shown: bool) -> Iterator[Progress | None]:
-    if not is_shown:
-        yield None
-        return
-    with tqdm(desc="Loading weights", unit="tensor", file=sys.stderr) as bar:
-        def show(name: str, num_read: int, num_tensors: int) -> None:
-            bar.total = num_tensors
-            bar.update(num_read - bar.n)
-        yield show

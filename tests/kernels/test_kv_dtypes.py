@@ -1,6 +1,5 @@
 """KV caches of 8 bits: how a number is stored, and attention over what is stored."""
 
-import importlib.util
 
 import pytest
 import torch
@@ -21,9 +20,8 @@ def pairs():
     """Each set of kernels with each dtype of 8 bits that it has."""
     yield from ((name, torch.int8) for name in kernel_sets.CPU_SETS)
     yield from (("reference", dtype) for dtype in LARGEST)
-    if importlib.util.find_spec("kernels.paged_attention.gpu"):
-        marks = pytest.mark.gpu if kernel_sets.HAS_GPU else ()
-        yield from (pytest.param("gpu", dtype, marks=marks) for dtype in LARGEST)
+    marks = pytest.mark.gpu if kernel_sets.HAS_GPU else ()
+    yield from (pytest.param("gpu", dtype, marks=marks) for dtype in LARGEST)
 
 
 each_dtype = pytest.mark.parametrize(("kernel_set", "cache_dtype"), list(pairs()), indirect=["kernel_set"])

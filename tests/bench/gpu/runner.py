@@ -1,22 +1,20 @@
 """The executor with a random model, driven as a shard's worker drives it: the next step is sent before this one's
 tokens are back."""
 
-import importlib.util
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 import torch
 
 from kernels import dispatch
 from shard.config import ShardConfig
 from shard.distributed import Group
-from shard.executor import Executor
+from shard.load import load
 from shard.step import Open, Step, StepResult
 from tests.bench.gpu.profile import Rests, profile
 from tests.bench.gpu.scale import Scale
@@ -42,14 +40,11 @@ class Runner:
     def __init__(self, scale: Scale, has_graphs: bool = True) -> None:
         self._scale = scale
         self._floor = Floor(scale)
-        limits: dict[str, Any] = {
-            "max_step_tokens": scale.step_tokens, "max_step_rows": max(*scale.batches, *scale.continuous_batches),
-            "cuda_graphs": None if has_graphs else ()}
-        known = {field.name for field in fields(ShardConfig)}
         with random_model(scale) as folder:
             self.executor = load(ShardConfig(
-                model=folder, kv_memory=self.kv_bytes_needed,
-                **{name: value for name, value in limits.items() if name in known}))
+                model=folder, kv_memory=self.kv_bytes_needed, max_step_tokens=scale.step_tokens,
+                max_step_rows=max(*scale.batches, *scale.continuous_batches),
+                cuda_graphs=None if has_graphs else ()), Group())
 
     @property
     def kv_bytes_needed(self) -> int:
@@ -119,21 +114,16 @@ class Runner:
 
     def _run(self, steps: Iterable[Step]) -> tuple[list[float], list[StepResult]]:
         """When each step's tokens were there, and the results."""
-        launch = getattr(self.executor, "launch", None)
-        if launch is None:
-            launched, finish = partial(self.executor.execute, late_masks=dict), lambda result: result
-        else:
-            launched, finish = partial(launch, late_masks=dict), self.executor.finish
         stamps: list[float] = []
         results: list[StepResult] = []
         flying: deque = deque()
 
         def land() -> None:
-            results.append(finish(flying.popleft()))
+            results.append(self.executor.finish(flying.popleft()))
             stamps.append(time.perf_counter())
 
         for step in steps:
-            flying.append(launched(step))
+            flying.append(self.executor.launch(step))
             if len(flying) == DEPTH:
                 land()
         while flying:
@@ -144,24 +134,6 @@ class Runner:
     def _first_tokens(results: list[StepResult], batch: int) -> list[int]:
         tokens = {row.slot: row.token_ids[0] for result in results for row in result.rows}
         return [int(tokens[slot]) for slot in range(batch)]
-
-
-def load(config: ShardConfig) -> Executor:
-    """As shard.run does, without the wire that comes with it."""
-    executor = Executor(config, Group())
-    if dispatch.device().type == "cuda" and importlib.util.find_spec("shard.graphs"):
-        from shard.graphs import DecodeGraphs
-        from shard.trial import fit_kv_memory
-
-        fit_kv_memory(executor, config)
-        executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
-        executor.graphs.capture(False)
-    return executor
-
-
-def can_do_without_graphs() -> bool:
-    """Whether this shard has CUDA graphs at all."""
-    return dispatch.device().type == "cuda" and any(field.name == "cuda_graphs" for field in fields(ShardConfig))
 
 
 def peak_memory() -> float:

@@ -1,21 +1,19 @@
 """The fastest configurations of the kernels, found and saved for this GPU as `penstock tune` does it."""
 
 import functools
-import importlib.util
 
 from kernels import dispatch
 from shard.models.config import ModelConfig
+from shard.tune import Job, jobs_of
 from tests.bench.gpu.part import Cases, Context
 from tests.bench.gpu.weights import random_model
 
 
 def cases(context: Context) -> Cases:
     """The steps that are measured first: few rows, then a step's budget."""
-    if dispatch.device().type != "cuda" or importlib.util.find_spec("shard.tune") is None:
+    if dispatch.device().type != "cuda":
         yield "tuning", lambda: context.record("tuning", note="there is nothing to tune on this device")
         return
-    from shard.tune import Job, jobs_of
-
     def tune(name: str, job: Job):
         outcome = job.run()
         return context.record(name, **{
