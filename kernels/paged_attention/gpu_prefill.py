@@ -1,0 +1,80 @@
+"""Attention of the sequences that have several queries: tiles of them, the heads of a KV head packed into the rows."""
+
+import triton
+import triton.language as tl
+
+from kernels.paged_attention.gpu_tile import merge_weights, sweep
+
+
+@triton.jit
+def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, counts, num_sequences, sinks, out, factor,
+                  window, softcap, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+                  NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
+                  BLOCK_SIZE: tl.constexpr, SEQUENCES: tl.constexpr, SEGMENT: tl.constexpr, HEADS: tl.constexpr,
+                  TOKENS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+                  HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, ORDERED: tl.constexpr):
+    """out [T, H, D] of the sequences with several queries: a program for TOKENS of them and HEADS heads of a KV head.
+
+    ORDERED: with the softmaxes of segments, and their merges, of gpu_decode.py, so that the bits are the same.
+    """
+    group: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
+    parts: tl.constexpr = (group + HEADS - 1) // HEADS
+    candidate = tl.arange(0, SEQUENCES)
+    counted = tl.load(counts + candidate, mask=candidate < num_sequences, other=0)
+    own = tl.where(counted > 1, (counted + TOKENS - 1) // TOKENS, 0)
+    ends = tl.cumsum(own, axis=0)
+    index = tl.sum(own) - 1 - tl.program_id(1)  # late tiles see most, and come first
+    if index >= 0:
+        sequence = tl.sum((ends <= index).to(tl.int32))
+        row = tl.sum(tl.where(candidate < sequence, counted, 0))
+        tile_token = (index - tl.sum(tl.where(candidate < sequence, own, 0))) * TOKENS
+        start, count = tl.load(starts + sequence), tl.load(counts + sequence)
+        kv_head, part = tl.program_id(0) // parts, tl.program_id(0) % parts
+        m, d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
+        token, in_group = tile_token + m // HEADS, part * HEADS + m % HEADS
+        is_row = (m < TOKENS * HEADS) & (token < count) & (in_group < group)
+        is_value = is_row[:, None] & (d[None, :] < HEAD_DIM)
+        head = kv_head * group + in_group
+        row += token
+        tile_q = tl.load(q + row.to(tl.int64)[:, None] * q_stride + head[:, None] * HEAD_DIM + d[None, :],
+                         mask=is_value, other=0.0).to(COMPUTE)
+        acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+        top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+        position = start + token
+        high = start + tl.minimum(tile_token + TOKENS, count)
+        low = high * 0
+        if HAS_WINDOW:
+            low = tl.maximum(start + tile_token + 1 - window, 0)
+        table = tables + sequence.to(tl.int64) * table_stride
+        if ORDERED:
+            total = tl.zeros([BLOCK_M, 16], tl.float32)
+            for segment in range(low // SEGMENT, (high + SEGMENT - 1) // SEGMENT):
+                own_acc, own_total, own_top = sweep(
+                    tl.zeros([BLOCK_M, BLOCK_D], tl.float32), tl.zeros([BLOCK_M, 16], tl.float32),
+                    tl.full([BLOCK_M], float("-inf"), tl.float32), tile_q, position, stored, scales, table, kv_head,
+                    tl.maximum(segment * SEGMENT, low // BLOCK_N * BLOCK_N), tl.minimum((segment + 1) * SEGMENT, high),
+                    low, high, factor, window, softcap, "rows", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM,
+                    BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, True)
+                top, decay, own_decay = merge_weights(top, own_top)
+                total = total * decay[:, None] + own_total * own_decay[:, None]
+                acc = acc * decay[:, None] + own_acc * own_decay[:, None]
+            total = tl.max(total, axis=1)
+        else:
+            total = tl.zeros([BLOCK_M], tl.float32)
+            first = low // BLOCK_N * BLOCK_N
+            if HAS_WINDOW == 0:
+                end = (start + tile_token + 1) // BLOCK_N * BLOCK_N  # all rows see what lies before
+                acc, total, top = sweep(
+                    acc, total, top, tile_q, position, stored, scales, table, kv_head, first, end, low, high, factor,
+                    window, softcap, "none", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N,
+                    HAS_WINDOW, HAS_SOFTCAP, False)
+                first = end
+            acc, total, top = sweep(
+                acc, total, top, tile_q, position, stored, scales, table, kv_head, first, high, low, high, factor,
+                window, softcap, "rows", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N,
+                HAS_WINDOW, HAS_SOFTCAP, False)
+        if HAS_SINKS:
+            total += tl.exp2(tl.load(sinks + head, mask=is_row, other=0.0) * 1.4426950408889634 - top)
+        value = acc / (total * UNIT)[:, None]
+        tl.store(out + row.to(tl.int64)[:, None] * NUM_HEADS * HEAD_DIM + head[:, None] * HEAD_DIM + d[None, :],
+                 value.to(out.dtype.element_ty), mask=is_value)

@@ -1,0 +1,116 @@
+"""One tile of keys and values, as the GPU's attention kernels for decode rows and for chunks both take it.
+
+Scores are in units of log 2, so that exp2 is all the softmax needs. What a row does not see is an exact identity.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def widened(stored, KIND: tl.constexpr, COMPUTE: tl.constexpr):
+    """What lies in the cache as numbers of COMPUTE; numbers of 8 bits are exact, and want their scale yet."""
+    if KIND == "e4m3 of the GPU":
+        value = stored.to(tl.float8e4nv, bitcast=True).to(COMPUTE)
+    elif KIND == "e4m3":
+        bits = stored.to(tl.uint16)
+        half = ((bits & 0x80) << 8 | (bits & 0x7F) << 7).to(tl.float16, bitcast=True)  # 2⁻⁸ times the value
+        value = tl.where((bits & 0x7F) == 0x7F, float("nan"), half.to(tl.float32) * 256.0).to(COMPUTE)
+    elif KIND == "e5m2":
+        value = (stored.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(COMPUTE)
+    elif KIND == "int8":
+        value = stored.to(tl.float32).to(COMPUTE)
+    else:
+        value = stored.to(COMPUTE)
+    return value
+
+
+@triton.jit
+def sweep(acc, total, top, q, row_position, stored, scales, table, kv_head, first, last, low, high, factor, window,
+          softcap, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr, NUM_KV_HEADS: tl.constexpr,
+          HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+          HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, ORDERED: tl.constexpr):
+    """The online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after the tiles from `first` to `last`.
+
+    MASK  "none": all rows see all of these keys; "keys": all see those from low to high; "rows": each its own of them
+    """
+    is_scaled: tl.constexpr = KIND != "float"
+    head_size: tl.constexpr = BLOCK_SIZE * HEAD_DIM
+    block_stride: tl.constexpr = 2 * NUM_KV_HEADS * BLOCK_SIZE * (HEAD_DIM + 4 * is_scaled)
+    d = tl.arange(0, BLOCK_D)
+    is_d = d[None, :] < HEAD_DIM
+    for tile in range(first, last, BLOCK_N):
+        position = tile + tl.arange(0, BLOCK_N)
+        if MASK == "none":
+            is_loaded = is_d
+            block = tl.load(table + position // BLOCK_SIZE).to(tl.int64)
+        else:
+            is_key = (position >= low) & (position < high)
+            is_loaded = is_key[:, None] & is_d
+            block = tl.load(table + position // BLOCK_SIZE, mask=is_key, other=0).to(tl.int64)
+        place = block * block_stride + kv_head * head_size + position % BLOCK_SIZE * HEAD_DIM
+        pointer = stored + place[:, None] + d[None, :]
+        k = widened(tl.load(pointer, mask=is_loaded, other=0), KIND, COMPUTE)
+        score = tl.dot(q, tl.trans(k), input_precision="ieee") * factor
+        if is_scaled:
+            scale_place = (block * (block_stride // 4) + NUM_KV_HEADS * head_size // 2 + kv_head * BLOCK_SIZE
+                           + position % BLOCK_SIZE)
+            if MASK == "none":
+                k_scale = tl.load(scales + scale_place)
+                v_scale = tl.load(scales + scale_place + NUM_KV_HEADS * BLOCK_SIZE)
+            else:
+                k_scale = tl.load(scales + scale_place, mask=is_key, other=0.0)
+                v_scale = tl.load(scales + scale_place + NUM_KV_HEADS * BLOCK_SIZE, mask=is_key, other=0.0)
+            score *= k_scale[None, :]
+        if HAS_SOFTCAP:  # of the score in natural units; tanh from one exp2
+            capped = 1.0 - 2.0 / (tl.exp2(score * (2.0 / softcap)) + 1.0)
+            score = capped * (softcap * 1.4426950408889634)
+        if MASK == "rows":
+            is_seen = is_key[None, :] & (position[None, :] <= row_position[:, None])
+            if HAS_WINDOW:
+                is_seen &= position[None, :] > row_position[:, None] - window
+            score = tl.where(is_seen, score, float("-inf"))
+        elif MASK == "keys":
+            score = tl.where(is_key[None, :], score, float("-inf"))
+
+        new_top = tl.maximum(top, tl.max(score, axis=1))
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)
+        p = tl.exp2(score - base[:, None])
+        decay = tl.exp2(top - base)
+        top = new_top
+        acc *= decay[:, None]
+        weight = p.to(COMPUTE)
+        if ORDERED:
+            # A sum by the matrix instruction has one order in all layouts.
+            total = tl.dot(weight, tl.full([BLOCK_N, 16], 1.0, COMPUTE), total * decay[:, None],
+                           input_precision="ieee")
+        else:
+            total = total * decay + tl.sum(p, axis=1)
+        if is_scaled:
+            weight = p * (v_scale * UNIT)[None, :]
+            if MASK == "rows":  # a scale that is NaN is not for rows that do not see it
+                weight = tl.where(is_seen, weight, 0.0)
+            weight = weight.to(COMPUTE)
+        v = widened(tl.load(pointer + NUM_KV_HEADS * head_size, mask=is_loaded, other=0), KIND, COMPUTE)
+        if MASK == "rows":
+            # Inf and NaN must not meet the zeros of rows that do not see them, so these few are added on their own.
+            is_finite = tl.abs(v.to(tl.float32)) < float("inf")
+            if tl.min(is_finite.to(tl.int32)) == 0:
+                for key in range(BLOCK_N):
+                    is_this = position == tile + key
+                    column = tl.sum(tl.where(is_this[None, :], weight.to(tl.float32), 0.0), axis=1)
+                    sees = tl.sum(tl.where(is_this[None, :] & is_seen, 1, 0), axis=1)
+                    wild = tl.sum(tl.where(is_this[:, None] & (is_finite == 0), v.to(tl.float32), 0.0), axis=0)
+                    acc += tl.where(sees[:, None] > 0, column[:, None] * wild[None, :], 0.0)
+            v = tl.where(is_finite, v, 0.0).to(COMPUTE)
+        acc = tl.dot(weight, v, acc, input_precision="ieee")
+    return acc, total, top
+
+
+@triton.jit
+def merge_weights(top, later_top):
+    """The largest score of two softmaxes, and what to multiply each with for their sum. An empty one changes nothing.
+    """
+    new_top = tl.maximum(top, later_top)
+    base = tl.where(new_top == float("-inf"), 0.0, new_top)
+    return new_top, tl.exp2(top - base), tl.exp2(later_top - base)

@@ -1,0 +1,50 @@
+"""Rotary position embedding in Triton: a program for each token, all heads of q and k; one rounding at the end."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _rotate(x, out, token, stride, cos, sin, is_half, NUM_HEADS: tl.constexpr, HEADS: tl.constexpr,
+            HEAD_DIM: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr):
+    head = tl.arange(0, HEADS)[:, None]
+    pair = tl.arange(0, BLOCK)[None, :]
+    mask = (head < NUM_HEADS) & is_half[None, :]
+    source, target = x + token * stride + head * HEAD_DIM, out + (token * NUM_HEADS + head) * HEAD_DIM
+    first = tl.load(source + pair, mask=mask, other=0.0).to(tl.float32)
+    second = tl.load(source + HALF + pair, mask=mask, other=0.0).to(tl.float32)
+    tl.store(target + pair, (first * cos[None, :] - second * sin[None, :]).to(out.dtype.element_ty), mask=mask)
+    tl.store(target + HALF + pair, (second * cos[None, :] + first * sin[None, :]).to(out.dtype.element_ty), mask=mask)
+    if REST:
+        d = 2 * HALF + tl.arange(0, REST)[None, :]
+        is_rest = (head < NUM_HEADS) & (d < HEAD_DIM)
+        tl.store(target + d, tl.load(source + d, mask=is_rest, other=0.0), mask=is_rest)
+
+
+@triton.jit
+def _rope(q, q_stride, k, k_stride, cos, sin, positions, q_out, k_out, NUM_HEADS: tl.constexpr,
+          NUM_KV_HEADS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
+          HALF: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr):
+    token = tl.program_id(0).to(tl.int64)
+    angle = tl.load(positions + token) * HALF + tl.arange(0, BLOCK)
+    is_half = tl.arange(0, BLOCK) < HALF
+    own_cos = tl.load(cos + angle, mask=is_half, other=0.0)
+    own_sin = tl.load(sin + angle, mask=is_half, other=0.0)
+    _rotate(q, q_out, token, q_stride, own_cos, own_sin, is_half, NUM_HEADS, HEADS, HEAD_DIM, HALF, BLOCK, REST)
+    _rotate(k, k_out, token, k_stride, own_cos, own_sin, is_half, NUM_KV_HEADS, KV_HEADS, HEAD_DIM, HALF, BLOCK, REST)
+
+
+def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    (num_tokens, num_heads, head_dim), num_kv_heads, half = q.shape, k.shape[1], cos.shape[1]
+    q_out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
+    k_out = torch.empty((num_tokens, num_kv_heads, head_dim), dtype=q.dtype, device=q.device)
+    if num_tokens:
+        heads, block, rest = triton.next_power_of_2(num_heads), triton.next_power_of_2(half), head_dim - 2 * half
+        _rope[(num_tokens,)](
+            q, q.stride(0), k, k.stride(0), cos, sin, positions, q_out, k_out, NUM_HEADS=num_heads,
+            NUM_KV_HEADS=num_kv_heads, HEADS=heads, KV_HEADS=triton.next_power_of_2(num_kv_heads), HEAD_DIM=head_dim,
+            HALF=half, BLOCK=block, REST=triton.next_power_of_2(rest) if rest else 0,
+            num_warps=min(16, max(1, heads * block // 512)))
+    return q_out, k_out
