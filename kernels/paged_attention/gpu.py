@@ -99,7 +99,9 @@ def _form(dtype: torch.dtype, cache_dtype: torch.dtype, num_heads: int, num_kv_h
         "KIND": kind, "UNIT": unit, "COMPUTE": _TYPES[compute], "NUM_HEADS": num_heads, "NUM_KV_HEADS": num_kv_heads,
         "HEAD_DIM": head_dim, "SEGMENT": SEGMENT, "BLOCK_D": block_d, "BLOCK_N": block_n, "ORDERED": is_ordered}
     # Tiles of 32 rows and 2 warps are for mma.sync, as those of decode rows are: wgmma has roundings of its own.
-    block_m, num_warps, num_stages = (32, 2, 2) if is_ordered or is_wide else (128, 8, 3)
+    block_m, num_warps, num_stages = (32, 2, 2) if is_ordered else (128, 8, 3)
+    if is_wide:
+        block_m, num_warps, num_stages = 32, 8, 2
     heads = min(group, block_m)
     prefill = {"HEADS": heads, "TOKENS": block_m // heads, "BLOCK_M": block_m, "num_warps": num_warps,
                "num_stages": num_stages, "enable_fp_fusion": not is_ordered}

@@ -38,43 +38,67 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
         row += token
         tile_q = tl.load(q + row.to(tl.int64)[:, None] * q_stride + head[:, None] * HEAD_DIM + d[None, :],
                          mask=is_value, other=0.0).to(COMPUTE)
-        acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-        top = tl.full([BLOCK_M], float("-inf"), tl.float32)
         position = start + token
         high = start + tl.minimum(tile_token + TOKENS, count)
         low = high * 0
         if HAS_WINDOW:
             low = tl.maximum(start + tile_token + 1 - window, 0)
         table = tables + sequence.to(tl.int64) * table_stride
-        if ORDERED:
-            total = tl.zeros([BLOCK_M, 16], tl.float32)
-            for segment in range(low // SEGMENT, (high + SEGMENT - 1) // SEGMENT):
-                own_acc, own_total, own_top = sweep(
-                    tl.zeros([BLOCK_M, BLOCK_D], tl.float32), tl.zeros([BLOCK_M, 16], tl.float32),
-                    tl.full([BLOCK_M], float("-inf"), tl.float32), tile_q, position, stored, scales, table, kv_head,
-                    tl.maximum(segment * SEGMENT, low // BLOCK_N * BLOCK_N), tl.minimum((segment + 1) * SEGMENT, high),
-                    low, high, factor, window, softcap, "rows", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM,
-                    BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, True)
-                top, decay, own_decay = merge_weights(top, own_top)
-                total = total * decay[:, None] + own_total * own_decay[:, None]
-                acc = acc * decay[:, None] + own_acc * own_decay[:, None]
-            total = tl.max(total, axis=1)
-        else:
-            total = tl.zeros([BLOCK_M], tl.float32)
-            first = low // BLOCK_N * BLOCK_N
-            if HAS_WINDOW == 0:
-                end = (start + tile_token + 1) // BLOCK_N * BLOCK_N  # all rows see what lies before
-                acc, total, top = sweep(
-                    acc, total, top, tile_q, position, stored, scales, table, kv_head, first, end, low, high, factor,
-                    window, softcap, "none", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N,
-                    HAS_WINDOW, HAS_SOFTCAP, False)
-                first = end
+        is_seen_by_all = (start + tile_token + 1) // BLOCK_N * BLOCK_N  # where there is no window
+        target = out + row.to(tl.int64)[:, None] * NUM_HEADS * HEAD_DIM + head[:, None] * HEAD_DIM + d[None, :]
+        value = _attended(
+            tile_q, position, stored, scales, table, kv_head, low, high, is_seen_by_all, factor, window, softcap, sinks,
+            head, is_row, "rows", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT, BLOCK_M, BLOCK_D,
+            BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, ORDERED)
+        tl.store(target, value.to(out.dtype.element_ty), mask=is_value)
+        if tl.max(tl.where(is_value & (tl.abs(value) < float("inf")), 0, is_value.to(tl.int32))) > 0:
+            # An Inf or NaN may be of a key that only later queries see: each for itself, with no other keys.
+            for one in range(tl.minimum(TOKENS, count - tile_token)):
+                high = start + tile_token + one + 1
+                if HAS_WINDOW:
+                    low = tl.maximum(high - window, 0)
+                value = _attended(
+                    tile_q, position, stored, scales, table, kv_head, low, high, low, factor, window, softcap, sinks,
+                    head, is_row, "keys", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT, BLOCK_M,
+                    BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, ORDERED)
+                tl.store(target, value.to(out.dtype.element_ty), mask=is_value & (token == tile_token + one)[:, None])
+
+
+@triton.jit
+def _attended(q, position, stored, scales, table, kv_head, low, high, is_seen_by_all, factor, window, softcap, sinks,
+              head, is_row, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+              NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, SEGMENT: tl.constexpr,
+              BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr,
+              HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, ORDERED: tl.constexpr):
+    """The result [M, D], float32, of the rows q [M, D] for the keys from low to high, as `sweep` masks them."""
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    if ORDERED:
+        total = tl.zeros([BLOCK_M, 16], tl.float32)
+        for segment in range(low // SEGMENT, (high + SEGMENT - 1) // SEGMENT):
+            own_acc, own_total, own_top = sweep(
+                tl.zeros([BLOCK_M, BLOCK_D], tl.float32), tl.zeros([BLOCK_M, 16], tl.float32),
+                tl.full([BLOCK_M], float("-inf"), tl.float32), q, position, stored, scales, table, kv_head,
+                tl.maximum(segment * SEGMENT, low // BLOCK_N * BLOCK_N), tl.minimum((segment + 1) * SEGMENT, high),
+                low, high, factor, window, softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+                BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, True)
+            top, decay, own_decay = merge_weights(top, own_top)
+            total = total * decay[:, None] + own_total * own_decay[:, None]
+            acc = acc * decay[:, None] + own_acc * own_decay[:, None]
+        total = tl.max(total, axis=1)
+    else:
+        total = tl.zeros([BLOCK_M], tl.float32)
+        first = low // BLOCK_N * BLOCK_N
+        if MASK == "rows" and not HAS_WINDOW:
             acc, total, top = sweep(
-                acc, total, top, tile_q, position, stored, scales, table, kv_head, first, high, low, high, factor,
-                window, softcap, "rows", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N,
+                acc, total, top, q, position, stored, scales, table, kv_head, first, is_seen_by_all, low, high, factor,
+                window, softcap, "none", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N,
                 HAS_WINDOW, HAS_SOFTCAP, False)
-        if HAS_SINKS:
-            total += tl.exp2(tl.load(sinks + head, mask=is_row, other=0.0) * 1.4426950408889634 - top)
-        value = acc / (total * UNIT)[:, None]
-        tl.store(out + row.to(tl.int64)[:, None] * NUM_HEADS * HEAD_DIM + head[:, None] * HEAD_DIM + d[None, :],
-                 value.to(out.dtype.element_ty), mask=is_value)
+            first = is_seen_by_all
+        acc, total, top = sweep(
+            acc, total, top, q, position, stored, scales, table, kv_head, first, high, low, high, factor, window,
+            softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW,
+            HAS_SOFTCAP, False)
+    if HAS_SINKS:
+        total += tl.exp2(tl.load(sinks + head, mask=is_row, other=0.0) * 1.4426950408889634 - top)
+    return acc / (total * UNIT)[:, None]

@@ -1,6 +1,7 @@
 """One tile of keys and values, as the GPU's attention kernels for decode rows and for chunks both take it.
 
-Scores are in units of log 2, so that exp2 is all the softmax needs. What a row does not see is an exact identity.
+Scores are in units of log 2, so that exp2 is all the softmax needs. What a row does not see is an exact identity, if
+it is finite.
 """
 
 import triton
@@ -32,7 +33,8 @@ def sweep(acc, total, top, q, row_position, stored, scales, table, kv_head, firs
           HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, ORDERED: tl.constexpr):
     """The online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after the tiles from `first` to `last`.
 
-    MASK  "none": all rows see all of these keys; "keys": all see those from low to high; "rows": each its own of them
+    MASK  "none": all rows see all of these keys; "keys": all see those from low to high, and only these are read;
+          "rows": each sees its own of them, and the others' V are multiplied by 0, which makes NaN of Inf and NaN
     """
     is_scaled: tl.constexpr = KIND != "float"
     head_size: tl.constexpr = BLOCK_SIZE * HEAD_DIM
@@ -87,22 +89,8 @@ def sweep(acc, total, top, q, row_position, stored, scales, table, kv_head, firs
         else:
             total = total * decay + tl.sum(p, axis=1)
         if is_scaled:
-            weight = p * (v_scale * UNIT)[None, :]
-            if MASK == "rows":  # a scale that is NaN is not for rows that do not see it
-                weight = tl.where(is_seen, weight, 0.0)
-            weight = weight.to(COMPUTE)
+            weight = (p * (v_scale * UNIT)[None, :]).to(COMPUTE)
         v = widened(tl.load(pointer + NUM_KV_HEADS * head_size, mask=is_loaded, other=0), KIND, COMPUTE)
-        if MASK == "rows":
-            # Inf and NaN must not meet the zeros of rows that do not see them, so these few are added on their own.
-            is_finite = tl.abs(v.to(tl.float32)) < float("inf")
-            if tl.min(is_finite.to(tl.int32)) == 0:
-                for key in range(BLOCK_N):
-                    is_this = position == tile + key
-                    column = tl.sum(tl.where(is_this[None, :], weight.to(tl.float32), 0.0), axis=1)
-                    sees = tl.sum(tl.where(is_this[None, :] & is_seen, 1, 0), axis=1)
-                    wild = tl.sum(tl.where(is_this[:, None] & (is_finite == 0), v.to(tl.float32), 0.0), axis=0)
-                    acc += tl.where(sees[:, None] > 0, column[:, None] * wild[None, :], 0.0)
-            v = tl.where(is_finite, v, 0.0).to(COMPUTE)
         acc = tl.dot(weight, v, acc, input_precision="ieee")
     return acc, total, top
 

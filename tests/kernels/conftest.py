@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from kernels import dispatch
 from tests import kernel_sets
 
 
@@ -40,3 +41,9 @@ def gpu_kernels(request, monkeypatch):
     """The GPU's kernels: on a GPU where there is one, in Triton's interpreter where not."""
     kernel_sets.use(monkeypatch, request.param)
     return request.param
+
+
+@pytest.fixture
+def bit_contract(monkeypatch):
+    """GPUs keep the bit contract too."""
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", True)

@@ -17,7 +17,7 @@ def empty_cache(dtype, head_dim=48, block_size=16):
 
 def stored(kernel_set, cache):
     """The K and V in a cache, [num_blocks, 2, KV, block_size, D]: a copy in torch of what csrc/kv_layout.h says."""
-    if kernel_set == "reference":
+    if kernel_set in ("reference", "gpu"):
         return cache_blocks(cache).clone()
     heads, dim = cache.num_kv_heads, -(-cache.head_dim // 16) * 16
     data = cache.data.view(cache.dtype)

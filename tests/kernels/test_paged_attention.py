@@ -98,7 +98,7 @@ def test_a_sink_may_outweigh_all_keys_or_none(kernel_set):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block_size", [1, 5, 16, 32, 48, 64])
-def test_block_sizes(kernel_set, block_size, dtype):
+def test_block_sizes(kernel_set, bit_contract, block_size, dtype):
     made, usual = (scene([137], dtype=dtype, block_size=size) for size in (block_size, 16))
     kv_write(made.k[0], made.v[0], usual.cache, slots(usual.tables[0, :9], torch.arange(137), 16))
     usual.q[0].copy_(made.q[0])
@@ -116,7 +116,7 @@ def test_the_cache_may_have_a_dtype_of_its_own(kernel_set, dtype, cache_dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("cuts", [[1] * 100, [7, 64, 28, 1], [64, 36], [99, 1]])
-def test_chunked_has_the_bits_of_whole(kernel_set, cuts, form, dtype):
+def test_chunked_has_the_bits_of_whole(kernel_set, bit_contract, cuts, form, dtype):
     made = scene([100], dtype=dtype)
     whole = made.attend([(0, 0, 100)], **form_of(form))[0]
     start, chunks = 0, []
@@ -128,7 +128,7 @@ def test_chunked_has_the_bits_of_whole(kernel_set, cuts, form, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
-def test_batched_has_the_bits_of_alone(kernel_set, form, dtype):
+def test_batched_has_the_bits_of_alone(kernel_set, bit_contract, form, dtype):
     lengths = [1, 17, 300, 64, 33, 40, 3, 129]
     made = scene(lengths, dtype=dtype)
     counts = [1, 1, 16, 63, 1, 16, 3, 1]
@@ -158,7 +158,7 @@ def test_how_the_reference_cuts_its_work_changes_no_bits(monkeypatch, form):
 @pytest.mark.parametrize("is_key_bad", [True, False])
 @pytest.mark.parametrize(("dtype", "position"), [(torch.float32, 40), (torch.bfloat16, 41)])
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_query_does_not_see_cannot_harm_it(kernel_set, form, dtype, position, is_key_bad, bad):
+def test_what_a_query_does_not_see_cannot_harm_it(kernel_set, bit_contract, form, dtype, position, is_key_bad, bad):
     """A value that overflowed at one position is seen by the later queries (of the window) and by no others."""
     made, clean = (scene([64], num_kv_heads=1, dtype=dtype) for _ in range(2))
     k, v = (of[0][position : position + 1].clone() for of in (made.k, made.v))
@@ -176,7 +176,7 @@ def test_what_a_query_does_not_see_cannot_harm_it(kernel_set, form, dtype, posit
     assert torch.equal(decode.nan_to_num(9.0, 8.0, 7.0), out.nan_to_num(9.0, 8.0, 7.0))
 
 
-def test_tables_cost_nothing_past_the_longest_sequence(kernel_set):
+def test_tables_cost_nothing_past_the_longest_sequence(kernel_set, bit_contract):
     """All entries of these tables would be 100 million tokens, 200 GB in float64."""
     made = scene([20, 5], head_dim=64)
     wide = torch.full((2, 100_000), -1, dtype=torch.int32)
@@ -188,7 +188,7 @@ def test_tables_cost_nothing_past_the_longest_sequence(kernel_set):
     assert torch.equal(out, out[:2].repeat(32, 1, 1))
 
 
-def test_nothing_to_do(kernel_set):
+def test_nothing_to_do(kernel_set, bit_contract):
     made = scene([20, 5])
     assert made.attend([(0, 20, 0)], scale=0.3)[0].shape == (0, 4, 32)
     out = made.attend([(0, 19, 1), (1, 3, 0), (1, 4, 1)], scale=0.3)
@@ -197,7 +197,7 @@ def test_nothing_to_do(kernel_set):
     assert paged_attention(made.q[0][:0], made.cache, made.tables[:0], none, none, scale=0.3).shape == (0, 4, 32)
 
 
-def test_a_sequence_grows_by_writing_and_reading(kernel_set):
+def test_a_sequence_grows_by_writing_and_reading(kernel_set, bit_contract):
     """Prefill, then token after token as a shard does it, equals everything written at once."""
     whole, grown = scene([50], dtype=torch.bfloat16), scene([50], dtype=torch.bfloat16)
     grown.cache.data.view(torch.bfloat16).fill_(torch.nan)
@@ -253,7 +253,7 @@ def test_blocks_that_do_not_exist_are_an_error(cpu_kernels):
         made.attend([(0, 16, 1)], scale=1.0)
 
 
-def test_rows_may_be_columns_of_a_matrix(kernel_set):
+def test_rows_may_be_columns_of_a_matrix(kernel_set, bit_contract):
     made = scene([20, 5], dtype=torch.bfloat16)
     whole = made.attend([(0, 3, 17), (1, 4, 1)], scale=0.3)
     q = torch.cat([made.q[0][3:], made.q[1][4:]]).flatten(1)
@@ -370,7 +370,7 @@ def test_every_output_is_written(cpu_kernels, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_rewriting_the_end_of_a_sequence(kernel_set, dtype):
+def test_rewriting_the_end_of_a_sequence(kernel_set, bit_contract, dtype):
     """Drafts that were taken back leave their K and V behind, even Inf; they are overwritten before they are seen."""
     made, fresh = (scene([60], dtype=dtype) for _ in range(2))
     draft = torch.full((21, 2, 32), torch.inf, dtype=dtype)
