@@ -58,7 +58,7 @@ def paged_attention(
     sinks   [H]              float32; one more logit per head in the denominator, without a value
 
     Positions that a query does not see never reach its output, not even as 0 * NaN. Raises ValueError for shapes,
-    dtypes or counts that do not fit together.
+    dtypes or counts that do not fit together; a GPU does not look at the values of starts, counts and tables.
     """
     op = "paged_attention"
     check_axes(op, "q", q, "T, H, D")

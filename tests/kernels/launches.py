@@ -2,11 +2,16 @@
 tests/kernels/compile_only.py compiles, and what a memory checker runs on a GPU."""
 
 from collections.abc import Callable
+from unittest import mock
 
 import torch
 
 from kernels.linear import fixed_order
+from kernels.kv_cache import LARGEST, KvCache
+from kernels.kv_write import gpu as kv_write
+from kernels.paged_attention import gpu as paged_attention
 from kernels.rms_norm import gpu as rms_norm
+from kernels.rope import gpu as rope
 from kernels.silu_mul import gpu as silu_mul
 from tests.kernels.accuracy import DTYPES
 
@@ -33,6 +38,48 @@ def linears() -> None:
                 x = torch.empty(num_tokens, inputs, dtype=dtype)
                 fixed_order.matmul(x, weight, segments, None, dtype)
         fixed_order.matmul(x, weight, 1, bias, torch.float32)
+
+
+def rotations() -> None:
+    for dtype in DTYPES:
+        for head_dim, half in ((80, 16), (128, 64), (256, 128)):
+            q, table = torch.zeros(3, 32, head_dim, dtype=dtype), torch.zeros(8, half)
+            rope.rope(q, q[:, :8], table, table, torch.arange(3))
+
+
+def cache_writes() -> None:
+    for dtype in DTYPES:
+        for cache_dtype in (*DTYPES, *LARGEST):
+            kv_write.kv_write(*torch.zeros(2, 3, 8, 128, dtype=dtype), _cache(128, cache_dtype), torch.arange(3))
+
+
+def attention() -> None:
+    """All head sizes and dtypes of models, then one of each form."""
+    for dtype in DTYPES:
+        for head_dim in (64, 80, 128, 256):
+            for is_ordered in (False, True):
+                _attend(dtype, dtype, head_dim, is_ordered)
+    for cache_dtype in LARGEST:
+        for is_ordered in (False, True):
+            _attend(torch.bfloat16, cache_dtype, 128, is_ordered)
+    _attend(torch.bfloat16, torch.float16, 128, False)
+    for is_ordered in (False, True):
+        _attend(torch.bfloat16, torch.bfloat16, 128, is_ordered, window=100, softcap=30.0, sinks=torch.zeros(32))
+
+
+def _attend(dtype: torch.dtype, cache_dtype: torch.dtype, head_dim: int, is_ordered: bool, window: int = 0,
+            softcap: float = 0.0, sinks: torch.Tensor | None = None) -> None:
+    """A chunk and a decode row."""
+    starts, counts = torch.tensor([40, 5], dtype=torch.int32), torch.tensor([1, 30], dtype=torch.int32)
+    tables = torch.arange(8, dtype=torch.int32).view(2, 4)
+    with mock.patch.object(dispatch, "is_deterministic", return_value=is_ordered):
+        paged_attention.paged_attention(torch.zeros(31, 32, head_dim, dtype=dtype), _cache(head_dim, cache_dtype),
+                                        tables, starts, counts, 0.1, window, softcap, sinks)
+
+
+def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
+    size = paged_attention.block_bytes(16, 8, head_dim, dtype)
+    return KvCache(torch.zeros(8, size, dtype=torch.uint8), 16, 8, head_dim, dtype)
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (norms, activations, linears)
