@@ -100,18 +100,17 @@ def _form(dtype: torch.dtype, cache_dtype: torch.dtype, num_heads: int, num_kv_h
         "HEAD_DIM": head_dim, "SEGMENT": SEGMENT, "BLOCK_D": block_d, "BLOCK_N": block_n, "ORDERED": is_ordered}
     # Tiles of 32 rows are for mma.sync, as those of decode rows are: wgmma has roundings of its own.
     is_large = block_d > 128
-    if is_wide:
-        block_m, num_warps, num_stages = 16, 8 if is_large else 4, 2
-    elif is_ordered:
-        block_m, num_warps, num_stages = 32, 8 if is_large else 4, 3
+    num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
+    if is_wide or is_ordered:
+        block_m, num_warps = 16 if is_wide else 32, 8 if is_large else 4
     else:
-        block_m, num_warps, num_stages = 64 if is_large else 128, 8, 3
+        block_m, num_warps = 64 if is_large else 128, 8
     heads = min(group, block_m)
     prefill = {"HEADS": heads, "TOKENS": block_m // heads, "BLOCK_M": block_m, "num_warps": num_warps,
                "num_stages": num_stages, "enable_fp_fusion": not is_ordered}
     decode_heads = min(group, 16 if is_wide else 32)
     decode = {"HEADS": decode_heads, "BLOCK_M": max(16, triton.next_power_of_2(decode_heads)),
-              "num_warps": 8 if is_wide and is_large else 4, "num_stages": 2 if is_wide else 4,
+              "num_warps": 8 if is_wide and is_large else 4, "num_stages": num_stages,
               "enable_fp_fusion": not is_ordered}
     return _Form(constants, prefill, decode, heads, block_m // heads, group, num_kv_heads, _num_programs(device),
                  kind != "float")

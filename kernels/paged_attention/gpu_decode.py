@@ -48,10 +48,7 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
                          mask=is_head[:, None] & (d[None, :] < HEAD_DIM), other=0.0).to(COMPUTE)
         acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
         top = tl.full([BLOCK_M], float("-inf"), tl.float32)
-        if ORDERED:
-            total = tl.zeros([BLOCK_M, 16], tl.float32)
-        else:
-            total = tl.zeros([BLOCK_M], tl.float32)
+        total = tl.zeros([BLOCK_M, 16] if ORDERED else [BLOCK_M], tl.float32)
         first = tl.maximum(segment * SEGMENT, low // BLOCK_N * BLOCK_N)
         acc, total, top = sweep(
             acc, total, top, tile_q, m, stored, scales, tables + sequence.to(tl.int64) * table_stride, kv_head, first,

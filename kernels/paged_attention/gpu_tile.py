@@ -28,9 +28,9 @@ def widened(stored, KIND: tl.constexpr, COMPUTE: tl.constexpr):
 
 @triton.jit
 def sweep(acc, total, top, q, row_position, stored, scales, table, kv_head, first, last, low, high, factor, window,
-          softcap, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr, NUM_KV_HEADS: tl.constexpr,
-          HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-          HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, ORDERED: tl.constexpr):
+          softcap, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+          NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_D: tl.constexpr,
+          BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, ORDERED: tl.constexpr):
     """The online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after the tiles from `first` to `last`.
 
     MASK  "none": all rows see all of these keys; "keys": all see those from low to high, and only these are read;

@@ -6,9 +6,10 @@ from unittest import mock
 
 import torch
 
-from kernels.linear import fixed_order
+from kernels import dispatch
 from kernels.kv_cache import LARGEST, KvCache
 from kernels.kv_write import gpu as kv_write
+from kernels.linear import fixed_order
 from kernels.paged_attention import gpu as paged_attention
 from kernels.rms_norm import gpu as rms_norm
 from kernels.rope import gpu as rope
