@@ -102,9 +102,9 @@ def _form(dtype: torch.dtype, cache_dtype: torch.dtype, num_heads: int, num_kv_h
     is_large = block_d > 128
     num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
     if is_wide or is_ordered:
-        block_m, num_warps = 16 if is_wide else 32, 8 if block_d > (128 if is_wide else 64) else 4
+        block_m, num_warps = 16 if is_wide else 32, 4 if is_wide and not is_large else 8
     else:
-        block_m, num_warps = 64 if is_large else 128, 8
+        block_m, num_warps = 64 if is_large or kind != "float" else 128, 8
     heads = min(group, block_m)
     prefill = {"HEADS": heads, "TOKENS": block_m // heads, "BLOCK_M": block_m, "num_warps": num_warps,
                "num_stages": 3 if kind != "float" else num_stages, "enable_fp_fusion": not is_ordered}
