@@ -25,8 +25,8 @@ _KINDS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "i
 
 def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
     if dtype in LARGEST and num_kv_heads * block_size * head_dim % 2:
-        raise ValueError(f"block_bytes: {num_kv_heads} KV heads * block_size {block_size} * head_dim {head_dim} is odd, "
-                         f"and the scales of {dtype} would not be aligned")
+        raise ValueError(f"block_bytes: {num_kv_heads} KV heads * block_size {block_size} * head_dim {head_dim} is "
+                         f"odd, and the scales of {dtype} would not be aligned")
     return 2 * num_kv_heads * block_size * (head_dim * dtype.itemsize + 4 * (dtype in LARGEST))
 
 
@@ -92,7 +92,7 @@ def _form(dtype: torch.dtype, cache_dtype: torch.dtype, num_heads: int, num_kv_h
     compute = dtype if cache_dtype in (dtype, *LARGEST) else torch.float32
     block_d = max(16, triton.next_power_of_2(head_dim))
     is_wide = compute == torch.float32
-    block_n = max(16, min(64, (8192 if not is_wide else 4096) // block_d))
+    block_n = max(16, min(64, (2048 if is_wide else 8192) // block_d))
     group = num_heads // num_kv_heads
     unit = 2.0 ** math.floor(math.log2(LARGEST[cache_dtype])) if cache_dtype in LARGEST else 1.0
     constants = {
@@ -101,13 +101,10 @@ def _form(dtype: torch.dtype, cache_dtype: torch.dtype, num_heads: int, num_kv_h
     # Tiles of 32 rows are for mma.sync, as those of decode rows are: wgmma has roundings of its own.
     is_large = block_d > 128
     num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
-    if is_wide or is_ordered:
-        block_m, num_warps = 16 if is_wide else 32, 8 if is_large else 4
-    else:
-        block_m, num_warps = 64 if is_large else 128, 8
+    block_m = (16 if is_wide else 32) if is_wide or is_ordered else 64 if is_large or kind != "float" else 128
     heads = min(group, block_m)
-    prefill = {"HEADS": heads, "TOKENS": block_m // heads, "BLOCK_M": block_m, "num_warps": num_warps,
-               "num_stages": num_stages, "enable_fp_fusion": not is_ordered}
+    prefill = {"HEADS": heads, "TOKENS": block_m // heads, "BLOCK_M": block_m, "num_warps": 8,
+               "num_stages": 3 if kind != "float" else num_stages, "enable_fp_fusion": not is_ordered}
     decode_heads = min(group, 16 if is_wide else 32)
     decode = {"HEADS": decode_heads, "BLOCK_M": max(16, triton.next_power_of_2(decode_heads)),
               "num_warps": 8 if is_wide and is_large else 4, "num_stages": num_stages,

@@ -20,7 +20,7 @@ def widened(stored, KIND: tl.constexpr, COMPUTE: tl.constexpr):
     elif KIND == "e5m2":
         value = (stored.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(COMPUTE)
     elif KIND == "int8":
-        value = stored.to(tl.float32).to(COMPUTE)
+        value = stored.to(tl.int8, bitcast=True).to(tl.float32).to(COMPUTE)
     else:
         value = stored.to(COMPUTE)
     return value

@@ -4,7 +4,11 @@ import torch
 from kernels import dispatch
 from tests import kernel_sets
 
+EVERY = 8
+"""Of the interpreter's tests of attention, which take a second each, the quick suite has one in so many."""
 
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Triton's interpreter rounds to bfloat16 and multiplies it in ways of its own, so that is left to GPUs."""
     if kernel_sets.HAS_GPU:
@@ -13,6 +17,11 @@ def pytest_collection_modifyitems(config, items):
              and {"gpu", torch.bfloat16} <= {value for value in item.callspec.params.values() if value.__hash__}}
     config.hook.pytest_deselected(items=list(wrong))
     items[:] = [item for item in items if item not in wrong]
+    interpreted = [item for item in items if item.path.stem == "test_paged_attention" and hasattr(item, "callspec")
+                   and item.callspec.params.get("kernel_set") == "gpu"]
+    for index, item in enumerate(interpreted):
+        if index % EVERY:
+            item.add_marker("slow")
 
 
 @pytest.fixture(params=kernel_sets.ALL_SETS)

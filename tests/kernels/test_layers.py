@@ -53,7 +53,7 @@ def cache(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("has_delta", [False, True])
-def test_attention_is_its_ops(cpu_kernels, monkeypatch, form, dtype, partial, has_delta):
+def test_attention_is_its_ops(compiled_kernels, bit_contract, monkeypatch, form, dtype, partial, has_delta):
     poison(monkeypatch)
     weights, step = attention_weights(dtype, **form), tokens()
     x, delta = random(36, WIDTH, dtype=dtype), random(36, WIDTH, dtype=dtype, seed=3) if has_delta else None
