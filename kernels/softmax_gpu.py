@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PART = 8192  # tokens of a program
-BLOCK = 1024  # of them, at a time
+PART = 4096  # tokens of a program
+BLOCK = 512  # of them, at a time
 NAN_KEY = tl.constexpr(0x7FFFFFFF)
 INFINITE_KEY = tl.constexpr(0x7F800000)
 LOWEST_KEY = tl.constexpr(-0x80000000)

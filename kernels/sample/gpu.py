@@ -32,6 +32,10 @@ from kernels.softmax_gpu import (
     write_likeliest,
 )
 
+COUNTS = ["num_history", "num_biases", "num_masks"]
+COLUMNS = [*SampleParameters.__slots__, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets",
+           "masks"]
+"""Whatever is known of these at a launch, no kernel is made for it: that would be compiled amid the serving."""
 BLOCK = 2048  # tokens at a time of a program that has a whole row
 
 
@@ -56,7 +60,7 @@ def _mask_of(masks, number, num_masks, VOCABULARY: tl.constexpr):
     return masks + tl.where(has_mask, number, 0) * ((VOCABULARY + WORD - 1) // WORD), has_mask
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=COLUMNS)
 def _prepare(logits, adjusted, is_adjusted, bounds, places, counts, prompt_length, repetition_penalty, share_penalty,
              frequency_penalty, presence_penalty, mask, do_sample, temperature, top_k, top_p, typical_p, min_p,
              history_ids, history_offsets, num_history, bias_ids, bias_values, bias_offsets, num_biases,
@@ -121,7 +125,7 @@ def _scores_of(logits, adjusted, is_adjusted, row, VOCABULARY: tl.constexpr):
     return scores
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=COLUMNS)
 def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, position, branch, top_n,
            tops, maxima, sums, leads, found,
            VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
@@ -171,7 +175,7 @@ def _winner(maxima, leads, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr
     return rank_token(tl.max(to_rank(to_key(arrival), rank_token(lead)), axis=0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=COLUMNS)
 def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, num_masks, top_n, tops, maxima, sums,
           leads, found, ids, logprobs, top_ids, top_logprobs,
           VOCABULARY: tl.constexpr, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr,

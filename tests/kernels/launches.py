@@ -36,7 +36,8 @@ def samples() -> None:
     row = {"bias": ((1, 2.0),), "allowed": (1, 4), "repetition_penalty": 1.2, "top_k": 5, "typical_p": 0.9}
     for num_rows, vocabulary, width in ((1, 8192, 0), (1, 128256, 0), (256, 128256, 0), (256, 128256, 5)):
         logits = torch.empty(num_rows, vocabulary)
-        sample.sample(*arguments(logits, [row] * num_rows, [[1, 4, 1]] * num_rows), width)
+        others = num_rows - 1
+        sample.sample(*arguments(logits, [row, *others * [{}]], [[1, 4, 1], *others * [[]]]), width)
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (norms, activations, scores, samples)
