@@ -32,7 +32,7 @@ from kernels.softmax_gpu import (
     write_likeliest,
 )
 
-COUNTS = ["num_history", "num_biases", "num_masks"]
+COUNTS = ["num_history", "num_biases", "num_masks", "width"]
 COLUMNS = [*SampleParameters.__slots__, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets",
            "masks"]
 """Whatever is known of these at a launch, no kernel is made for it: that would be compiled amid the serving."""
@@ -177,9 +177,9 @@ def _winner(maxima, leads, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr
 
 @triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=COLUMNS)
 def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, num_masks, top_n, tops, maxima, sums,
-          leads, found, ids, logprobs, top_ids, top_logprobs,
+          leads, found, ids, logprobs, top_ids, top_logprobs, width,
           VOCABULARY: tl.constexpr, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr,
-          WIDTH_BLOCK: tl.constexpr, WORDS: tl.constexpr, WORD: tl.constexpr):
+          WORDS: tl.constexpr, WORD: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     scores = _scores_of(logits, adjusted, is_adjusted, row, VOCABULARY)
     exact, scale = _temperature(temperature, do_sample, row)
@@ -197,8 +197,8 @@ def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, nu
     tl.store(ids + row, token)
     tl.store(logprobs + row, tl.where(is_finite, logprob, float("nan")).to(tl.float32))
     if WIDTH:
-        write_likeliest(top_ids + row * WIDTH, top_logprobs + row * WIDTH, found + row * PARTS * WIDTH,
-                        tl.load(top_n + row), is_finite, top, exact, log_total, PARTS, PARTS_BLOCK, WIDTH, WIDTH_BLOCK)
+        write_likeliest(top_ids + row * width, top_logprobs + row * width, width, found + row * PARTS * WIDTH,
+                        tl.load(top_n + row), is_finite, top, exact, log_total, PARTS, PARTS_BLOCK, WIDTH)
 
 
 def sample(
@@ -230,7 +230,7 @@ def sample(
         *parts.tensors, **parts.split)
     _join[parts.grid[:1]](
         logits, adjusted, is_adjusted, p.do_sample, p.temperature, p.mask, masks, len(masks), p.top_n, *parts.tensors,
-        ids, logprobs, top.ids, top.logprobs, WORDS=128, WORD=32, **parts.join)
+        ids, logprobs, top.ids, top.logprobs, top_width, WORDS=128, WORD=32, **parts.join)
     return sampled
 
 
