@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PART = 8192  # tokens of a program
-BLOCK = 1024  # of them, at a time
+PART = 4096  # tokens of a program
+BLOCK = 512  # of them, at a time
 NAN_KEY = tl.constexpr(0x7FFFFFFF)
 INFINITE_KEY = tl.constexpr(0x7F800000)
 LOWEST_KEY = tl.constexpr(-0x80000000)
@@ -23,21 +23,21 @@ class Parts:
     def __init__(self, logits: Tensor, top_width: int) -> None:
         num_rows, vocabulary = logits.shape
         num_parts = triton.cdiv(vocabulary, PART)
+        found_width = top_width and triton.next_power_of_2(top_width)  # so that few kernels are compiled
 
         def empty(dtype: torch.dtype, width: int = 1) -> Tensor:
             return torch.empty(num_rows, num_parts, width, dtype=dtype, device=logits.device)
 
         self.tensors = (empty(torch.int64), empty(torch.float32), empty(torch.float32), empty(torch.int64),
-                        empty(torch.int64, top_width))
+                        empty(torch.int64, found_width))
         self.grid = (num_rows, num_parts)
         block = min(BLOCK, max(16, triton.next_power_of_2(vocabulary)))
         self.split: dict[str, Any] = {
-            "VOCABULARY": vocabulary, "PART": PART, "BLOCK": block, "WIDTH": top_width,
+            "VOCABULARY": vocabulary, "PART": PART, "BLOCK": block, "WIDTH": found_width,
             "num_warps": max(1, block // 128)}
         self.join: dict[str, Any] = {
-            "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": top_width,
-            "PARTS_BLOCK": triton.next_power_of_2(num_parts),
-            "WIDTH_BLOCK": triton.next_power_of_2(max(1, top_width)), "num_warps": 4 if top_width else 1}
+            "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": found_width,
+            "PARTS_BLOCK": triton.next_power_of_2(num_parts), "num_warps": 4 if top_width else 1}
 
 
 @triton.jit
@@ -179,14 +179,14 @@ def join_sums(maxima, sums, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexp
 
 
 @triton.jit
-def write_likeliest(ids, logprobs, found, count, is_finite, top, temperature, log_total, PARTS: tl.constexpr,
-                    PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr, WIDTH_BLOCK: tl.constexpr):
-    """Merges what `find_likeliest` found in the parts of a row."""
+def write_likeliest(ids, logprobs, width, found, count, is_finite, top, temperature, log_total, PARTS: tl.constexpr,
+                    PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    """Merges what `find_likeliest` found in the parts of a row, into `width` places."""
     part = tl.arange(0, PARTS_BLOCK)[:, None]
-    place = tl.arange(0, WIDTH_BLOCK)[None, :]
+    place = tl.arange(0, WIDTH)[None, :]
     is_there = (part < PARTS) & (place < count) & is_finite
     ranks = tl.load(found + part * WIDTH + place, mask=is_there, other=NOBODY)
-    for i in range(0, WIDTH):
+    for i in range(0, width):
         best = tl.max(tl.max(ranks, axis=1), axis=0)
         is_found = (best > NOBODY) & (i < count)
         score = from_key(rank_key(best)).to(tl.float64)

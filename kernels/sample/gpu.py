@@ -32,6 +32,10 @@ from kernels.softmax_gpu import (
     write_likeliest,
 )
 
+COUNTS = ["num_history", "num_biases", "num_masks", "width"]
+COLUMNS = [*SampleParameters.__slots__, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets",
+           "masks"]
+"""Whatever is known of these at a launch, no kernel is made for it: that would be compiled amid the serving."""
 BLOCK = 2048  # tokens at a time of a program that has a whole row
 
 
@@ -56,7 +60,7 @@ def _mask_of(masks, number, num_masks, VOCABULARY: tl.constexpr):
     return masks + tl.where(has_mask, number, 0) * ((VOCABULARY + WORD - 1) // WORD), has_mask
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=COLUMNS)
 def _prepare(logits, adjusted, is_adjusted, bounds, places, counts, prompt_length, repetition_penalty, share_penalty,
              frequency_penalty, presence_penalty, mask, do_sample, temperature, top_k, top_p, typical_p, min_p,
              history_ids, history_offsets, num_history, bias_ids, bias_values, bias_offsets, num_biases,
@@ -121,7 +125,7 @@ def _scores_of(logits, adjusted, is_adjusted, row, VOCABULARY: tl.constexpr):
     return scores
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=COLUMNS)
 def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, position, branch, top_n,
            tops, maxima, sums, leads, found,
            VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
@@ -171,11 +175,11 @@ def _winner(maxima, leads, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr
     return rank_token(tl.max(to_rank(to_key(arrival), rank_token(lead)), axis=0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=COLUMNS)
 def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, num_masks, top_n, tops, maxima, sums,
-          leads, found, ids, logprobs, top_ids, top_logprobs,
+          leads, found, ids, logprobs, top_ids, top_logprobs, width,
           VOCABULARY: tl.constexpr, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr,
-          WIDTH_BLOCK: tl.constexpr, WORDS: tl.constexpr, WORD: tl.constexpr):
+          WORDS: tl.constexpr, WORD: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     scores = _scores_of(logits, adjusted, is_adjusted, row, VOCABULARY)
     exact, scale = _temperature(temperature, do_sample, row)
@@ -193,8 +197,8 @@ def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, nu
     tl.store(ids + row, token)
     tl.store(logprobs + row, tl.where(is_finite, logprob, float("nan")).to(tl.float32))
     if WIDTH:
-        write_likeliest(top_ids + row * WIDTH, top_logprobs + row * WIDTH, found + row * PARTS * WIDTH,
-                        tl.load(top_n + row), is_finite, top, exact, log_total, PARTS, PARTS_BLOCK, WIDTH, WIDTH_BLOCK)
+        write_likeliest(top_ids + row * width, top_logprobs + row * width, width, found + row * PARTS * WIDTH,
+                        tl.load(top_n + row), is_finite, top, exact, log_total, PARTS, PARTS_BLOCK, WIDTH)
 
 
 def sample(
@@ -226,7 +230,7 @@ def sample(
         *parts.tensors, **parts.split)
     _join[parts.grid[:1]](
         logits, adjusted, is_adjusted, p.do_sample, p.temperature, p.mask, masks, len(masks), p.top_n, *parts.tensors,
-        ids, logprobs, top.ids, top.logprobs, WORDS=128, WORD=32, **parts.join)
+        ids, logprobs, top.ids, top.logprobs, top_width, WORDS=128, WORD=32, **parts.join)
     return sampled
 
 

@@ -35,10 +35,9 @@ def _split(logits, top_n, tops, maxima, sums, leads, found, VOCABULARY: tl.const
                        BLOCK)
 
 
-@triton.jit
-def _join(logits, targets, top_n, tops, maxima, sums, leads, found, logprobs, top_ids, top_logprobs,
-          VOCABULARY: tl.constexpr, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr,
-          WIDTH_BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["width"])
+def _join(logits, targets, top_n, tops, maxima, sums, leads, found, logprobs, top_ids, top_logprobs, width,
+          VOCABULARY: tl.constexpr, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     is_finite = is_number(join_tops(tops + row * PARTS, PARTS, PARTS_BLOCK))
     one = tl.full([], 1.0, tl.float32)
@@ -50,9 +49,8 @@ def _join(logits, targets, top_n, tops, maxima, sums, leads, found, logprobs, to
     logprob = (score - top) / temperature - log_total
     tl.store(logprobs + row, tl.where(is_finite, logprob, float("nan")).to(tl.float32))
     if WIDTH:
-        write_likeliest(top_ids + row * WIDTH, top_logprobs + row * WIDTH, found + row * PARTS * WIDTH,
-                        tl.load(top_n + row), is_finite, top, temperature, log_total, PARTS, PARTS_BLOCK, WIDTH,
-                        WIDTH_BLOCK)
+        write_likeliest(top_ids + row * width, top_logprobs + row * width, width, found + row * PARTS * WIDTH,
+                        tl.load(top_n + row), is_finite, top, temperature, log_total, PARTS, PARTS_BLOCK, WIDTH)
 
 
 def score(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, Likeliest]:
@@ -65,5 +63,5 @@ def score(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tup
         tops, maxima, sums, leads, found = parts.tensors
         _split[parts.grid](logits, top_n, tops, maxima, sums, leads, found, **parts.split)
         _join[parts.grid[:1]](logits, targets, top_n, tops, maxima, sums, leads, found, logprobs, top.ids, top.logprobs,
-                              **parts.join)
+                              top_width, **parts.join)
     return logprobs, top

@@ -13,11 +13,12 @@ from kernels.linear import fixed_order
 from kernels.paged_attention import gpu as paged_attention
 from kernels.rms_norm import gpu as rms_norm
 from kernels.rope import gpu as rope
+from kernels.sample import _DTYPES as SAMPLE_DTYPES
+from kernels.sample import Biases, History, SampleParameters
 from kernels.sample import gpu as sample
 from kernels.score import gpu as score
 from kernels.silu_mul import gpu as silu_mul
 from tests.kernels.accuracy import DTYPES
-from tests.kernels.sampling import arguments
 
 
 def norms() -> None:
@@ -51,10 +52,13 @@ def scores() -> None:
 
 
 def samples() -> None:
-    row = {"bias": ((1, 2.0),), "allowed": (1, 4), "repetition_penalty": 1.2, "top_k": 5, "typical_p": 0.9}
     for num_rows, vocabulary, width in ((1, 8192, 0), (1, 128256, 0), (256, 128256, 0), (256, 128256, 5)):
-        logits = torch.empty(num_rows, vocabulary)
-        sample.sample(*arguments(logits, [row] * num_rows, [[1, 4, 1]] * num_rows), width)
+        columns = {name: torch.ones(num_rows, dtype=dtype) for name, dtype in SAMPLE_DTYPES.items()}
+        ids, offsets = torch.ones(3, dtype=torch.int64), torch.full((num_rows + 1,), 3)
+        offsets[0] = 0
+        masks = torch.ones(2, vocabulary // 32, dtype=torch.int32)
+        sample.sample(torch.empty(num_rows, vocabulary), SampleParameters(**columns), History(ids, offsets),
+                      Biases(ids, ids.float(), offsets), masks, width)
 
 
 def rotations() -> None:
