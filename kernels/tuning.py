@@ -147,13 +147,13 @@ def _time(run: Callable[[], object], device: torch.device) -> float:
 
 
 def _time_on_gpu(run: Callable[[], object]) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda").zero_()  # takes longer than the launch
     start.record()
     run()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) / 1000
+    return float(start.elapsed_time(end)) / 1000
 
 
 def _time_on_processor(run: Callable[[], object]) -> float:

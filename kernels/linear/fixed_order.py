@@ -9,6 +9,7 @@ second kernel adds what they have.
 
 import functools
 import itertools
+from typing import Any
 
 import torch
 import triton
@@ -151,7 +152,7 @@ def _block_k(*dtypes: torch.dtype) -> int:
 
 
 @functools.cache
-def _config(*shape: int) -> Config:
+def _config(*shape: Any) -> Config:
     return tuning.best("linear", key(*shape), choices(*shape))
 
 
