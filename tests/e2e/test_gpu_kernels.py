@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import aiohttp
 import pytest
 import torch
 
-from tests.e2e.client import events, many_clients, metric, until_idle, whole
+from tests.e2e.client import Answer, events, many_clients, metric, until_idle, whole
 from tests.e2e.prompts import source
 from tests.e2e.server import free_port, serve
 from tests.e2e.test_kill_marathon import shards
@@ -59,7 +59,7 @@ ASKS = [
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny(tmp_path_factory.mktemp("model"), heads=2, kv_heads=2, head_dim=16, layers=2, hidden=32,
+    return make_tiny(tmp_path_factory.mktemp("model"), heads=2, kv_heads=2, head_dim=16, layers=1, hidden=32,
                      intermediate=64, vocab=8192, has_tokenizer=True)
 
 
@@ -105,37 +105,36 @@ async def test_answers_are_those_of_the_processors_kernels(model: Path, tmp_path
     assert not different
 
 
-async def stream(session: aiohttp.ClientSession, url: str, number: int, come: list[int]) -> object:
+async def stream(session: aiohttp.ClientSession, url: str, number: int, come: list[int]) -> Answer:
     """An answer in full; each of its events is noted in `come`."""
-    parameters = {"max_new_tokens": 12, **([{}, SAMPLED | {"seed": number}, {"repetition_penalty": 1.3}][number % 3])}
+    parameters = {"max_new_tokens": 8, **([{}, SAMPLED | {"seed": number}, {"repetition_penalty": 1.3}][number])}
     received = []
-    async for event in events(session, url, source(random.Random(number), 2 + 3 * number), **parameters):
+    async for event in events(session, url, source(random.Random(number), 1 + 2 * number), **parameters):
         received.append(event)
         come.append(number)
     return whole(received)
 
 
 async def test_no_bit_of_an_answer_changes_when_a_shard_is_killed(model: Path, tmp_path: Path) -> None:
-    flags = (*FLAGS, "--deterministic", "--num-shard", str(NUM_SHARDS), "--dtype", "float32")
+    flags = (*FLAGS, "--deterministic", "--num-shard", str(NUM_SHARDS))
     with serve(tmp_path, *flags, model=model, environment=GPU) as server:
         async with many_clients() as session:
             async with session.get(f"{server.url}/info") as response:
                 info = await response.json()
             assert info["deterministic"] is True
             assert "-deterministic/float32" in info["numerics"]
-            wanted = await asyncio.gather(*(stream(session, server.url, number, []) for number in range(4)))
-            for rank in range(NUM_SHARDS):
-                come: list[int] = []
-                group = shards(server)
-                running = [asyncio.create_task(stream(session, server.url, number, come)) for number in range(4)]
-                while len(set(come)) < 3:
-                    await asyncio.sleep(0.01)
-                group[rank].send_signal(signal.SIGKILL)
-                assert sum(not task.done() for task in running) >= 2
-                assert await asyncio.gather(*running) == wanted
+            wanted = await asyncio.gather(*(stream(session, server.url, number, []) for number in range(3)))
+            come: list[int] = []
+            running = [asyncio.create_task(stream(session, server.url, number, come)) for number in range(3)]
+            while len(set(come)) < 3:
+                await asyncio.sleep(0.01)
+            shards(server)[NUM_SHARDS - 1].send_signal(signal.SIGKILL)
+            num_hit = sum(not task.done() for task in running)
+            assert num_hit >= 2
+            assert await asyncio.gather(*running) == wanted
             await until_idle(session, server.url)
-            assert await metric(session, server.url, "penstock_group_restarts") == NUM_SHARDS
-            assert await metric(session, server.url, "penstock_replays") >= 2 * NUM_SHARDS
+            assert await metric(session, server.url, "penstock_group_restarts") == 1
+            assert await metric(session, server.url, "penstock_replays") >= num_hit
 
 
 def command(name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
