@@ -33,7 +33,7 @@ class Part:
 
 
 OPS = ("% of copy: what the copy above takes for the bytes that the op has to move, in percent of its time; "
-       "% of matmul: what the matmul above takes for its products. The larger of the two is how near it is to its floor.")
+       "% of matmul: what the matmul above takes for its products. The larger of the two tells how near its floor is.")
 ENGINE = ("% of floor: what the copy above takes for the weights and the KV of a decode step, or the matmul above for "
           "the products of a prompt, in percent of the time that passed.")
 PRICE = "price %: what of the engine's tokens/s above is lost."
