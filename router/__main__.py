@@ -154,9 +154,10 @@ def _within(facts: Facts, config: RouterConfig) -> Facts:
 def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
     host = "localhost" if config.hostname in ("0.0.0.0", "::", "127.0.0.1") else config.hostname
     scheme = "http" if config.ssl_certfile is None else "https"
-    log.info("%s in %s on %d shards; %d KV tokens, at most %d a request, %d a step; numerics %s; %s", config.model_id,
-             facts.dtype, facts.world_size, facts.capacity, limits.max_total_tokens, limits.max_batch_prefill_tokens,
-             facts.numerics, "no answer changes with the batch" if facts.is_deterministic else
+    log.info("%s in %s on %d shard%s; %d KV tokens, at most %d a request, %d a step; numerics %s; %s", config.model_id,
+             facts.dtype, facts.world_size, "s" * (facts.world_size > 1), facts.capacity, limits.max_total_tokens,
+             limits.max_batch_prefill_tokens, facts.numerics,
+             "no answer changes with the batch" if facts.is_deterministic else
              "answers may change with the batch, which --deterministic prevents")
     log.info("Serving at %s://%s:%d, for example:\n\n    curl %s://%s:%d/generate -H 'content-type: application/json' "
              "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",

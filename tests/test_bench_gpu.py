@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from shard.device import Device
 from shard.slots import Bounds, SlotTable
 from shard.step import Open
 from tests.bench.gpu.part import PARTS
@@ -80,14 +81,15 @@ def test_the_floor_counts_the_weights_of_a_llama():
 
 def test_steps_keep_the_budget_and_are_what_a_shard_takes():
     sequences = Sequences(prompts(3, 20, 160), new=5, block_size=16, num_blocks=9)
-    slots = SlotTable(Open(0, 3, 32, 16), Bounds(16, 9, 256, 160))
+    slots = SlotTable(Open(0, 3, 32, 16), Bounds(16, 9, 256, 160), Device(torch.device("cpu")))
     steps = list(sequences.prompt_steps(32))
     assert [sum(row.count for row in step.rows) for step in steps] == [32, 28]
     assert [row.is_sampled for step in steps for row in step.rows] == [True, False, True, True]
     for step in steps:
         slots.apply(step)
     for slot in range(3):
-        slots.note_samples(np.array([slot]), torch.tensor([7]))
+        slots.note_samples(np.array([slot]), torch.tensor([7]),
+                           torch.from_numpy(slots.places(np.array([slot]))))
     decodes = list(sequences.decode_steps())
     for step in decodes:
         slots.apply(step)

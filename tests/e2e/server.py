@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,8 +60,12 @@ class Server:
 
 
 @contextmanager
-def serve(tmp_path: Path, *flags: str, model: Path = DEMO_MODEL, port: int | None = None) -> Iterator[Server]:
-    """Start a server, yield it once it answers, and see that its end leaves nothing behind."""
+def serve(
+    tmp_path: Path, *flags: str, model: Path = DEMO_MODEL, port: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
+    """Start a server, with more variables in its environment, yield it once it answers, and see that its end leaves
+    nothing behind."""
     port = port or free_port()
     log = tmp_path / f"server-{port}.log"
     temporary = tmp_path / "tmp"
@@ -70,7 +74,7 @@ def serve(tmp_path: Path, *flags: str, model: Path = DEMO_MODEL, port: int | Non
                "--hostname", "127.0.0.1", "--port", str(port), *flags]
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
-                                   env={**os.environ, "TMPDIR": str(temporary)})
+                                   env={**os.environ, **(environment or {}), "TMPDIR": str(temporary)})
     server = Server(process, port, log)
     try:
         server.wait_until_healthy()

@@ -22,20 +22,20 @@ from tests.bench.gpu.records import Record, Records, table
 from tests.bench.gpu.scale import SCALES, Scale
 from tests.bench.gpu.targets import targets
 
-GROUPS = {"kernels": ("kernels", "equalities"), "ceilings": ("ceilings",), "attention": ("attention",),
-          "engine": ("engine", "no graphs"), "deterministic": ("tuning", "deterministic"),
-          "transformers": ("transformers",)}
-"""What --only names, and the parts of each. Shares need the ceilings, so these are always measured."""
+GROUPS = {"kernels": ("kernels", "equalities"), "engine": ("engine", "no graphs"),
+          "deterministic": ("tuning", "deterministic")}
+"""Parts that --only names by one of them."""
 GRACE = 20.0                             # seconds that a part may go on for, with the case that it is at
 TAIL = 12                                # lines of a part that failed
 
 
 def chosen(only: str | None) -> list[Part]:
-    names = list(GROUPS) if only is None else only.split(",")
+    """Shares need the ceilings, so these are always measured."""
+    names = list(PARTS) if only is None else only.split(",")
     for name in names:
-        if name not in GROUPS:
-            raise click.UsageError(f"--only {name}: known are {', '.join(GROUPS)}")
-    wanted = {"ceilings", *(part for name in names for part in GROUPS[name])}
+        if name not in PARTS:
+            raise click.UsageError(f"--only {name}: known are {', '.join(PARTS)}")
+    wanted = {"ceilings", *(part for name in names for part in GROUPS.get(name, (name,)))}
     return [part for part in PARTS.values() if part.name in wanted]
 
 
@@ -84,7 +84,7 @@ def report(records: Records, scale: Scale) -> Iterator[str]:
         if part.workers > 1:
             own.sort(key=lambda record: record.name)
         if own:
-            yield from ("", f"## {part.title}", "", *table(own))
+            yield from ("", f"## {part.title}", "", *([part.legend, ""] if part.legend else []), *table(own))
     if scale.name != "tiny":
         yield from ("", "## Targets", "", *table([target.judge(records) for target in targets(scale)]))
     wrong = [f"{record.part}: {record.name}" for record in everything if record.is_right is False]
@@ -94,7 +94,8 @@ def report(records: Records, scale: Scale) -> Iterator[str]:
 @click.command(help=__doc__)
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=ROOT / "build" / "bench-gpu",
               show_default=True)
-@click.option("--only", metavar="PARTS", help=f"Of {','.join(GROUPS)}, some.  [default: all]")
+@click.option("--only", metavar="PARTS", help=f"Some of {', '.join(PARTS)}, with commas between.  "
+              "[default: all]")
 @click.option("--budget", type=float, default=560, show_default=True, metavar="SECONDS", help="For all parts.")
 @click.option("--quick", "scale", flag_value="quick", help="Fewer sizes, and repeats.")
 @click.option("--tiny", "scale", flag_value="tiny", help="Shows that the benchmark runs, on whatever there is: the "

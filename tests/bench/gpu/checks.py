@@ -23,6 +23,7 @@ from kernels.sample import reference as sample_reference
 from kernels.score import score
 from kernels.silu_mul import reference as silu_mul_reference
 from kernels.silu_mul import silu_mul
+from tests.bench.gpu.inputs import moved, randn
 from tests.bench.gpu.paged import Heads, Paged
 from tests.bench.gpu.part import Cases, Context
 from tests.bench.gpu.records import Record
@@ -88,19 +89,15 @@ def _judged(context: Context, name: str, errors: list[float], tolerance: float, 
     return context.record(name, is_right=is_right, error=worst, tolerance=tolerance, shapes=len(errors), **values)
 
 
-def _randn(*shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(*shape, device=dispatch.device()).to(dtype)
-
-
 def _linear(context: Context, dtype: torch.dtype) -> Errors:
     model = context.scale.model
     shapes = [(model["hidden_size"], model["intermediate_size"], 8), (2 * model["intermediate_size"],
               model["hidden_size"], 1), (130, 72, 8), (77, 100, 1)]
     for outputs, inputs, segments in shapes:
-        weight, bias = _randn(outputs, inputs, dtype=dtype), _randn(outputs, dtype=dtype)
+        weight, bias = randn(outputs, inputs, dtype=dtype), randn(outputs, dtype=dtype)
         packed = pack(weight, segments)
         for rows in context.scale.token_counts:
-            x = _randn(rows, inputs, dtype=dtype)
+            x = randn(rows, inputs, dtype=dtype)
             exact = functional.linear(x.double(), weight.double(), bias.double())
             yield relative_error(linear(x, packed, bias), exact)
             yield relative_error(linear(x, packed, partial=True), exact - bias.double())
@@ -108,7 +105,7 @@ def _linear(context: Context, dtype: torch.dtype) -> Errors:
 
 def _norm(context: Context, dtype: torch.dtype) -> Errors:
     for rows, width in product(context.scale.token_counts, (context.scale.model["hidden_size"], 80)):
-        x, residual, weight = _randn(rows, width, dtype=dtype), _randn(rows, width, dtype=dtype), _randn(
+        x, residual, weight = randn(rows, width, dtype=dtype), randn(rows, width, dtype=dtype), randn(
             width, dtype=dtype)
         out, _ = rms_norm(x, weight, 1e-5)
         yield relative_error(out, rms_norm_reference.rms_norm(x.double(), weight.double(), 1e-5, None)[0])
@@ -119,7 +116,7 @@ def _norm(context: Context, dtype: torch.dtype) -> Errors:
 
 def _rope(context: Context, dtype: torch.dtype) -> Errors:
     for rows, heads in product(context.scale.token_counts, (Heads.of(context.scale.model), AWKWARD_HEADS[1])):
-        joined = _randn(rows, heads.queries + heads.keys, heads.size, dtype=dtype)
+        joined = randn(rows, heads.queries + heads.keys, heads.size, dtype=dtype)
         q, k = joined.split([heads.queries, heads.keys], dim=1)
         angles = 100 * torch.rand(500, heads.size // 2, device=dispatch.device())
         positions = torch.randint(500, (rows,), device=dispatch.device())
@@ -130,7 +127,7 @@ def _rope(context: Context, dtype: torch.dtype) -> Errors:
 
 def _silu_mul(context: Context, dtype: torch.dtype) -> Errors:
     for rows, width in product(context.scale.token_counts, (context.scale.model["intermediate_size"], 77)):
-        x = _randn(rows, 2 * width, dtype=dtype)
+        x = randn(rows, 2 * width, dtype=dtype)
         yield relative_error(silu_mul(x), silu_mul_reference.silu_mul(x.double()))
 
 
@@ -168,9 +165,9 @@ def _scaled_attention(context: Context, name: str, cache_dtype: torch.dtype) -> 
 
 def _sample(context: Context) -> Record:
     """Each case of CASES in its row, the same chosen as in float64, and as likely."""
-    device, vocab_size = dispatch.device(), context.scale.vocab_size
+    vocab_size = context.scale.vocab_size
     rows = [row for row in CASES.values() if "top_n" not in row]
-    logits = 3 * _randn(len(rows), vocab_size, dtype=torch.float32)
+    logits = 3 * randn(len(rows), vocab_size, dtype=torch.float32)
     columns = parameters(rows)
     ids = torch.randint(vocab_size, (300 * len(rows),))
     history = History(ids, torch.arange(0, len(ids) + 1, 300))
@@ -178,7 +175,7 @@ def _sample(context: Context) -> Record:
     masks = torch.randint(-(2**31), 2**31, (1, -(-vocab_size // 32))).int()
     arguments = (columns, history, biases)
     with poisoned():
-        out = sample(logits, *(_moved(value, device) for value in arguments), masks.to(device), 0)
+        out = sample(logits, *map(moved, arguments), masks.to(logits.device), 0)
     exact = sample_reference.sample(logits.cpu(), *arguments, masks, 0)
     equal = int((out.ids.cpu() == exact.ids).sum())
     errors = (out.logprobs.cpu() - exact.logprobs).abs() / exact.logprobs.abs().clamp(min=1)
@@ -187,14 +184,10 @@ def _sample(context: Context) -> Record:
                           note=f"{equal} of {len(rows)} tokens are those of float64")
 
 
-def _moved(value: object, device: torch.device) -> object:
-    return type(value)(**{name: getattr(value, name).to(device) for name in type(value).__slots__})
-
-
 def _score(context: Context) -> Record:
     errors = []
     for rows in context.scale.token_counts:
-        logits = 3 * _randn(rows, context.scale.vocab_size, dtype=torch.float32)
+        logits = 3 * randn(rows, context.scale.vocab_size, dtype=torch.float32)
         targets = torch.randint(context.scale.vocab_size, (rows,), device=logits.device)
         with poisoned():
             logprobs, _ = score(logits, targets, torch.zeros_like(targets), 0)

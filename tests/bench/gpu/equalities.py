@@ -1,17 +1,18 @@
 """What --deterministic promises, bit for bit: a row is what it is alone, a chunk what decode steps make of it, and
 ranks' partial sums the whole."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from kernels import dispatch
 from kernels.linear import linear, pack
 from kernels.rms_norm import rms_norm
 from kernels.sample import Biases, History, sample
 from kernels.silu_mul import silu_mul
+from tests.bench.gpu.inputs import moved, randn
 from tests.bench.gpu.paged import Heads, Paged
 from tests.bench.gpu.part import Cases, Context
 from tests.bench.gpu.records import Record
@@ -44,10 +45,6 @@ def _told(context: Context, name: str, pairs: Pairs) -> Record:
     return context.record(name, is_right=equal == len(pairs), equal=equal, of=len(pairs))
 
 
-def _randn(*shape: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(*shape, device=dispatch.device()).to(dtype)
-
-
 def _cuts(total: int) -> list[slice]:
     """A row alone, some rows, and all but the first."""
     return [slice(0, 1), slice(total // 2, total // 2 + 1), slice(total - 1, total), slice(0, min(7, total)),
@@ -58,9 +55,9 @@ def _linear_rows(context: Context, dtype: torch.dtype) -> Pairs:
     model, pairs = context.scale.model, []
     for outputs, inputs, segments in ((2 * model["intermediate_size"], model["hidden_size"], 1),
                                       (model["hidden_size"], model["intermediate_size"], 8), (130, 72, 8)):
-        packed = pack(_randn(outputs, inputs, dtype=dtype), segments)
+        packed = pack(randn(outputs, inputs, dtype=dtype), segments)
         for rows in (5, 33, max(context.scale.token_counts)):
-            x = _randn(rows, inputs, dtype=dtype)
+            x = randn(rows, inputs, dtype=dtype)
             whole = linear(x, packed)
             pairs += [(linear(x[cut].contiguous(), packed), whole[cut]) for cut in _cuts(rows)]
     return pairs
@@ -69,7 +66,7 @@ def _linear_rows(context: Context, dtype: torch.dtype) -> Pairs:
 def _partial_sums(context: Context, dtype: torch.dtype) -> Pairs:
     model, pairs = context.scale.model, []
     for outputs, inputs in ((model["hidden_size"], model["intermediate_size"]), (130, 192)):
-        weight, x = _randn(outputs, inputs, dtype=dtype), _randn(19, inputs, dtype=dtype)
+        weight, x = randn(outputs, inputs, dtype=dtype), randn(19, inputs, dtype=dtype)
         whole = linear(x, pack(weight, 8), partial=True)
         for ranks in (2, 4, 8):
             width = inputs // ranks
@@ -111,8 +108,8 @@ def _attention_chunks(context: Context, dtype: torch.dtype) -> Pairs:
 def _row_by_row(context: Context, dtype: torch.dtype) -> Pairs:
     model, pairs = context.scale.model, []
     rows = max(context.scale.token_counts)
-    x, weight = _randn(rows, model["hidden_size"], dtype=dtype), _randn(model["hidden_size"], dtype=dtype)
-    gate_up = _randn(rows, 2 * model["intermediate_size"], dtype=dtype)
+    x, weight = randn(rows, model["hidden_size"], dtype=dtype), randn(model["hidden_size"], dtype=dtype)
+    gate_up = randn(rows, 2 * model["intermediate_size"], dtype=dtype)
     normed, _ = rms_norm(x, weight, 1e-5, x)
     activated = silu_mul(gate_up)
     for cut in _cuts(rows):
@@ -123,21 +120,19 @@ def _row_by_row(context: Context, dtype: torch.dtype) -> Pairs:
 
 
 def _samples(context: Context) -> Record:
-    device, vocab_size = dispatch.device(), context.scale.vocab_size
+    vocab_size = context.scale.vocab_size
     rows = [row for row in CASES.values() if not {"mask", "top_n"} & set(row)]
-    logits = 3 * _randn(len(rows), vocab_size, dtype=torch.float32)
+    logits = 3 * randn(len(rows), vocab_size, dtype=torch.float32)
     histories = torch.randint(vocab_size, (len(rows), 300))
-    masks = torch.empty(0, -(-vocab_size // 32), dtype=torch.int32, device=device)
+    masks = torch.empty(0, -(-vocab_size // 32), dtype=torch.int32, device=logits.device)
 
     def draw(chosen: list[int]) -> tuple[Tensor, Tensor]:
         columns = parameters([rows[index] | {"position": index} for index in chosen])
-        on_device = {name: getattr(columns, name).to(device) for name in type(columns).__slots__}
-        on_device["seed"] = torch.tensor(chosen, device=device)
-        offsets = torch.arange(len(chosen) + 1, device=device)
-        out = sample(logits[chosen], type(columns)(**on_device),
-                     History(histories[chosen].flatten().to(device), 300 * offsets),
-                     Biases(torch.empty(0, dtype=torch.int64, device=device), torch.empty(0, device=device),
-                            0 * offsets), masks, 0)
+        columns = dataclasses.replace(columns, seed=torch.tensor(chosen))
+        offsets = torch.arange(len(chosen) + 1)
+        history = History(histories[chosen].flatten(), 300 * offsets)
+        biases = Biases(torch.empty(0, dtype=torch.int64), torch.empty(0), 0 * offsets)
+        out = sample(logits[chosen], moved(columns), moved(history), moved(biases), masks, 0)
         return out.ids, out.logprobs
 
     batched = draw(list(range(len(rows))))

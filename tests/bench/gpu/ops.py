@@ -13,9 +13,10 @@ from kernels.linear import linear, pack
 from kernels.paged_attention import paged_attention
 from kernels.rms_norm import rms_norm
 from kernels.rope import rope
-from kernels.sample import Biases, History, SampleParameters, sample
+from kernels.sample import Biases, History, sample
 from kernels.silu_mul import silu_mul
 from tests.bench.gpu.ceilings import Ceilings
+from tests.bench.gpu.inputs import moved, randn
 from tests.bench.gpu.paged import Heads, Paged
 from tests.bench.gpu.part import Cases, Context
 from tests.bench.gpu.records import Record
@@ -63,7 +64,7 @@ def linear_cases(context: Context) -> Cases:
 
 
 def _randn(context: Context, *shape: int) -> Tensor:
-    return torch.randn(*shape, device=dispatch.device()).to(context.scale.dtype)
+    return randn(*shape, dtype=context.scale.dtype)
 
 
 def _told(context: Context, name: str, seconds: float, num_bytes: float, flops: float = 0.0, **more: object) -> Record:
@@ -153,8 +154,7 @@ def _silu(context: Context, rows: int) -> Made:
 
 def _sample(context: Context, name: str, case: str, rows: int) -> Record:
     device, vocab_size = dispatch.device(), context.scale.vocab_size
-    columns = parameters([CASES[case]] * rows)
-    on_device = SampleParameters(**{field: getattr(columns, field).to(device) for field in type(columns).__slots__})
+    columns = moved(parameters([CASES[case]] * rows))
     no_ids, offsets = torch.empty(0, dtype=torch.int64, device=device), torch.zeros(
         rows + 1, dtype=torch.int64, device=device)
     history, biases = History(no_ids, offsets), Biases(no_ids, torch.empty(0, device=device), offsets)
@@ -162,5 +162,5 @@ def _sample(context: Context, name: str, case: str, rows: int) -> Record:
     num_bytes = 4.0 * rows * vocab_size
     logits = [3 * torch.randn(rows, vocab_size, device=device) for _ in range(min(16, copies(int(num_bytes))))]
     seconds = median_seconds(
-        [functools.partial(sample, own, on_device, history, biases, masks, 0) for own in logits], context.scale.repeats)
+        [functools.partial(sample, own, columns, history, biases, masks, 0) for own in logits], context.scale.repeats)
     return _told(context, name, seconds, num_bytes)

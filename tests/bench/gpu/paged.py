@@ -11,6 +11,7 @@ from kernels import dispatch
 from kernels.kv_cache import LARGEST, KvCache
 from kernels.kv_write import kv_write
 from kernels.paged_attention import allocate_cache, paged_attention
+from tests.bench.gpu.inputs import randn
 
 BLOCK_SIZE = 16
 NO_BLOCK = 2**31 - 1
@@ -45,7 +46,7 @@ class Paged:
         self.cache.data.fill_(0xFF)
         blocks = torch.randperm(self.cache.num_blocks, device=device)[: sum(needed)].split(needed)
         self.tables = torch.full((len(lengths), max(needed)), NO_BLOCK, dtype=torch.int32, device=device)
-        self.k, self.v = (torch.randn(2, sum(lengths), heads.keys, heads.size, device=device).to(dtype))
+        self.k, self.v = randn(2, sum(lengths), heads.keys, heads.size, dtype=dtype)
         slots = []
         for row, own, length in zip(self.tables, blocks, lengths, strict=True):
             row[: len(own)] = own
@@ -54,7 +55,7 @@ class Paged:
         kv_write(self.k, self.v, self.cache, torch.cat(slots))
 
     def queries(self, counts: Sequence[int]) -> Tensor:
-        return torch.randn(sum(counts), self.heads.queries, self.heads.size, device=dispatch.device()).to(self.dtype)
+        return randn(sum(counts), self.heads.queries, self.heads.size, dtype=self.dtype)
 
     def attend(self, q: Tensor, counts: Sequence[int], sequences: Sequence[int] | None = None,
                ends: Sequence[int] | None = None, **form: Any) -> Tensor:

@@ -20,27 +20,37 @@ Work = Callable[[], Record | None]
 
 @dataclass(frozen=True)
 class Part:
-    """`module`.cases yields what there is to do, the most wanted first. `title` goes above the table."""
+    """`module`.cases yields what there is to do, the most wanted first. `title` goes above the table, and `legend`,
+    which says what its columns are."""
 
     name: str
     module: str
     title: str
     share: float                         # of the time
     is_deterministic: bool = False
+    legend: str = ""
     workers: int = 1                     # processes at a time; several where nothing is timed, for they all compile
 
 
+OPS = ("% of copy: what the copy above takes for the bytes that the op has to move, in percent of its time; "
+       "% of matmul: what the matmul above takes for its products. The larger of the two tells how near its floor is.")
+ENGINE = ("% of floor: what the copy above takes for the weights and the KV of a decode step, or the matmul above for "
+          "the products of a prompt, in percent of the time that passed.")
+PRICE = "price %: what of the engine's tokens/s above is lost."
+
 PARTS = {part.name: part for part in (
-    Part("ceilings", "ceilings", "What the device can do", 0.06),
-    Part("kernels", "checks", "Kernels against float64: ‖out − ref‖ / ‖ref‖, outputs poisoned, fresh inputs", 0.18,
-         workers=10),
-    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8),
-    Part("attention", "ops", "Ops", 0.1),
-    Part("engine", "engine", "Engine", 0.19),
-    Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06),
+    Part("ceilings", "ceilings", "What the device can do", 0.06, legend="Bytes read and written, and products."),
+    Part("kernels", "checks", "Kernels against float64", 0.18, workers=10,
+         legend="error: ‖out − ref‖ / ‖ref‖, the largest of all shapes, outputs filled with NaN before."),
+    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8,
+         legend="How many of the pairs of results that must be equal are."),
+    Part("attention", "ops", "Ops", 0.1, legend=OPS),
+    Part("engine", "engine", "Engine", 0.19, legend=f"{ENGINE} Decode: sequences × tokens of a prompt each."),
+    Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06, legend=PRICE),
     Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.12, True),
-    Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True),
-    Part("transformers", "peer", "transformers, the same weights", 0.15),
+    Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True, legend=PRICE),
+    Part("transformers", "peer", "transformers, the same weights", 0.15,
+         legend="Beside the engine's figures for as many sequences, above."),
 )}
 
 

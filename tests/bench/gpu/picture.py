@@ -19,12 +19,15 @@ def draw(records: list[Record], title: str, file: Path) -> None:
         _line(shares, records, part, "prefill ", f"prefill, {label}", "% of floor", marker="s", linestyle=":")
     for kind in ("generate", "continuous batching"):
         _line(rates, records, "transformers", f"{kind}, ", f"transformers, {kind}", "tokens/s")
-    rates.set(xlabel="sequences", ylabel="tokens/s, decode", xscale="log", yscale="log")
-    shares.set(xlabel="sequences, or tokens of a prompt", ylabel="% of the floor", xscale="log", ylim=(0, 105))
+    rates.set(title="the engine", xlabel="sequences", ylabel="tokens/s, decode", xscale="log", yscale="log")
+    shares.set(title="the engine, beside its floor", xlabel="sequences, or tokens of a prompt", ylabel="% of the floor",
+               xscale="log", ylim=(0, 105))
     _bars(ops, records)
     for axes in (rates, shares):
-        if axes.get_legend_handles_labels()[0]:
+        if axes.lines:
             axes.legend(fontsize=8)
+        else:
+            axes.set_visible(False)
     figure.suptitle(title)
     figure.savefig(file, dpi=110)
     plt.close(figure)
@@ -44,8 +47,10 @@ def _line(axes: Any, records: list[Record], part: str, prefix: str, label: str, 
 def _bars(axes: Any, records: list[Record]) -> None:
     found = [(record.name, max(record.values["% of copy"], record.values["% of matmul"])) for record in records
              if record.part == "attention" and "% of copy" in record.values]
-    if found:
-        names, values = zip(*reversed(found), strict=True)
-        axes.barh(names, values)
-        axes.tick_params(axis="y", labelsize=5)
-        axes.set(xlabel="% of the ceiling", xlim=(0, 105))
+    if not found:
+        axes.set_visible(False)
+        return
+    names, values = zip(*reversed(found), strict=True)
+    axes.barh(names, values)
+    axes.tick_params(axis="y", labelsize=5)
+    axes.set(title="ops", xlabel="% of the ceiling", xlim=(0, 105))
