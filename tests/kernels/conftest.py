@@ -6,16 +6,16 @@ import torch
 from kernels import dispatch
 from tests import kernel_sets
 
-QUICK, SLOW = 11, 5
-"""Of each test's cases in the interpreter, one in so many is in that suite: primes, so that they differ in all."""
+SLOW = 7
+"""Of each test's cases in the interpreter, the slow suite has one in so many: a prime, so that they differ in all."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Without a GPU, choose which of its cases the interpreter takes, for it takes up to seconds for each.
 
-    Of each test the first and the last case and one in QUICK between them are quick, and one in SLOW is slow; the
-    others are left to GPUs. So are those of bfloat16, which the interpreter rounds and multiplies in ways of its own.
+    Of each test the first and the last case are quick, mostly float32 and float16, and one in SLOW between them is
+    slow. The others are left to GPUs. So are those of bfloat16, which the interpreter rounds in ways of its own.
     """
     if kernel_sets.HAS_GPU:
         return
@@ -27,10 +27,10 @@ def pytest_collection_modifyitems(config, items):
         elif "gpu" in values:
             tests[item.path, item.originalname].append(item)
     for cases in tests.values():
-        for index, item in enumerate(cases[:-1]):
-            if index % QUICK and index % SLOW:
+        for index, item in enumerate(cases[1:-1], start=1):
+            if index % SLOW:
                 left.add(item)
-            elif index % QUICK:
+            else:
                 item.add_marker("slow")
     config.hook.pytest_deselected(items=list(left))
     items[:] = [item for item in items if item not in left]
