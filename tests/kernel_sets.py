@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernels import dispatch, native
+from tests.interpreter import prepare_language_once
 from tests.on_gpu import OnGpu
 
 OPS = ("attention_layer", "kv_write", "linear", "mlp_layer", "paged_attention", "rms_norm", "rope", "sample", "score",
@@ -22,6 +23,9 @@ FAST_SETS = ALL_SETS if HAS_GPU else PROCESSOR_SETS
 """The interpreter takes tens of milliseconds to sample a row."""
 CHECKED_SETS = PROCESSOR_SETS if HAS_GPU else ALL_SETS
 """They look at the values of their arguments, for which a GPU would have to wait."""
+
+if not HAS_GPU:
+    prepare_language_once()
 
 
 def few(name: str, many: int, few: int) -> int:

@@ -1,27 +1,39 @@
+from collections import defaultdict
+
 import pytest
 import torch
 
 from kernels import dispatch
 from tests import kernel_sets
 
-EVERY = 8
-"""Of the interpreter's tests of attention, which take a second each, the quick suite has one in so many."""
+SLOW = 7
+"""Of each test's cases in the interpreter, the slow suite has one in so many: a prime, so that they differ in all."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Triton's interpreter rounds to bfloat16 and multiplies it in ways of its own, so that is left to GPUs."""
+    """Without a GPU, choose which of its cases the interpreter takes, for it takes up to seconds for each.
+
+    Of each test the first and the last case are quick, mostly float32 and float16, and one in SLOW between them is
+    slow. The others are left to GPUs. So are those of bfloat16, which the interpreter rounds in ways of its own.
+    """
     if kernel_sets.HAS_GPU:
         return
-    wrong = {item for item in items if hasattr(item, "callspec")
-             and {"gpu", torch.bfloat16} <= {value for value in item.callspec.params.values() if value.__hash__}}
-    config.hook.pytest_deselected(items=list(wrong))
-    items[:] = [item for item in items if item not in wrong]
-    interpreted = [item for item in items if item.path.stem == "test_paged_attention" and hasattr(item, "callspec")
-                   and item.callspec.params.get("kernel_set") == "gpu"]
-    for index, item in enumerate(interpreted):
-        if index % EVERY:
-            item.add_marker("slow")
+    left, tests = set(), defaultdict(list)
+    for item in items:
+        values = list(item.callspec.params.values()) if hasattr(item, "callspec") else []
+        if "gpu" in values and torch.bfloat16 in values:
+            left.add(item)
+        elif "gpu" in values:
+            tests[item.path, item.originalname].append(item)
+    for cases in tests.values():
+        for index, item in enumerate(cases[1:-1], start=1):
+            if index % SLOW:
+                left.add(item)
+            else:
+                item.add_marker("slow")
+    config.hook.pytest_deselected(items=list(left))
+    items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(params=kernel_sets.ALL_SETS)
