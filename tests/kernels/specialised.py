@@ -26,30 +26,36 @@ class Specialised:
     key: str
 
 
+class _NewTarget(Target):
+    """One that nothing has been compiled for."""
+
+    def get_current_device(self) -> "_NewTarget":
+        return self
+
+
 @contextmanager
 def specialised_for(capability: int, is_deterministic: bool) -> Iterator[set[Specialised]]:
     """The kernels that are launched in the block, as they are launched. The ops are the GPU's, on tensors of the
-    processor; nothing runs, so all that they make is 0."""
+    processor; nothing runs, so they make whatever torch.empty holds."""
     found: set[Specialised] = set()
     run = jit.JITFunction.run
 
     def look_only(self: jit.JITFunction, *args, grid, warmup, **kwargs):
         return run(self, *args, grid=grid, warmup=True, **kwargs)
 
-    def note(self: jit.JITFunction, key, signature, device, constants, options, attributes, warmup) -> None:
+    def note(self: jit.JITFunction, key, signature, device, constants, options, attributes, warmup):
         named = {self.arg_names[place[0]]: value for place, value in constants.items()}
         known = [f"{name}={value}" for name, value in named.items() if name.isupper()]
         constants = " ".join([*known, f"num_warps={options.num_warps}", f"num_stages={options.num_stages}"])
         found.add(Specialised(f"{self.fn.__module__}.{self.fn.__name__}", constants, str(key)))
+        return self.device_caches[device][0].setdefault(key, self)  # anything, so that it is asked for once
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(dispatch, "_no_gpu_because", str)
         monkeypatch.setattr(dispatch._wishes, "is_deterministic", is_deterministic)
         kernel_sets.use(monkeypatch, "gpu", is_real=True)
         monkeypatch.setattr(dispatch, "device", lambda: torch.device("cpu"))
-        monkeypatch.setattr(torch, "empty", torch.zeros)
-        monkeypatch.setattr(torch, "empty_like", torch.zeros_like)
-        monkeypatch.setattr(driver, "_active", Target(capability))
+        monkeypatch.setattr(driver, "_active", _NewTarget(capability))
         monkeypatch.setattr(jit.JITFunction, "run", look_only)
         monkeypatch.setattr(jit.JITFunction, "_do_compile", note)
         yield found
