@@ -10,6 +10,7 @@ from torch import Tensor
 
 PART = 4096  # tokens of a program
 BLOCK = 512  # of them, at a time
+LEAST_WIDTH = 8  # of the likeliest tokens, and then the powers of two: so few kernels are compiled
 NAN_KEY = tl.constexpr(0x7FFFFFFF)
 INFINITE_KEY = tl.constexpr(0x7F800000)
 LOWEST_KEY = tl.constexpr(-0x80000000)
@@ -23,7 +24,7 @@ class Parts:
     def __init__(self, logits: Tensor, top_width: int) -> None:
         num_rows, vocabulary = logits.shape
         num_parts = triton.cdiv(vocabulary, PART)
-        found_width = top_width and triton.next_power_of_2(top_width)  # so that few kernels are compiled
+        found_width = top_width and max(LEAST_WIDTH, triton.next_power_of_2(top_width))
 
         def empty(dtype: torch.dtype, width: int = 1) -> Tensor:
             return torch.empty(num_rows, num_parts, width, dtype=dtype, device=logits.device)

@@ -1,4 +1,5 @@
-"""An executor that is ready to run steps: its model read, its KV memory fitted, its decode steps captured."""
+"""An executor that is ready to run steps: its model read, and on a GPU its KV memory fitted, its kernels compiled and
+its decode steps captured."""
 
 import logging
 import sys
@@ -15,6 +16,7 @@ from shard.executor import Executor
 from shard.gpu_memory import out_of_memory
 from shard.graphs import DecodeGraphs
 from shard.trial import fit_kv_memory
+from shard.warmup import warm_up
 from shard.weights import Progress
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ def load(config: ShardConfig, group: Group, has_bar: bool = False) -> Executor:
             executor = Executor(config, group, progress)
         if gpu.is_used():
             fit_kv_memory(executor, config)
+            warm_up(executor, group, config, has_bar)
             executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
             executor.graphs.capture(has_bar)
         elif any(config.cuda_graphs or ()):

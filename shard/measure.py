@@ -1,6 +1,7 @@
 """How many prompt tokens fit in a step, found by running some."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,14 +23,12 @@ def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS
     Runs ever larger steps until one takes half of that, all ranks together: rank 0's clock counts, and the smallest
     KV memory of the group. It leaves the executor without slots, as it was before.
     """
-    bounds = executor.bounds
+    bounds = smallest_bounds(executor, group)
     prompt_blocks = -(-bounds.context_length // bounds.block_size)
-    num_blocks = int(group.all_gather(torch.tensor([bounds.num_blocks])).min())
-    room = num_blocks // prompt_blocks * bounds.context_length or num_blocks * bounds.block_size
-    limit = min(most, room)
+    limit = min(most, room(bounds))
     max_prompts = -(-limit // bounds.context_length)
     executor.open(Open(0, max_slots=max_prompts, max_step_tokens=limit, max_blocks_per_slot=prompt_blocks))
-    executor.execute(_prompts(executor, min(GRAIN, limit)))         # the first step also pays for what happens once
+    executor.execute(full_prompts(bounds, min(GRAIN, limit)))       # the first step also pays for what happens once
     num_tokens = min(GRAIN, limit)
     seconds = _seconds(executor, group, num_tokens)
     while seconds < TARGET_SECONDS / 2 and num_tokens * 2 <= limit:
@@ -41,16 +40,28 @@ def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS
 
 def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
     """Of rank 0. The results are there, so the sum of both times holds all that a GPU had to do."""
-    result = executor.execute(_prompts(executor, num_tokens))
+    result = executor.execute(full_prompts(executor.bounds, num_tokens))
     taken = torch.tensor([result.forward_ns + result.sample_ns])
     group.broadcast(taken)
     return int(taken) / 1e9
 
 
-def _prompts(executor: Executor, num_tokens: int) -> Step:
+def smallest_bounds(executor: Executor, group: Group) -> Bounds:
+    """The executor's, with as many blocks as every rank of the group has. All ranks call it together."""
+    num_blocks = int(group.all_gather(torch.tensor([executor.bounds.num_blocks])).min())
+    return replace(executor.bounds, num_blocks=num_blocks)
+
+
+def room(bounds: Bounds) -> int:
+    """How many tokens of `full_prompts` the KV memory holds."""
+    prompt_blocks = -(-bounds.context_length // bounds.block_size)
+    return bounds.num_blocks // prompt_blocks * bounds.context_length or bounds.num_blocks * bounds.block_size
+
+
+def full_prompts(bounds: Bounds, num_tokens: int) -> Step:
     """Prompts as long as the context allows, `num_tokens` in all."""
-    context = executor.bounds.context_length
-    return prompts(executor.bounds, [min(context, num_tokens - begin) for begin in range(0, num_tokens, context)])
+    context = bounds.context_length
+    return prompts(bounds, [min(context, num_tokens - begin) for begin in range(0, num_tokens, context)])
 
 
 def prompts(bounds: Bounds, lengths: Sequence[int], sampling: Sampling = GREEDY) -> Step:

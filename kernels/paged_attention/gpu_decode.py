@@ -7,10 +7,10 @@ query heads of a KV head are the rows of a tile, so K and V are read once (Flash
 import triton
 import triton.language as tl
 
-from kernels.paged_attention.gpu_tile import merge_weights, sweep
+from kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, sweep
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*OF_THE_STEP, "num_segments"])
 def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, counts, num_sequences, partials, sums,
                     num_segments, factor, window, softcap, KIND: tl.constexpr, UNIT: tl.constexpr,
                     COMPUTE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr,
@@ -63,7 +63,7 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
         tl.store(sums + place * 2 + 1, top, mask=is_head)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_segments"])
 def merge_segments(partials, sums, num_segments, starts, counts, sinks, out, window, SEQUENCES: tl.constexpr,
                    UNIT: tl.constexpr, NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SEGMENT: tl.constexpr,
                    BLOCK_D: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SINKS: tl.constexpr, AT_ONCE: tl.constexpr):

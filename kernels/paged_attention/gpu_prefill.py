@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
-from kernels.paged_attention.gpu_tile import merge_weights, sweep
+from kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, sweep
 
 
-@triton.jit
+@triton.jit(do_not_specialize=OF_THE_STEP)
 def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, counts, num_sequences, sinks, out, factor,
                   window, softcap, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
                   NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,

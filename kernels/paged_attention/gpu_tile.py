@@ -7,6 +7,9 @@ it is finite.
 import triton
 import triton.language as tl
 
+OF_THE_STEP = ["table_stride", "num_sequences"]
+"""Arguments that no kernel is made for: that would be compiled amid the serving. SEQUENCES is a power of two."""
+
 
 @triton.jit
 def widened(stored, KIND: tl.constexpr, COMPUTE: tl.constexpr):

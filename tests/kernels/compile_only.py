@@ -47,7 +47,7 @@ class Compiled:
                 f"spilled {self.spilled:4}  shared {self.shared:6}  {matrix:8}  {self.constants}")
 
 
-class _Driver:
+class Target:
     """What Triton asks of a GPU's driver before it compiles."""
 
     def __init__(self, capability: int) -> None:
@@ -79,7 +79,7 @@ def compiled_for(capability: int) -> Iterator[list[Compiled]]:
         return kernel
 
     results: list[Compiled] = []
-    with (mock.patch.object(driver, "_active", _Driver(capability)),
+    with (mock.patch.object(driver, "_active", Target(capability)),
           mock.patch.object(jit.JITFunction, "run", compile_only)):
         yield results
     results += found.values()
