@@ -125,12 +125,12 @@ class SlotTable:
 
     def histories(self, slots: npt.NDArray[np.int64]) -> Tensor:
         """These tokens, int64 [the last of the offsets]."""
-        nothing = torch.empty(0, dtype=torch.int32, device=self.device.device)
-        kept = nothing if self._histories is None else self._histories
+        lengths = self._history_lengths(slots)
+        if self._histories is None or not any(lengths):
+            return torch.empty(0, dtype=torch.int64, device=self.device.device)
         begins = (slots * self.max_history).tolist()
-        parts = [kept[begin : begin + length]
-                 for begin, length in zip(begins, self._history_lengths(slots), strict=True) if length]
-        return torch.cat(parts or [nothing]).long()
+        return torch.cat([self._histories[begin : begin + length]
+                          for begin, length in zip(begins, lengths, strict=True) if length]).long()
 
     def previous_token(self, slot: int) -> int | None:
         """The last token of the slot's history, if it has one. This waits for the device."""
