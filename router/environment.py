@@ -28,7 +28,8 @@ def compute_type(facts: Facts) -> str:
         return "cpu"
     smi = shutil.which("nvidia-smi")
     query = [smi, "--query-gpu=name", "--format=csv,noheader"] if smi else []
-    names = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines() if query else []
+    answer = subprocess.run(query, capture_output=True, text=True, check=False) if query else None
+    names = answer.stdout.splitlines() if answer and answer.returncode == 0 else []  # it complains on stdout, too
     return f"{facts.world_size}-{re.sub('[ _]', '-', names[0].strip().lower()) if names else 'cuda'}"
 
 

@@ -13,10 +13,12 @@ from shard.config import DEFAULT_GRAPHS, ShardConfig
 
 
 def _sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    try:
-        return None if text is None else tuple(int(size) for size in text.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no list of numbers such as 1,2,4") from None
+    if text is None:
+        return None
+    sizes = text.split(",")
+    if not all(size.strip().isdecimal() for size in sizes):
+        raise click.BadParameter(f"{text!r} is not a list of numbers such as 1,2,4")
+    return tuple(int(size) for size in sizes)
 
 
 @click.command()

@@ -54,7 +54,7 @@ class _CudaGraph:
 class DecodeGraphs:
     """The steps of one decoder over its caches, which have one block more than `bounds` says.
 
-    All ranks of a group capture and replay alike. Logits hold until the next step of their size.
+    All ranks of a group capture and replay alike. Logits hold until the next replay, of any size: they share memory.
     """
 
     def __init__(self, decoder: Decoder, caches: list[KvCache], bounds: Bounds, sizes: Sequence[int]) -> None:

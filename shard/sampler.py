@@ -33,7 +33,6 @@ class Draw:
     states: list[Slot]
     slots: npt.NDArray[np.int64]         # [R]
     columns: dict[str, Array]            # what the device must know: to be uploaded with the step
-    num_history: int = 0                 # tokens that the rows' sampling reads
     top_width: int = 0                   # the largest number of likeliest tokens to tell
     raw_rows: Sequence[int] = ()         # those whose logprobs are of the logits
     raw_top_width: int = 0
@@ -57,12 +56,11 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> Draw:
         raw_top_width = int(top_n[is_raw].max())
         top_n[is_raw] = 0                # their likeliest are not of the scores that tokens are sampled from
     top_width = max(0 if state.sampling.raw_logprobs else state.sampling.top_n for state in states)
-    begins, offsets = slots.history_spans(slot_ids)
     columns |= places | _biases(states, positions) | {
         "seed": columns["seed"].view(np.int64), "position": np.array(positions, np.int64),
         "prompt_length": np.array([state.prompt_length for state in states], np.int64),
-        "mask": np.full(len(rows), -1), "history_begins": begins, "history_offsets": offsets}
-    return Draw(rows, states, slot_ids, columns, int(offsets[-1]), top_width, raw_rows, raw_top_width)
+        "mask": np.full(len(rows), -1), "history_offsets": slots.history_offsets(slot_ids)}
+    return Draw(rows, states, slot_ids, columns, top_width, raw_rows, raw_top_width)
 
 
 def launch(
@@ -84,10 +82,9 @@ def launch(
         return []
     mask_index, mask_bits = _masks(draw, columns, masks, logits, slots)
     parameters = {name: columns[name] for name in SampleParameters.__slots__}
-    history = slots.histories(columns["history_begins"], columns["history_offsets"], draw.num_history)
     sampled = sample(
         _mark(draw, logits, slots, watermark), SampleParameters(**{**parameters, "mask": mask_index}),
-        History(history, columns["history_offsets"]),
+        History(slots.histories(draw.slots), columns["history_offsets"]),
         Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, draw.top_width)
     group.broadcast(sampled.ids)
     slots.note_samples(draw.slots, sampled.ids, columns["places"])

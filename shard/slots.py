@@ -105,30 +105,32 @@ class SlotTable:
         Their values are not looked at. `places`: of these slots, on the device.
         """
         self.last_token.index_copy_(0, places[0], token_ids)
+        has_history = False
         for slot in slots.tolist():
             state = self[slot]
             state.has_sample = True
             if state.history_length is not None:
                 state.history_length += 1
-        if self._histories is not None:
+                has_history = True
+        if has_history and self._histories is not None:
             self._histories.index_copy_(0, places[1], token_ids.int())
 
-    def history_spans(self, slots: npt.NDArray[np.int64]) -> tuple[Ids, Ids]:
-        """Of the tokens that the slots' sampling reads: where they begin [R], and their offsets [R + 1] when they lie
-        one slot after the other."""
+    def history_offsets(self, slots: npt.NDArray[np.int64]) -> Ids:
+        """Where the tokens that each slot's sampling reads begin, [R + 1], when they lie one slot after the other."""
         offsets = np.zeros(len(slots) + 1, np.int64)
-        lengths = [self[slot].history_length or 0 for slot in slots.tolist()]
+        lengths = self._history_lengths(slots)
         if any(lengths):
             np.cumsum(lengths, out=offsets[1:])
-        return slots * self.max_history, offsets
+        return offsets
 
-    def histories(self, begins: Tensor, offsets: Tensor, total: int) -> Tensor:
-        """These tokens, int64 [total], of the spans, which are on the device; total is the last of the offsets."""
-        if not total:
-            return torch.empty(0, dtype=torch.int64, device=begins.device)
-        assert self._histories is not None, "there is a history"
-        shifts = torch.repeat_interleave(begins - offsets[:-1], offsets.diff(), output_size=total)
-        return self._histories[shifts + torch.arange(total, device=begins.device)].long()
+    def histories(self, slots: npt.NDArray[np.int64]) -> Tensor:
+        """These tokens, int64 [the last of the offsets]."""
+        lengths = self._history_lengths(slots)
+        if self._histories is None or not any(lengths):
+            return torch.empty(0, dtype=torch.int64, device=self.device.device)
+        begins = (slots * self.max_history).tolist()
+        return torch.cat([self._histories[begin : begin + length]
+                          for begin, length in zip(begins, lengths, strict=True) if length]).long()
 
     def previous_token(self, slot: int) -> int | None:
         """The last token of the slot's history, if it has one. This waits for the device."""
@@ -136,6 +138,9 @@ class SlotTable:
         if not length or self._histories is None:
             return None
         return int(self._histories[slot * self.max_history + length - 1])
+
+    def _history_lengths(self, slots: npt.NDArray[np.int64]) -> list[int]:
+        return [self[slot].history_length or 0 for slot in slots.tolist()]
 
     def _clear(self, slot: int) -> None:
         self._check_slot(slot)

@@ -1,7 +1,10 @@
 """The largest step, run once to see what memory a GPU has left for keys and values."""
 
 import logging
+from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from shard import gpu
 from shard.config import ShardConfig
@@ -9,7 +12,8 @@ from shard.executor import Executor
 from shard.gpu_memory import Needs, blocks_that_fit, graph_bytes, largest_lengths
 from shard.graphs import DecodeGraphs
 from shard.measure import prompts
-from shard.step import Open, Sampling
+from shard.slots import Bounds
+from shard.step import Open, Row, Sampling
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +45,23 @@ def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:
 
 
 def run_largest_step(executor: Executor, config: ShardConfig) -> None:
-    """As many tokens and rows as a step may have, sampled in every way. It leaves the executor without slots."""
+    """As many tokens and rows as a step may have, sampled in every way, and tables as wide as the context makes them:
+    attention shares a long sequence among programs, and has room for what each makes of it, in every row. It leaves the
+    executor without slots."""
     bounds = executor.bounds
     lengths = largest_lengths(bounds, config.max_step_tokens, config.max_step_rows)
-    executor.open(Open(
-        0, max_slots=len(lengths), max_step_tokens=sum(lengths),
-        max_blocks_per_slot=-(-max(lengths) // bounds.block_size)))
-    executor.execute(prompts(bounds, lengths, ALL_SAMPLERS))
+    width = -(-bounds.context_length // bounds.block_size)
+    executor.open(Open(0, max_slots=len(lengths), max_step_tokens=sum(lengths), max_blocks_per_slot=width))
+    for cache in executor.caches:
+        cache.data[0].zero_()            # which was never written, and is read now
+    step = prompts(bounds, lengths, ALL_SAMPLERS)
+    executor.execute(replace(step, rows=(_at_end(step.rows[0], bounds), *step.rows[1:])))
     executor.close()
+
+
+def _at_end(row: Row, bounds: Bounds) -> Row:
+    """A new prompt's row as the last chunk of the longest prompt there is, all of it in block 0."""
+    assert row.first is not None, "a new prompt"
+    context = bounds.context_length
+    blocks = np.zeros(-(-context // bounds.block_size), np.int32)
+    return replace(row, start=context - row.count, new_blocks=blocks, first=replace(row.first, prompt_length=context))

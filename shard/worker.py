@@ -21,6 +21,7 @@ from shard.step import Open, Step, StepResult
 
 log = logging.getLogger(__name__)
 
+STOP_SECONDS = 2.0                       # that ranks have to agree on an order: some may never hear of it
 
 class Caller(Protocol):
     """The stream that an order came from, as the worker sees it; every member may be used from any thread."""
@@ -107,17 +108,24 @@ class Worker:
         self._witness = witness
         self._results = results
         self._in_flight: list[Future[None]] = []
-        self._is_running = threading.Lock()
+        self._is_serving = threading.Lock()
+        self._is_agreeing = False
         self._is_stopping = False
 
     def put(self, order: Order) -> None:
         self._steps.submit(self._guard, self._serve, order)
 
     def stop(self) -> None:
-        """Wait for the end of the steps that have begun; no other begins."""
+        """Wait for the end of the steps that have begun; no other begins.
+
+        One that all ranks have agreed on has begun: without this rank the devices of the others would wait for ever.
+        """
         self._is_stopping = True
-        with self._is_running:
-            pass
+        while not self._is_serving.acquire(timeout=STOP_SECONDS):
+            if self._is_agreeing:
+                break
+        else:
+            self._is_serving.release()
         self._drain()
 
     def _guard(self, work: Callable[..., None], *args: Any) -> None:
@@ -130,14 +138,17 @@ class Worker:
                 self._die()
 
     def _serve(self, order: Order) -> None:
-        # Another rank may be in the middle of a step that this one agreed to and then skipped: an exchange for the next
-        # order would reach it as the model's numbers.
-        if self._is_stopping or order.caller.ended.is_set():
-            return
+        with self._is_serving:
+            # Another rank may be in the middle of a step that this one agreed to and then skipped: an exchange for the
+            # next order would reach it as the model's numbers.
+            if not self._is_stopping and not order.caller.ended.is_set():
+                self._follow(order)
+
+    def _follow(self, order: Order) -> None:
         if order.work is None:
             self._drain()
             order.caller.finish()
-        elif not self._agreement.reach(order.content, isinstance(order.work, Open), order.caller.ended):
+        elif not self._agree(order):
             self._drain()
             order.caller.drop()
         elif isinstance(order.work, Open):
@@ -146,9 +157,13 @@ class Worker:
             if self._witness is not None:
                 self._witness.opened()
         else:
-            with self._is_running:
-                if not self._is_stopping:
-                    self._run(order.work, order.caller)
+            self._run(order.work, order.caller)
+
+    def _agree(self, order: Order) -> bool:
+        self._is_agreeing = True
+        is_common = self._agreement.reach(order.content, isinstance(order.work, Open), order.caller.ended)
+        self._is_agreeing = False
+        return is_common
 
     def _run(self, step: Step, caller: Caller) -> None:
         self.progress.launch()

@@ -30,3 +30,5 @@ def test_compute_type_as_tgi_writes_it(tmp_path: Path, monkeypatch: pytest.Monke
     smi.write_text("#!/bin/sh\necho 'NVIDIA H100_80GB HBM3'\necho 'NVIDIA H100 80GB HBM3'\n")
     smi.chmod(0o755)
     assert environment.compute_type(on_gpus) == "2-nvidia-h100-80gb-hbm3"
+    smi.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Unknown Error'\nexit 255\n")
+    assert environment.compute_type(on_gpus) == "2-cuda"

@@ -120,7 +120,7 @@ def test_the_largest_step_is_as_large_as_a_small_memory_allows() -> None:
 
 
 def test_the_largest_step_runs(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice alike, and leaves nothing behind."""
+    """Twice alike, and leaves nothing behind. One row is at the end of the context, so tables are as wide as ever."""
     config = replace(make_config(model), max_step_tokens=300, max_step_rows=20)
     executor = Executor(config, Group())
     steps: list[Step] = []
@@ -133,6 +133,9 @@ def test_the_largest_step_runs(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run_largest_step(executor, config)
     assert [[row.count for row in step.rows] for step in steps] == [[1] * 19 + [256, 25]] * 2
     assert all(row.is_sampled for row in steps[0].rows)
+    bounds = executor.bounds
+    assert (steps[0].rows[0].end, len(steps[0].rows[0].new_blocks)) == (
+        bounds.context_length, bounds.context_length // bounds.block_size)
     assert executor._slots is None
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
+from click.testing import CliRunner
 
 from kernels import dispatch
 from protos import shard_pb2, shard_pb2_grpc
+from shard.__main__ import main
 from shard.config import ShardConfig
 from shard.run import batches
 from tests import kernel_sets
@@ -81,6 +83,13 @@ def test_what_cannot_be_served_is_one_line(tmp_path: Path, flags: list[str], mes
     assert len(lines) == 1
     assert message in lines[0]
     assert not shard.socket.exists()
+
+
+@pytest.mark.parametrize("sizes", ["garbage", "1,,2", "-1", ""])
+def test_sizes_of_graphs_are_numbers(sizes: str) -> None:
+    result = CliRunner().invoke(main, [*MODEL, "--listen", "unix:/x", "--cuda-graphs", sizes])
+    assert result.exit_code == 2
+    assert f"{sizes!r} is not a list of numbers such as 1,2,4" in result.output
 
 
 def test_what_cannot_be_served_leaves_others_alone(tmp_path: Path) -> None:

@@ -34,8 +34,7 @@ def note(slots: SlotTable, token_ids: dict[int, int]) -> None:
 
 
 def histories(slots: SlotTable, *of: int) -> list[list[int]]:
-    begins, offsets = slots.history_spans(np.array(of))
-    ids = slots.histories(*slots.device.upload([begins, offsets]), int(offsets[-1]))
+    offsets, ids = slots.history_offsets(np.array(of)), slots.histories(np.array(of))
     assert ids.dtype == torch.int64
     return [ids[begin:end].tolist() for begin, end in itertools.pairwise(offsets.tolist())]
 

@@ -89,6 +89,19 @@ class Listener:
     def drop(self) -> None: ...
 
 
+class SlowAgreement(Agreement):
+    """The other ranks take their time."""
+
+    def __init__(self) -> None:
+        super().__init__(Group())
+        self.asked = threading.Event()
+        self.others_agree = threading.Event()
+
+    def reach(self, content: bytes, is_open: bool, stream_ended: threading.Event) -> bool:
+        self.asked.set()
+        return self.others_agree.wait(SECONDS)
+
+
 def die() -> NoReturn:
     raise AssertionError
 
@@ -110,11 +123,11 @@ def threads() -> Iterator[ExitStack]:
 
 def make_worker(
     threads: ExitStack, executor: SlowExecutor | Executor, has_results_thread: bool = True,
-    die: Callable[[], NoReturn] = die,
+    die: Callable[[], NoReturn] = die, agreement: Agreement | None = None,
 ) -> Worker:
     results = threads.enter_context(ThreadPoolExecutor(1)) if has_results_thread else None
     steps = threads.enter_context(ThreadPoolExecutor(1))
-    return Worker(executor, Agreement(Group()), steps, die, None, results)  # type: ignore[arg-type]
+    return Worker(executor, agreement or Agreement(Group()), steps, die, None, results)  # type: ignore[arg-type]
 
 
 def stop_slowly(worker: Worker, executor: SlowExecutor) -> None:
@@ -150,6 +163,38 @@ def test_stop_waits_for_all_steps_in_flight() -> None:
         assert caller.answered == [0, 1]
         worker.put(Order(caller, make_step(2)))
     assert executor.events == ["launch 0", "launch 1", "finish 0", "finish 1"]
+
+
+def test_a_step_that_is_agreed_on_while_the_shard_stops_is_run(has_results_thread: bool) -> None:
+    """The other ranks have launched it, and their devices wait for this one's."""
+    executor, caller, agreement = SlowExecutor(), Listener(), SlowAgreement()
+    executor.may_end.set()
+    with ExitStack() as threads:
+        worker = make_worker(threads, executor, has_results_thread, agreement=agreement)
+        worker.put(Order(caller, make_step(0)))
+        worker.put(Order(caller, make_step(1)))
+        assert agreement.asked.wait(SECONDS)
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        stopping.join(0.05)
+        assert stopping.is_alive()
+        agreement.others_agree.set()
+        stopping.join(SECONDS)
+        assert executor.events == ["launch 0", "finish 0"]
+    assert caller.answered == [0]
+
+
+def test_a_shard_stops_though_the_others_never_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shard.worker.STOP_SECONDS", 0.01)
+    executor, agreement = SlowExecutor(), SlowAgreement()
+    with ExitStack() as threads:
+        worker = make_worker(threads, executor, agreement=agreement)
+        worker.put(Order(Listener(), make_step(0)))
+        assert agreement.asked.wait(SECONDS)
+        worker.stop()
+        assert executor.events == []
+        executor.may_end.set()
+        agreement.others_agree.set()
 
 
 def test_slots_are_cleared_when_nothing_runs(threads: ExitStack) -> None:
