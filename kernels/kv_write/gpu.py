@@ -17,10 +17,12 @@ def quantised(x, MANTISSA: tl.constexpr, LARGEST: tl.constexpr):
     MANTISSA  3 is float8_e4m3fn, 2 is float8_e5m2, 0 is int8
     """
     largest = tl.max(tl.abs(x), axis=1)
-    scale = tl.where(largest > 0, tl.div_rn(largest, tl.full(largest.shape, LARGEST, tl.float32)), 1.0)
-    scale = tl.where(tl.max((x != x).to(tl.int32), axis=1) > 0, float("nan"), scale)
+    scale = tl.div_rn(largest, tl.full(largest.shape, LARGEST, tl.float32))
+    # A GPU's maximum passes over NaN. What is not finite has no scale, and is NaN whatever is stored.
+    is_finite = tl.min((tl.abs(x) < float("inf")).to(tl.int32), axis=1) > 0
+    scale = tl.where(is_finite, tl.where(scale > 0, scale, 1.0), float("nan"))
     value = tl.div_rn(x, tl.broadcast_to(scale[:, None], x.shape))
-    value = tl.minimum(tl.maximum(value, -LARGEST), LARGEST)
+    value = tl.where(is_finite[:, None], tl.minimum(tl.maximum(value, -LARGEST), LARGEST), 0.0)
     if MANTISSA == 0:
         code = ((value + 12582912.0) - 12582912.0).to(tl.int32)  # 1.5 * 2²³ leaves no bits behind the point
     else:
@@ -32,8 +34,7 @@ def quantised(x, MANTISSA: tl.constexpr, LARGEST: tl.constexpr):
         # Below the smallest normal number the steps are equal, and so they are for a float32 of this size.
         step = size + 2.0 ** (24 - BIAS - MANTISSA)
         small = step.to(tl.int32, bitcast=True) & 15
-        code = tl.where(size < 2.0 ** (1 - BIAS), small, normal)
-        code = tl.where(value != value, 0x7F, code) | (value < 0).to(tl.int32) << 7
+        code = tl.where(size < 2.0 ** (1 - BIAS), small, normal) | (value < 0).to(tl.int32) << 7
     return (code & 0xFF).to(tl.uint8), scale
 
 

@@ -17,8 +17,9 @@ from kernels import dispatch
 from kernels.kv_cache import LARGEST, KvCache
 from kernels.paged_attention.gpu_decode import decode_segments, merge_segments
 from kernels.paged_attention.gpu_prefill import prefill_tiles
+from kernels.paged_attention.gpu_tile import count_segments
 
-SEGMENT = 256  # positions that have a softmax of their own: so many programs can share a long sequence
+SEGMENT = 256  # positions of the first segments, whose softmaxes many programs share: see gpu_tile.segment_of
 _TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 _KINDS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "int8"}
 
@@ -52,7 +53,7 @@ def paged_attention(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, c
             *places, counts if sinks is None else sinks, out, factor, window, softcap, **constants,
             **form.prefill, HAS_SINKS=sinks is not None)
     if is_decode or num_sequences > 1 or num_tokens == 1:
-        num_segments = -(-max_blocks * cache.block_size // SEGMENT)
+        num_segments = count_segments(max_blocks * cache.block_size, SEGMENT)
         partials = torch.empty((num_sequences, num_segments, num_heads, head_dim), device=q.device)
         sums = torch.empty((num_sequences, num_segments, num_heads, 2), device=q.device)
         decode_segments[(form.programs,)](

@@ -7,7 +7,7 @@ query heads of a KV head are the rows of a tile, so K and V are read once (Flash
 import triton
 import triton.language as tl
 
-from kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, sweep
+from kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, segment_of, segment_start, sweep
 
 
 @triton.jit(do_not_specialize=[*OF_THE_STEP, "num_segments"])
@@ -25,14 +25,15 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
     is_candidate = candidate < num_sequences
     count = tl.load(counts + candidate, mask=is_candidate, other=0)
     length = tl.load(starts + candidate, mask=is_candidate, other=0) + 1
-    own = (length + SEGMENT - 1) // SEGMENT
+    own = segment_of(length - 1, SEGMENT) + 1
     if HAS_WINDOW:
-        own -= tl.maximum(length - window, 0) // SEGMENT
+        own -= segment_of(tl.maximum(length - window, 0), SEGMENT)
     own = tl.where(count == 1, own, 0)
     ends = tl.cumsum(own, axis=0)
     m, d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
     for item in range(tl.program_id(0), tl.sum(own) * NUM_KV_HEADS * parts, tl.num_programs(0)):
-        index, part = item // (NUM_KV_HEADS * parts), item % (NUM_KV_HEADS * parts)
+        # The last segments of a sequence may be the longest, and come first.
+        index, part = tl.sum(own) - 1 - item // (NUM_KV_HEADS * parts), item % (NUM_KV_HEADS * parts)
         sequence = tl.sum((ends <= index).to(tl.int32))
         row = tl.sum(tl.where(candidate < sequence, count, 0))
         segment = index - tl.sum(tl.where(candidate < sequence, own, 0))
@@ -40,7 +41,7 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
         low = high * 0
         if HAS_WINDOW:
             low = tl.maximum(high - window, 0)
-            segment += low // SEGMENT
+            segment += segment_of(low, SEGMENT)
         kv_head, in_group = part // parts, part % parts * HEADS + m
         head = kv_head * group + in_group
         is_head = (m < HEADS) & (in_group < group)
@@ -49,11 +50,12 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
         acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
         top = tl.full([BLOCK_M], float("-inf"), tl.float32)
         total = tl.zeros([BLOCK_M, 16] if ORDERED else [BLOCK_M], tl.float32)
-        first = tl.maximum(segment * SEGMENT, low // BLOCK_N * BLOCK_N)
+        first = tl.maximum(segment_start(segment, SEGMENT), low // BLOCK_N * BLOCK_N)
+        last = tl.minimum(segment_start(segment + 1, SEGMENT), high)
         acc, total, top = sweep(
             acc, total, top, tile_q, m, stored, scales, tables + sequence.to(tl.int64) * table_stride, kv_head, first,
-            tl.minimum((segment + 1) * SEGMENT, high), low, high, factor, window, softcap, "keys", KIND, UNIT,
-            COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, ORDERED)
+            last, low, high, factor, window, softcap, "keys", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+            BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, ORDERED)
         if ORDERED:
             total = tl.max(total, axis=1)
         place = (sequence.to(tl.int64) * num_segments + segment) * NUM_HEADS + head
@@ -76,12 +78,12 @@ def merge_segments(partials, sums, num_segments, starts, counts, sinks, out, win
         low = high * 0
         if HAS_WINDOW:
             low = tl.maximum(high - window, 0)
-        last = (high + SEGMENT - 1) // SEGMENT
+        last = segment_of(high - 1, SEGMENT) + 1
         d = tl.arange(0, BLOCK_D)
         is_d = d < HEAD_DIM
         acc = tl.zeros([BLOCK_D], tl.float32)
         total, top = 0.0, float("-inf")
-        for group in range(low // SEGMENT, last, AT_ONCE):
+        for group in range(segment_of(low, SEGMENT), last, AT_ONCE):
             for more in tl.static_range(AT_ONCE):  # their loads go out together
                 segment = group + more
                 is_one = segment < last

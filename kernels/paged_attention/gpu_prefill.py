@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, sweep
+from kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, segment_of, segment_start, sweep
 
 
 @triton.jit(do_not_specialize=OF_THE_STEP)
@@ -75,13 +75,13 @@ def _attended(q, position, stored, scales, table, kv_head, low, high, is_seen_by
     top = tl.full([BLOCK_M], float("-inf"), tl.float32)
     if ORDERED:
         total = tl.zeros([BLOCK_M, 16], tl.float32)
-        for segment in range(low // SEGMENT, (high + SEGMENT - 1) // SEGMENT):
+        for segment in range(segment_of(low, SEGMENT), segment_of(high - 1, SEGMENT) + 1):
             own_acc, own_total, own_top = sweep(
                 tl.zeros([BLOCK_M, BLOCK_D], tl.float32), tl.zeros([BLOCK_M, 16], tl.float32),
                 tl.full([BLOCK_M], float("-inf"), tl.float32), q, position, stored, scales, table, kv_head,
-                tl.maximum(segment * SEGMENT, low // BLOCK_N * BLOCK_N), tl.minimum((segment + 1) * SEGMENT, high),
-                low, high, factor, window, softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
-                BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, True)
+                tl.maximum(segment_start(segment, SEGMENT), low // BLOCK_N * BLOCK_N),
+                tl.minimum(segment_start(segment + 1, SEGMENT), high), low, high, factor, window, softcap, MASK, KIND,
+                UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, True)
             top, decay, own_decay = merge_weights(top, own_top)
             total = total * decay[:, None] + own_total * own_decay[:, None]
             acc = acc * decay[:, None] + own_acc * own_decay[:, None]

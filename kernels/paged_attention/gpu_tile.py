@@ -12,6 +12,26 @@ OF_THE_STEP = ["table_stride", "num_sequences"]
 
 
 @triton.jit
+def segment_of(position, SEGMENT: tl.constexpr):
+    """The segment of a position, which has a softmax of its own. It follows from the position alone. The first 32 have
+    SEGMENT positions, the next 56 four times as many, later ones sixteen times: a sequence that is not long has enough
+    for many programs, and a long one not too many to merge."""
+    return tl.minimum(tl.minimum(position // SEGMENT, 24 + position // (4 * SEGMENT)), 72 + position // (16 * SEGMENT))
+
+
+@triton.jit
+def segment_start(segment, SEGMENT: tl.constexpr):
+    """The first position of a segment."""
+    return tl.maximum(tl.maximum(segment, 4 * (segment - 24)), 16 * (segment - 72)) * SEGMENT
+
+
+def count_segments(num_positions: int, segment: int) -> int:
+    """In how many segments the first positions lie."""
+    last = num_positions - 1
+    return 1 + min(last // segment, 24 + last // (4 * segment), 72 + last // (16 * segment))
+
+
+@triton.jit
 def widened(stored, KIND: tl.constexpr, COMPUTE: tl.constexpr):
     """What lies in the cache as numbers of COMPUTE; numbers of 8 bits are exact, and want their scale yet."""
     if KIND == "e4m3 of the GPU":

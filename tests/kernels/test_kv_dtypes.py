@@ -70,6 +70,14 @@ def test_half_a_unit_away_at_most(kernel_set, cache_dtype):
 
 
 @each_dtype
+def test_numbers_too_small_for_a_scale_are_0(kernel_set, cache_dtype):
+    made, v = scene([20], cache_dtype=cache_dtype), torch.zeros(20, 2, 32)
+    v[:, :, 3] = 1e-44  # divided by the largest number it is 0
+    kv_write(v, v, made.cache, slots(made.tables[0, :2], torch.arange(20), 16))
+    assert (made.attend([(0, 5, 15)], scale=0.3)[0] == 0).all()
+
+
+@each_dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
 def test_chunks_and_decode_rows_in_one_call(kernel_set, cache_dtype, form, dtype):
