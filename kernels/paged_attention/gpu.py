@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels import dispatch
+from kernels import dispatch, tuning
 from kernels.kv_cache import LARGEST, KvCache
 from kernels.paged_attention.gpu_decode import decode_segments, merge_segments
 from kernels.paged_attention.gpu_prefill import prefill_tiles
@@ -38,7 +38,8 @@ def paged_attention(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, c
     out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
     if not num_tokens:
         return out
-    form = _form(q.dtype, cache.dtype, num_heads, cache.num_kv_heads, head_dim, dispatch.is_deterministic(), q.device)
+    form = _form(q.dtype, cache.dtype, num_heads, cache.num_kv_heads, head_dim, dispatch.is_deterministic(), q.device,
+                 tuning.capability())
     num_sequences, max_blocks = tables.shape
     scales = cache.data.view(torch.float32) if cache.is_scaled else cache.data
     stored = cache.data if form.is_read_as_bytes else cache.data.view(cache.dtype)
@@ -86,14 +87,15 @@ class _Form:
 
 @functools.cache
 def _form(dtype: torch.dtype, cache_dtype: torch.dtype, num_heads: int, num_kv_heads: int, head_dim: int,
-          is_ordered: bool, device: torch.device) -> _Form:
+          is_ordered: bool, device: torch.device, capability: int) -> _Form:
     kind = _KINDS.get(cache_dtype, "float")
-    if kind == "e4m3" and _converts_e4m3(device):
+    if kind == "e4m3" and capability >= 89:
         kind = "e4m3 of the GPU"
     compute = dtype if cache_dtype in (dtype, *LARGEST) else torch.float32
     block_d = max(16, triton.next_power_of_2(head_dim))
     is_wide = compute == torch.float32
-    block_n = max(16, min(64, (2048 if is_wide else 8192) // block_d))
+    tile = 2048 if is_wide else 4096 if kind != "float" and is_ordered else 8192  # larger ones spill registers
+    block_n = max(16, min(64, tile // block_d))
     group = num_heads // num_kv_heads
     unit = 2.0 ** math.floor(math.log2(LARGEST[cache_dtype])) if cache_dtype in LARGEST else 1.0
     constants = {
@@ -102,7 +104,8 @@ def _form(dtype: torch.dtype, cache_dtype: torch.dtype, num_heads: int, num_kv_h
     # Tiles of 32 rows are for mma.sync, as those of decode rows are: wgmma has roundings of its own.
     is_large = block_d > 128
     num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
-    block_m = (16 if is_wide else 32) if is_wide or is_ordered else 64 if is_large or kind != "float" else 128
+    is_small = capability < 90 or is_large or kind != "float"
+    block_m = (16 if is_wide else 32) if is_wide or is_ordered else 64 if is_small else 128
     heads = min(group, block_m)
     prefill = {"HEADS": heads, "TOKENS": block_m // heads, "BLOCK_M": block_m, "num_warps": 8,
                "num_stages": 3 if kind != "float" else num_stages, "enable_fp_fusion": not is_ordered}
@@ -119,8 +122,3 @@ def _num_programs(device: torch.device) -> int:
     if device.type == "cpu":
         return 3  # the interpreter's; enough to share
     return 3 * torch.cuda.get_device_properties(device).multi_processor_count
-
-
-@functools.cache
-def _converts_e4m3(device: torch.device) -> bool:
-    return device.type != "cpu" and torch.cuda.get_device_capability(device) >= (8, 9)
