@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from shard.models.config import ModelConfig
 
 MIN_ROWS = 16
+BLOCK_SIZE = 16
+DECODED, ATTENDED = 64, 2048             # sequences, and tokens of each, that decode attention is measured with
 MAX_HEAD_ROWS = 256
 """A step's logits are of few of its tokens: each sequence's last, and a slice of a prompt's at a time."""
 
@@ -40,6 +42,36 @@ class Linear:
         x, weight = (torch.randn(rows, self.inputs, dtype=dtype, device=dispatch.device())
                      for rows in (num_rows, self.outputs))
         return fixed_order.tune(x, weight, self.segments, torch.float32 if self.is_float32 else dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The heads of a rank, and how many tokens a decode row attends to."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    context_length: int
+
+    def tune(self, phase: str, num_rows: int, dtype: "torch.dtype") -> "Outcome":
+        """`num_rows`: of decode, sequences; of prefill, the tokens of one."""
+        import torch
+
+        from kernels import dispatch
+        from kernels.paged_attention import allocate_cache, gpu
+
+        device, is_decode = dispatch.device(), phase == "decode"
+        num_blocks = -(-(self.context_length if is_decode else num_rows) // BLOCK_SIZE)
+        num_sequences = num_rows if is_decode else 1
+        cache = allocate_cache(num_sequences * num_blocks, block_size=BLOCK_SIZE, num_kv_heads=self.num_kv_heads,
+                               head_dim=self.head_dim, dtype=dtype, device=device)
+        cache.data.view(dtype).normal_()
+        tables = torch.randperm(cache.num_blocks, dtype=torch.int32, device=device).view(num_sequences, num_blocks)
+        start, count = (self.context_length - 1, 1) if is_decode else (0, num_rows)
+        starts, counts = (torch.full((num_sequences,), value, dtype=torch.int32, device=device)
+                          for value in (start, count))
+        q = torch.randn(num_rows, self.num_heads, self.head_dim, dtype=dtype, device=device)
+        return gpu.tune(phase, q, cache, tables, starts, counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +117,27 @@ def run(model: Path, world_size: int, dtype: str | None, device: str, is_determi
     config = ModelConfig.from_dir(model)
     config.check_world_size(world_size)
     jobs = jobs_of(config, world_size, DTYPES[dtype] if dtype else config.dtype, max_rows)
-    if not jobs:
-        print("There is nothing to tune: without --deterministic torch multiplies matrices, in its own ways.")
-        return
     found = [(job, job.run()) for job in tqdm(jobs, desc="Tuning", unit="shape", file=sys.stderr)]
     print(table(found))
     print(f"\nSaved in {tuning.path()}")
 
 
 def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_rows: int) -> list[Job]:
-    """What there is to measure for one rank, small steps first."""
+    """What there is to measure for one rank, small steps first. Outside deterministic mode torch multiplies matrices,
+    in its own ways."""
     from kernels import dispatch
 
+    attention = Attention(config.num_heads // world_size, config.num_kv_heads // world_size, config.head_dim,
+                          min(config.context_length, ATTENDED))
+    jobs = [Job(f"attention, {phase}", num_rows, partial(attention.tune, phase, num_rows, dtype))
+            for phase, num_rows in (("decode", min(DECODED, max_rows)),
+                                    ("prefill", min(max_rows, attention.context_length)))]
     if not dispatch.is_deterministic():
-        return []
-    return [Job(linear.name, num_rows, partial(linear.tune, num_rows, dtype))
-            for linear in linears_of(config, world_size)
-            for num_rows in _row_counts(min(max_rows, linear.max_rows or max_rows))]
+        return jobs
+    return jobs + [
+        Job(linear.name, num_rows, partial(linear.tune, num_rows, dtype))
+        for linear in linears_of(config, world_size)
+        for num_rows in _row_counts(min(max_rows, linear.max_rows or max_rows))]
 
 
 def linears_of(config: "ModelConfig", world_size: int) -> list[Linear]:
@@ -125,11 +161,11 @@ def linears_of(config: "ModelConfig", world_size: int) -> list[Linear]:
 
 def table(found: list[tuple[Job, "Outcome"]]) -> str:
     """What won, and how much faster than the guess it is."""
-    lines = [f"{'':14}{'tokens':>7}{'guess, us':>11}{'best, us':>10}{'faster':>8}  configuration"]
+    lines = [f"{'':20}{'tokens':>7}{'guess, us':>11}{'best, us':>10}{'faster':>8}  configuration"]
     for job, outcome in found:
         guess, best = outcome.default_seconds * 1e6, outcome.seconds * 1e6
         constants = " ".join(f"{name}={value}" for name, value in outcome.config.items())
-        lines.append(f"{job.name:14}{job.num_rows:7}{guess:11.1f}{best:10.1f}{guess / best - 1:8.0%}  {constants}")
+        lines.append(f"{job.name:20}{job.num_rows:7}{guess:11.1f}{best:10.1f}{guess / best - 1:8.0%}  {constants}")
     return "\n".join(lines)
 
 

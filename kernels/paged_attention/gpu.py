@@ -4,24 +4,19 @@ A block is [2, KV, block_size, D], K and V, each head's tokens adjacent; where t
 float32 [2, KV, block_size], follow. Nothing here looks at a value on the device.
 """
 
-import functools
 import math
-from dataclasses import dataclass
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from kernels import dispatch, tuning
 from kernels.kv_cache import LARGEST, KvCache
+from kernels.paged_attention import gpu_form
 from kernels.paged_attention.gpu_decode import decode_segments, merge_segments
+from kernels.paged_attention.gpu_form import SEGMENT, Form, Shape
 from kernels.paged_attention.gpu_prefill import prefill_tiles
 from kernels.paged_attention.gpu_tile import count_segments
-
-SEGMENT = 256  # positions of the first segments, whose softmaxes many programs share: see gpu_tile.segment_of
-_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
-_KINDS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "int8"}
 
 
 def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -32,18 +27,19 @@ def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.
 
 
 def paged_attention(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float,
-                    window: int, softcap: float, sinks: Tensor | None, is_decode: bool = False) -> Tensor:
-    """`is_decode`: that all counts are 1 is known, so there are no chunks to look for."""
+                    window: int, softcap: float, sinks: Tensor | None, is_decode: bool = False,
+                    form: Form | None = None) -> Tensor:
+    """`is_decode`: that all counts are 1 is known, so there are no chunks to look for. `form`: not the saved one."""
     num_tokens, num_heads, head_dim = q.shape
     out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
     if not num_tokens:
         return out
-    form = _form(q.dtype, cache.dtype, num_heads, cache.num_kv_heads, head_dim, dispatch.is_deterministic(), q.device,
-                 tuning.capability())
+    form = form or gpu_form.form_of(_shape_of(q, cache))
     num_sequences, max_blocks = tables.shape
     scales = cache.data.view(torch.float32) if cache.is_scaled else cache.data
     stored = cache.data if form.is_read_as_bytes else cache.data.view(cache.dtype)
-    constants = form.constants | {
+    constants = {
+        **form.constants,
         "BLOCK_SIZE": cache.block_size, "SEQUENCES": triton.next_power_of_2(num_sequences), "HAS_WINDOW": window > 0,
         "HAS_SOFTCAP": softcap > 0}
     factor = scale * math.log2(math.e)
@@ -67,58 +63,18 @@ def paged_attention(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, c
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """What the launches are given that follows from dtypes and sizes alone."""
+def tune(phase: str, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor) -> tuning.Outcome:
+    """Find and save the fastest configuration of "decode" or "prefill" for heads and dtypes like these."""
+    shape = _shape_of(q, cache)
+    gpu_form.form_of.cache_clear()
 
-    constants: dict[str, object]
-    prefill: dict[str, object]
-    decode: dict[str, object]
-    prefill_heads: int
-    prefill_tokens: int
-    group: int
-    num_kv_heads: int
-    programs: int
-    is_read_as_bytes: bool
+    def run(config: tuning.Config) -> Tensor:
+        form = gpu_form.make_form(shape, **{phase: config})
+        return paged_attention(q, cache, tables, starts, counts, 0.1, 0, 0.0, None, phase == "decode", form)
 
-    def head_parts(self, heads: int) -> int:
-        return self.num_kv_heads * -(-self.group // heads)
+    return tuning.tune("paged_attention", shape.key(phase), gpu_form.choices(shape, phase), run)
 
 
-@functools.cache
-def _form(dtype: torch.dtype, cache_dtype: torch.dtype, num_heads: int, num_kv_heads: int, head_dim: int,
-          is_ordered: bool, device: torch.device, capability: int) -> _Form:
-    kind = _KINDS.get(cache_dtype, "float")
-    if kind == "e4m3" and capability >= 89:
-        kind = "e4m3 of the GPU"
-    compute = dtype if cache_dtype in (dtype, *LARGEST) else torch.float32
-    block_d = max(16, triton.next_power_of_2(head_dim))
-    is_wide = compute == torch.float32
-    tile = 2048 if is_wide else 4096 if kind != "float" and is_ordered else 8192  # larger ones spill registers
-    block_n = max(16, min(64, tile // block_d))
-    group = num_heads // num_kv_heads
-    unit = 2.0 ** math.floor(math.log2(LARGEST[cache_dtype])) if cache_dtype in LARGEST else 1.0
-    constants = {
-        "KIND": kind, "UNIT": unit, "COMPUTE": _TYPES[compute], "NUM_HEADS": num_heads, "NUM_KV_HEADS": num_kv_heads,
-        "HEAD_DIM": head_dim, "SEGMENT": SEGMENT, "BLOCK_D": block_d, "BLOCK_N": block_n, "ORDERED": is_ordered}
-    # Tiles of 32 rows are for mma.sync, as those of decode rows are: wgmma has roundings of its own.
-    is_large = block_d > 128
-    num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
-    is_small = capability < 90 or is_large or kind != "float"
-    block_m = (16 if is_wide else 32) if is_wide or is_ordered else 64 if is_small else 128
-    heads = min(group, block_m)
-    prefill = {"HEADS": heads, "TOKENS": block_m // heads, "BLOCK_M": block_m, "num_warps": 8,
-               "num_stages": 3 if kind != "float" else num_stages, "enable_fp_fusion": not is_ordered}
-    decode_heads = min(group, 16 if is_wide else 32)
-    decode = {"HEADS": decode_heads, "BLOCK_M": max(16, triton.next_power_of_2(decode_heads)),
-              "num_warps": 8 if is_wide and is_large else 4, "num_stages": num_stages,
-              "enable_fp_fusion": not is_ordered}
-    return _Form(constants, prefill, decode, heads, block_m // heads, group, num_kv_heads, _num_programs(device),
-                 kind != "float")
-
-
-@functools.cache
-def _num_programs(device: torch.device) -> int:
-    if device.type == "cpu":
-        return 3  # the interpreter's; enough to share
-    return 3 * torch.cuda.get_device_properties(device).multi_processor_count
+def _shape_of(q: Tensor, cache: KvCache) -> Shape:
+    return Shape(q.dtype, cache.dtype, q.shape[1], cache.num_kv_heads, cache.head_dim, dispatch.is_deterministic(),
+                 q.device, tuning.capability())

@@ -20,7 +20,8 @@ from tests.tiny_models import make_tiny
 
 @pytest.fixture
 def model(tmp_path):
-    return make_tiny(tmp_path / "model", heads=2, kv_heads=1, head_dim=6, hidden=8, intermediate=20, vocab=48)
+    return make_tiny(tmp_path / "model", heads=2, kv_heads=1, head_dim=6, hidden=8, intermediate=20, vocab=48,
+                     context=32)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
@@ -62,19 +63,22 @@ def test_every_shape_is_measured_and_saved(model, environment, tmp_path):
     assert "Tuning: 100%" in tuned.stderr
     [file] = (tmp_path / "penstock" / "tuning").iterdir()
     assert f"Saved in {file}" in tuned.stdout
-    saved = json.loads(file.read_text())["linear"]
+    content = json.loads(file.read_text())
+    assert set(content["paged_attention"]) == {
+        f"{phase}, 2 on 1 heads of 6, float32 on float32, ordered" for phase in ("decode", "prefill")}
+    saved = content["linear"]
     assert set(saved) == {f"16 x [{shape}, float32" for shape in (
         "24, 8] in 1", "8, 12] in 1", "40, 8] in 1", "48, 8] in 1", "8, 20] in 1")}
-    rows = [line.split() for line in tuned.stdout.splitlines()[1:6]]
+    rows = [line.split() for line in tuned.stdout.splitlines()[3:8]]
     assert [row[:2] for row in rows] == [[name, "16"] for name in (
         "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head")]
 
 
-def test_without_the_bit_contract_there_is_nothing_to_tune(model, environment, tmp_path):
-    tuned = run(model, **environment)
+def test_outside_the_bit_contract_torch_multiplies(model, environment, tmp_path):
+    tuned = run(model, "--max-rows", "8", **environment)
     assert tuned.returncode == 0, tuned.stderr
-    assert "nothing to tune: without --deterministic" in tuned.stdout
-    assert not (tmp_path / "penstock").exists()
+    [file] = (tmp_path / "penstock" / "tuning").iterdir()
+    assert set(json.loads(file.read_text())) == {"paged_attention"}
 
 
 def test_a_processor_has_nothing_to_tune(model, monkeypatch, capfd):

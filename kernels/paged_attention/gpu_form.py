@@ -1,0 +1,134 @@
+"""How attention is cut into tiles on a GPU: what follows from heads and dtypes, and what may be tuned."""
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels import tuning
+from kernels.kv_cache import LARGEST
+from kernels.tuning import Config
+
+SEGMENT = 256  # positions of the first segments, whose softmaxes many programs share: see gpu_tile.segment_of
+_TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+_KINDS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "int8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a form depends on, and no step changes. `is_ordered`: the bit contract holds."""
+
+    dtype: torch.dtype
+    cache_dtype: torch.dtype
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    is_ordered: bool
+    device: torch.device
+    capability: int
+
+    @property
+    def kind(self) -> str:
+        """How K and V are read."""
+        name = _KINDS.get(self.cache_dtype, "float")
+        return "e4m3 of the GPU" if name == "e4m3" and self.capability >= 89 else name
+
+    @property
+    def compute(self) -> torch.dtype:
+        return self.dtype if self.cache_dtype in (self.dtype, *LARGEST) else torch.float32
+
+    @property
+    def block_d(self) -> int:
+        return max(16, int(triton.next_power_of_2(self.head_dim)))
+
+    @property
+    def group(self) -> int:
+        """Heads of a KV head."""
+        return self.num_heads // self.num_kv_heads
+
+    def key(self, phase: str) -> str:
+        dtype, cache_dtype = (str(each).removeprefix("torch.") for each in (self.dtype, self.cache_dtype))
+        return (f"{phase}, {self.num_heads} on {self.num_kv_heads} heads of {self.head_dim}, {dtype} on {cache_dtype}"
+                f"{', ordered' * self.is_ordered}")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the launches are given that follows from a shape and its configurations alone."""
+
+    constants: Mapping[str, object]
+    prefill: Mapping[str, object]
+    decode: Mapping[str, object]
+    prefill_heads: int
+    prefill_tokens: int
+    group: int
+    num_kv_heads: int
+    programs: int
+    is_read_as_bytes: bool
+
+    def head_parts(self, heads: int) -> int:
+        return self.num_kv_heads * -(-self.group // heads)
+
+
+@functools.cache
+def form_of(shape: Shape) -> Form:
+    """With the configurations that were saved for it, or guesses."""
+    return make_form(shape)
+
+
+def make_form(shape: Shape, prefill: Config | None = None, decode: Config | None = None) -> Form:
+    """With these configurations, or the saved ones."""
+    prefill = dict(prefill or _saved(shape, "prefill"))
+    decode = dict(decode or _saved(shape, "decode"))
+    is_wide, is_fused = shape.compute == torch.float32, not shape.is_ordered
+    # larger tiles of K and V spill registers
+    tile = 2048 if is_wide else 4096 if shape.kind != "float" and shape.is_ordered else 8192
+    unit = 2.0 ** math.floor(math.log2(LARGEST[shape.cache_dtype])) if shape.cache_dtype in LARGEST else 1.0
+    constants: dict[str, object] = {
+        "KIND": shape.kind, "UNIT": unit, "COMPUTE": _TYPES[shape.compute], "NUM_HEADS": shape.num_heads,
+        "NUM_KV_HEADS": shape.num_kv_heads, "HEAD_DIM": shape.head_dim, "SEGMENT": SEGMENT, "BLOCK_D": shape.block_d,
+        "BLOCK_N": max(16, min(64, tile // shape.block_d)), "ORDERED": shape.is_ordered}
+    programs = decode.pop("PER_PROCESSOR") * _num_processors(shape.device)
+    heads, decode_heads = min(shape.group, prefill["BLOCK_M"]), min(shape.group, 16 if is_wide else 32)
+    tokens = prefill["BLOCK_M"] // heads
+    return Form(
+        constants=constants,
+        prefill=prefill | {"HEADS": heads, "TOKENS": tokens, "enable_fp_fusion": is_fused},
+        decode=decode | {"HEADS": decode_heads, "BLOCK_M": max(16, triton.next_power_of_2(decode_heads)),
+                         "enable_fp_fusion": is_fused},
+        prefill_heads=heads, prefill_tokens=tokens, group=shape.group, num_kv_heads=shape.num_kv_heads,
+        programs=programs, is_read_as_bytes=shape.kind != "float")
+
+
+def choices(shape: Shape, phase: str) -> tuple[Config, ...]:
+    """The best guess first. Tiles of less than 64 rows are for mma.sync, which the bit contract wants, as those of
+    decode rows are: wgmma has roundings of its own."""
+    is_wide, is_large = shape.compute == torch.float32, shape.block_d > 128
+    num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
+    stages_tried = (2, 3, 4, 5) if shape.capability else (2,)  # the interpreter has none
+    if phase == "decode":
+        guess = {"num_warps": 8 if is_wide and is_large else 4, "num_stages": num_stages, "PER_PROCESSOR": 3}
+        found = [{"num_warps": warps, "num_stages": stages, "PER_PROCESSOR": number}
+                 for warps, stages, number in itertools.product((4, 8), stages_tried, (1, 2, 3, 4))]
+    else:
+        is_small = shape.capability < 90 or is_large or shape.kind != "float"
+        block_m = (16 if is_wide else 32) if is_wide or shape.is_ordered else 64 if is_small else 128
+        guess = {"BLOCK_M": block_m, "num_warps": 8, "num_stages": 3 if shape.kind != "float" else num_stages}
+        sizes = (block_m,) if is_wide or shape.is_ordered else (64, 128)
+        found = [{"BLOCK_M": size, "num_warps": warps, "num_stages": stages}
+                 for size, warps, stages in itertools.product(sizes, (4, 8), stages_tried)]
+    return (guess, *(config for config in found if config != guess))
+
+
+def _saved(shape: Shape, phase: str) -> Config:
+    return tuning.best("paged_attention", shape.key(phase), choices(shape, phase))
+
+
+@functools.cache
+def _num_processors(device: torch.device) -> int:
+    return 1 if device.type == "cpu" else int(torch.cuda.get_device_properties(device).multi_processor_count)
