@@ -1,4 +1,4 @@
-"""Halves the time of Triton's interpreter, which prepares its language anew for each function that a kernel calls."""
+"""Saves Triton's interpreter from preparing its language anew for each function that a kernel calls."""
 
 from functools import cache
 from types import FunctionType
