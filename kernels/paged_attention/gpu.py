@@ -14,7 +14,7 @@ from kernels import dispatch, tuning
 from kernels.kv_cache import LARGEST, KvCache
 from kernels.paged_attention import gpu_form
 from kernels.paged_attention.gpu_decode import decode_segments, merge_segments
-from kernels.paged_attention.gpu_form import SEGMENT, Form, Shape
+from kernels.paged_attention.gpu_form import Form, Shape
 from kernels.paged_attention.gpu_prefill import prefill_tiles
 from kernels.paged_attention.gpu_tile import count_segments
 
@@ -50,7 +50,7 @@ def paged_attention(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, c
             *places, counts if sinks is None else sinks, out, factor, window, softcap, **constants,
             **form.prefill, HAS_SINKS=sinks is not None)
     if is_decode or num_sequences > 1 or num_tokens == 1:
-        num_segments = count_segments(max_blocks * cache.block_size, SEGMENT)
+        num_segments = count_segments(max_blocks * cache.block_size, gpu_form.SEGMENT)
         partials = torch.empty((num_sequences, num_segments, num_heads, head_dim), device=q.device)
         sums = torch.empty((num_sequences, num_segments, num_heads, 2), device=q.device)
         decode_segments[(form.programs,)](
@@ -58,7 +58,7 @@ def paged_attention(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, c
         merge_segments[(num_sequences, num_heads)](
             partials, sums, num_segments, starts, counts, counts if sinks is None else sinks, out, window,
             SEQUENCES=constants["SEQUENCES"], UNIT=constants["UNIT"], NUM_HEADS=num_heads, HEAD_DIM=head_dim,
-            SEGMENT=SEGMENT, BLOCK_D=constants["BLOCK_D"], HAS_WINDOW=window > 0, HAS_SINKS=sinks is not None,
+            SEGMENT=gpu_form.SEGMENT, BLOCK_D=constants["BLOCK_D"], HAS_WINDOW=window > 0, HAS_SINKS=sinks is not None,
             AT_ONCE=1 if dispatch.is_interpreted() else 16, num_warps=1, enable_fp_fusion=False)
     return out
 

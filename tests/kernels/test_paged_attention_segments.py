@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from kernels.paged_attention import gpu
+from kernels.paged_attention import gpu_form
 from kernels.paged_attention.gpu_tile import count_segments
 from tests import kernel_sets
 from tests.kernels.accuracy import relative_rms
@@ -18,10 +18,10 @@ LENGTH = 4160
 
 @pytest.fixture
 def small_segments(monkeypatch):
-    monkeypatch.setattr(gpu, "SEGMENT", 16)
-    gpu._form.cache_clear()
+    monkeypatch.setattr(gpu_form, "SEGMENT", 16)
+    gpu_form.form_of.cache_clear()
     yield
-    gpu._form.cache_clear()
+    gpu_form.form_of.cache_clear()
 
 
 def test_segments_grow_and_scratch_does_not():
