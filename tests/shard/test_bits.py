@@ -50,9 +50,11 @@ def make_requests(vocab_size: int, num_requests: int = 12) -> list[Request]:
 
 
 @pytest.fixture(scope="module", autouse=True, params=[
-    kernel_sets.ALL_SETS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in kernel_sets.ALL_SETS[1:])])
+    kernel_sets.PROCESSOR_SETS[0],
+    *(pytest.param(name, marks=pytest.mark.slow) for name in kernel_sets.PROCESSOR_SETS[1:])])
 def kernel_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The quick suite has the kernels that serve on this machine, the slow one the reference and other paths."""
+    """The quick suite has the kernels that serve on this machine, the slow one the reference and other paths. Those of
+    GPUs, which keep the contract where it is asked for, are in test_gpu_kernels.py."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         kernel_sets.use(monkeypatch, request.param)
         yield request.param
