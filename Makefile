@@ -17,7 +17,7 @@ help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 setup: .venv/stamp  ## Install everything into .venv, and compile the kernels
-	@.venv/bin/python -m kernels.build
+	@.venv/bin/python -m penstock.kernels.build
 
 .venv/stamp: pyproject.toml setup.py
 	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo '$(NEEDS)'; exit 1; }
@@ -38,16 +38,16 @@ test-slow: setup  ## Run the slow tests
 	.venv/bin/pytest -m "slow and not gpu"
 
 sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBehaviorSanitizer
-	.venv/bin/python -m kernels.build --sanitize
+	.venv/bin/python -m penstock.kernels.build --sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	KERNELS_SANITIZED=1 .venv/bin/pytest tests/kernels
 
 bench: setup  ## Measure engine and server, beside peers: VLLM=environment LLAMA=programs GGUF=model (MODEL_ID, NUM_SHARD)
-	.venv/bin/python -m tests.bench.engine --sampled
-	.venv/bin/python -m tests.bench.serve
+	.venv/bin/python -m penstock.bench.engine --sampled
+	.venv/bin/python -m penstock.bench.serve
 
 bench-gpu:  ## Check and measure a GPU's kernels and engine in ten minutes, beside transformers, by PYTHON as it is
-	$(PYTHON) -m tests.bench.gpu $(BENCH_ARGS)
+	$(PYTHON) -m penstock.bench.gpu $(BENCH_ARGS)
 
 sanitize-gpu:  ## Run every kernel of the GPU's under compute-sanitizer, by PYTHON as it is
 	for tool in memcheck racecheck initcheck synccheck; do \
@@ -58,7 +58,7 @@ lint: setup  ## Check style and types
 	.venv/bin/mypy
 
 protos: setup  ## Generate the code of protos/*.proto
-	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. protos/*.proto
+	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. penstock/protos/*.proto
 
 clean:      ## Remove what was built, but not .venv
 	git clean -fdXq -e '!.venv'

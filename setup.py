@@ -8,7 +8,7 @@ from setuptools.command.build_py import build_py
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from kernels import build
+from penstock.kernels import build
 
 
 class BuildWithKernels(build_py):

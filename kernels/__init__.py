@@ -1,0 +1,1 @@
+"""The arithmetic of a model: one public function for each op, for processors and GPUs; imports none of our packages."""

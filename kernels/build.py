@@ -1,4 +1,4 @@
-"""`python -m kernels.build`: compiles csrc/ into one shared library for each instruction path, in kernels/lib/.
+"""`python -m penstock.kernels.build`: compiles csrc/ into kernels/lib/, a shared library for each instruction path.
 
 The name of a library has the hash of what it was made from, so a library that is there is never made again, and one of
 other sources is never loaded. Needs a C++20 compiler (the variable CXX, or c++) and nothing else, torch least of all.

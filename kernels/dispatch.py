@@ -99,7 +99,7 @@ def set_threads(count: int, cpus: Sequence[int] = ()) -> None:
 
 def choose(op: str) -> ModuleType:
     """The module that implements `op`. Each op binds it once, at import."""
-    return importlib.import_module(f"kernels.{op}.{kernel_set()}")
+    return importlib.import_module(f"penstock.kernels.{op}.{kernel_set()}")
 
 
 def _processor_set(name: str | None) -> str:
@@ -130,4 +130,4 @@ def _no_gpu_because() -> str:
 
 
 def _library() -> Any:
-    return importlib.import_module("kernels.native").library
+    return importlib.import_module("penstock.kernels.native").library

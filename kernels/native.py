@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kernels import build
+from penstock.kernels import build
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int8: 3}
 """DType of csrc/abi.h."""
@@ -34,7 +34,7 @@ class Library:
         self.path = path
         file = build.library(path, os.environ.get("KERNELS_SANITIZED") == "1")
         if not file.exists():
-            raise FileNotFoundError(f"{file} was not built: run `make setup`, or `python -m kernels.build`")
+            raise FileNotFoundError(f"{file} was not built: run `make setup`, or `python -m penstock.kernels.build`")
         library = ctypes.CDLL(str(file))
         for name, argtypes in _declarations().items():
             function = library[f"penstock_{name}"]

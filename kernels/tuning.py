@@ -21,7 +21,7 @@ import torch
 import triton
 from torch import Tensor
 
-from kernels import dispatch
+from penstock.kernels import dispatch
 
 Config = Mapping[str, int]
 

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from protos import penstock_pb2 as protos_dot_penstock__pb2
+from penstock.protos import penstock_pb2 as penstock_dot_protos_dot_penstock__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in protos/penstock_pb2_grpc.py depends on'
+        + ' but the generated code in penstock/protos/penstock_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,23 +36,23 @@ class TextGenerationStub:
         """
         self.Generate = channel.unary_unary(
                 '/penstock.v1.TextGeneration/Generate',
-                request_serializer=protos_dot_penstock__pb2.GenerateRequest.SerializeToString,
-                response_deserializer=protos_dot_penstock__pb2.GenerateResponse.FromString,
+                request_serializer=penstock_dot_protos_dot_penstock__pb2.GenerateRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_penstock__pb2.GenerateResponse.FromString,
                 _registered_method=True)
         self.GenerateStream = channel.unary_stream(
                 '/penstock.v1.TextGeneration/GenerateStream',
-                request_serializer=protos_dot_penstock__pb2.GenerateRequest.SerializeToString,
-                response_deserializer=protos_dot_penstock__pb2.GenerateEvent.FromString,
+                request_serializer=penstock_dot_protos_dot_penstock__pb2.GenerateRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_penstock__pb2.GenerateEvent.FromString,
                 _registered_method=True)
         self.Tokenize = channel.unary_unary(
                 '/penstock.v1.TextGeneration/Tokenize',
-                request_serializer=protos_dot_penstock__pb2.TokenizeRequest.SerializeToString,
-                response_deserializer=protos_dot_penstock__pb2.TokenizeResponse.FromString,
+                request_serializer=penstock_dot_protos_dot_penstock__pb2.TokenizeRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_penstock__pb2.TokenizeResponse.FromString,
                 _registered_method=True)
         self.Info = channel.unary_unary(
                 '/penstock.v1.TextGeneration/Info',
-                request_serializer=protos_dot_penstock__pb2.InfoRequest.SerializeToString,
-                response_deserializer=protos_dot_penstock__pb2.InfoResponse.FromString,
+                request_serializer=penstock_dot_protos_dot_penstock__pb2.InfoRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_penstock__pb2.InfoResponse.FromString,
                 _registered_method=True)
 
 
@@ -92,23 +92,23 @@ def add_TextGenerationServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Generate': grpc.unary_unary_rpc_method_handler(
                     servicer.Generate,
-                    request_deserializer=protos_dot_penstock__pb2.GenerateRequest.FromString,
-                    response_serializer=protos_dot_penstock__pb2.GenerateResponse.SerializeToString,
+                    request_deserializer=penstock_dot_protos_dot_penstock__pb2.GenerateRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_penstock__pb2.GenerateResponse.SerializeToString,
             ),
             'GenerateStream': grpc.unary_stream_rpc_method_handler(
                     servicer.GenerateStream,
-                    request_deserializer=protos_dot_penstock__pb2.GenerateRequest.FromString,
-                    response_serializer=protos_dot_penstock__pb2.GenerateEvent.SerializeToString,
+                    request_deserializer=penstock_dot_protos_dot_penstock__pb2.GenerateRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_penstock__pb2.GenerateEvent.SerializeToString,
             ),
             'Tokenize': grpc.unary_unary_rpc_method_handler(
                     servicer.Tokenize,
-                    request_deserializer=protos_dot_penstock__pb2.TokenizeRequest.FromString,
-                    response_serializer=protos_dot_penstock__pb2.TokenizeResponse.SerializeToString,
+                    request_deserializer=penstock_dot_protos_dot_penstock__pb2.TokenizeRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_penstock__pb2.TokenizeResponse.SerializeToString,
             ),
             'Info': grpc.unary_unary_rpc_method_handler(
                     servicer.Info,
-                    request_deserializer=protos_dot_penstock__pb2.InfoRequest.FromString,
-                    response_serializer=protos_dot_penstock__pb2.InfoResponse.SerializeToString,
+                    request_deserializer=penstock_dot_protos_dot_penstock__pb2.InfoRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_penstock__pb2.InfoResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -136,8 +136,8 @@ class TextGeneration:
             request,
             target,
             '/penstock.v1.TextGeneration/Generate',
-            protos_dot_penstock__pb2.GenerateRequest.SerializeToString,
-            protos_dot_penstock__pb2.GenerateResponse.FromString,
+            penstock_dot_protos_dot_penstock__pb2.GenerateRequest.SerializeToString,
+            penstock_dot_protos_dot_penstock__pb2.GenerateResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -163,8 +163,8 @@ class TextGeneration:
             request,
             target,
             '/penstock.v1.TextGeneration/GenerateStream',
-            protos_dot_penstock__pb2.GenerateRequest.SerializeToString,
-            protos_dot_penstock__pb2.GenerateEvent.FromString,
+            penstock_dot_protos_dot_penstock__pb2.GenerateRequest.SerializeToString,
+            penstock_dot_protos_dot_penstock__pb2.GenerateEvent.FromString,
             options,
             channel_credentials,
             insecure,
@@ -190,8 +190,8 @@ class TextGeneration:
             request,
             target,
             '/penstock.v1.TextGeneration/Tokenize',
-            protos_dot_penstock__pb2.TokenizeRequest.SerializeToString,
-            protos_dot_penstock__pb2.TokenizeResponse.FromString,
+            penstock_dot_protos_dot_penstock__pb2.TokenizeRequest.SerializeToString,
+            penstock_dot_protos_dot_penstock__pb2.TokenizeResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -217,8 +217,8 @@ class TextGeneration:
             request,
             target,
             '/penstock.v1.TextGeneration/Info',
-            protos_dot_penstock__pb2.InfoRequest.SerializeToString,
-            protos_dot_penstock__pb2.InfoResponse.FromString,
+            penstock_dot_protos_dot_penstock__pb2.InfoRequest.SerializeToString,
+            penstock_dot_protos_dot_penstock__pb2.InfoResponse.FromString,
             options,
             channel_credentials,
             insecure,

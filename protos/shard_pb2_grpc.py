@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from protos import shard_pb2 as protos_dot_shard__pb2
+from penstock.protos import shard_pb2 as penstock_dot_protos_dot_shard__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in protos/shard_pb2_grpc.py depends on'
+        + ' but the generated code in penstock/protos/shard_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -36,18 +36,18 @@ class ShardStub:
         """
         self.Describe = channel.unary_unary(
                 '/penstock.shard.v1.Shard/Describe',
-                request_serializer=protos_dot_shard__pb2.DescribeRequest.SerializeToString,
-                response_deserializer=protos_dot_shard__pb2.Facts.FromString,
+                request_serializer=penstock_dot_protos_dot_shard__pb2.DescribeRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_shard__pb2.Facts.FromString,
                 _registered_method=True)
         self.Execute = channel.stream_stream(
                 '/penstock.shard.v1.Shard/Execute',
-                request_serializer=protos_dot_shard__pb2.Order.SerializeToString,
-                response_deserializer=protos_dot_shard__pb2.StepResult.FromString,
+                request_serializer=penstock_dot_protos_dot_shard__pb2.Order.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_shard__pb2.StepResult.FromString,
                 _registered_method=True)
         self.Health = channel.unary_unary(
                 '/penstock.shard.v1.Shard/Health',
-                request_serializer=protos_dot_shard__pb2.HealthRequest.SerializeToString,
-                response_deserializer=protos_dot_shard__pb2.HealthReply.FromString,
+                request_serializer=penstock_dot_protos_dot_shard__pb2.HealthRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_shard__pb2.HealthReply.FromString,
                 _registered_method=True)
 
 
@@ -82,18 +82,18 @@ def add_ShardServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
-                    request_deserializer=protos_dot_shard__pb2.DescribeRequest.FromString,
-                    response_serializer=protos_dot_shard__pb2.Facts.SerializeToString,
+                    request_deserializer=penstock_dot_protos_dot_shard__pb2.DescribeRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_shard__pb2.Facts.SerializeToString,
             ),
             'Execute': grpc.stream_stream_rpc_method_handler(
                     servicer.Execute,
-                    request_deserializer=protos_dot_shard__pb2.Order.FromString,
-                    response_serializer=protos_dot_shard__pb2.StepResult.SerializeToString,
+                    request_deserializer=penstock_dot_protos_dot_shard__pb2.Order.FromString,
+                    response_serializer=penstock_dot_protos_dot_shard__pb2.StepResult.SerializeToString,
             ),
             'Health': grpc.unary_unary_rpc_method_handler(
                     servicer.Health,
-                    request_deserializer=protos_dot_shard__pb2.HealthRequest.FromString,
-                    response_serializer=protos_dot_shard__pb2.HealthReply.SerializeToString,
+                    request_deserializer=penstock_dot_protos_dot_shard__pb2.HealthRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_shard__pb2.HealthReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -121,8 +121,8 @@ class Shard:
             request,
             target,
             '/penstock.shard.v1.Shard/Describe',
-            protos_dot_shard__pb2.DescribeRequest.SerializeToString,
-            protos_dot_shard__pb2.Facts.FromString,
+            penstock_dot_protos_dot_shard__pb2.DescribeRequest.SerializeToString,
+            penstock_dot_protos_dot_shard__pb2.Facts.FromString,
             options,
             channel_credentials,
             insecure,
@@ -148,8 +148,8 @@ class Shard:
             request_iterator,
             target,
             '/penstock.shard.v1.Shard/Execute',
-            protos_dot_shard__pb2.Order.SerializeToString,
-            protos_dot_shard__pb2.StepResult.FromString,
+            penstock_dot_protos_dot_shard__pb2.Order.SerializeToString,
+            penstock_dot_protos_dot_shard__pb2.StepResult.FromString,
             options,
             channel_credentials,
             insecure,
@@ -175,8 +175,8 @@ class Shard:
             request,
             target,
             '/penstock.shard.v1.Shard/Health',
-            protos_dot_shard__pb2.HealthRequest.SerializeToString,
-            protos_dot_shard__pb2.HealthReply.FromString,
+            penstock_dot_protos_dot_shard__pb2.HealthRequest.SerializeToString,
+            penstock_dot_protos_dot_shard__pb2.HealthReply.FromString,
             options,
             channel_credentials,
             insecure,

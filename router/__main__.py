@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING, TypeVar
 import uvloop
 from aiohttp import web
 
-from router import environment, logs, tls
-from router.api.access import Access
-from router.api.service import ServerInfo
-from router.api.table import vertex_routes
-from router.app import make_app, make_runner
-from router.chat.template import ChatTemplate
-from router.config import InvalidArgument, RouterConfig
-from router.engine import Engine
-from router.engines import Engines
-from router.facts import Facts
-from router.fleet.errors import FleetError
-from router.fleet.fleet import GrpcFleet
-from router.grammar.compiler import GrammarCompiler
-from router.limits import LimitError, Limits
-from router.metrics import Metrics
-from router.supervisor import USAGE_ERROR
-from router.text.text_path import TextPath
-from router.text.tokenizer import Tokenizer, TokenizerError
+from penstock.router import environment, logs, tls
+from penstock.router.api.http.access import Access
+from penstock.router.api.table import vertex_routes
+from penstock.router.app import make_app, make_runner
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.config import InvalidArgument, RouterConfig
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.engines import Engines
+from penstock.router.engine.limits import LimitError, Limits
+from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.facts import Facts
+from penstock.router.fleet.fleet import GrpcFleet
+from penstock.router.generation.service import ServerInfo
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.launcher.supervisor import USAGE_ERROR
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.text.text_path import TextPath
+from penstock.router.text.tokenizer import Tokenizer, TokenizerError
 
 if TYPE_CHECKING:
-    from router.tracing import Tracing
+    from penstock.router.tracing.middleware import Tracing
 
-log = logging.getLogger("router")
+log = logging.getLogger("penstock.router")
 
 _T = TypeVar("_T")
 PARENT_POLL_SECONDS = 0.5
@@ -111,7 +111,7 @@ async def _answer(
                    outer=[tracing.middleware] if tracing else [])
     drain_seconds = config.graceful_termination_timeout + LAST_WORDS_SECONDS
     if config.grpc_port is not None:
-        from router.rpc.server import add_rpc  # which imports more of gRPC
+        from penstock.router.rpc.server import add_rpc  # which imports more of gRPC
 
         add_rpc(app, config, access, tracing, drain_seconds)
     runner = make_runner(app, shutdown_timeout=drain_seconds)
@@ -134,8 +134,8 @@ def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
     if config.otlp_endpoint is None:
         yield None
         return
-    from router.tracing import Tracing  # which imports OpenTelemetry
-    from telemetry.export import Export
+    from penstock.router.tracing.middleware import Tracing  # which imports OpenTelemetry
+    from penstock.telemetry.export import Export
 
     export = Export(config.otlp_endpoint, config.otlp_service_name, "router")
     try:

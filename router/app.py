@@ -9,19 +9,19 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
-from router.api import table
-from router.api.access import Access, Handler
-from router.api.body import json_response
-from router.api.counting import count_answers
-from router.api.failures import to_router_error
-from router.api.routes import Route, add_routes
-from router.api.service import SERVICE, ServerInfo, Service
-from router.chat.template import ChatTemplate
-from router.engines import Engines
-from router.grammar.compiler import GrammarCompiler
-from router.limits import Limits
-from router.metrics import Metrics
-from router.text.tokenizer import Tokenizer
+from penstock.router.api import table
+from penstock.router.api.http.access import Access, Handler
+from penstock.router.api.http.body import json_response
+from penstock.router.api.http.counting import count_answers
+from penstock.router.api.http.failures import to_router_error
+from penstock.router.api.http.route import Route, add_routes
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.engine.engines import Engines
+from penstock.router.engine.limits import Limits
+from penstock.router.generation.service import SERVICE, ServerInfo, Service
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 
-from router.facts import Facts
+from penstock.router.fleet.facts import Facts
 
 PACKAGES = ("penstock", "torch", "triton", "tokenizers", "safetensors", "aiohttp", "grpcio")
 

@@ -12,8 +12,8 @@
     ├── Unhealthy              503  no group can answer
     └── Dropped                499  the client left before its answers had ended
 
-Words, statuses and messages are TGI's. Handlers raise; the one middleware of `router.app` maps to a JSON
-body, and `router.api.sse` to an event once a stream has begun.
+Words, statuses and messages are TGI's. Handlers raise; the one middleware of `penstock.router.app` maps to a JSON
+body, and `penstock.router.api.http.sse` to an event once a stream has begun.
 """
 
 from typing import ClassVar

@@ -14,7 +14,7 @@ def configure(level: str, json_output: bool) -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000000Z  INFO router.engine: message`"""
+    """`2026-01-31T12:00:00.000000Z  INFO penstock.router.engine.engine: message`"""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)5s %(name)s: %(message)s")

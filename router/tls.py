@@ -2,7 +2,7 @@
 
 import ssl
 
-from router.config import InvalidArgument, ServerConfig
+from penstock.router.config import InvalidArgument, ServerConfig
 
 
 def server_context(config: ServerConfig) -> ssl.SSLContext | None:

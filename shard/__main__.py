@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from shard import log, process
-from shard.config import DEFAULT_GRAPHS, ShardConfig
+from penstock.shard import log, process
+from penstock.shard.config import DEFAULT_GRAPHS, ShardConfig
 
 
 def _sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -78,10 +78,10 @@ def main(parent_pid: int | None, json_output: bool, **settings: Any) -> None:
     log.start(json_output, config.rank)
     try:
         # Importing torch takes a second, and choosing kernels, which importing one of them does, may be an error.
-        from kernels import dispatch
+        from penstock.kernels import dispatch
 
         dispatch.configure(config.device, config.is_deterministic)
-        from shard.run import run
+        from penstock.shard.startup.run import run
 
         run(config, has_bar=config.rank == 0 and not json_output)
     except (ValueError, OSError) as error:

@@ -28,7 +28,7 @@ class ShardConfig:
     listen: str = ""                     # unix:/path or host:port
     rendezvous: str = ""                 # file:///path or tcp://host:port; unused in a group of one
     dtype: str | None = None             # None: the checkpoint's
-    kv_cache_dtype: str | None = None    # of K and V, as shard.kv_cache.KV_DTYPES names them; None: the model's
+    kv_cache_dtype: str | None = None    # of K and V, as KV_DTYPES names them; None: the model's
     model_id: str | None = None          # None: the path
     device: str = "auto"                 # auto, cpu or cuda
     is_deterministic: bool = False       # the bit contract on a GPU; a processor keeps it always

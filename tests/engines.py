@@ -3,20 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
-from router.engine import Engine
-from router.facts import Facts
-from router.grammar.matcher import GrammarError
-from router.metrics import Metrics
-from router.request import Request
-from router.scheduling.plan import Row
-from router.stream import Event, Stream
-from router.text.text_path import TextPath
-from router.text.tokenizer import Tokenizer
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.request import Request
+from penstock.router.engine.stream import Event, Stream
+from penstock.router.fleet.facts import Facts
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.scheduling.plan import Row
+from penstock.router.text.text_path import TextPath
+from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
+from tests.paths import DEMO_MODEL
 
-TOKENIZER = Tokenizer.load(Path(__file__).parents[1] / "deploy/demo_model/checkpoint/tokenizer.json")
+TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
 
 
 @asynccontextmanager

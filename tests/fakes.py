@@ -4,11 +4,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from router.facts import Facts
-from router.fleet.errors import FleetError
-from router.fleet.wire import Spaces
-from router.limits import Limits
-from router.scheduling.plan import Output, Plan, Row, RowResult, StepResult, Top
+from penstock.router.engine.limits import Limits
+from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.facts import Facts
+from penstock.router.fleet.wire import Spaces
+from penstock.router.scheduling.plan import Output, Plan, Row, RowResult, StepResult, Top
 
 FACTS = Facts(
     model_id="fake", dtype="float32", kv_dtype="float32", block_size=16, num_blocks=256, vocab_size=8192,

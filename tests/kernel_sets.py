@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from kernels import dispatch, native
+from penstock.kernels import dispatch, native
 from tests.interpreter import prepare_language_once
 from tests.on_gpu import OnGpu
 
@@ -43,9 +43,9 @@ def use(monkeypatch: pytest.MonkeyPatch, name: str, is_real: bool = False) -> No
     monkeypatch.setenv("KERNELS_PATH", path)
     dispatch.kernel_set.cache_clear()
     for op in OPS:
-        implementation = import_module(f"kernels.{op}.{kind}")
+        implementation = import_module(f"penstock.kernels.{op}.{kind}")
         if kind == "gpu" and HAS_GPU and not is_real:
             implementation = OnGpu(implementation)
-        monkeypatch.setattr(import_module(f"kernels.{op}"), "_implementation", implementation)
+        monkeypatch.setattr(import_module(f"penstock.kernels.{op}"), "_implementation", implementation)
     if path:
         monkeypatch.setattr(native, "library", native.load(path))

@@ -9,108 +9,154 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("router", "shard", "kernels", "protos", "telemetry")
+from tests.paths import ROOT
+
+PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "bench")
 MAX_LINES = 400
 GENERATED = "_pb2"
 
 FORBIDDEN = {
-    "router": {"shard", "kernels", "torch", "triton", "transformers", "safetensors", "numpy"},
-    "shard": {"router"},
-    "kernels": {"router", "shard", "protos"},
-    "telemetry": {"router", "shard", "kernels", "protos"},
+    "router": {"penstock.shard", "penstock.kernels", "penstock.bench", "torch", "triton", "transformers",
+               "safetensors", "numpy"},
+    "shard": {"penstock.router", "penstock.bench"},
+    "kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench"},
+    "telemetry": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench"},
 }
+"""By package, the modules that none of its files may import."""
+
+_API = {"penstock.router.api", "penstock.router.rpc", "penstock.router.app"}
+ROOMS = {
+    "router/scheduling": {"penstock.router.engine", "penstock.router.fleet", "penstock.router.generation", *_API},
+    "router/fleet": {"penstock.router.engine", "penstock.router.generation", *_API},
+    "router/text": {"penstock.router.generation", *_API},
+    "router/grammar": {"penstock.router.engine", "penstock.router.generation", *_API},
+    "router/engine": {"penstock.router.generation", "penstock.router.tracing.middleware", *_API},
+    "router/generation": _API,
+    "router/tracing": _API,
+    "router/metrics": _API,
+    "router/launcher": {"penstock.router.engine", "penstock.router.generation", "penstock.router.tracing", *_API},
+    "shard/communication": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
+                            "penstock.shard.models", "penstock.shard.layers"},
+    "shard/weights": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
+                      "penstock.shard.models"},
+    "shard/layers": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup"},
+    "shard/models": {"penstock.shard.serving", "penstock.shard.startup"},
+    "shard/execution": {"penstock.shard.serving", "penstock.shard.startup"},
+    "shard/serving": {"penstock.shard.startup"},
+}
+"""The same for packages inside the router and the shard."""
+
 PURE = "router/scheduling"
 IMPURE = {"asyncio", "datetime", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
-KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/wire.py", "shard/server.py",
+KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/serving/wire.py", "shard/serving/server.py",
                  "router/rpc/wire.py", "router/rpc/service.py", "router/rpc/server.py"}
-KNOW_THE_ENVIRONMENT = {"router/config.py", "shard/config.py", "kernels/dispatch.py", "kernels/native.py",
+KNOW_THE_ENVIRONMENT = {"router/config.py", "router/launcher/config.py", "shard/config.py", "kernels/dispatch.py",
+                        "kernels/native.py",
                         "kernels/build.py",  # the compiler's name
                         "kernels/tuning.py",  # where caches are
-                        "shard/links.py"}  # the last sets a variable, for gloo has no other way in
+                        "shard/communication/links.py"}  # the last sets a variable, for gloo has no other way in
 
-KNOW_OPENTELEMETRY = {"router/tracing.py", "router/generative_ai.py", "shard/tracing.py", "telemetry/export.py"}
+KNOW_OPENTELEMETRY = {"router/tracing/middleware.py", "router/tracing/generative_ai.py", "shard/serving/tracing.py",
+                      "telemetry/export.py"}
 
 
 def source_files(*folders: str) -> list[str]:
-    files = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    return sorted(str(path.relative_to(ROOT)) for path in files if GENERATED not in path.name)
+    files = (path for folder in folders for path in (ROOT / folder).rglob("*.py") if not (ROOT / folder).is_symlink())
+    return sorted({str(path.relative_to(ROOT)) for path in files
+                   if GENERATED not in path.name and path.resolve() == path})
 
 
 def imports(file: str) -> Iterator[str]:
-    """Full names of the modules that a file imports, wherever in it."""
+    """Full names of the modules that a file imports, wherever in it, and of what it imports from packages."""
     for node in ast.walk(ast.parse((ROOT / file).read_text())):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: imports are absolute"
             assert node.module
-            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-def top_levels(file: str) -> set[str]:
-    return {name.partition(".")[0] for name in imports(file)}
+def is_below(name: str, packages: set[str]) -> bool:
+    return any(f"{name}.".startswith(f"{package}.") for package in packages)
 
 
-@pytest.mark.parametrize("package", FORBIDDEN)
-def test_direction_of_imports(package):
+def imported(file: str, packages: set[str]) -> set[str]:
+    """What a file imports from these packages."""
+    return {name for name in imports(file) if is_below(name, packages)}
+
+
+@pytest.mark.parametrize(("package", "forbidden"), [*FORBIDDEN.items(), *ROOMS.items()])
+def test_direction_of_imports(package, forbidden):
     files = source_files(package)
     assert files
-    assert {file: found for file in files if (found := top_levels(file) & FORBIDDEN[package])} == {}
+    assert {file: found for file in files if (found := imported(file, forbidden))} == {}
+
+
+def test_all_that_is_ours_is_imported_from_one_namespace():
+    ours = {"router", "shard", "kernels", "protos", "telemetry", "bench"}
+    assert {file: found for file in source_files(*PACKAGES, "tests") if (found := imported(file, ours))} == {}
 
 
 def test_scheduling_is_pure():
     allowed = sys.stdlib_module_names - IMPURE
-    strangers = {file: [name for name in imports(file)
-                        if name.partition(".")[0] not in allowed and not name.startswith("router.scheduling")]
-                 for file in source_files(PURE)}
+    strangers = {file: [name for name in imports(file) if name.partition(".")[0] not in allowed
+                        and not is_below(name, {"penstock.router.scheduling"})] for file in source_files(PURE)}
     assert strangers
     assert {file: names for file, names in strangers.items() if names} == {}
 
 
 def test_few_files_know_the_wire():
-    assert {file for file in source_files(*PACKAGES) if "protos" in top_levels(file)} <= KNOW_THE_WIRE
+    served = [name for name in PACKAGES if name != "bench"]
+    assert {file for file in source_files(*served) if imported(file, {"penstock.protos"})} <= KNOW_THE_WIRE
 
 
 def test_few_files_know_opentelemetry():
     """Others import these in functions, where an endpoint is set."""
-    assert {file for file in source_files(*PACKAGES) if "opentelemetry" in top_levels(file)} == KNOW_OPENTELEMETRY
+    assert {file for file in source_files(*PACKAGES) if imported(file, {"opentelemetry"})} == KNOW_OPENTELEMETRY
 
 
 def test_few_files_know_the_environment():
-    found = {file for file in source_files(*PACKAGES) for node in ast.walk(ast.parse((ROOT / file).read_text()))
+    served = [name for name in PACKAGES if name != "bench"]
+    found = {file for file in source_files(*served) for node in ast.walk(ast.parse((ROOT / file).read_text()))
              if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv")}
     assert found <= KNOW_THE_ENVIRONMENT
 
 
 @pytest.mark.parametrize(("module", "absent"), [
     ("router.app", ("torch", "transformers", "triton", "numpy")),
-    ("router.__main__", ("grpc_health.v1", "grpc_reflection.v1alpha", "router.rpc", "protos.penstock_pb2")),
-    ("router.launcher", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
-                         "opentelemetry")),
+    ("router.__main__", ("grpc_health.v1", "grpc_reflection.v1alpha", "penstock.router.rpc",
+                         "penstock.protos.penstock_pb2")),
+    ("router.launcher.launch", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
+                                "opentelemetry")),
 ])
 def test_import_does_not_bring_what_is_heavy(module, absent):
-    code = f"import sys, {module}; print(sorted(set({absent!r}) & set(sys.modules)))"
+    code = f"import sys, penstock.{module}; print(sorted(set({absent!r}) & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (run.stdout, run.stderr) == ("[]\n", "")
 
 
-@pytest.mark.parametrize("module", ["router.__main__", "shard.run"])
+@pytest.mark.parametrize("module", ["router.__main__", "shard.startup.run"])
 def test_who_does_not_trace_has_no_opentelemetry(module):
-    code = f"import sys, {module}; print(sorted({{'opentelemetry', 'telemetry'}} & set(sys.modules)))"
+    code = f"import sys, penstock.{module}; print(sorted({{'opentelemetry', 'penstock.telemetry'}} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
-
-
-def test_kernels_package_is_empty():
-    """Hugging Face has a package of this name, so others import it to see whether it is theirs."""
-    assert (ROOT / "kernels/__init__.py").read_bytes() == b""
 
 
 @pytest.mark.parametrize("folder", [*PACKAGES, "tests"])
 def test_every_folder_is_a_package(folder):
     folders = {path.parent for path in (ROOT / folder).rglob("*.py")}
     assert [str(path) for path in folders if not (path / "__init__.py").exists()] == []
+
+
+def test_every_package_says_what_it_is():
+    packages = [file for file in source_files(*PACKAGES) if file.endswith("__init__.py")]
+    assert [file for file in packages if not ast.get_docstring(ast.parse((ROOT / file).read_text()))] == []
+
+
+def test_the_namespace_links_to_every_package():
+    links = {path.name: path.readlink() for path in (ROOT / "penstock").iterdir() if path.is_symlink()}
+    assert links == {name: Path("..") / name for name in PACKAGES if name != "penstock"}
 
 
 def test_files_are_short():
@@ -120,9 +166,9 @@ def test_files_are_short():
 
 @pytest.mark.skipif(importlib.util.find_spec("grpc_tools") is None, reason="grpcio-tools is not installed")
 def test_generated_code_is_fresh(tmp_path):
-    protos = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "protos").glob("*.proto"))
+    protos = sorted(f"penstock/protos/{path.name}" for path in (ROOT / "protos").glob("*.proto"))
     subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I.", f"--python_out={tmp_path}",
                     f"--pyi_out={tmp_path}", f"--grpc_python_out={tmp_path}", *protos], cwd=ROOT, check=True)
-    fresh = {path.name: path.read_text() for path in (tmp_path / "protos").iterdir()}
+    fresh = {path.name: path.read_text() for path in (tmp_path / "penstock/protos").iterdir()}
     assert fresh == {path.name: path.read_text() for path in (ROOT / "protos").glob(f"*{GENERATED}*")}
     assert len(fresh) == 3 * len(protos)

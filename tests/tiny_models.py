@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.attention_layer import Tokens
-from kernels.paged_attention import allocate_cache
-from shard.batch import StepInputs
-from shard.models.decoder import Decoder
+from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.paged_attention import allocate_cache
+from penstock.shard.execution.batch import StepInputs
+from penstock.shard.models.decoder import Decoder
+from tests.paths import DEMO_MODEL
 
-DEMO_MODEL = Path(__file__).parents[1] / "deploy" / "demo_model" / "checkpoint"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 WINDOW = 20

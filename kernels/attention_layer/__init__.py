@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels import dispatch
-from kernels.checks import FLOATS, check_axes, check_tensor
-from kernels.kv_cache import KvCache
-from kernels.linear import PackedWeight
+from penstock.kernels import dispatch
+from penstock.kernels.checks import FLOATS, check_axes, check_tensor
+from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.linear import PackedWeight
 
 _implementation = dispatch.choose("attention_layer")
 

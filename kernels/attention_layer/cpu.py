@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from kernels import native
-from kernels.kv_cache import KvCache
-from kernels.kv_write.cpu import refuse_slots
-from kernels.native import DTYPES, address, dtype_of
-from kernels.paged_attention.cpu import refuse_tables
+from penstock.kernels import native
+from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.kv_write.cpu import refuse_slots
+from penstock.kernels.native import DTYPES, address, dtype_of
+from penstock.kernels.paged_attention.cpu import refuse_tables
 
 if TYPE_CHECKING:
-    from kernels.attention_layer import AttentionWeights, Tokens
+    from penstock.kernels.attention_layer import AttentionWeights, Tokens
 
 SLOT_STATUS = 3
 _Layer, _Tokens = native.structure("AttentionLayer"), native.structure("StepTokens")

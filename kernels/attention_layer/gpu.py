@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from kernels.attention_layer.reference import prepare_tokens, prepare_weights
-from kernels.kv_cache import KvCache
-from kernels.kv_write.gpu import kv_write
-from kernels.linear.gpu import linear
-from kernels.paged_attention.gpu import paged_attention
-from kernels.rms_norm.gpu import rms_norm
-from kernels.rope.gpu import rope
+from penstock.kernels.attention_layer.reference import prepare_tokens, prepare_weights
+from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.kv_write.gpu import kv_write
+from penstock.kernels.linear.gpu import linear
+from penstock.kernels.paged_attention.gpu import paged_attention
+from penstock.kernels.rms_norm.gpu import rms_norm
+from penstock.kernels.rope.gpu import rope
 
 if TYPE_CHECKING:
-    from kernels.attention_layer import AttentionWeights, Tokens
+    from penstock.kernels.attention_layer import AttentionWeights, Tokens
 
 __all__ = ["attention_layer", "prepare_tokens", "prepare_weights"]
 

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from kernels.kv_cache import KvCache
-from kernels.kv_write import kv_write
-from kernels.linear import linear
-from kernels.paged_attention import paged_attention
-from kernels.rms_norm import rms_norm
-from kernels.rope import rope
+from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.kv_write import kv_write
+from penstock.kernels.linear import linear
+from penstock.kernels.paged_attention import paged_attention
+from penstock.kernels.rms_norm import rms_norm
+from penstock.kernels.rope import rope
 
 if TYPE_CHECKING:
-    from kernels.attention_layer import AttentionWeights, Tokens
+    from penstock.kernels.attention_layer import AttentionWeights, Tokens
 
 
 def prepare_tokens(tokens: "Tokens") -> None:

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from kernels import dispatch
-from kernels.checks import FLOATS, check_axes, check_rows, check_tensor
-from kernels.kv_cache import KvCache
+from penstock.kernels import dispatch
+from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
+from penstock.kernels.kv_cache import KvCache
 
 _implementation = dispatch.choose("kv_write")
 

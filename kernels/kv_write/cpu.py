@@ -5,8 +5,8 @@ from typing import NoReturn
 
 from torch import Tensor
 
-from kernels import native
-from kernels.kv_cache import KvCache
+from penstock.kernels import native
+from penstock.kernels.kv_cache import KvCache
 
 
 def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.kv_cache import LARGEST, KvCache
+from penstock.kernels.kv_cache import LARGEST, KvCache
 
 _MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2, torch.int8: 0}
 

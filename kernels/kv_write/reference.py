@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels.kv_cache import LARGEST, KvCache
-from kernels.paged_attention.reference import cache_blocks, cache_scales
+from penstock.kernels.kv_cache import LARGEST, KvCache
+from penstock.kernels.paged_attention.reference import cache_blocks, cache_scales
 
 
 def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels import dispatch
-from kernels.checks import FLOATS, check_axes, check_tensor
+from penstock.kernels import dispatch
+from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
 _implementation = dispatch.choose("linear")
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from kernels import native
-from kernels.memory import huge
+from penstock.kernels import native
+from penstock.kernels.memory import huge
 
 if TYPE_CHECKING:
-    from kernels.linear import PackedWeight
+    from penstock.kernels.linear import PackedWeight
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:

@@ -16,8 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels import tuning
-from kernels.tuning import Config
+from penstock.kernels import tuning
+from penstock.kernels.tuning import Config
 
 NUM_PROCESSORS = 128         # about a GPU's; it takes no exact number to guess
 MAX_ACCUMULATORS = 96        # registers of a thread, of 255, with mma.sync; more and they spill

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels import dispatch
-from kernels.linear import fixed_order
+from penstock.kernels import dispatch
+from penstock.kernels.linear import fixed_order
 
 if TYPE_CHECKING:
-    from kernels.linear import PackedWeight
+    from penstock.kernels.linear import PackedWeight
 
 # Where cuBLAS splits a sum it is to add the parts in float32.
 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False

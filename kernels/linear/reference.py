@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from kernels.linear import PackedWeight
+    from penstock.kernels.linear import PackedWeight
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from kernels import dispatch
-from kernels.checks import FLOATS, check_axes, check_tensor
-from kernels.linear import PackedWeight
+from penstock.kernels import dispatch
+from penstock.kernels.checks import FLOATS, check_axes, check_tensor
+from penstock.kernels.linear import PackedWeight
 
 _implementation = dispatch.choose("mlp_layer")
 

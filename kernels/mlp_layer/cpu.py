@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from kernels import native
-from kernels.native import DTYPES, address, dtype_of
+from penstock.kernels import native
+from penstock.kernels.native import DTYPES, address, dtype_of
 
 if TYPE_CHECKING:
-    from kernels.mlp_layer import MlpWeights
+    from penstock.kernels.mlp_layer import MlpWeights
 
 _Layer = native.structure("MlpLayer")
 

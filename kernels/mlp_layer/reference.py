@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from kernels.linear import linear
-from kernels.rms_norm import rms_norm
-from kernels.silu_mul import silu_mul
+from penstock.kernels.linear import linear
+from penstock.kernels.rms_norm import rms_norm
+from penstock.kernels.silu_mul import silu_mul
 
 if TYPE_CHECKING:
-    from kernels.mlp_layer import MlpWeights
+    from penstock.kernels.mlp_layer import MlpWeights
 
 
 def prepare(weights: "MlpWeights") -> None:

@@ -6,9 +6,9 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from kernels import native
-from kernels.kv_cache import LARGEST, KvCache
-from kernels.paged_attention.lengths import check_lengths
+from penstock.kernels import native
+from penstock.kernels.kv_cache import LARGEST, KvCache
+from penstock.kernels.paged_attention.lengths import check_lengths
 
 LANES = 16
 MAX_HEAD_DIM = 4096  # a row has to fit into a thread's memory

@@ -10,13 +10,13 @@ import torch
 import triton
 from torch import Tensor
 
-from kernels import dispatch, tuning
-from kernels.kv_cache import LARGEST, KvCache
-from kernels.paged_attention import gpu_form
-from kernels.paged_attention.gpu_decode import decode_segments, merge_segments
-from kernels.paged_attention.gpu_form import Form, Shape
-from kernels.paged_attention.gpu_prefill import prefill_tiles
-from kernels.paged_attention.gpu_tile import count_segments
+from penstock.kernels import dispatch, tuning
+from penstock.kernels.kv_cache import LARGEST, KvCache
+from penstock.kernels.paged_attention import gpu_form
+from penstock.kernels.paged_attention.gpu_decode import decode_segments, merge_segments
+from penstock.kernels.paged_attention.gpu_form import Form, Shape
+from penstock.kernels.paged_attention.gpu_prefill import prefill_tiles
+from penstock.kernels.paged_attention.gpu_tile import count_segments
 
 
 def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:

@@ -7,7 +7,7 @@ query heads of a KV head are the rows of a tile, so K and V are read once (Flash
 import triton
 import triton.language as tl
 
-from kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, segment_of, segment_start, sweep
+from penstock.kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, segment_of, segment_start, sweep
 
 
 @triton.jit(do_not_specialize=[*OF_THE_STEP, "num_segments"])

@@ -10,9 +10,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels import tuning
-from kernels.kv_cache import LARGEST
-from kernels.tuning import Config
+from penstock.kernels import tuning
+from penstock.kernels.kv_cache import LARGEST
+from penstock.kernels.tuning import Config
 
 SEGMENT = 256  # positions of the first segments, whose softmaxes many programs share: see gpu_tile.segment_of
 _TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, segment_of, segment_start, sweep
+from penstock.kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, segment_of, segment_start, sweep
 
 
 @triton.jit(do_not_specialize=OF_THE_STEP)

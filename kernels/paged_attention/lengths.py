@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from kernels.kv_cache import KvCache
+from penstock.kernels.kv_cache import KvCache
 
 
 def check_lengths(q: Tensor, cache: KvCache, tables: Tensor, starts: list[int], counts: list[int]) -> None:

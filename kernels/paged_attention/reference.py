@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.kv_cache import LARGEST, KvCache
-from kernels.paged_attention.lengths import check_lengths
+from penstock.kernels.kv_cache import LARGEST, KvCache
+from penstock.kernels.paged_attention.lengths import check_lengths
 
 # Elements in float64 at a time, 2 MiB: larger ones leave the processor's cache, and malloc hands their pages back to
 # the system and takes them again on every call, which was measured to take up to twice as long.

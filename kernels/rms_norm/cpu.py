@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels import native
-from kernels.native import DTYPES
+from penstock.kernels import native
+from penstock.kernels.native import DTYPES
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels import dispatch
-from kernels.checks import FLOATS, check_axes, check_rows, check_tensor
+from penstock.kernels import dispatch
+from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 
 _implementation = dispatch.choose("rope")
 

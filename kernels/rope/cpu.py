@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels import native
-from kernels.native import DTYPES
+from penstock.kernels import native
+from penstock.kernels.native import DTYPES
 
 
 def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:

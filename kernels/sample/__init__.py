@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from kernels import dispatch
-from kernels.checks import check_axes, check_tensor
-from kernels.sample.parameters import Biases, History, Sampled, SampleParameters
-from kernels.sample.ragged import WORD
+from penstock.kernels import dispatch
+from penstock.kernels.checks import check_axes, check_tensor
+from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from penstock.kernels.sample.ragged import WORD
 
 __all__ = ["Biases", "History", "SampleParameters", "Sampled", "sample"]
 

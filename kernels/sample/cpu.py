@@ -8,10 +8,10 @@ import ctypes
 import torch
 from torch import Tensor
 
-from kernels import native
-from kernels.likeliest import Likeliest
-from kernels.sample.parameters import Biases, History, Sampled, SampleParameters
-from kernels.sample.ragged import check_biases, check_history, check_masks
+from penstock.kernels import native
+from penstock.kernels.likeliest import Likeliest
+from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from penstock.kernels.sample.ragged import check_biases, check_history, check_masks
 
 _Batch = native.structure("SampleBatch")
 

@@ -10,12 +10,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.likeliest import Likeliest
-from kernels.sample.gpu_adjust import WORD, adjust, has_bans
-from kernels.sample.gpu_cutoffs import cut, find_largest
-from kernels.sample.parameters import Biases, History, Sampled, SampleParameters
-from kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised
-from kernels.softmax_gpu import (
+from penstock.kernels.likeliest import Likeliest
+from penstock.kernels.sample.gpu_adjust import WORD, adjust, has_bans
+from penstock.kernels.sample.gpu_cutoffs import cut, find_largest
+from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from penstock.kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised
+from penstock.kernels.softmax_gpu import (
     NOBODY,
     Parts,
     find_likeliest,

@@ -7,7 +7,7 @@ at all lie between the last two bounds. Sums are float32 and always made in the 
 import triton
 import triton.language as tl
 
-from kernels.softmax_gpu import INFINITE_KEY, LOWEST_KEY, NAN_KEY, from_key, is_kept, to_key, weigh
+from penstock.kernels.softmax_gpu import INFINITE_KEY, LOWEST_KEY, NAN_KEY, from_key, is_kept, to_key, weigh
 
 PIVOTS = tl.constexpr(8)
 WINDOW = tl.constexpr(20.0)  # how far below the top the first pivots reach, in natural logarithms of weights

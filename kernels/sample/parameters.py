@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from kernels.likeliest import Likeliest
+from penstock.kernels.likeliest import Likeliest
 
 
 @dataclass(frozen=True, slots=True)

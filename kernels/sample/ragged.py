@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kernels.sample.parameters import Biases, History, SampleParameters
+from penstock.kernels.sample.parameters import Biases, History, SampleParameters
 
 WORD = 32  # tokens
 

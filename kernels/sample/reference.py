@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.likeliest import find_likeliest
-from kernels.log_sum_exp import log_sum_exp
-from kernels.sample.parameters import Biases, History, Sampled, SampleParameters
-from kernels.sample.philox import philox
-from kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised, unpack
+from penstock.kernels.likeliest import find_likeliest
+from penstock.kernels.log_sum_exp import log_sum_exp
+from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from penstock.kernels.sample.philox import philox
+from penstock.kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised, unpack
 
 NOISE_CHUNK = 1 << 15  # tokens at a time, so that Philox's words stay in the processor's cache
 

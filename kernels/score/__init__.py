@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from kernels import dispatch
-from kernels.checks import check_axes, check_tensor
-from kernels.likeliest import Likeliest
+from penstock.kernels import dispatch
+from penstock.kernels.checks import check_axes, check_tensor
+from penstock.kernels.likeliest import Likeliest
 
 _implementation = dispatch.choose("score")
 
@@ -21,7 +21,7 @@ def score(
     top_width        the largest of them; None looks, for which one has to wait if they are on a GPU
 
     The log-probabilities are the log-softmax of the logits, NaN where the largest of them is no finite number. A row's
-    result depends only on that row, and is what kernels.sample tells of a row without any parameters. Raises ValueError
+    result depends only on that row, and is what `sample` tells of a row without any parameters. Raises ValueError
     for shapes and dtypes that do not fit, and, on a processor, for targets.
     """
     op = "score"

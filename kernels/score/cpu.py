@@ -5,9 +5,9 @@ import ctypes
 import torch
 from torch import Tensor
 
-from kernels import native
-from kernels.likeliest import Likeliest
-from kernels.score.targets import check_targets
+from penstock.kernels import native
+from penstock.kernels.likeliest import Likeliest
+from penstock.kernels.score.targets import check_targets
 
 
 def score(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, Likeliest]:

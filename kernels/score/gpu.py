@@ -5,9 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.likeliest import Likeliest
-from kernels.score.targets import check_targets
-from kernels.softmax_gpu import (
+from penstock.kernels.likeliest import Likeliest
+from penstock.kernels.score.targets import check_targets
+from penstock.kernels.softmax_gpu import (
     Parts,
     find_likeliest,
     is_number,

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from kernels.likeliest import Likeliest, find_likeliest
-from kernels.log_sum_exp import log_sum_exp
-from kernels.score.targets import check_targets
+from penstock.kernels.likeliest import Likeliest, find_likeliest
+from penstock.kernels.log_sum_exp import log_sum_exp
+from penstock.kernels.score.targets import check_targets
 
 
 def score(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, Likeliest]:

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from kernels import dispatch
-from kernels.checks import FLOATS, check_axes, check_tensor
+from penstock.kernels import dispatch
+from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
 _implementation = dispatch.choose("silu_mul")
 

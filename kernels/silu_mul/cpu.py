@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels import native
-from kernels.native import DTYPES
+from penstock.kernels import native
+from penstock.kernels.native import DTYPES
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:

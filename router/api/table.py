@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from router.api import chat, completions, health, info, native, platforms, shapes
-from router.api.chat_schemas import ChatBody
-from router.api.openapi import Docs
-from router.api.page import for_browsers
-from router.api.routes import EVENTS, JSON, TEXT, Reply, Route
-from router.api.schemas import CompatBody, CompletionBody, GenerateBody
-from router.config import InvalidArgument
+from penstock.router.api.clouds import platforms
+from penstock.router.api.http.openapi import Docs
+from penstock.router.api.http.page import for_browsers
+from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
+from penstock.router.api.openai import chat, completions
+from penstock.router.api.openai.chat_schemas import ChatBody
+from penstock.router.api.tgi import generate as native
+from penstock.router.api.tgi import health, info, shapes
+from penstock.router.api.tgi.schemas import CompatBody, CompletionBody, GenerateBody
+from penstock.router.config import InvalidArgument
 
 _READING = {
     400: Reply("The body is no JSON.", {TEXT: str}),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from router.text.tokenizer import TokenizerError
+from penstock.router.text.tokenizer import TokenizerError
 
 DEFAULT = "default"
 """Name of a template that stands alone."""

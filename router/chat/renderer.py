@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from router.errors import TemplateError
+from penstock.router.errors import TemplateError
 
-_COMMAND = (sys.executable, "-P", "-m", "router.chat.sandbox")
+_COMMAND = (sys.executable, "-P", "-m", "penstock.router.chat.sandbox")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`python -m router.chat.sandbox`: a process that renders chat templates, started by `router.chat.renderer`.
+"""`python -m penstock.router.chat.sandbox`: a process that renders chat templates, for chat/renderer.py.
 
 A template is a program that comes with a model's files. Jinja's sandbox keeps it away from Python's insides, and what
 no sandbox within a process can bound, its time and its memory, the kernel bounds for this one.

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from router.chat import files
-from router.chat.renderer import Compiled, Renderer
-from router.errors import TemplateError
+from penstock.router.chat import files
+from penstock.router.chat.renderer import Compiled, Renderer
+from penstock.router.errors import TemplateError
 
 log = logging.getLogger(__name__)
 

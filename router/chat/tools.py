@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from router.errors import ToolError
+from penstock.router.errors import ToolError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from typing import Any
 
 import orjson
 
-from router.chat.tools import Offer, Tool
-from router.chat.tools_format import NAME, CallFormat
-from router.grammar.compiler import MAX_SOURCE, check_schema
-from router.grammar.matcher import GrammarError
-from router.grammar.schema import prepare
-from router.grammar.spec import GrammarSpec
+from penstock.router.chat.tools import Offer, Tool
+from penstock.router.chat.tools_format import NAME, CallFormat
+from penstock.router.grammar.compiler import MAX_SOURCE, check_schema
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.schema import prepare
+from penstock.router.grammar.spec import GrammarSpec
 
 _ITEM, _KEY = ", ?", ": ?"
 """Regular expressions for what separates items, and keys from values: models have seen both ways."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from router.chat.tools_format import CallFormat
-from router.chat.tools_pattern import Match, NoMatch, match
+from penstock.router.chat.tools_format import CallFormat
+from penstock.router.chat.tools_pattern import Match, NoMatch, match
 
 MAX_HEADER = 1024
 """Characters from where a call may begin to its arguments; what is longer is content."""

@@ -1,4 +1,4 @@
-"""Where a text that still grows has a pattern of `router.chat.tools_format`. Pure."""
+"""Where a text that still grows has a pattern of `penstock.router.chat.tools_format`. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from functools import cache
 
 import orjson
 
-from router.chat.tools_format import NAME
+from penstock.router.chat.tools_format import NAME
 
 _WORD = re.compile(r'</?\w+>|\[\w+\]|"\w+"|\w+|\S')
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)

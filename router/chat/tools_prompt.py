@@ -4,8 +4,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from router.chat.tools import Tool
-from router.chat.tools_format import NAME, PLAIN
+from penstock.router.chat.tools import Tool
+from penstock.router.chat.tools_format import NAME, PLAIN
 
 Message = dict[str, Any]
 

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import grpc
 
-from protos import shard_pb2, shard_pb2_grpc
-from router.fleet import wire
-from router.fleet.errors import FleetError
-from router.fleet.wire import ShardFacts, Spaces
-from router.scheduling.plan import StepResult
+from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.router.fleet import wire
+from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.wire import ShardFacts, Spaces
+from penstock.router.scheduling.plan import StepResult
 
 _Reply = TypeVar("_Reply")
 _OPTIONS = [

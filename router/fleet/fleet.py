@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from router.facts import Facts
-from router.fleet import wire
-from router.fleet.client import ShardClient
-from router.fleet.errors import FleetError
-from router.fleet.wire import ShardFacts, Spaces
-from router.scheduling.plan import Plan, StepResult
+from penstock.router.fleet import wire
+from penstock.router.fleet.client import ShardClient
+from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.facts import Facts
+from penstock.router.fleet.wire import ShardFacts, Spaces
+from penstock.router.scheduling.plan import Plan, StepResult
 
 _MINIMUM = ("num_blocks", "step_tokens")
 

@@ -4,9 +4,9 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from protos import shard_pb2
-from router.facts import Facts
-from router.scheduling.plan import First, Output, Plan, Row, RowResult, Sampling, StepResult, Top
+from penstock.protos import shard_pb2
+from penstock.router.fleet.facts import Facts
+from penstock.router.scheduling.plan import First, Output, Plan, Row, RowResult, Sampling, StepResult, Top
 
 _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias", "banned_ids")]
 """Fields of a sampling that are a number each."""

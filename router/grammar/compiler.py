@@ -10,9 +10,9 @@ from pathlib import Path
 import llguidance
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from router.grammar.matcher import Grammar, GrammarError, failure, in_one_sentence
-from router.grammar.schema import prepare
-from router.grammar.spec import GrammarSpec
+from penstock.router.grammar.matcher import Grammar, GrammarError, failure, in_one_sentence
+from penstock.router.grammar.schema import prepare
+from penstock.router.grammar.spec import GrammarSpec
 
 MAX_SOURCE = 65_536
 """Characters. What compiles slowest of this length takes about half a second."""
@@ -111,7 +111,7 @@ def _lark(spec: GrammarSpec) -> str:
 
 
 def check_schema(prepared: str) -> None:
-    """GrammarError if what `router.grammar.schema.prepare` made can't be compiled. Takes milliseconds."""
+    """GrammarError if what `penstock.router.grammar.schema.prepare` made can't be compiled. Takes milliseconds."""
     error = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(f"start: %json {prepared}"))
     if error:
         raise _reason(in_one_sentence(error), "json")

@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 
-from router.errors import ValidationError
-from router.grammar.matcher import GrammarError
-from router.grammar.rewrite import of_length, of_type
-from router.grammar.spec import GrammarSpec
+from penstock.router.errors import ValidationError
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.rewrite import of_length, of_type
+from penstock.router.grammar.spec import GrammarSpec
 
 JSON_OBJECT = GrammarSpec("json", '{"type":"object"}')
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 import orjson
 
-from router.grammar.matcher import GrammarError
-from router.grammar.spec import GrammarSpec
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.spec import GrammarSpec
 
 _MAX_LENGTH = 100_000
 _BY_FOUR = "(0[48]|[2468][048]|[13579][26])"

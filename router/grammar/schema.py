@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 import orjson
 
-from router.grammar.matcher import GrammarError
-from router.grammar.rewrite import TEXTS
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.rewrite import TEXTS
 
 _MAX_DEPTH = 100
 """Of objects and arrays in one another; the compiler's own JSON parser ends at 128."""

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import grpc
 
-from router.api import trace as traces
-from router.api.access import Access
-from router.api.failures import to_router_error
-from router.errors import Dropped, RouterError
-from router.metrics import Metrics
-from router.rpc.errors import Unauthenticated, code_of, details_of
+from penstock.router.api.http.access import Access
+from penstock.router.api.http.failures import to_router_error
+from penstock.router.errors import Dropped, RouterError
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.rpc.errors import Unauthenticated, code_of, details_of
+from penstock.router.tracing import request_trace as traces
 
 if TYPE_CHECKING:
-    from router.tracing import Tracing
+    from penstock.router.tracing.middleware import Tracing
 
 Context: TypeAlias = grpc.aio.ServicerContext
 Tell = Callable[[str], None]

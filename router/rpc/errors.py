@@ -2,7 +2,7 @@
 
 import grpc
 
-from router.errors import RouterError
+from penstock.router.errors import RouterError
 
 _MAX_DETAILS = 2000
 """Bytes of a message. Escaped they may be three times as many, and clients take 8 KB of metadata."""

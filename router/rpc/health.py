@@ -3,7 +3,7 @@
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio
 
-from router.engine import Engine
+from penstock.router.engine.engine import Engine
 
 _Status = health_pb2.HealthCheckResponse
 

@@ -10,16 +10,16 @@ from aiohttp import web
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from protos import penstock_pb2_grpc
-from router.api.access import Access
-from router.api.service import SERVICE, Service
-from router.config import ServerConfig
-from router.rpc.calls import Calls
-from router.rpc.health import Health
-from router.rpc.service import SERVICE_NAME, TextGeneration
+from penstock.protos import penstock_pb2_grpc
+from penstock.router.api.http.access import Access
+from penstock.router.config import ServerConfig
+from penstock.router.generation.service import SERVICE, Service
+from penstock.router.rpc.calls import Calls
+from penstock.router.rpc.health import Health
+from penstock.router.rpc.service import SERVICE_NAME, TextGeneration
 
 if TYPE_CHECKING:
-    from router.tracing import Tracing
+    from penstock.router.tracing.middleware import Tracing
 
 log = logging.getLogger(__name__)
 

@@ -2,17 +2,17 @@
 
 import asyncio
 
-from protos import penstock_pb2 as pb
-from protos import penstock_pb2_grpc
-from router.api.answer import answering
-from router.api.info import describe, split
-from router.api.native import asks_full_text, parse
-from router.api.service import Service
-from router.api.sse import UNREAD_SECONDS
-from router.api.whole import mean_logprob, tokens_of
-from router.errors import Dropped
-from router.rpc import wire
-from router.rpc.calls import Calls, Context
+from penstock.protos import penstock_pb2 as pb
+from penstock.protos import penstock_pb2_grpc
+from penstock.router.api.http.sse import UNREAD_SECONDS
+from penstock.router.api.tgi.generate import asks_full_text, parse
+from penstock.router.api.tgi.info import describe, split
+from penstock.router.errors import Dropped
+from penstock.router.generation.answers import answering
+from penstock.router.generation.service import Service
+from penstock.router.generation.whole import mean_logprob, tokens_of
+from penstock.router.rpc import wire
+from penstock.router.rpc.calls import Calls, Context
 
 SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["TextGeneration"].full_name
 

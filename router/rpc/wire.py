@@ -6,14 +6,14 @@ from typing import Any
 import orjson
 import pydantic
 
-from protos import penstock_pb2 as pb
-from router.api.answer import Answer
-from router.api.body import explain
-from router.api.schemas import GenerateBody
-from router.errors import ValidationError
-from router.scheduling.plan import FinishReason, Top
-from router.stream import Event, Token
-from router.text.tokenizer import TextToken, Tokenizer
+from penstock.protos import penstock_pb2 as pb
+from penstock.router.api.http.body import explain
+from penstock.router.api.tgi.schemas import GenerateBody
+from penstock.router.engine.stream import Event, Token
+from penstock.router.errors import ValidationError
+from penstock.router.generation.answers import Answer
+from penstock.router.scheduling.plan import FinishReason, Top
+from penstock.router.text.tokenizer import TextToken, Tokenizer
 
 _REASONS = {
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,

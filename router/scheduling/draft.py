@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from router.scheduling.plan import Admission, Plan, Row
-from router.scheduling.sequence import Sequence
+from penstock.router.scheduling.plan import Admission, Plan, Row
+from penstock.router.scheduling.sequence import Sequence
 
 
 class Draft:

@@ -1,8 +1,8 @@
 """The KV memory as the scheduler deals it out: blocks of sequences, some of them shared through the prefix cache."""
 
-from router.scheduling.block_pool import BlockPool
-from router.scheduling.prefix_cache import Key, Node, PrefixCache
-from router.scheduling.sequence import Sequence
+from penstock.router.scheduling.block_pool import BlockPool
+from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
+from penstock.router.scheduling.sequence import Sequence
 
 
 class KvMemory:

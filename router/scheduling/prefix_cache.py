@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from router.scheduling.block_pool import BlockPool
+from penstock.router.scheduling.block_pool import BlockPool
 
 Key = tuple[int | str, ...]
 """The tokens of a block; those of a sequence's first block stand behind its namespace (adapter, tenant, image)."""

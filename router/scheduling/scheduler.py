@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from router.scheduling.draft import Draft
-from router.scheduling.memory import KvMemory
-from router.scheduling.plan import (
+from penstock.router.scheduling.draft import Draft
+from penstock.router.scheduling.memory import KvMemory
+from penstock.router.scheduling.plan import (
     Admission,
     FinishReason,
     First,
@@ -30,8 +30,8 @@ from router.scheduling.plan import (
     Scored,
     StepResult,
 )
-from router.scheduling.prefix_cache import Node
-from router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.prefix_cache import Node
+from penstock.router.scheduling.sequence import Sequence, Status
 
 MAX_PASSED = 64
 """Times that younger sequences may be admitted before one that does not fit."""

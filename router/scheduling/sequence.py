@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from router.scheduling.plan import FinishReason, Sampling
-from router.scheduling.prefix_cache import Node
+from penstock.router.scheduling.plan import FinishReason, Sampling
+from penstock.router.scheduling.prefix_cache import Node
 
 
 class Status(Enum):

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from router.request import Request
-from router.text.detokenizer import NUM_CONTEXT, Detokenizer
-from router.text.stopping import HeldText, Match, StopMatcher
-from router.text.tokenizer import Tokenizer
+from penstock.router.engine.request import Request
+from penstock.router.text.detokenizer import NUM_CONTEXT, Detokenizer
+from penstock.router.text.stopping import HeldText, Match, StopMatcher
+from penstock.router.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
-from kernels.attention_layer import AttentionWeights, Tokens, attention_layer
-from kernels.kv_cache import KvCache
-from shard.layers.linear import ColumnParallel, RowParallel
-from shard.layers.rope import Rotary
-from shard.models.config import ModelConfig
-from shard.weights import RankWeights
+from penstock.kernels.attention_layer import AttentionWeights, Tokens, attention_layer
+from penstock.kernels.kv_cache import KvCache
+from penstock.shard.layers.linear import ColumnParallel, RowParallel
+from penstock.shard.layers.rope import Rotary
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.weights.checkpoint import RankWeights
 
 
 class Attention:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from kernels.linear import pack
-from shard.weights import RankWeights
+from penstock.kernels.linear import pack
+from penstock.shard.weights.checkpoint import RankWeights
 
 NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
 

@@ -2,10 +2,10 @@
 
 from torch import Tensor
 
-from kernels.mlp_layer import MlpWeights, mlp_layer
-from shard.layers.linear import ColumnParallel, RowParallel
-from shard.models.config import ModelConfig
-from shard.weights import RankWeights
+from penstock.kernels.mlp_layer import MlpWeights, mlp_layer
+from penstock.shard.layers.linear import ColumnParallel, RowParallel
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.weights.checkpoint import RankWeights
 
 
 class Mlp:

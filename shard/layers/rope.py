@@ -2,8 +2,8 @@
 
 import torch
 
-from kernels import dispatch
-from shard.models.rotary_scaling import Rotation
+from penstock.kernels import dispatch
+from penstock.shard.models.rotary_scaling import Rotation
 
 
 class Rotary:

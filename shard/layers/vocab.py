@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels.linear import PackedWeight, linear, weight_rows
-from shard.distributed import Group
+from penstock.kernels.linear import PackedWeight, linear, weight_rows
+from penstock.shard.communication.distributed import Group
 
 
 class VocabEmbedding:

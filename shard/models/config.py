@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from shard.models.families import FAMILIES, Family
-from shard.models.keys import Keys, ModelConfigError, is_integer
-from shard.models.rotary_scaling import Rotation
+from penstock.shard.models.families import FAMILIES, Family
+from penstock.shard.models.keys import Keys, ModelConfigError, is_integer
+from penstock.shard.models.rotary_scaling import Rotation
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 FULL, SLIDING = "full_attention", "sliding_attention"

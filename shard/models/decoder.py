@@ -7,20 +7,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from kernels.attention_layer import Tokens
-from kernels.kv_cache import KvCache
-from kernels.linear import pack
-from kernels.rms_norm import rms_norm
-from shard.batch import StepInputs
-from shard.distributed import Group
-from shard.layers.attention import Attention
-from shard.layers.linear import NUM_SEGMENTS, num_own_segments
-from shard.layers.mlp import Mlp
-from shard.layers.rope import Rotary
-from shard.layers.vocab import VocabEmbedding, VocabHead
-from shard.models.config import ModelConfig
-from shard.models.rotary_scaling import Rotation
-from shard.weights import Checkpoint, Progress, RankWeights
+from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.linear import pack
+from penstock.kernels.rms_norm import rms_norm
+from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.batch import StepInputs
+from penstock.shard.layers.attention import Attention
+from penstock.shard.layers.linear import NUM_SEGMENTS, num_own_segments
+from penstock.shard.layers.mlp import Mlp
+from penstock.shard.layers.rope import Rotary
+from penstock.shard.layers.vocab import VocabEmbedding, VocabHead
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.rotary_scaling import Rotation
+from penstock.shard.weights.checkpoint import Checkpoint, Progress, RankWeights
 
 log = logging.getLogger(__name__)
 

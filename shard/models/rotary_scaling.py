@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shard.models.keys import Keys
+from penstock.shard.models.keys import Keys
 
 ORIGINAL_LENGTH = "original_max_position_embeddings"
 

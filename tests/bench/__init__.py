@@ -1,1 +1,0 @@
-"""Measurements, run by hand; nothing here is asserted."""

@@ -4,24 +4,23 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-import router
-from router.api.routes import EVENTS, JSON
-from router.api.table import vertex_routes
-from router.chat.template import ChatTemplate
-from router.errors import RouterError
-from router.grammar.compiler import GrammarCompiler
-from router.option_types import Noted, Option, Unsupported
-from router.options import OPTIONS
-from tests.api.conftest import Server, starting
+from penstock.router.api.http.route import EVENTS, JSON
+from penstock.router.api.table import vertex_routes
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.errors import RouterError
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.launcher.option_types import Noted, Option, Unsupported
+from penstock.router.launcher.options import OPTIONS
 from tests.compatibility import tgi
 from tests.compatibility.values import BODIES, body_with
 from tests.fakes import FACTS
-from tests.text.tokenizers_for_tests import DEMO
+from tests.paths import ROOT
+from tests.router.api.conftest import Server, starting
+from tests.router.text.tokenizers_for_tests import DEMO
 
 CLOUD = {"$AIP_PREDICT_ROUTE": "/aip/predict", "$AIP_HEALTH_ROUTE": "/aip/health"}
 """Variables, with the paths that they name in the server that is looked at."""
@@ -125,7 +124,7 @@ async def _headers(server: Server) -> AsyncIterator[Entry]:
 
 def _error_types() -> Iterator[Entry]:
     """An error is there if it is raised somewhere."""
-    sources = "".join(path.read_text() for path in Path(router.__file__).parent.rglob("*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "router").rglob("*.py"))
 
     def below(error: type[RouterError]) -> Iterator[type[RouterError]]:
         yield error

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.api.conftest import ANSWER
+from tests.router.api.conftest import ANSWER
 
 GRAMMAR = {"type": "regex", "value": "(.|\n)*"}
 WEATHER = {"type": "function", "function": {

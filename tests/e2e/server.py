@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psutil
 
-DEMO_MODEL = Path(__file__).parents[2] / "deploy" / "demo_model" / "checkpoint"
+from tests.paths import DEMO_MODEL
+
 START_TIMEOUT = 120.0
 
 
@@ -33,9 +34,9 @@ class Server:
         self.log = log
 
     def children(self, module: str) -> list[psutil.Process]:
-        """The launcher's processes that run `python -P -m MODULE`."""
+        """The launcher's processes that run `python -P -m penstock.MODULE`."""
         return [child for child in psutil.Process(self.process.pid).children(recursive=True)
-                if child.status() != psutil.STATUS_ZOMBIE and child.cmdline()[2:4] == ["-m", module]]
+                if child.status() != psutil.STATUS_ZOMBIE and child.cmdline()[2:4] == ["-m", f"penstock.{module}"]]
 
     def wait_until_healthy(self, timeout: float = START_TIMEOUT) -> None:
         deadline = time.monotonic() + timeout

@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kernels import native
+from penstock.kernels import native
 from tests.e2e.client import Answer, many_clients, stream
 from tests.e2e.server import Server, serve
 

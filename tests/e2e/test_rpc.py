@@ -15,9 +15,9 @@ import orjson
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from protos import penstock_pb2 as pb
-from protos import penstock_pb2_grpc
-from router.api.float32 import nearest_float32
+from penstock.protos import penstock_pb2 as pb
+from penstock.protos import penstock_pb2_grpc
+from penstock.router.generation.float32 import nearest_float32
 from tests.e2e.server import Server, free_port, serve
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels import native
+from penstock.kernels import native
 from tests.kernels.accuracy import relative_rms
 
 

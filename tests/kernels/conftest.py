@@ -3,7 +3,7 @@ from collections import defaultdict
 import pytest
 import torch
 
-from kernels import dispatch
+from penstock.kernels import dispatch
 from tests import kernel_sets
 
 SLOW = 7

@@ -6,18 +6,18 @@ from unittest import mock
 
 import torch
 
-from kernels import dispatch
-from kernels.kv_cache import LARGEST, KvCache
-from kernels.kv_write import gpu as kv_write
-from kernels.linear import fixed_order
-from kernels.paged_attention import gpu as paged_attention
-from kernels.rms_norm import gpu as rms_norm
-from kernels.rope import gpu as rope
-from kernels.sample import _DTYPES as SAMPLE_DTYPES
-from kernels.sample import Biases, History, SampleParameters
-from kernels.sample import gpu as sample
-from kernels.score import gpu as score
-from kernels.silu_mul import gpu as silu_mul
+from penstock.kernels import dispatch
+from penstock.kernels.kv_cache import LARGEST, KvCache
+from penstock.kernels.kv_write import gpu as kv_write
+from penstock.kernels.linear import fixed_order
+from penstock.kernels.paged_attention import gpu as paged_attention
+from penstock.kernels.rms_norm import gpu as rms_norm
+from penstock.kernels.rope import gpu as rope
+from penstock.kernels.sample import _DTYPES as SAMPLE_DTYPES
+from penstock.kernels.sample import Biases, History, SampleParameters
+from penstock.kernels.sample import gpu as sample
+from penstock.kernels.score import gpu as score
+from penstock.kernels.silu_mul import gpu as silu_mul
 from tests.kernels.accuracy import DTYPES
 
 

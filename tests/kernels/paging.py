@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.kv_cache import LARGEST, KvCache
-from kernels.kv_write import kv_write
-from kernels.paged_attention import allocate_cache, paged_attention
+from penstock.kernels.kv_cache import LARGEST, KvCache
+from penstock.kernels.kv_write import kv_write
+from penstock.kernels.paged_attention import allocate_cache, paged_attention
 
 
 @dataclass(frozen=True)

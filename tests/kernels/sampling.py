@@ -13,8 +13,8 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from kernels.likeliest import Likeliest
-from kernels.sample import Biases, History, SampleParameters, sample
+from penstock.kernels.likeliest import Likeliest
+from penstock.kernels.sample import Biases, History, SampleParameters, sample
 
 DEFAULTS = {
     "do_sample": True,

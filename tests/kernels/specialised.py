@@ -11,7 +11,7 @@ import pytest
 import torch
 from triton.runtime import driver, jit
 
-from kernels import dispatch
+from penstock.kernels import dispatch
 from tests import kernel_sets
 from tests.kernels.compile_only import Target
 

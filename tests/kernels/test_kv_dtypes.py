@@ -4,10 +4,10 @@
 import pytest
 import torch
 
-from kernels import native
-from kernels.kv_cache import LARGEST
-from kernels.kv_write import kv_write
-from kernels.paged_attention import allocate_cache, block_bytes
+from penstock.kernels import native
+from penstock.kernels.kv_cache import LARGEST
+from penstock.kernels.kv_write import kv_write
+from penstock.kernels.paged_attention import allocate_cache, block_bytes
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, relative_rms
 from tests.kernels.paging import held, scene, slots

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from kernels import native
-from kernels.kv_write import kv_write
-from kernels.paged_attention import allocate_cache, block_bytes
-from kernels.paged_attention.reference import cache_blocks
+from penstock.kernels import native
+from penstock.kernels.kv_write import kv_write
+from penstock.kernels.paged_attention import allocate_cache, block_bytes
+from penstock.kernels.paged_attention.reference import cache_blocks
 from tests.kernels.accuracy import DTYPES
 from tests.kernels.paging import scene
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from kernels.attention_layer import AttentionWeights, Tokens, attention_layer
-from kernels.attention_layer import reference as attention_reference
-from kernels.linear import pack
-from kernels.mlp_layer import MlpWeights, mlp_layer
-from kernels.mlp_layer import reference as mlp_reference
-from kernels.paged_attention import allocate_cache
+from penstock.kernels.attention_layer import AttentionWeights, Tokens, attention_layer
+from penstock.kernels.attention_layer import reference as attention_reference
+from penstock.kernels.linear import pack
+from penstock.kernels.mlp_layer import MlpWeights, mlp_layer
+from penstock.kernels.mlp_layer import reference as mlp_reference
+from penstock.kernels.paged_attention import allocate_cache
 from tests.kernels.accuracy import DTYPES
 from tests.kernels.compiled import poison
 

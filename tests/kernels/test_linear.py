@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from kernels import dispatch, native, tuning
-from kernels.linear import cpu, fixed_order, linear, pack, weight_rows
+from penstock.kernels import dispatch, native, tuning
+from penstock.kernels.linear import cpu, fixed_order, linear, pack, weight_rows
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernels import memory
+from penstock.kernels import memory
 
 PAGE = 2 << 20
 

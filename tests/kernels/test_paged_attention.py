@@ -4,9 +4,9 @@ import threading
 import pytest
 import torch
 
-from kernels import native
-from kernels.kv_write import kv_write
-from kernels.paged_attention import allocate_cache, paged_attention, reference
+from penstock.kernels import native
+from penstock.kernels.kv_write import kv_write
+from penstock.kernels.paged_attention import allocate_cache, paged_attention, reference
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, assert_rounded_once, relative_rms
 from tests.kernels.paging import held, scene, slots

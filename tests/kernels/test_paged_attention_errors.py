@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from kernels.paged_attention import paged_attention
+from penstock.kernels.paged_attention import paged_attention
 from tests import kernel_sets
 from tests.kernels.paging import scene
 

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from kernels.paged_attention import gpu_form
-from kernels.paged_attention.gpu_tile import count_segments
+from penstock.kernels.paged_attention import gpu_form
+from penstock.kernels.paged_attention.gpu_tile import count_segments
 from tests import kernel_sets
 from tests.kernels.accuracy import relative_rms
 from tests.kernels.paging import scene

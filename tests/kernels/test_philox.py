@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from kernels.sample.philox import philox
+from penstock.kernels.sample.philox import philox
 from tests.kernels.sampling import draw
 
 # The known answers that the authors publish with their generator.

@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from kernels.rms_norm import reference, rms_norm
+from penstock.kernels.rms_norm import reference, rms_norm
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 from tests.kernels.compiled import assert_near, poison, threads
 

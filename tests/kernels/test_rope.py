@@ -2,7 +2,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from kernels.rope import reference, rope
+from penstock.kernels.rope import reference, rope
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 from tests.kernels.compiled import assert_near, poison, threads
 

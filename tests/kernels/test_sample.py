@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from kernels.sample import History, reference, sample
+from penstock.kernels.sample import History, reference, sample
 from tests.kernel_sets import CHECKED_SETS, few
 from tests.kernels.sampling import arguments, draw, gumbel, pack_masks, told, warp
 

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from kernels.sample import reference, sample
+from penstock.kernels.sample import reference, sample
 from tests.kernels.compiled import poison, threads
 from tests.kernels.sampling import arguments, draw, told
 

@@ -5,10 +5,10 @@ import random
 import pytest
 import torch
 
-from kernels import softmax_gpu
-from kernels.sample import gpu, sample
-from kernels.sample.philox import philox
-from kernels.sample.ragged import is_penalised
+from penstock.kernels import softmax_gpu
+from penstock.kernels.sample import gpu, sample
+from penstock.kernels.sample.philox import philox
+from penstock.kernels.sample.ragged import is_penalised
 from tests.kernel_sets import HAS_GPU, few
 from tests.kernels.compiled import poison
 from tests.kernels.sampling import arguments, draw, told

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kernels.sample import sample
-from kernels.score import reference, score
+from penstock.kernels.sample import sample
+from penstock.kernels.score import reference, score
 from tests.kernel_sets import CHECKED_SETS, few
 from tests.kernels.compiled import poison, threads
 from tests.kernels.sampling import arguments, told

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from kernels.silu_mul import reference, silu_mul
+from penstock.kernels.silu_mul import reference, silu_mul
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once
 from tests.kernels.compiled import assert_near, poison, threads
 

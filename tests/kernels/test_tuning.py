@@ -7,8 +7,8 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
-from kernels import dispatch, tuning
-from kernels.linear import fixed_order
+from penstock.kernels import dispatch, tuning
+from penstock.kernels.linear import fixed_order
 from tests import kernel_sets
 
 SLOW, FAST, SLOWER = ({"BLOCK": block} for block in (1, 2, 3))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import grpc
 
-from protos import shard_pb2, shard_pb2_grpc
-from shard.step import Ids, Open, Row, Sampling, Step
+from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.shard.execution.step import Ids, Open, Row, Sampling, Step
+from tests.paths import ROOT
 from tests.shard.programs import Program
 
-ROOT = Path(__file__).parents[2]
 LIMITS = Open(epoch=1, max_slots=64, max_step_tokens=1 << 20, max_blocks_per_slot=256)
 SECONDS = 60.0
 
@@ -28,7 +28,7 @@ class Shard:
     def __init__(self, folder: Path, *flags: str, rank: int = 0, pass_fds: Sequence[int] = ()) -> None:
         self.socket = folder / f"{rank}.sock"
         self.log = folder / f"{rank}.log"
-        command = [sys.executable, "-m", "shard", "--rank", str(rank), "--listen", f"unix:{self.socket}",
+        command = [sys.executable, "-m", "penstock.shard", "--rank", str(rank), "--listen", f"unix:{self.socket}",
                    "--threads", "1", *flags]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from shard.step import First, Open, Row, Sampling, Step
+from penstock.shard.execution.step import First, Open, Row, Sampling, Step
 
 GREEDY = Sampling()
 BLOCK_SIZE = 16

@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shard.config import ShardConfig
-from shard.distributed import Group, connect
-from shard.executor import Executor
-from shard.step import RowResult, Top
+from penstock.shard.communication.distributed import Group, connect
+from penstock.shard.config import ShardConfig
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.step import RowResult, Top
+from tests.paths import ROOT
 from tests.shard.programs import Program
 
 KV_MEMORY = 64 << 20
-ROOT = Path(__file__).parents[2]
 MAIN = "import sys; from tests.shard.ranks import run_job; run_job(sys.argv[1], int(sys.argv[2]))"
 
 

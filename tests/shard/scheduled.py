@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from router.fleet import wire as router_wire
-from router.scheduling import plan as router_plan
-from router.scheduling.scheduler import Scheduler
-from router.scheduling.sequence import Sequence as Scheduled
-from shard import wire as shard_wire
-from shard.executor import Executor
-from shard.masks import Masks
-from shard.step import Open, StepResult, Top
+from penstock.router.fleet import wire as router_wire
+from penstock.router.scheduling import plan as router_plan
+from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.sequence import Sequence as Scheduled
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.masks import Masks
+from penstock.shard.execution.step import Open, StepResult, Top
+from penstock.shard.serving import wire as shard_wire
 from tests.shard.programs import Request, make_mask, mask_seed_at
 from tests.shard.ranks import Outputs, Sampled
 

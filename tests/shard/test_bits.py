@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from kernels import native
-from shard.distributed import Group
-from shard.executor import Executor
-from shard.step import Sampling
+from penstock.kernels import native
+from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
 from tests.shard.programs import Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run

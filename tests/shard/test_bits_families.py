@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shard.step import Sampling
+from penstock.shard.execution.step import Sampling
 from tests.shard.programs import Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run
 from tests.tiny_models import FAMILIES, SCALINGS, WINDOW, make_tiny

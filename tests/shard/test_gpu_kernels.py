@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels import dispatch
-from shard.step import Sampling
+from penstock.kernels import dispatch
+from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
 from tests.shard.programs import Program, Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run

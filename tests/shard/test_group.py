@@ -13,10 +13,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from protos import shard_pb2
-from shard.distributed import Group
-from shard.executor import Executor
-from shard.step import Sampling
+from penstock.protos import shard_pb2
+from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.step import Sampling
 from tests.shard.processes import (
     ROOT,
     Client,

@@ -2,7 +2,7 @@
 
 import torch
 
-from shard.watermark import Watermark
+from penstock.shard.execution.watermark import Watermark
 
 
 def test_the_green_list_is_a_part_of_a_seeded_permutation() -> None:

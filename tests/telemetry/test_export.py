@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from telemetry.export import Export, Reporting
+from penstock.telemetry.export import Export, Reporting
 from tests.telemetry.collector import collecting
 
 
@@ -106,4 +106,4 @@ def test_nobody_else_reports_it(caplog: pytest.LogCaptureFixture) -> None:
         tracer.start_span("work").end()
     export.close()
     until_ended("OtelBatchSpanRecordProcessor")
-    assert [record.name for record in caplog.records] == ["telemetry.export"]
+    assert [record.name for record in caplog.records] == ["penstock.telemetry.export"]

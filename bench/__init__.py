@@ -1,0 +1,1 @@
+"""Measures the server and its engine."""

@@ -1,0 +1,95 @@
+"""The engine: decode steps against batches, prompts against lengths, the rests of the device, memory."""
+
+import functools
+import time
+from collections.abc import Iterable
+from statistics import median
+
+from penstock.bench.gpu.ceilings import Ceilings
+from penstock.bench.gpu.part import Cases, Context
+from penstock.bench.gpu.records import Record
+from penstock.bench.gpu.runner import Runner, peak_memory
+from penstock.bench.gpu.scale import Scale
+from penstock.bench.gpu.weights import Floor
+from penstock.kernels import dispatch
+
+
+def cases(context: Context) -> Cases:
+    scale = context.scale
+    measured = Measured(context)
+    yield "load", measured.load
+    yield from measured.cases(scale.batches, scale.prefills)
+    yield "memory", measured.memory
+    for batch in scale.continuous_batches:
+        yield f"serve {batch}", functools.partial(measured.serve, batch)
+    if dispatch.device().type == "cuda":
+        for batch in scale.batches:
+            yield f"rests {batch}", functools.partial(measured.rests, batch)
+
+
+def served_name(scale: Scale, batch: int) -> str:
+    return f"serve {batch}, {scale.prompt} + {scale.new} tokens"
+
+
+class Measured:
+    """One executor, and the records of what is asked of it. `base`: the part whose figures these are compared with."""
+
+    def __init__(self, context: Context, base: str | None = None, has_graphs: bool = True) -> None:
+        self._context = context
+        self._base = base
+        self._has_graphs = has_graphs
+        self._runner: Runner | None = None
+
+    @property
+    def runner(self) -> Runner:
+        if self._runner is None:
+            raise RuntimeError("the model was not loaded")
+        return self._runner
+
+    def load(self) -> Record:
+        begin = time.monotonic()
+        self._runner = Runner(self._context.scale, self._has_graphs)
+        return self._context.record("load", seconds=time.monotonic() - begin)
+
+    def cases(self, batches: Iterable[int], prefills: Iterable[int]) -> Cases:
+        prompt = self._context.scale.prompt
+        for batch in batches:
+            yield f"decode {batch}", functools.partial(self.decode, f"decode, {batch} × {prompt}", batch)
+        for tokens in prefills:
+            yield f"prefill {tokens}", functools.partial(self.prefill, f"prefill {tokens}", tokens)
+
+    def decode(self, name: str, batch: int) -> Record:
+        decoded = self.runner.decode(batch)
+        num_bytes = Floor(self._context.scale).decode_bytes(batch, decoded.context)
+        share = Ceilings(self._context).share_of_copy(num_bytes, batch / decoded.tokens_per_second)
+        return self._told(name, decoded.tokens_per_second, 1e3 * decoded.step_seconds, share, **{
+            "forward, ms": 1e3 * decoded.forward_seconds, "sample, ms": 1e3 * decoded.sample_seconds},
+                          first_tokens=decoded.first_tokens)
+
+    def prefill(self, name: str, tokens: int) -> Record:
+        repeats = [self.runner.prefill(tokens) for _ in range(4 if tokens <= 4096 else 2)]
+        seconds = median(repeats[1:])
+        share = Ceilings(self._context).share_of_matmul(Floor(self._context.scale).prefill_flops(tokens), seconds)
+        return self._told(name, tokens / seconds, 1e3 * seconds, share)
+
+    def memory(self) -> Record:
+        return self._context.record("memory", **{"KV, GB": self.runner.kv_bytes / 1e9, "peak, GB": peak_memory(),
+                                                 "weights, GB": Floor(self._context.scale).weight_bytes / 1e9})
+
+    def serve(self, batch: int) -> Record:
+        scale = self._context.scale
+        seconds = self.runner.serve(batch)
+        return self._context.record(served_name(scale, batch), **{
+            "tokens/s": batch * scale.new / seconds, "ms": 1e3 * seconds})
+
+    def rests(self, batch: int) -> Record:
+        rests = self.runner.rests(batch)
+        return self._context.record(f"device in decode, {batch} × {self._context.scale.prompt}", **{
+            "ms": 1e3 * rests.busy_seconds, "idle %": rests.share, "between steps %": rests.share_between})
+
+    def _told(self, name: str, rate: float, milliseconds: float, share: float, **more: object) -> Record:
+        values: dict[str, object] = {"tokens/s": rate, "ms": milliseconds, "% of floor": share, **more}
+        if self._base is not None:
+            usual = self._context.records.find(self._base, name, "tokens/s")
+            values["price %"] = 100 * (1 - rate / usual)
+        return self._context.record(name, **values)

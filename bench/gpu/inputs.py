@@ -1,0 +1,19 @@
+"""What ops are called with, on the device."""
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from penstock.kernels import dispatch
+
+Columns = TypeVar("Columns")
+
+
+def randn(*shape: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(*shape, device=dispatch.device()).to(dtype)
+
+
+def moved(columns: Columns) -> Columns:
+    """A dataclass of tensors, each copied to the device."""
+    return type(columns)(**{name: getattr(columns, name).to(dispatch.device()) for name in type(columns).__slots__})

@@ -1,0 +1,166 @@
+"""How long each op takes beside what the hardware needs for its bytes, or its products."""
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from penstock.bench.gpu.ceilings import Ceilings
+from penstock.bench.gpu.inputs import moved, randn
+from penstock.bench.gpu.paged import Heads, Paged
+from penstock.bench.gpu.part import Cases, Context
+from penstock.bench.gpu.records import Record
+from penstock.bench.gpu.scale import attention_name
+from penstock.bench.gpu.timing import Call, copies, median_seconds
+from penstock.bench.sampling import CASES, parameters
+from penstock.kernels import dispatch
+from penstock.kernels.kv_write import kv_write
+from penstock.kernels.linear import linear, pack
+from penstock.kernels.paged_attention import paged_attention
+from penstock.kernels.rms_norm import rms_norm
+from penstock.kernels.rope import rope
+from penstock.kernels.sample import Biases, History, sample
+from penstock.kernels.silu_mul import silu_mul
+
+SAMPLED = ("greedy", "plain", "temperature 0.8, top-p 0.95", "top-k 50", "typical-p 0.95", "min-p 0.05")
+
+Made = tuple[list[Call], float]
+"""Calls that take turns, and the bytes that one moves."""
+
+
+def cases(context: Context) -> Cases:
+    for sequences, length, count in context.scale.attention:
+        name = attention_name(sequences, length, count)
+        yield name, functools.partial(_attention, context, name, sequences, length, count)
+    yield from linear_cases(context)
+    for rows in context.scale.linear_rows:
+        for op, make in (("rms_norm + residual", _norm), ("rope", _rope), ("kv_write", _kv_write), ("silu_mul", _silu)):
+            yield f"{op}, {rows}", functools.partial(_by_bytes, context, f"{op}, {rows} rows", make, rows)
+    for rows in context.scale.linear_rows[:3]:
+        for case in SAMPLED:
+            name = f"sample {case}, {rows} rows"
+            yield name, functools.partial(_sample, context, name, case, rows)
+
+
+def linear_cases(context: Context) -> Cases:
+    """The matrices of the model, each beside torch's."""
+    model = context.scale.model
+    hidden, inner = model["hidden_size"], model["intermediate_size"]
+    heads = Heads.of(model)
+    shapes = {
+        "qkv": ((heads.queries + 2 * heads.keys) * heads.size, hidden, 1),
+        "output": (hidden, heads.queries * heads.size, 8),
+        "gate and up": (2 * inner, hidden, 1),
+        "down": (hidden, inner, 8),
+        "head": (context.scale.vocab_size, hidden, 1)}
+    for rows in context.scale.linear_rows:
+        for matrix, shape in shapes.items():
+            if matrix == "head" and rows > 256:
+                continue
+            name = f"linear {matrix}, {rows} rows"
+            yield name, functools.partial(_linear, context, name, rows, *shape, matrix == "head")
+
+
+def _randn(context: Context, *shape: int) -> Tensor:
+    return randn(*shape, dtype=context.scale.dtype)
+
+
+def _told(context: Context, name: str, seconds: float, num_bytes: float, flops: float = 0.0, **more: object) -> Record:
+    """The shares are of the ceilings: the larger of the two is how near this is to the floor."""
+    ceilings = Ceilings(context)
+    return context.record(
+        name, us=1e6 * seconds, **{"GB/s": num_bytes / seconds / 1e9, "% of copy": ceilings.share_of_copy(
+            num_bytes, seconds), "TFLOP/s": flops / seconds / 1e12,
+            "% of matmul": ceilings.share_of_matmul(flops, seconds)}, **more)
+
+
+def _attention(context: Context, name: str, sequences: int, length: int, count: int) -> Record:
+    heads = Heads.of(context.scale.model)
+    token_bytes = 2 * heads.keys * heads.size * context.scale.dtype.itemsize
+    num_sets = 1 if count > 1 else copies(sequences * length * token_bytes)
+    calls: list[Call] = []
+    for _ in range(num_sets):
+        paged = Paged([length] * sequences, heads, context.scale.dtype)
+        q = paged.queries([count] * sequences)
+        starts = torch.full((sequences,), length - count, dtype=torch.int32, device=q.device)
+        calls.append(functools.partial(paged_attention, q, paged.cache, paged.tables, starts,
+                                       torch.full_like(starts, count), scale=paged.scale))
+        paged.k = paged.v = q
+    seconds = median_seconds(calls, context.scale.repeats)
+    num_bytes = sequences * (length * token_bytes + 2 * count * heads.queries * heads.size * q.itemsize)
+    scores = sequences * count * (length - count + (count + 1) / 2)
+    return _told(context, name, seconds, num_bytes, 4 * scores * heads.queries * heads.size)
+
+
+def _linear(
+    context: Context, name: str, rows: int, outputs: int, inputs: int, segments: int, is_head: bool
+) -> Record:
+    num_bytes = outputs * inputs * context.scale.dtype.itemsize
+    weights = [_randn(context, outputs, inputs) / inputs**0.5 for _ in range(copies(num_bytes))]
+    packed = [pack(weight, segments) for weight in weights]
+    x = _randn(context, rows, inputs)
+    out_dtype = torch.float32 if is_head else x.dtype
+    seconds = median_seconds([functools.partial(linear, x, weight, None, out_dtype) for weight in packed],
+                             context.scale.repeats)
+    theirs = median_seconds([functools.partial(functional.linear, x, weight) for weight in weights],
+                            context.scale.repeats)
+    moved = num_bytes + x.nbytes + rows * outputs * out_dtype.itemsize
+    return _told(context, name, seconds, moved, 2.0 * rows * outputs * inputs,
+                 **{"torch, us": 1e6 * theirs, "× torch": seconds / theirs})
+
+
+def _by_bytes(context: Context, name: str, make: Callable[[Context, int], Made], rows: int) -> Record:
+    calls, num_bytes = make(context, rows)
+    return _told(context, name, median_seconds(calls, context.scale.repeats), num_bytes)
+
+
+def _norm(context: Context, rows: int) -> Made:
+    width = context.scale.model["hidden_size"]
+    weight = _randn(context, width)
+    num_bytes = 4 * rows * width * weight.itemsize
+    return [functools.partial(rms_norm, _randn(context, rows, width), weight, 1e-5, _randn(context, rows, width))
+            for _ in range(copies(num_bytes))], num_bytes
+
+
+def _rope(context: Context, rows: int) -> Made:
+    heads = Heads.of(context.scale.model)
+    angles = torch.rand(rows, heads.size // 2, device=dispatch.device())
+    positions = torch.arange(rows, device=angles.device)
+    num_heads = heads.queries + heads.keys
+    num_bytes = 2 * rows * num_heads * heads.size * context.scale.dtype.itemsize
+    joined = [_randn(context, rows, num_heads, heads.size) for _ in range(copies(num_bytes))]
+    return [functools.partial(rope, x[:, : heads.queries], x[:, heads.queries:], angles.cos(), angles.sin(), positions)
+            for x in joined], num_bytes
+
+
+def _kv_write(context: Context, rows: int) -> Made:
+    heads = Heads.of(context.scale.model)
+    num_bytes = 4 * rows * heads.keys * heads.size * context.scale.dtype.itemsize
+    calls: list[Call] = []
+    for _ in range(copies(num_bytes)):
+        paged = Paged([rows], heads, context.scale.dtype)
+        slots = torch.randperm(paged.cache.num_blocks * 16, device=paged.k.device)[:rows]
+        calls.append(functools.partial(kv_write, paged.k, paged.v, paged.cache, slots))
+    return calls, num_bytes
+
+
+def _silu(context: Context, rows: int) -> Made:
+    width = context.scale.model["intermediate_size"]
+    num_bytes = 3 * rows * width * context.scale.dtype.itemsize
+    return [functools.partial(silu_mul, _randn(context, rows, 2 * width)) for _ in range(copies(num_bytes))], num_bytes
+
+
+def _sample(context: Context, name: str, case: str, rows: int) -> Record:
+    device, vocab_size = dispatch.device(), context.scale.vocab_size
+    columns = moved(parameters([CASES[case]] * rows))
+    no_ids, offsets = torch.empty(0, dtype=torch.int64, device=device), torch.zeros(
+        rows + 1, dtype=torch.int64, device=device)
+    history, biases = History(no_ids, offsets), Biases(no_ids, torch.empty(0, device=device), offsets)
+    masks = torch.empty(0, -(-vocab_size // 32), dtype=torch.int32, device=device)
+    num_bytes = 4.0 * rows * vocab_size
+    logits = [3 * torch.randn(rows, vocab_size, device=device) for _ in range(min(16, copies(int(num_bytes))))]
+    seconds = median_seconds(
+        [functools.partial(sample, own, columns, history, biases, masks, 0) for own in logits], context.scale.repeats)
+    return _told(context, name, seconds, num_bytes)

@@ -1,0 +1,110 @@
+"""One part of the benchmark in this process, or every n-th of its cases from the i-th on:
+`python -m penstock.bench.gpu.part NAME SCALE SECONDS RECORDS I N`."""
+
+import importlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from penstock.bench.gpu.records import Record, Records
+from penstock.bench.gpu.scale import SCALES, Scale
+from penstock.kernels import dispatch
+
+Work = Callable[[], Record | None]
+
+
+@dataclass(frozen=True)
+class Part:
+    """`module`.cases yields what there is to do, the most wanted first. `title` goes above the table, and `legend`,
+    which says what its columns are."""
+
+    name: str
+    module: str
+    title: str
+    share: float                         # of the time
+    is_deterministic: bool = False
+    legend: str = ""
+    workers: int = 1                     # processes at a time; several where nothing is timed, for they all compile
+
+
+OPS = ("% of copy: what the copy above takes for the bytes that the op has to move, in percent of its time; "
+       "% of matmul: what the matmul above takes for its products. The larger of the two tells how near its floor is.")
+ENGINE = ("% of floor: what the copy above takes for the weights and the KV of a decode step, or the matmul above for "
+          "the products of a prompt, in percent of the time that passed.")
+PRICE = "price %: what of the engine's tokens/s above is lost."
+
+PARTS = {part.name: part for part in (
+    Part("ceilings", "ceilings", "What the device can do", 0.06, legend="Bytes read and written, and products."),
+    Part("kernels", "checks", "Kernels against float64", 0.18, workers=10,
+         legend="error: ‖out − ref‖ / ‖ref‖, the largest of all shapes, outputs filled with NaN before."),
+    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8,
+         legend="How many of the pairs of results that must be equal are."),
+    Part("attention", "ops", "Ops", 0.1, legend=OPS),
+    Part("engine", "engine", "Engine", 0.19, legend=f"{ENGINE} Decode: sequences × tokens of a prompt each."),
+    Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06, legend=PRICE),
+    Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.12, True),
+    Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True, legend=PRICE),
+    Part("transformers", "peer", "transformers, the same weights", 0.15,
+         legend="Beside the engine's figures for as many sequences, above."),
+)}
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a part's cases are told."""
+
+    part: Part
+    scale: Scale
+    records: Records
+    deadline: float                      # of time.monotonic()
+
+    @property
+    def seconds_left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def record(self, name: str, is_right: bool | None = None, **values: object) -> Record:
+        return Record(self.part.name, name, values, is_right)
+
+
+Cases = Iterator[tuple[str, Work]]
+
+
+def run(context: Context, index: int = 0, workers: int = 1) -> bool:
+    """Whether all went well. A case that fails is a record of its own; what there is no time for is skipped."""
+    is_well = True
+    cases = importlib.import_module(f"penstock.bench.gpu.{context.part.module}").cases
+    for name, work in islice(cases(context), index, None, workers):
+        if context.seconds_left < 0:
+            context.records.add(context.record(name, note="skipped: no time left"))
+            continue
+        begin = time.monotonic()
+        try:
+            record = work()
+        except Exception as error:
+            traceback.print_exc()
+            text = " ".join(str(error).split())[:160]
+            record = context.record(name, is_right=False, note=f"{type(error).__name__}: {text}")
+        if record is not None:
+            context.records.add(record)
+            is_well = is_well and record.is_right is not False
+        print(f"{context.part.name}: {name}, {time.monotonic() - begin:.1f} s", flush=True)
+    return is_well
+
+
+def main() -> None:
+    name, scale, seconds, path, index, workers = sys.argv[1:]
+    part = PARTS[name]
+    deadline = time.monotonic() + float(seconds)
+    dispatch.configure(is_deterministic=part.is_deterministic)
+    dispatch.set_threads(len(os.sched_getaffinity(0)))
+    is_well = run(Context(part, SCALES[scale], Records(Path(path)), deadline), int(index), int(workers))
+    sys.exit(not is_well)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Random weights, made where they are used: the engine and its peer have the same, and no disk has any."""
+
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from penstock.bench.gpu.scale import Scale
+from penstock.kernels import dispatch
+from penstock.shard.models.decoder import EMBEDDING, HEAD
+from penstock.shard.weights.checkpoint import SINGLE_FILE, STORED_DTYPES, Checkpoint
+
+
+def random_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """It follows from the name. A matrix gives outputs of about the size of its inputs."""
+    generator = torch.Generator(dispatch.device()).manual_seed(zlib.crc32(name.encode()))
+    tensor = torch.empty(shape, dtype=dtype, device=dispatch.device()).normal_(generator=generator)
+    if len(shape) == 1:
+        return tensor.mul_(0.1).add_(1)
+    return tensor if name == EMBEDDING else tensor.mul_(shape[-1] ** -0.5)
+
+
+@contextmanager
+def random_model(scale: Scale) -> Iterator[Path]:
+    """The directory of a checkpoint that takes no room: its file has a header and a hole. While the block runs, what is
+    read from a checkpoint is made up."""
+    def read(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
+        return random_tensor(name, shape, scale.dtype)[part]
+
+    with TemporaryDirectory() as folder, mock.patch.object(Checkpoint, "read", read):
+        (Path(folder) / "config.json").write_text(json.dumps(configuration(scale)))
+        _write_hole(Path(folder) / SINGLE_FILE, scale)
+        yield Path(folder)
+
+
+def _write_hole(path: Path, scale: Scale) -> None:
+    """A safetensors file without its numbers, as far as the disk is concerned."""
+    dtype = next(name for name, stored in STORED_DTYPES.items() if stored == scale.dtype)
+    header, end = {}, 0
+    for name, shape in _shapes(scale.model):
+        begin, end = end, end + prod(shape) * scale.dtype.itemsize
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    encoded = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        file.truncate(8 + len(encoded) + end)
+
+
+def _shapes(model: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, inner = model["hidden_size"], model["intermediate_size"]
+    q_width, kv_width = (model[name] * model["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
+    matrices = {
+        "self_attn.q_proj": (q_width, hidden), "self_attn.k_proj": (kv_width, hidden),
+        "self_attn.v_proj": (kv_width, hidden), "self_attn.o_proj": (hidden, q_width), "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner), "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,)}
+    for name in (EMBEDDING, HEAD):
+        yield name, (model["vocab_size"], hidden)
+    yield "model.norm.weight", (hidden,)
+    for layer in range(model["num_hidden_layers"]):
+        yield from ((f"model.layers.{layer}.{part}.weight", shape) for part, shape in matrices.items())
+
+
+def configuration(scale: Scale) -> dict[str, object]:
+    """config.json. No token ends an answer."""
+    keys = dict(scale.model)
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False, "dtype": scale.dtype_name,
+        "bos_token_id": None, "eos_token_id": None,
+        "rope_parameters": {"rope_type": "default", "rope_theta": keys.pop("rope_theta")}, **keys}
+
+
+class Floor:
+    """What a step cannot do without: bytes of weights and KV, products."""
+
+    def __init__(self, scale: Scale) -> None:
+        model = scale.model
+        hidden, layers = model["hidden_size"], model["num_hidden_layers"]
+        q_width, kv_width = (model[name] * model["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
+        self._layer_weights = layers * hidden * (2 * q_width + 2 * kv_width + 3 * model["intermediate_size"])
+        self._head_weights = hidden * model["vocab_size"]
+        self._q_width, self._layers, self._itemsize = q_width, layers, scale.dtype.itemsize
+        self.token_bytes = 2 * layers * kv_width * self._itemsize
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the embedding only rows are read."""
+        return (self._layer_weights + self._head_weights) * self._itemsize
+
+    def decode_bytes(self, batch: int, context: float) -> float:
+        """Of one step: the weights once, and the keys and values of each sequence."""
+        return self.weight_bytes + batch * context * self.token_bytes
+
+    def prefill_flops(self, tokens: int) -> float:
+        """Of one prompt, of which each token sees those before it."""
+        attention = 4 * self._layers * self._q_width * tokens * (tokens + 1) / 2
+        return 2.0 * tokens * self._layer_weights + attention + 2 * self._head_weights

@@ -1,0 +1,91 @@
+"""What the clouds' own serving sends: Amazon SageMaker's `/invocations`, Google Vertex AI's `/vertex`."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import orjson
+from aiohttp import web
+from pydantic import BeforeValidator, Field
+
+from penstock.router.api.http.body import json_response, read_json, to_body
+from penstock.router.api.openai import chat, completions
+from penstock.router.api.openai.chat_schemas import ChatBody, count_items
+from penstock.router.api.tgi import generate as native
+from penstock.router.api.tgi.schemas import CompatBody, CompletionBody
+from penstock.router.errors import NoInstances, Overloaded
+from penstock.router.generation.parameters import Body
+from penstock.router.generation.service import SERVICE
+
+
+def _count_messages(instances: object) -> object:
+    """As they came; ValueError if there are too many messages in all of them."""
+    if isinstance(instances, list):
+        talks = [instance.get("messages") for instance in instances if isinstance(instance, dict)]
+        count_items([message for talk in talks if isinstance(talk, list) for message in talk])
+    return instances
+
+
+class VertexBody(Body):
+    """`POST /vertex`."""
+
+    instances: Annotated[
+        list[Annotated[CompatBody | ChatBody, Field(union_mode="left_to_right")]],
+        Field(fail_fast=True), BeforeValidator(_count_messages)]
+
+
+async def invocations(request: web.Request) -> web.StreamResponse:
+    """What `POST /`, `/v1/chat/completions` or `/v1/completions` answers, as the body is of one or the other."""
+    content = await read_json(request)
+    fields = content if isinstance(content, dict) else {}
+    if "inputs" in fields:
+        return await native.answer_generate(request, to_body(content, CompatBody))
+    if "messages" in fields:
+        return await chat.answer(request, to_body(content, ChatBody))
+    if "prompt" in fields:
+        return await completions.answer(request, to_body(content, CompletionBody))
+    raise web.HTTPUnprocessableEntity(
+        text="Failed to deserialize the JSON body into the target type: data did not match any variant of untagged "
+             "enum SagemakerRequest")
+
+
+async def vertex(request: web.Request) -> web.StreamResponse:
+    """The texts of whole answers, one to an instance, computed together; if one fails, all do."""
+    content = await read_json(request)
+    instances = content.get("instances") if isinstance(content, dict) else None
+    if isinstance(instances, list) and len(instances) > request.app[SERVICE].limits.max_concurrent_requests:
+        raise Overloaded  # before they are looked at, for there may be a million
+    body = to_body(content, VertexBody)
+    if not body.instances:
+        raise NoInstances
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_answer(request, instance)) for instance in body.instances]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    responses = [task.result() for task in tasks]
+    refused = next((response for response in responses if response.status != HTTPStatus.OK), None)
+    return refused or json_response({"predictions": [_text(response) for response in responses]})
+
+
+async def _answer(request: web.Request, instance: CompatBody | ChatBody) -> web.Response:
+    """A whole answer; its prompt is repeated only if that is asked for."""
+    if isinstance(instance, ChatBody):
+        response = await chat.answer(request, instance.model_copy(update={"stream": False}))
+    else:
+        full_text = bool(instance.parameters.return_full_text)
+        parameters = instance.parameters.model_copy(update={"return_full_text": full_text})
+        response = await native.answer_generate(
+            request, instance.model_copy(update={"stream": False, "parameters": parameters}))
+    assert isinstance(response, web.Response)
+    return response
+
+
+def _text(response: web.Response) -> str:
+    """Of the answer; of one that calls tools, the calls as JSON."""
+    assert isinstance(response.body, bytes)
+    content: Any = orjson.loads(response.body)
+    if isinstance(content, list):
+        return str(content[0]["generated_text"])
+    message = content["choices"][0]["message"]
+    return message.get("content") or orjson.dumps(message.get("tool_calls", "")).decode()

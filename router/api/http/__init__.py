@@ -1,0 +1,1 @@
+"""The HTTP plumbing that all routes share: bodies, events, access, documentation."""

@@ -1,0 +1,120 @@
+"""JSON in and out. What can't be read is refused in plain text, in the words that TGI's clients know."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import orjson
+import pydantic
+from aiohttp import web
+from aiohttp.http_exceptions import PayloadEncodingError
+from pydantic_core import ErrorDetails
+
+from penstock.router.generation.parameters import Body
+from penstock.router.generation.service import SERVICE
+
+AnyBody = TypeVar("AnyBody", bound=Body)
+
+_MAX_SHOWN = 40
+"""Characters of a refused string that the answer repeats."""
+_SLICE = 4096
+_EXPECTED = {
+    "model_type": "an object",
+    "dict_type": "an object",
+    "string_type": "a string",
+    "float_type": "a number",
+    "int_type": "an integer",
+    "bool_type": "a boolean",
+    "list_type": "a list",
+}
+
+
+def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """`content`: what orjson takes, dataclasses included."""
+    return web.Response(
+        body=orjson.dumps(content), status=status, headers=headers, content_type="application/json")
+
+
+async def written(items: Sequence[object]) -> orjson.Fragment:
+    """For content: a list that may have a million items, written in a thread, and in slices, for orjson keeps Python's
+    lock."""
+    return await asyncio.to_thread(_write, items)
+
+
+def _write(items: Sequence[object]) -> orjson.Fragment:
+    slices = (items[start:start + _SLICE] for start in range(0, len(items), _SLICE))
+    return orjson.Fragment(b"[%b]" % b",".join(orjson.dumps(part)[1:-1] for part in slices))
+
+
+async def read_body(request: web.Request, schema: type[AnyBody]) -> AnyBody:
+    """The body as `schema`. Raises 413, 415, 408 (too slow), 400 (no JSON) or 422 (another shape)."""
+    return to_body(await read_json(request), schema)
+
+
+async def read_json(request: web.Request) -> Any:
+    """The body. Raises 413, 415, 408 (too slow) or 400 (no JSON)."""
+    kind, _, subtype = request.content_type.partition("/")
+    if kind != "application" or (subtype != "json" and not subtype.endswith("+json")):
+        raise web.HTTPUnsupportedMediaType(text="Expected request with `Content-Type: application/json`")
+    try:
+        return orjson.loads(await _read(request))
+    except orjson.JSONDecodeError as error:
+        raise web.HTTPBadRequest(text=f"Failed to parse the request body as JSON: {error}") from error
+
+
+async def _read(request: web.Request) -> bytes:
+    """At most `payload_limit` bytes of it are ever held; one that says it is longer is not read at all."""
+    limits = request.app[SERVICE].limits
+    length = request.content_length
+    if length is not None and length > limits.payload_limit:
+        raise web.HTTPRequestEntityTooLarge(limits.payload_limit, length)
+    try:
+        async with asyncio.timeout(limits.body_timeout):
+            return await request.read()
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(text="Failed to buffer the request body: it did not come in time") from error
+    except PayloadEncodingError as error:
+        raise web.HTTPBadRequest(text="Failed to buffer the request body: its encoding is broken") from error
+
+
+def to_body(content: Any, schema: type[AnyBody]) -> AnyBody:
+    """Parsed JSON as `schema`; raises 422 for another shape."""
+    try:
+        return schema.model_validate(content)
+    except pydantic.ValidationError as error:
+        what = explain(error.errors(include_url=False)[0])
+        raise web.HTTPUnprocessableEntity(
+            text=f"Failed to deserialize the JSON body into the target type: {what}") from error
+
+
+def explain(error: ErrorDetails) -> str:
+    """Where, what was found, what was expected."""
+    location = error["loc"]
+    if error["type"] == "missing":
+        return _path(location[:-1]) + f"missing field `{location[-1]}`"
+    if expected := _EXPECTED.get(error["type"]):
+        return _path(location) + f"invalid type: {_show(error['input'])}, expected {expected}"
+    return _path(location) + f"invalid value: {_show(error['input'])}: {error['msg']}"
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    parts = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != "[key]")
+    return f"{parts.removeprefix('.')}: " if parts else ""
+
+
+def _show(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return f"boolean `{str(value).lower()}`"
+        case int():
+            return f"integer `{value}`"
+        case float():
+            return f"floating point `{value}`"
+        case str():
+            return f'string "{value[:_MAX_SHOWN]}{"…" if len(value) > _MAX_SHOWN else ""}"'
+        case list():
+            return "a list"
+        case _:
+            return "an object"

@@ -1,0 +1,15 @@
+"""What a client is told of a failure, whether by a status or by an event of a stream."""
+
+import logging
+
+from penstock.router.errors import RouterError
+
+log = logging.getLogger(__name__)
+
+
+def to_router_error(error: Exception) -> RouterError:
+    """`error` itself if it was meant for the client; otherwise it is ours to repair: logged, and not told."""
+    if isinstance(error, RouterError):
+        return error
+    log.error("a handler failed", exc_info=error)
+    return RouterError("Internal server error")

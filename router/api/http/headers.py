@@ -1,0 +1,35 @@
+"""TGI's headers: what a request was, and where its time went."""
+
+from collections.abc import Sequence
+
+from penstock.router.generation.answers import Answer
+from penstock.router.generation.service import Service
+
+
+def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[str, str]:
+    """Of every answer, known before it begins. Prompts of token ids have no characters."""
+    num_characters = sum(len(prompt) for prompt in prompts if isinstance(prompt, str))
+    return {"x-compute-type": service.info.compute_type, "x-compute-characters": str(num_characters)}
+
+
+def compute_time(answers: Sequence[Answer]) -> dict[str, str]:
+    """Of a whole answer: seconds until the last of them had ended."""
+    return {"x-compute-time": f"{max(answer.times.total for answer in answers):.9f}"}
+
+
+def time_headers(answers: Sequence[Answer], per_prompt: int = 1) -> dict[str, str]:
+    """Of a whole answer; times in milliseconds. Of several answers the sums; each prompt has `per_prompt` of them."""
+    times = [answer.times for answer in answers]
+    num_tokens = [answer.ending.num_tokens for answer in answers if answer.ending is not None]
+    milliseconds = {
+        "x-total-time": sum(time.total for time in times),
+        "x-validation-time": sum(time.validation for time in times),
+        "x-queue-time": sum(time.queue for time in times),
+        "x-inference-time": sum(time.inference for time in times),
+        "x-time-per-token": sum(time.inference for time in times) / sum(num_tokens),
+    }
+    return {
+        "x-prompt-tokens": str(sum(len(answer.request.input_ids) for answer in answers[::per_prompt])),
+        "x-generated-tokens": str(sum(num_tokens)),
+        **{name: str(int(1000 * seconds)) for name, seconds in milliseconds.items()},
+    }

@@ -1,0 +1,100 @@
+"""Server-sent events."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from penstock.router.api.http.failures import to_router_error
+from penstock.router.errors import RouterError
+from penstock.router.generation.service import SERVICE
+
+KEEP_ALIVE = 15.0
+"""Seconds without an event after which a comment says that the server is still there."""
+UNREAD_SECONDS = 60.0
+"""How long a write may wait for a client that does not read; then its connection is broken off."""
+_HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class EventWriter:
+    """Writes events to one client; in an `async with`, which sends the headers and keeps the connection alive."""
+
+    def __init__(self, request: web.Request, headers: Mapping[str, str]) -> None:
+        self.response = web.StreamResponse(headers={**_HEADERS, **headers})
+        self._request = request
+        self._loop = asyncio.get_running_loop()
+        self._written_at = self._loop.time()
+        self._num_waiting = 0
+
+    async def __aenter__(self) -> Self:
+        await self.response.prepare(self._request)
+        self._keeper = asyncio.create_task(self._keep_alive())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._keeper.cancel()
+
+    async def send(self, data: bytes) -> None:
+        """One event; `data` holds no line break."""
+        await self._write(b"data: %b\n\n" % data)
+
+    async def _write(self, frame: bytes) -> None:
+        self._written_at = self._loop.time()
+        self._num_waiting += 1
+        await self.response.write(frame)
+        self._num_waiting -= 1
+
+    async def _keep_alive(self) -> None:
+        with suppress(ConnectionError):
+            try:
+                while True:
+                    await self._keep_alive_once()
+            except TimeoutError:
+                if self._request.transport is not None:
+                    self._request.transport.abort()
+
+    async def _keep_alive_once(self) -> None:
+        """Wait, or write a comment. TimeoutError if the client has not read for too long."""
+        silence = self._loop.time() - self._written_at
+        if silence < KEEP_ALIVE:
+            await asyncio.sleep(KEEP_ALIVE - silence)
+        elif not self._num_waiting:
+            async with asyncio.timeout(UNREAD_SECONDS):
+                await self._write(b":\n\n")
+        elif silence < UNREAD_SECONDS:
+            await asyncio.sleep(UNREAD_SECONDS - silence)
+        else:
+            raise TimeoutError
+
+
+async def stream_events(
+    request: web.Request, headers: Mapping[str, str], events: AsyncGenerator[bytes],
+    render_failure: Callable[[RouterError], bytes], last: bytes | None = None,
+) -> web.StreamResponse:
+    """Answer with `events`, at least one, then `last`. As in TGI a failure is an event too: the status is sent first.
+
+    A server that is strict about it waits for the first event, and raises what comes in its place.
+    """
+    is_strict = request.app[SERVICE].limits.strict_streaming_errors
+    writer = EventWriter(request, headers)
+    async with aclosing(events):
+        first = await anext(events) if is_strict else None
+        with suppress(ConnectionError):  # the client has left, nobody is to be told
+            async with writer:
+                try:
+                    if first is not None:
+                        await writer.send(first)
+                    async for data in events:
+                        await writer.send(data)
+                except ConnectionError:
+                    raise
+                except Exception as error:
+                    await writer.send(render_failure(to_router_error(error)))
+                if last is not None:
+                    await writer.send(last)
+    return writer.response

@@ -1,0 +1,55 @@
+"""What a body of OpenAI's completions asks for."""
+
+from penstock.router.api.openai.request import check_supported, max_tokens, parameters
+from penstock.router.api.tgi.schemas import CompletionBody
+from penstock.router.engine.limits import Limits
+from penstock.router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
+from penstock.router.generation.validation import Asked
+
+
+def parse(body: CompletionBody, limits: Limits) -> list[Asked]:
+    """What is asked of each prompt. RouterError names a field that asks for more than is built or allowed."""
+    if body.suffix:
+        raise SuffixNotSupported
+    if len(body.prompt) > limits.max_client_batch_size:
+        raise TooManyPrompts(limits.max_client_batch_size)
+    check_supported(body)
+    num_candidates = _num_candidates(body, limits)
+    max_new_tokens = 1 if is_prompt_only(body) else max_tokens(body)
+    common = parameters(body, max_new_tokens, top_n_tokens=body.logprobs)
+    return [
+        Asked(
+            inputs=prompt,
+            parameters=common,
+            n=num_candidates,
+            is_greedy=body.temperature == 0,
+            keep_stop=False,
+            add_special_tokens=body.add_special_tokens is not False,
+            has_openai_penalties=True,
+            raw_logprobs=True,
+            wants_prompt_logprobs=bool(body.echo) and body.logprobs is not None)
+        for prompt in body.prompt]
+
+
+def is_prompt_only(body: CompletionBody) -> bool:
+    """Whether only the prompt is to be repeated, with its logprobs. A token is generated all the same, and dropped."""
+    return bool(body.echo) and max_tokens(body) == 0
+
+
+def _num_candidates(body: CompletionBody, limits: Limits) -> int:
+    """Answers to generate, of which the `n` best are given."""
+    n = 1 if body.n is None else body.n
+    best_of = n if body.best_of is None else body.best_of
+    if n == 0:
+        raise ValidationError("`n` must be > 0. Given: 0")
+    most, number = limits.max_concurrent_requests, n * len(body.prompt)
+    if n > 1 and number > most:
+        raise ValidationError(f"`n` times the number of prompts must be <= {most}. Given: {number}")
+    if best_of < n:
+        raise ValidationError(f"`best_of` must be >= `n`. Given: {best_of} and {n}")
+    if best_of > n:
+        if body.stream:
+            raise ValidationError("`best_of` > `n` is not supported when streaming tokens")
+        if best_of > limits.max_best_of:
+            raise ValidationError(f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
+    return best_of

@@ -1,0 +1,116 @@
+"""OpenAI's `POST /v1/completions`: any number of prompts, any number of answers to each."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from penstock.router.api.http.body import json_response, read_body
+from penstock.router.api.http.headers import request_headers, time_headers
+from penstock.router.api.http.sse import stream_events
+from penstock.router.api.openai.common import DONE, count_usage, head, refuse, render_failure
+from penstock.router.api.openai.completion_choices import Choice, Prompt
+from penstock.router.api.openai.completion_request import is_prompt_only, parse
+from penstock.router.api.tgi.schemas import CompletionBody
+from penstock.router.engine.stream import Event, Token
+from penstock.router.errors import RouterError
+from penstock.router.generation.answers import Answer, Answers, answering
+from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.validation import Asked
+from penstock.router.generation.whole import mean_logprob, tokens_of
+from penstock.router.tracing import request_trace as trace
+
+_KIND = "text_completion"
+
+
+async def completions(request: web.Request) -> web.StreamResponse:
+    """A whole answer, or a chunk a token, as `stream` says."""
+    return await answer(request, await read_body(request, CompletionBody))
+
+
+async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
+    """What `/v1/completions` answers to `body`."""
+    service = request.app[SERVICE]
+    trace.describe("text_completion", body.model)
+    try:
+        asked = parse(body, service.limits)
+    except RouterError as error:
+        return refuse(service, error)
+    headers = request_headers(service, *body.prompt)
+    if body.stream:
+        return await stream_events(request, headers, _chunks(service, body, asked), render_failure, last=DONE)
+    return await _whole_answer(service, body, asked, headers)
+
+
+async def _whole_answer(
+    service: Service, body: CompletionBody, asked: list[Asked], headers: dict[str, str]
+) -> web.Response:
+    start = head(service, body.model, _KIND)
+    async with answering(service, asked, is_stream=False) as answers:
+        tokens = await tokens_of(answers)
+    choices: list[dict[str, Any]] = []
+    num_candidates = asked[0].num_answers
+    for prompt in range(len(asked)):
+        candidates = answers.each[prompt * num_candidates:][:num_candidates]
+        begin = Prompt(body.prompt[prompt], candidates[0], body, service.tokenizer)
+        await begin.read()
+        for best in _best(candidates, tokens, body.n or 1):
+            choice = Choice(len(choices), best, begin, body, service.tokenizer)
+            choices.append(choice.whole(tokens[best.index]))
+    num_tokens = 0 if is_prompt_only(body) else sum(map(len, tokens))
+    content = {**start, "choices": choices, "usage": count_usage(answers.each, num_tokens, num_candidates)}
+    return json_response(content, headers={**headers, **time_headers(answers.each, num_candidates)})
+
+
+def _best(candidates: Sequence[Answer], tokens: list[list[Token]], number: int) -> list[Answer]:
+    """The best first; all of them in their own order, if there are no more than that."""
+    if len(candidates) == number:
+        return list(candidates)
+    return sorted(candidates, key=lambda answer: mean_logprob(tokens[answer.index]), reverse=True)[:number]
+
+
+async def _chunks(service: Service, body: CompletionBody, asked: list[Asked]) -> AsyncGenerator[bytes]:
+    """A chunk a token; the last one of each answer tells its usage, unless all is to be told in a chunk of its own."""
+    start = orjson.dumps(head(service, body.model, _KIND))[:-1] + b","
+    options = body.stream_options
+    has_usage_chunk = bool(options and options.include_usage)
+    has_usage = bool(options and options.continuous_usage_stats)
+    per_prompt = asked[0].num_answers
+    async with answering(service, asked, is_stream=True) as answers:
+        choices = _choices(answers, body, per_prompt, service)
+        async for answer, event in _scores_first(answers, per_prompt) if asked[0].wants_prompt_logprobs else answers:
+            choice = choices[answer.index]
+            await choice.prompt.read()
+            chunk: dict[str, Any] = {"choices": [choice.chunk(event)]}
+            if has_usage or (event.ending is not None and not has_usage_chunk):
+                chunk["usage"] = count_usage([answer], choice.num_tokens)
+            elif has_usage_chunk:
+                chunk["usage"] = None
+            yield start + orjson.dumps(chunk)[1:]
+    if has_usage_chunk:
+        num_tokens = sum(choice.num_tokens for choice in choices)
+        yield start + orjson.dumps({"choices": [], "usage": count_usage(answers.each, num_tokens, per_prompt)})[1:]
+
+
+async def _scores_first(answers: Answers, per_prompt: int) -> AsyncGenerator[tuple[Answer, Event]]:
+    """The events; those of a prompt's other answers wait for the first of the one that the prompt's logprobs come with.
+
+    A prompt that is in the prefix cache is computed anew for its logprobs alone, while the others go on already.
+    """
+    held: dict[int, list[tuple[Answer, Event]]] = {prompt: [] for prompt in range(len(answers.each) // per_prompt)}
+    async for answer, event in answers:
+        prompt, number = divmod(answer.index, per_prompt)
+        if prompt in held and number:
+            held[prompt].append((answer, event))
+            continue
+        yield answer, event
+        for each in held.pop(prompt, ()):
+            yield each
+
+
+def _choices(answers: Answers, body: CompletionBody, per_prompt: int, service: Service) -> list[Choice]:
+    prompts = [Prompt(prompt, answers.each[number * per_prompt], body, service.tokenizer)
+               for number, prompt in enumerate(body.prompt)]
+    return [Choice(answer.index, answer, prompts[answer.index // per_prompt], body, service.tokenizer)
+            for answer in answers.each]

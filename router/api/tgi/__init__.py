@@ -1,0 +1,1 @@
+"""TGI's own routes, and what they take and give."""

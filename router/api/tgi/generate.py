@@ -1,0 +1,154 @@
+"""TGI's own routes: `POST /generate`, `POST /generate_stream` and `POST /`."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from penstock.router.api.http.body import json_response, read_body
+from penstock.router.api.http.headers import compute_time, request_headers, time_headers
+from penstock.router.api.http.sse import stream_events
+from penstock.router.api.tgi.schemas import CompatBody, GenerateBody
+from penstock.router.engine.stream import Ending, Token
+from penstock.router.errors import RouterError
+from penstock.router.generation.answers import Answer, answering
+from penstock.router.generation.float32 import shortest_float32
+from penstock.router.generation.service import SERVICE, Service
+from penstock.router.generation.validation import Asked
+from penstock.router.generation.whole import mean_logprob, tokens_of
+from penstock.router.scheduling.plan import Top
+from penstock.router.text.tokenizer import Tokenizer
+
+
+async def generate(request: web.Request) -> web.StreamResponse:
+    """The whole answer at once."""
+    body = await read_body(request, GenerateBody)
+    answer, headers = await _whole_answer(request.app[SERVICE], body, asks_full_text(body, default=False))
+    return json_response(answer, headers=headers)
+
+
+async def generate_stream(request: web.Request) -> web.StreamResponse:
+    """An event a token."""
+    body = await read_body(request, GenerateBody)
+    return await _stream_answer(request, body, asks_full_text(body, default=False))
+
+
+async def compat_generate(request: web.Request) -> web.StreamResponse:
+    """Either, as `stream` says."""
+    return await answer_generate(request, await read_body(request, CompatBody))
+
+
+async def answer_generate(request: web.Request, body: CompatBody) -> web.StreamResponse:
+    """A stream, or a whole answer in a list; with the prompt unless told otherwise."""
+    is_full_text = asks_full_text(body, default=True)
+    if body.stream:
+        return await _stream_answer(request, body, is_full_text)
+    answer, headers = await _whole_answer(request.app[SERVICE], body, is_full_text)
+    return json_response([answer], headers=headers)
+
+
+def asks_full_text(body: GenerateBody, default: bool) -> bool:
+    """Whether the text of an answer begins with its prompt."""
+    asked = body.parameters.return_full_text
+    return default if asked is None else asked
+
+
+def parse(service: Service, body: GenerateBody) -> Asked:
+    """What is asked for, in the terms of all APIs."""
+    return Asked(
+        body.inputs, body.parameters,
+        wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs)
+
+
+async def _whole_answer(
+    service: Service, body: GenerateBody, is_full_text: bool
+) -> tuple[dict[str, Any], dict[str, str]]:
+    async with answering(service, [parse(service, body)], is_stream=False) as answers:
+        tokens = await tokens_of(answers)
+    best = max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index]))
+    headers = {**request_headers(service, body.inputs), **compute_time([best]), **time_headers([best])}
+    prompt = body.inputs * is_full_text
+    content = {"generated_text": prompt + _ending(best).text}
+    if not (body.parameters.details or body.parameters.decoder_input_details):
+        return content, headers
+    prefill = _prefill(service, answers.each[0])
+    sequences = {answer: _sequence(service, answer, tokens[answer.index], prefill) for answer in answers.each}
+    details = sequences.pop(best)
+    if sequences:
+        details["best_of_sequences"] = [
+            {"generated_text": prompt + _ending(answer).text, **sequence} for answer, sequence in sequences.items()]
+    return {**content, "details": details}, headers
+
+
+def _sequence(service: Service, answer: Answer, tokens: list[Token], prefill: list[dict[str, Any]]) -> dict[str, Any]:
+    """Details of one answer; its likeliest tokens only if they were asked for."""
+    details = {**_details(answer, _ending(answer)), "prefill": prefill, "tokens": [_token(token) for token in tokens]}
+    if answer.request.sampling.top_n:
+        details["top_tokens"] = [_top(service.tokenizer, token.top) for token in tokens]
+    return details
+
+
+def _prefill(service: Service, answer: Answer) -> list[dict[str, Any]]:
+    """The prompt's tokens; nothing follows from nothing, so the first has no logprob. Empty unless computed."""
+    if not answer.request.wants_prompt_logprobs:
+        return []
+    logprobs = [None, *map(shortest_float32, answer.prompt_scores.logprobs)]
+    return [{"id": token_id, "text": service.tokenizer.text_of(token_id), "logprob": logprob}
+            for token_id, logprob in zip(answer.request.input_ids, logprobs, strict=True)]
+
+
+async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text: bool) -> web.StreamResponse:
+    """The status is sent before anything is checked, as TGI does; what goes wrong is the last event."""
+    service = request.app[SERVICE]
+    return await stream_events(
+        request, request_headers(service, body.inputs), _events(service, body, is_full_text), _render_failure)
+
+
+async def _events(service: Service, body: GenerateBody, is_full_text: bool) -> AsyncGenerator[bytes]:
+    async with answering(service, [parse(service, body)], is_stream=True) as answers:
+        index = 0
+        async for answer, event in answers:
+            index += 1
+            content: dict[str, Any] = {
+                "index": index, "token": _token(event.token), "generated_text": None, "details": None}
+            if event.token.top:
+                content["top_tokens"] = _top(service.tokenizer, event.token.top)
+            if event.ending is not None:
+                content.update(_render_ending(answer, event.ending, body, is_full_text))
+            yield orjson.dumps(content)
+
+
+def _render_ending(answer: Answer, ending: Ending, body: GenerateBody, is_full_text: bool) -> dict[str, Any]:
+    details = {**_details(answer, ending), "input_length": len(answer.request.input_ids)}
+    return {
+        "generated_text": body.inputs * is_full_text + ending.text,
+        "details": details if body.parameters.details else None}
+
+
+def _render_failure(error: RouterError) -> bytes:
+    return orjson.dumps(error.body())
+
+
+def _ending(answer: Answer) -> Ending:
+    assert answer.ending is not None
+    return answer.ending
+
+
+def _details(answer: Answer, ending: Ending) -> dict[str, Any]:
+    """TGI's, and of the prompt's tokens those that were found in the prefix cache."""
+    return {
+        "finish_reason": ending.finish_reason.value, "generated_tokens": ending.num_tokens, "seed": answer.seed,
+        "prefix_hit_tokens": answer.hit_tokens}
+
+
+def _token(token: Token) -> dict[str, Any]:
+    return {
+        "id": token.id, "text": token.text, "logprob": shortest_float32(token.logprob), "special": token.is_special}
+
+
+def _top(tokenizer: Tokenizer, top: Top) -> list[dict[str, Any]]:
+    return [
+        {"id": token_id, "text": tokenizer.text_of(token_id), "logprob": shortest_float32(logprob),
+         "special": tokenizer.is_special(token_id)}
+        for token_id, logprob in top]

@@ -1,0 +1,34 @@
+"""Whether the server works: TGI's `/health` and `/ping`, and what Kubernetes asks, `/livez` and `/readyz`."""
+
+import time
+
+from aiohttp import web
+
+from penstock.router.errors import Unhealthy
+from penstock.router.generation.service import SERVICE
+
+
+async def health(request: web.Request) -> web.Response:
+    """Empty while requests are taken: also while a lost group is started again, for as long as they wait for it."""
+    if not request.app[SERVICE].engines.choose().is_healthy:
+        raise Unhealthy
+    return web.Response()
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """Empty if a request would be computed now; requests are better sent elsewhere otherwise."""
+    engine = request.app[SERVICE].engines.choose()
+    if not engine.is_healthy:
+        raise Unhealthy
+    if not engine.has_group:
+        raise Unhealthy("the shards are being started")
+    return web.Response()
+
+
+async def livez(request: web.Request) -> web.Response:
+    """Empty while the router makes progress; one that doesn't is better started again."""
+    service = request.app[SERVICE]
+    stalled, limit = service.engines.choose().stalled_seconds(time.monotonic()), service.limits.stall_limit
+    if stalled > limit:
+        raise Unhealthy(f"nothing was computed for a running request in {stalled:.0f} s, the limit is {limit:g} s")
+    return web.Response()

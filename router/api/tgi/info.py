@@ -1,0 +1,76 @@
+"""What a server tells of itself and of a text: `/info`, `/v1/models`, `/metrics`, `/tokenize`."""
+
+from typing import Any
+
+from aiohttp import web
+
+from penstock.router.api.http.body import json_response, read_body, written
+from penstock.router.api.tgi.schemas import GenerateBody
+from penstock.router.errors import ValidationError
+from penstock.router.generation.service import SERVICE, Service
+from penstock.router.metrics.metrics import CONTENT_TYPE
+from penstock.router.text.tokenizer import TextToken, TokenizerError
+
+
+async def info(request: web.Request) -> web.Response:
+    """All that `describe` tells."""
+    return json_response(describe(request.app[SERVICE]))
+
+
+def describe(service: Service) -> dict[str, Any]:
+    """TGI's fields; those that it had until version 3; the formats and kernels that decide every bit of an answer, and
+    whether an answer depends on nothing else that is in the batch.
+
+    Since prefill is chunked, what waits is taken in at once: at any ratio, and after no tokens of others.
+    """
+    limits, facts = service.limits, service.engines.choose().facts
+    return {
+        "model_id": service.info.model_id,
+        "model_sha": service.info.model_sha,
+        "model_pipeline_tag": None,
+        "max_concurrent_requests": limits.max_concurrent_requests,
+        "max_best_of": limits.max_best_of,
+        "max_stop_sequences": limits.max_stop_sequences,
+        "max_input_tokens": limits.max_input_tokens,
+        "max_total_tokens": limits.max_total_tokens,
+        "validation_workers": limits.validation_workers,
+        "max_client_batch_size": limits.max_client_batch_size,
+        "router": "text-generation-router",
+        "version": service.info.version,
+        "sha": None,
+        "docker_label": service.info.docker_label,
+        "model_dtype": facts.dtype,
+        "model_device_type": "cuda" if facts.has_gpus else "cpu",
+        "waiting_served_ratio": 0.0,
+        "max_batch_total_tokens": facts.capacity,
+        "max_waiting_tokens": 0,
+        "max_batch_size": limits.max_slots,
+        "numerics": facts.numerics,
+        "deterministic": facts.is_deterministic,
+    }
+
+
+async def models(request: web.Request) -> web.Response:
+    """OpenAI's list, of one."""
+    model_id = request.app[SERVICE].info.model_id
+    return json_response({
+        "object": "list", "data": [{"id": model_id, "object": "model", "created": 0, "owned_by": model_id}]})
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """For Prometheus."""
+    return web.Response(body=request.app[SERVICE].metrics.exposition(), headers={"content-type": CONTENT_TYPE})
+
+
+async def tokenize(request: web.Request) -> web.Response:
+    """The tokens of `inputs`, each with its place in it."""
+    body = await read_body(request, GenerateBody)
+    return json_response(await written(await split(request.app[SERVICE], body.inputs)))
+
+
+async def split(service: Service, text: str) -> list[TextToken]:
+    """Its tokens; ValidationError if it can't be split."""
+    try:
+        return await service.tokenizer.split(text)
+    except TokenizerError as error:
+        raise ValidationError(f"tokenizer error {error}") from error

@@ -1,0 +1,1 @@
+"""The one task that drives a group of shards, and what it keeps of each request."""

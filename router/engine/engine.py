@@ -1,0 +1,273 @@
+"""The engine: drives one group of shards, from requests to streams of text.
+
+When the group is lost nothing of a request is: the scheduler lets every sequence wait again, with its output as part
+of its input, and the streams go on where they paused once the group is back.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from penstock.router.engine.limits import Limits
+from penstock.router.engine.progress import Progress
+from penstock.router.engine.request import Request
+from penstock.router.engine.request_table import Requests, Running
+from penstock.router.engine.stream import Queue, Stream
+from penstock.router.errors import GenerationError, Overloaded, RouterError, Unhealthy
+from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.facts import Facts
+from penstock.router.fleet.fleet import Fleet
+from penstock.router.fleet.wire import Spaces
+from penstock.router.grammar.masking import Guide, Masking
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.scheduling import sequence
+from penstock.router.scheduling.plan import Plan, Sampled, Scored, StepResult
+from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
+from penstock.router.text.text_path import TextPath
+
+log = logging.getLogger(__name__)
+
+RECONNECT_SECONDS = 0.05
+"""Pause between two attempts to open a group that answers but does not hold."""
+_MAY_CHANGE = ("num_blocks", "step_tokens", "numerics")
+"""Facts that may be others when the group is back."""
+
+
+class Engine:
+    """Owns the scheduler and the fleet. Its one task is `run`; handlers call it on the same event loop.
+
+    `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the next is planned and sent
+    before the tokens of the one that runs are back. What a step's grammars allow is sent after it, once the tokens of
+    all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        facts: Facts,
+        limits: Limits,
+        metrics: Metrics,
+        start_text: Callable[[Request], TextPath],
+        pipeline_depth: int = 2,
+        max_downtime: float = 120.0,
+    ) -> None:
+        self.facts = facts
+        self._fleet = fleet
+        self._metrics = metrics
+        self._start_text = start_text
+        self._depth = pipeline_depth
+        self._max_downtime = max_downtime
+        self._downtime: asyncio.TimerHandle | None = None
+        self._spaces = Spaces(
+            max_slots=limits.max_slots,
+            max_step_tokens=limits.max_batch_prefill_tokens,
+            max_blocks_per_slot=-(-limits.max_total_tokens // facts.block_size))
+        self._scheduler = Scheduler(
+            block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
+            max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
+        self._max_total_tokens = limits.max_total_tokens
+        self._num_blocks = facts.num_blocks
+        self._permits = limits.max_concurrent_requests
+        self._requests = Requests(self._scheduler.finish)
+        self._next_id = 0
+        self._in_flight: deque[Plan] = deque()
+        self._masking = Masking()
+        self._progress = Progress()
+        self._work = asyncio.Event()
+        self.is_healthy = True
+        """Whether requests are taken: also while the group is away, for as long as they wait for it."""
+        self.has_group = False
+        """Whether the group is there."""
+        self.changed = asyncio.Event()
+        """Set when one of the two may have changed; the one who follows them clears it."""
+
+    @contextmanager
+    def permit(self, number: int = 1) -> Iterator[None]:
+        """The right to have so many requests in the router; Overloaded when fewer are left."""
+        if number > self._permits:
+            raise Overloaded
+        self._permits -= number
+        try:
+            yield
+        finally:
+            self._permits += number
+
+    def submit(self, request: Request, output_so_far: Sequence[int] = (), queue: Queue | None = None) -> Stream:
+        """Start to generate, going on after `output_so_far`; events go into `queue`, if one is given.
+
+        Unhealthy when the group is gone.
+        """
+        if not self.is_healthy:
+            raise Unhealthy
+        sequence_id = self._next_id
+        self._next_id += 1
+        text = self._start_text(request)
+        for token_id in output_so_far:
+            text.push(token_id)
+        stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
+        guide = None if request.grammar is None else Guide(sequence_id, request.grammar, output_so_far)
+        self._requests[sequence_id] = Running(stream, text, guide, len(output_so_far))
+        self._scheduler.add(sequence.Sequence(
+            id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
+            max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
+            ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
+            has_grammar=request.grammar is not None, wants_scores=request.wants_prompt_logprobs,
+            trace=request.trace.context if request.trace else b""))
+        self._work.set()
+        return stream
+
+    def stalled_seconds(self, now: float) -> float:
+        """How long a request that runs has got nothing computed, no token and no part of its prompt: the longest such
+        time at `now`, of `time.monotonic`.
+
+        0 while none runs. None does while the group is away: that ends when it is back, or with `max_downtime`.
+        """
+        return self._progress.stalled_seconds(self._scheduler.running_slots, now)
+
+    async def run(self) -> None:
+        """Drive the group, and wait for it when it is lost, until cancelled. Raises what is no loss but a fault."""
+        try:
+            while True:
+                try:
+                    await self._open()
+                    await self._drive()
+                except FleetError as error:
+                    self._requests.settle([*await self._masking.seen(), *await self._masking.masks()])
+                    self._lose(error)
+                    await asyncio.sleep(RECONNECT_SECONDS)
+        except Exception as error:
+            self._fail_all(GenerationError(f"Server error: {error}"))
+            raise
+        finally:
+            self._masking.close()
+
+    async def _drive(self) -> None:
+        """Plan, submit, send the masks of the oldest step, commit, deliver."""
+        while True:
+            while len(self._in_flight) < self._depth and (plan := self._plan()):
+                self._in_flight.append(plan)
+                if len(self._in_flight) == 1:
+                    self._begin_masks()
+                await self._fleet.submit(plan)
+            self._note_occupancy()
+            self._requests.settle(await self._masking.seen())
+            if not self._in_flight:
+                await self._work.wait()
+                self._work.clear()
+                continue
+            masks = self._requests.settle(await self._masking.masks())
+            if (oldest := self._in_flight[0]).masked:
+                await self._fleet.submit_masks(
+                    oldest.step_id, {slot: masks[id] for slot, id in oldest.masked if id in masks})
+            self._commit(await self._fleet.next_result())
+
+    def _commit(self, result: StepResult) -> None:
+        """Deliver what a step yielded; but tokens that a grammar follows wait until it has seen them."""
+        plan, came_at = self._in_flight.popleft(), time.monotonic()
+        confirmed = self._scheduler.commit(result)
+        committed_at = time.monotonic()
+        for each in confirmed:
+            running = self._requests.get(each.sequence_id)
+            if running is None:
+                continue
+            if isinstance(each, Scored):
+                running.take_scores(each)
+            elif running.guide is not None and each.finish_reason is None:
+                self._masking.hold(running.guide, each)
+            else:
+                self._requests.deliver(each)
+        self._begin_masks()
+        self._note_step(plan, result, confirmed, came_at, committed_at)
+
+    def _plan(self) -> Plan | None:
+        began_at = time.monotonic()
+        plan = self._scheduler.plan()
+        if plan is not None:
+            self._note_plan(plan, began_at)
+        return plan
+
+    def _begin_masks(self) -> None:
+        """A step has become the oldest in flight, so all tokens are known that its masks depend on."""
+        if self._in_flight:
+            self._masking.begin(self._requests.guides(id for _, id in self._in_flight[0].masked))
+
+    async def _open(self) -> None:
+        """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
+        facts = await self._fleet.open(self._spaces)
+        if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
+            raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
+        if facts.capacity < self._max_total_tokens:
+            raise RuntimeError(f"the group came back with {facts.capacity} KV tokens, a request may have "
+                               f"{self._max_total_tokens}")
+        if facts.numerics != self.facts.numerics:
+            log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
+                        "undisturbed run", self.facts.numerics, facts.numerics)
+        num_blocks = min(facts.num_blocks, self._num_blocks)
+        if num_blocks != self._scheduler.memory.pool.num_blocks:
+            self._scheduler.resize(num_blocks)
+        self.facts = facts
+        self.is_healthy = self.has_group = True
+        self.changed.set()
+        if self._downtime is not None:
+            self._downtime.cancel()
+            self._downtime = None
+            log.info("the group is back")
+
+    def _lose(self, error: FleetError) -> None:
+        """The group is gone: let every sequence wait again, give up those that have killed it."""
+        self.has_group = False
+        self.changed.set()
+        for plan in self._in_flight:
+            self._metrics.lost(plan)
+        self._requests.trace_replays()
+        forgotten = self._scheduler.forget_all()
+        self._in_flight.clear()
+        log.error("the group is lost: %s; %d requests will go on when it is back", error, forgotten.num_replayed)
+        self._metrics.replayed(forgotten.num_replayed)
+        for sequence_id in forgotten.given_up:
+            self._requests.fail(sequence_id, f"Server error: {MAX_SOLO_DEATHS} times in a row the shards died while "
+                                             "they ran this request alone")
+        if self._downtime is None and self.is_healthy:
+            self._metrics.group_restarted()
+            self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
+
+    def _expire(self) -> None:
+        log.error("the group has been away for %g s: its requests fail", self._max_downtime)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Fail all requests as Unhealthy, and take no new ones until the group is opened anew."""
+        self._fail_all(Unhealthy())
+
+    def _fail_all(self, error: RouterError) -> None:
+        """Tell every request, and take no new ones."""
+        self.is_healthy = False
+        self.changed.set()
+        self._requests.fail_all(error)
+
+    def _note_plan(self, plan: Plan, began_at: float) -> None:
+        now = time.monotonic()
+        self._progress.planned(plan, now)
+        for admission in plan.admitted:
+            self._requests.admitted(admission.sequence_id, now, admission.hit_tokens)
+        for sequence_id, start, count in plan.chunks:
+            self._requests.trace(sequence_id, "prefill_chunk", start=start, tokens=count)
+        for sequence_id in plan.preempted:
+            self._requests.trace(sequence_id, "preempted")
+        self._metrics.planned(plan, now - began_at)
+
+    def _note_step(
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | Scored], came_at: float, committed_at: float
+    ) -> None:
+        now = time.monotonic()
+        self._progress.committed(plan, now)
+        self._metrics.step(plan, result, confirmed, committed_at - came_at, now - committed_at)
+
+    def _note_occupancy(self) -> None:
+        memory = self._scheduler.memory
+        self._metrics.occupancy(
+            self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
+            self._scheduler.num_wasted_slots, memory.block_size)

@@ -1,0 +1,85 @@
+"""What a request may ask for: the flags' limits, completed with what the model and its memory allow."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from penstock.router.config import RouterConfig
+from penstock.router.fleet.facts import Facts
+
+DEFAULT_SHARE = 7 / 8
+"""Of the KV memory, for one request. A group that is started again may find a little less memory free than before,
+and what its requests were promised must still fit."""
+
+
+class LimitError(ValueError):
+    """The flags and the group do not fit together; the message names both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Resolved at start; counts are of tokens unless the name says otherwise. With the few choices that a server makes
+    of how to answer."""
+
+    max_input_tokens: int
+    max_total_tokens: int
+    max_batch_prefill_tokens: int
+    """Budget of one step: prompt chunks and decode rows together."""
+    max_slots: int
+    """Sequences that run at once; fewer than the budget, so that decode rows leave room for a prefill."""
+    max_concurrent_requests: int = 128
+    max_best_of: int = 2
+    max_stop_sequences: int = 4
+    max_top_n_tokens: int = 5
+    max_client_batch_size: int = 4
+    validation_workers: int = 2
+    payload_limit: int = 2_000_000
+    """Bytes of a request body."""
+    enable_prefill_logprobs: bool = False
+    """Whether `decoder_input_details` are computed; without it TGI's list of them is empty."""
+    strict_streaming_errors: bool = False
+    """Whether a request that fails before its first token has a status of its own, also if it asked for a stream."""
+    tgi_tool_finish_reason: bool = False
+    """Whether an answer with tool calls ends with `stop`, as TGI's, and not with OpenAI's `tool_calls`."""
+    body_timeout: float = 60.0
+    """Seconds from a request's headers to the end of its body."""
+    stall_limit: float = 240.0
+    """Seconds without progress of a running request, while its group is there, after which the router hangs."""
+
+    @classmethod
+    def resolve(cls, config: RouterConfig, facts: Facts) -> Self:
+        """Complete the flags with what the group reports. LimitError if they ask for more than it has."""
+        max_total = config.max_total_tokens or min(facts.context_length, int(facts.capacity * DEFAULT_SHARE))
+        if max_total > facts.context_length:
+            raise LimitError(f"`max_total_tokens` must be <= the model's context of {facts.context_length} tokens. "
+                             f"Given: {max_total}")
+        if max_total > facts.capacity:
+            raise LimitError(f"Not enough memory to handle `max_total_tokens={max_total}`: the KV memory holds "
+                             f"{facts.capacity} tokens. Raise --kv-memory or lower --max-total-tokens")
+        if max_total < 2:
+            raise LimitError(f"`max_total_tokens` must be >= 2, a prompt and an answer. Given: {max_total}; the KV "
+                             f"memory and `max_batch_total_tokens` allow {facts.capacity}")
+        max_input = config.max_input_tokens or max_total - 1
+        if max_input >= max_total:
+            raise LimitError(f"`max_input_tokens` must be < `max_total_tokens`. Given: {max_input} and {max_total}")
+        budget = config.max_batch_prefill_tokens or facts.step_tokens
+        if budget < 2:
+            raise LimitError(f"`max_batch_prefill_tokens` must be >= 2. Given: {budget}")
+        return cls(
+            max_input_tokens=max_input,
+            max_total_tokens=max_total,
+            max_batch_prefill_tokens=budget,
+            max_slots=min(config.max_batch_size or config.max_concurrent_requests, budget - 1),
+            max_concurrent_requests=config.max_concurrent_requests,
+            max_best_of=config.max_best_of,
+            max_stop_sequences=config.max_stop_sequences,
+            max_top_n_tokens=config.max_top_n_tokens,
+            max_client_batch_size=config.max_client_batch_size,
+            validation_workers=config.validation_workers,
+            payload_limit=config.payload_limit,
+            enable_prefill_logprobs=config.enable_prefill_logprobs,
+            strict_streaming_errors=config.strict_streaming_errors,
+            tgi_tool_finish_reason=config.tgi_tool_finish_reason,
+            # Nothing that is in order takes as long: a step that hangs is noticed after the first, and a group that is
+            # lost, which may be noticed late, is back within the other or its requests have failed.
+            stall_limit=2.0 * config.step_timeout + config.max_shard_downtime,
+        )

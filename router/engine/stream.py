@@ -1,0 +1,119 @@
+"""The stream of one answer: what the engine puts in, what a handler reads."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from penstock.router.engine.request import Request
+from penstock.router.errors import RouterError
+from penstock.router.scheduling.plan import FinishReason, Top
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One generated token. `text` is empty while a character is incomplete; the token that completes it has it all.
+
+    `top` are the likeliest tokens in its place, if they were asked for.
+    """
+
+    id: int
+    text: str
+    logprob: float
+    is_special: bool
+    top: Top = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a request ended. `text` is all of the answer without special tokens."""
+
+    finish_reason: FinishReason
+    text: str
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A token; the last one of a request carries the ending."""
+
+    token: Token
+    ending: Ending | None = None
+
+
+@dataclass(slots=True)
+class PromptScores:
+    """The logprob of each of the prompt's tokens but the first, by the logits; and the likeliest there, if asked."""
+
+    logprobs: list[float] = field(default_factory=list)
+    top: list[Top] = field(default_factory=list)
+
+
+Queue = asyncio.Queue[tuple["Stream", Event | RouterError]]
+
+
+class Stream:
+    """Async iterator of an answer's events; ends after the event with the ending, raises what ended it otherwise.
+
+    Belongs to the request, not to the engine that happens to run it. Several streams may put into one `queue`, which
+    their reader then takes the items from, with `take`. Leaving the `async with` before the end cancels the request.
+    Times are of `time.monotonic`; `started_at` is when its first step was sent. `hit_tokens` of the prompt were found
+    in the prefix cache. `prompt_scores` are whole before the first event comes, if they were asked for.
+    """
+
+    def __init__(self, request: Request, cancel: Callable[[], None], queue: Queue | None = None) -> None:
+        self.request = request
+        self.submitted_at = time.monotonic()
+        self.started_at: float | None = None
+        self.first_token_at: float | None = None
+        self.finished_at: float | None = None
+        self.ending: Ending | None = None
+        self.hit_tokens = 0
+        self.prompt_scores = PromptScores()
+        self._cancel = cancel
+        self._queue: Queue = asyncio.Queue() if queue is None else queue
+        self._is_over = False
+
+    def put(self, event: Event) -> None:
+        """Called by the engine, for each token in order."""
+        now = time.monotonic()
+        if self.first_token_at is None:
+            self.first_token_at = now
+        if event.ending is not None:
+            self.finished_at = now
+            self.ending = event.ending
+        self._queue.put_nowait((self, event))
+
+    def fail(self, error: RouterError) -> None:
+        """Called by the engine when the request can't go on."""
+        self.finished_at = time.monotonic()
+        self._queue.put_nowait((self, error))
+
+    def take(self, item: Event | RouterError) -> Event:
+        """An item of this stream that was read from the queue: the event, or the error raised."""
+        self._is_over = isinstance(item, RouterError) or item.ending is not None
+        if isinstance(item, RouterError):
+            raise item
+        return item
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Only for a stream with a queue of its own."""
+        if self._is_over:
+            raise StopAsyncIteration
+        stream, item = await self._queue.get()
+        assert stream is self
+        return self.take(item)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_over:
+            self._cancel()

@@ -1,0 +1,104 @@
+"""The parameters of a generation: fields, types and defaults as TGI takes them. validation.py checks values."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+
+from penstock.router.generation.float32 import nearest_float32
+
+
+def _to_float32(value: float) -> float:
+    """What is checked is what shards are sent."""
+    try:
+        return nearest_float32(value)
+    except OverflowError:
+        raise ValueError("must fit into 32 bits") from None
+
+
+def to_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _to_list_or_none(value: object) -> object:
+    return [] if value is None else to_list(value)
+
+
+Float32 = Annotated[float, Field(allow_inf_nan=False), AfterValidator(_to_float32)]
+Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+UInt32 = Annotated[int, Field(ge=0, lt=2**32)]
+UInt64 = Annotated[int, Field(ge=0, lt=2**64)]
+NumericText = Annotated[str, Field(pattern="^[0-9]+$")]
+"""A token id as a key of an object."""
+
+
+MAX_BIASED_TOKENS = 1024
+
+
+def _to_bias(value: object) -> object:
+    """OpenAI's shape, an object from token ids to values; TGI's, a list with a value for each token; null is none.
+
+    Counted before it is looked at, for there may be a million.
+    """
+    if isinstance(value, list):
+        number = len(value) - value.count(0)
+        pairs: Iterable[tuple[object, object]] = enumerate(value)
+    elif isinstance(value, dict):
+        number = len(value)
+        pairs = ((int(key) if isinstance(key, str) and key.isdecimal() else key, bias) for key, bias in value.items())
+    else:
+        return {} if value is None else value
+    if number > MAX_BIASED_TOKENS:
+        raise ValueError(f"supports up to {MAX_BIASED_TOKENS} token ids. Given: {number}")
+    return {key: bias for key, bias in pairs if bias != 0 or bias is False or isinstance(value, dict)}
+
+
+LogitBias = Annotated[
+    dict[UInt32, Float32], FailFast(),
+    BeforeValidator(_to_bias, json_schema_input_type=dict[NumericText, Float32] | list[Float32] | None)]
+Stops = Annotated[
+    list[str], FailFast(), BeforeValidator(_to_list_or_none, json_schema_input_type=str | list[str] | None)]
+"""One stop string or several; null is none."""
+TokenIds = Annotated[
+    list[UInt32], FailFast(), BeforeValidator(_to_list_or_none, json_schema_input_type=list[UInt32] | None)]
+
+
+class Body(BaseModel):
+    """Types are exact, except that an integer is a number; fields that are not named here are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class Parameters(Body):
+    """How to generate. None is the same as absent; where None is no choice, null is refused.
+
+    The second group is not TGI's: other servers have these fields, and so have all our routes.
+    """
+
+    best_of: UInt64 | None = None
+    temperature: Float32 | None = None
+    repetition_penalty: Float32 | None = None
+    frequency_penalty: Float32 | None = None
+    top_k: Int32 | None = None
+    top_p: Float32 | None = None
+    typical_p: Float32 | None = None
+    do_sample: bool = False
+    max_new_tokens: UInt32 | None = None
+    return_full_text: bool | None = None
+    stop: Annotated[list[str], FailFast(), BeforeValidator(to_list, json_schema_input_type=str | list[str])] = []
+    truncate: UInt64 | None = None
+    watermark: bool = False
+    details: bool = False
+    decoder_input_details: bool = False
+    seed: UInt64 | None = None
+    top_n_tokens: UInt32 | None = None
+    grammar: Any = None
+    """As TGI writes it; from routes that write it otherwise a `GrammarSpec`."""
+    adapter_id: str | None = None
+
+    presence_penalty: Float32 | None = None
+    min_p: Float32 | None = None
+    min_tokens: UInt32 | None = None
+    ignore_eos: bool = False
+    stop_token_ids: TokenIds = []
+    logit_bias: LogitBias = {}

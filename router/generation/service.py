@@ -1,0 +1,41 @@
+"""What handlers work with."""
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.engine.engines import Engines
+from penstock.router.engine.limits import Limits
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What the server says of itself; `compute_type` is the `x-compute-type` of every answer."""
+
+    model_id: str
+    version: str
+    compute_type: str
+    model_sha: str | None = None
+    docker_label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts of a router that serve requests."""
+
+    engines: Engines
+    tokenizer: Tokenizer
+    limits: Limits
+    metrics: Metrics
+    info: ServerInfo
+    grammars: GrammarCompiler | None = None
+    """None where the server was told to have none."""
+    template: ChatTemplate | None = None
+    """None where the model has none."""
+
+
+SERVICE = web.AppKey("service", Service)

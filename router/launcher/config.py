@@ -1,0 +1,131 @@
+"""What the launcher is told at start: parsed once, checked, then passed on as a frozen dataclass."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from penstock.router.config import InvalidArgument, RouterConfig, ServerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherConfig(ServerConfig):
+    """All that the launcher is told. None means: the launcher's or the shard's own default."""
+
+    model_id: str
+    """A directory, or a name on the Hugging Face Hub."""
+    revision: str | None
+    huggingface_hub_cache: Path | None
+    num_shard: int
+    dtype: str | None
+    kv_memory: int | None
+    """Bytes for each shard."""
+    kv_cache_dtype: str | None
+    block_size: int | None
+    cuda_memory_fraction: float
+    cuda_graphs: tuple[int, ...] | None
+    """Rows of the steps that GPUs capture; 0 is none."""
+    device: str
+    deterministic: bool
+    """Whether GPUs, too, are to keep the bit contract."""
+    threads: int | None
+    """Threads that compute in each shard."""
+    watermark_gamma: float | None
+    watermark_delta: float | None
+    shard_uds_path: str | None
+    master_addr: str
+    master_port: int | None
+    env: bool
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """From the parsed command line (launcher/options.py). InvalidArgument when values contradict one another."""
+        values = dict(options)
+        if not values["model_id"]:
+            raise InvalidArgument("`model_id` is missing: name a directory, or a model on the Hugging Face Hub")
+        values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
+        values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
+        config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),
+                     compute_type=os.environ.get("COMPUTE_TYPE"),
+                     vertex_predict_route=_route("AIP_PREDICT_ROUTE"),
+                     vertex_health_route=_route("AIP_HEALTH_ROUTE"), **values)
+        _check(config)
+        _check_access(config)
+        return config
+
+    def for_router(self, *, model_dir: Path, revision: str | None, shard_sockets: Sequence[str],
+                   parent_pid: int) -> RouterConfig:
+        shared = {each.name: getattr(self, each.name) for each in fields(ServerConfig)}
+        return RouterConfig(model_id=self.model_id, revision=revision, model_dir=model_dir,
+                            shard_sockets=tuple(shard_sockets), parent_pid=parent_pid, **shared)
+
+
+def _num_shard(sharded: bool | None, num_shard: int | None) -> int:
+    if sharded and (num_shard is None or num_shard <= 1):
+        raise InvalidArgument("`sharded` is true but `num_shard` <= 1")
+    if num_shard is None:
+        return 1
+    if num_shard < 1:
+        raise InvalidArgument("`num_shard` cannot be < 1")
+    return num_shard
+
+
+def _max_input_tokens(tokens: int | None, length: int | None) -> int | None:
+    if tokens is not None and length is not None:
+        raise InvalidArgument(
+            f"Both `max_input_tokens` ({tokens}) and `max_input_length` ({length}) are set. Please define only "
+            "`max_input_tokens` as `max_input_length is deprecated for naming consistency.")
+    return length if tokens is None else tokens
+
+
+def _route(variable: str) -> str | None:
+    """A path that is given by an environment variable."""
+    path = os.environ.get(variable) or None
+    if path is not None and not re.fullmatch(r"/[^\s{}?#]*", path):
+        raise InvalidArgument(f"{variable} must be a path such as /predict. Given: {path!r}")
+    return path
+
+
+def _check_access(config: LauncherConfig) -> None:
+    """What guards the server, and the ports."""
+    key = config.api_key
+    if key is not None and (not key.isprintable() or not key.strip() or key.strip() != key):
+        raise InvalidArgument("`api_key` must have printable characters, and no space at its ends")
+    if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
+        raise InvalidArgument("`ssl_certfile` and `ssl_keyfile` must be given together")
+    if config.grpc_port is not None and config.grpc_port == config.port:
+        raise InvalidArgument(f"`grpc_port` and `port` must be different. Given: {config.port}")
+    if config.grpc_port is not None and key is not None and not key.isascii():
+        raise InvalidArgument("`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other")
+
+
+def _check(config: LauncherConfig) -> None:
+    """TGI's rules between values that are given, in its words."""
+    if config.validation_workers < 1:
+        raise InvalidArgument("`validation_workers` must be > 0")
+    if config.max_batch_size == 0:
+        raise InvalidArgument("`max_batch_size` must be > 0")
+    input_tokens, total_tokens, most = config.max_input_tokens, config.max_total_tokens, config.max_batch_total_tokens
+    if input_tokens is not None and total_tokens is not None and input_tokens >= total_tokens:
+        raise InvalidArgument(f"`max_input_tokens`({input_tokens}) must be < `max_total_tokens`({total_tokens})")
+    for name, value in (("max_batch_prefill_tokens", config.max_batch_prefill_tokens),
+                        ("max_total_tokens", total_tokens)):
+        if value is not None and most is not None and value > most:
+            raise InvalidArgument(f"`{name}` must be <= `max_batch_total_tokens`. Given: {value} and {most}")
+
+
+def _log_level(directives: str) -> str:
+    """The level that TGI's LOG_LEVEL, such as `info,text_generation_router=debug`, has for the router.
+
+    A directive without a target holds for all; other targets, and words that are no level, say nothing to us.
+    """
+    names = {"trace": "DEBUG", "debug": "DEBUG", "info": "INFO", "warn": "WARNING", "warning": "WARNING",
+             "error": "ERROR", "off": "CRITICAL"}
+    level = "INFO"
+    for directive in sorted(directives.lower().replace(" ", "").split(","), key=lambda text: "=" in text):
+        target, _, name = directive.rpartition("=")
+        if target in ("", "text_generation_router"):
+            level = names.get(name, level)
+    return level

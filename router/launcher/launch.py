@@ -1,0 +1,150 @@
+"""`text-generation-launcher`: from a command line to the processes of one group, and to their end."""
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.router import environment, logs, tls
+from penstock.router.config import InvalidArgument
+from penstock.router.launcher import hub
+from penstock.router.launcher.config import LauncherConfig
+from penstock.router.launcher.group import Group
+from penstock.router.launcher.hub import Checkpoint
+from penstock.router.launcher.option_types import NOTES, Command
+from penstock.router.launcher.options import OPTIONS
+from penstock.router.launcher.processes import Program
+from penstock.router.launcher.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+MAX_SOCKET_PATH = 107
+"""Bytes in the path of a Unix socket (`sun_path`, less the final zero)."""
+
+
+def serve(**options: Any) -> None:
+    """Serve a model: Text Generation Inference's command line, on Penstock."""
+    config = LauncherConfig.from_options(options)
+    logs.configure(config.log_level, config.json_output)
+    for note in click.get_current_context().meta.get(NOTES, []):
+        log.warning(note)
+    if config.env:
+        log.info("Runtime environment:\n%s", environment.describe())
+    sys.exit(launch(config))
+
+
+main = click.version_option(package_name="penstock", message="%(prog)s %(version)s")(
+    Command("text-generation-launcher", params=[*OPTIONS], callback=serve, help=serve.__doc__))
+
+
+def launch(config: LauncherConfig) -> int:
+    """Find the model, run the group until it ends; the exit code. InvalidArgument if it can't be started."""
+    _check_port("port", config.hostname, config.port)
+    if config.grpc_port is not None:
+        _check_port("grpc_port", config.hostname, config.grpc_port)
+    tls.server_context(config)
+    checkpoint = hub.find(config.model_id, config.revision, config.huggingface_hub_cache)
+    with ExitStack() as stack:
+        private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
+        sockets = [stack.enter_context(_socket_path(f"{config.shard_uds_path or private / 'shard'}-{rank}"))
+                   for rank in range(config.num_shard)]
+        log.info("Starting %d shard%s of %s", len(sockets), "s" * (len(sockets) > 1), config.model_id)
+        return asyncio.run(_supervise(
+            make_group(config, checkpoint, sockets, private), router_program(config, checkpoint, sockets),
+            config.graceful_termination_timeout))
+
+
+async def _supervise(group: Group, router: Program, drain_timeout: float) -> int:
+    return await Supervisor(group, router, drain_timeout).run()
+
+
+def make_group(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], private: Path) -> Group:
+    """The group that serves a checkpoint, with files of its own in the directory `private`."""
+    starts = itertools.count()
+
+    def programs() -> list[Program]:
+        """Each start has a rendezvous of its own; what shards left of theirs when they were killed is removed."""
+        for file in private.glob("meet-*"):
+            file.unlink()
+        rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
+                      else f"file://{private}/meet-{next(starts)}")
+        return [shard_program(config, checkpoint, rank, path, rendezvous) for rank, path in enumerate(sockets)]
+
+    return Group(programs, [f"unix:{path}" for path in sockets], config.step_timeout)
+
+
+def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, socket_path: Path,
+                  rendezvous: str) -> Program:
+    arguments = {
+        "--model": checkpoint.path, "--model-id": config.model_id, "--rank": rank, "--world-size": config.num_shard,
+        "--listen": f"unix:{socket_path}", "--rendezvous": rendezvous, "--dtype": config.dtype,
+        "--kv-memory": config.kv_memory, "--block-size": config.block_size, "--threads": config.threads,
+        "--watermark-gamma": config.watermark_gamma, "--watermark-delta": config.watermark_delta,
+        "--parent-pid": os.getpid(), "--device": config.device, "--kv-cache-dtype": config.kv_cache_dtype,
+        "--cuda-memory-fraction": config.cuda_memory_fraction,
+        "--cuda-graphs": None if config.cuda_graphs is None else ",".join(map(str, config.cuda_graphs)),
+        "--max-step-tokens": config.max_batch_prefill_tokens,
+        "--max-step-rows": config.max_batch_size or config.max_concurrent_requests,
+    }
+    if config.otlp_endpoint is not None:
+        arguments |= {"--otlp-endpoint": config.otlp_endpoint, "--otlp-service-name": config.otlp_service_name}
+    given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
+    flags = ["--deterministic"] * config.deterministic + ["--json-output"] * config.json_output
+    return _program(f"shard {rank}", "shard", [*given, *flags], tells_ready=True)
+
+
+def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path]) -> Program:
+    router = config.for_router(model_dir=checkpoint.path, revision=checkpoint.revision,
+                               shard_sockets=[f"unix:{path}" for path in sockets], parent_pid=os.getpid())
+    return replace(_program("the router", "router", ["--config", router.to_json()]), environment=router.environment)
+
+
+def _program(name: str, module: str, arguments: Sequence[str], tells_ready: bool = False) -> Program:
+    """`-P`: a folder called `penstock` in the user's current directory must not be taken for ours."""
+    return Program(name, [sys.executable, "-P", "-m", f"penstock.{module}", *arguments], tells_ready)
+
+
+def _check_port(name: str, hostname: str, port: int) -> None:
+    """Better now than after a large model was loaded."""
+    family = socket.AF_INET6 if ":" in hostname else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((hostname, port))
+        except OSError as error:
+            raise InvalidArgument(f"`{name}`: cannot listen on {hostname} port {port}: {error.strerror}") from error
+
+
+@contextmanager
+def _socket_path(name: str) -> Iterator[Path]:
+    """A path where a shard may make its socket: nothing is there before or afterwards."""
+    if len(os.fsencode(name)) > MAX_SOCKET_PATH:
+        raise InvalidArgument(f"`shard_uds_path`: a socket's path has at most {MAX_SOCKET_PATH} bytes, not {name}")
+    path = Path(name)
+    _remove_stale(path)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that nobody listens on; InvalidArgument if it is in use or no socket."""
+    if not path.exists():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        if stat.S_ISSOCK(path.stat().st_mode) and probe.connect_ex(str(path)):
+            path.unlink()
+        else:
+            raise InvalidArgument(f"`shard_uds_path`: {path} is in use")

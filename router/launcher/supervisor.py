@@ -1,0 +1,115 @@
+"""Keeps the processes of one group together: its shards, and its router, until the end of all."""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from penstock.router.launcher.group import Group
+from penstock.router.launcher.processes import BACKOFF_SECONDS, Process, Program, started
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+QUICK_DEATH_SECONDS = 5.0
+USAGE_ERROR = 2
+"""Exit code of a router that would end in the same way each time: its settings can't be met."""
+DRAIN_SLACK_SECONDS = 1.0
+"""The router ends overdue requests itself, and tells their clients; it is killed only if it doesn't."""
+
+
+class Supervisor:
+    """Runs a group's shards, and a router that drains for `drain_timeout` seconds.
+
+    Neither ends when the other dies: both are started again, for the shards keep the weights, and the router keeps the
+    requests. To be made in the event loop.
+    """
+
+    def __init__(self, group: Group, router: Program, drain_timeout: float) -> None:
+        self._group = group
+        self._router = router
+        self._drain_timeout = drain_timeout
+        self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> int:
+        """Until SIGTERM, SIGINT or a death that can't be mended; then no process is left. Returns the exit code.
+
+        0 after SIGTERM or SIGINT, 130 after a second SIGINT, 1 after a death.
+        """
+        task = asyncio.create_task(self._run())
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._on_signal, "SIGTERM", None)
+        loop.add_signal_handler(signal.SIGINT, self._on_signal, "SIGINT", task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return 128 + signal.SIGINT
+
+    def _on_signal(self, name: str, task: asyncio.Task[int] | None) -> None:
+        if not self._stop.done():
+            log.info("%s: ending, once running requests have finished", name)
+            self._stop.set_result(None)
+        elif task:
+            log.warning("%s again: ending at once", name)
+            task.cancel()
+
+    async def _run(self) -> int:
+        drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        async with _background(self._group.keep(drained)) as group, _background(self._keep_router()) as router:
+            await asyncio.wait([group, router], return_when=asyncio.FIRST_COMPLETED)
+            if group.done() and (loss := group.result()) is not None:
+                return _give_up(loss.causes)
+            process = router.result()
+            if not self._stop.done():
+                return _give_up([(process, process.ending)])
+            drained.set_result(None)
+            await group
+            return 0
+
+    async def _keep_router(self) -> Process:
+        """Run the router until it has drained or it is of no use to start it again; returns its last process."""
+        num_quick_deaths = 0
+        while True:
+            start = time.monotonic()
+            router = await self._run_router()
+            is_quick = time.monotonic() - start < QUICK_DEATH_SECONDS
+            num_quick_deaths = num_quick_deaths + 1 if is_quick else 0
+            if self._stop.done() or router.status == USAGE_ERROR or num_quick_deaths > len(BACKOFF_SECONDS):
+                return router
+            log.warning("%s %s, starting it again", router.name, router.ending)
+            await asyncio.wait([self._stop], timeout=BACKOFF_SECONDS[max(0, num_quick_deaths - 1)])
+            if self._stop.done():
+                return router
+
+    async def _run_router(self) -> Process:
+        """One run, to its death or to its end after the signal to stop."""
+        async with started(self._router) as router:
+            await asyncio.wait([router.ended, self._stop], return_when=asyncio.FIRST_COMPLETED)
+            if self._stop.done():
+                router.terminate()
+                await asyncio.wait([router.ended], timeout=self._drain_timeout + DRAIN_SLACK_SECONDS)
+                if router.status is None:
+                    log.warning("%s had requests left after %g s", router.name, self._drain_timeout)
+            return router
+
+
+def _give_up(causes: Sequence[tuple[Process, str]]) -> int:
+    """Say why; returns the exit code."""
+    for process, what in causes:
+        log.error("%s %s, so all processes end. Its last lines:\n%s", process.name, what,
+                  "\n".join(f"    {line}" for line in process.last_lines))
+    return 1
+
+
+@asynccontextmanager
+async def _background(work: Coroutine[None, None, _T]) -> AsyncIterator[asyncio.Task[_T]]:
+    """A task that is over when the block is left."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

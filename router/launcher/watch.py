@@ -1,0 +1,94 @@
+"""A look at one shard, twice a second: does it answer, do its steps end."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from penstock.router.fleet.errors import FleetError
+
+if TYPE_CHECKING:
+    from penstock.router.fleet.client import Health, ShardClient
+
+POLL_SECONDS = 0.5
+CALL_SECONDS = 2.0
+"""How long an answer may take. A shard answers within milliseconds, also while a step runs."""
+
+
+class Watch:
+    """What is known of one shard's health, made by `watched`. It hangs once a step or a silence has
+    lasted for more than `step_timeout` seconds.
+
+    Times are sums of the intervals between two looks, none counted as longer than looks are apart. So when the launcher
+    was stopped, or the whole machine or container was suspended, no shard is taken for one that hangs: afterwards each
+    has all the time left that it had before.
+    """
+
+    def __init__(self, client: "ShardClient", step_timeout: float) -> None:
+        self._step_timeout = step_timeout
+        self._last: Health | None = None
+        self._silence = 0.0
+        self._in_step = 0.0
+        self.hung = asyncio.create_task(self._poll(client))
+        """Done when the shard hangs."""
+
+    @property
+    def has_listened(self) -> bool:
+        """It has answered at least once; before that it loads, however long that takes."""
+        return self._last is not None
+
+    @property
+    def is_hung(self) -> bool:
+        return max(self._silence, self._in_step) > self._step_timeout
+
+    @property
+    def finding(self) -> str:
+        """What it does, if it is silent or in a step, and for how long."""
+        if self._silence:
+            return f"has not answered for {self._silence:.1f} s"
+        if self._last and self._in_step:
+            return f"has been in step {self._last.steps_begun} for {self._in_step:.1f} s"
+        return ""
+
+    def look(self, health: "Health | None", seconds: float) -> None:
+        """Take in an answer, or that there was none, `seconds` after the look before."""
+        seconds = min(seconds, POLL_SECONDS + CALL_SECONDS)
+        if health is None:
+            self._silence += seconds if self.has_listened else 0.0
+            return
+        is_same_step = self._last is not None and self._last.steps_begun == health.steps_begun
+        so_far = self._in_step if is_same_step else 0.0
+        self._in_step = min(so_far + seconds, health.began_seconds_ago) if health.is_in_step else 0.0
+        self._silence = 0.0
+        self._last = health
+
+    async def _poll(self, client: "ShardClient") -> None:
+        last = time.monotonic()
+        while True:
+            try:
+                health = await client.health(CALL_SECONDS)
+            except FleetError:
+                health = None
+            now = time.monotonic()
+            self.look(health, now - last)
+            if self.is_hung:
+                return
+            last = now
+            await asyncio.sleep(POLL_SECONDS)
+
+
+@asynccontextmanager
+async def watched(target: str, step_timeout: float) -> AsyncIterator[Watch]:
+    """A watch over the shard at a gRPC address, over when the block is left."""
+    # Not at the top: gRPC would keep an answer to `--help` waiting.
+    from penstock.router.fleet.client import ShardClient
+
+    client = ShardClient(target)
+    watch = Watch(client, step_timeout)
+    try:
+        yield watch
+    finally:
+        watch.hung.cancel()
+        await asyncio.wait([watch.hung])
+        await client.close()

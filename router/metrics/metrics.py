@@ -1,0 +1,247 @@
+"""Names, buckets, and one method per event that matters; TGI's dashboards read the `tgi_` series.
+
+What TGI measures in its own way of batching has here the meaning that comes nearest to it:
+
+- A *concat* is a step with which sequences join others that run: there is no batch to be built anew, and so no reason
+  but `chunking`; its duration is that of planning the step.
+- A *filter* is a step with which sequences end: its duration is that of taking the step's tokens in, which gives the
+  places of those sequences free.
+- *Decode*, of a batch, is what comes after the model: sampling on the shards, and turning tokens into text.
+- *Skipped* tokens are those had by speculation: none.
+
+`tgi_batch_total_tokens` is not there: TGI describes it and never sets it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from penstock.router.engine.limits import Limits
+from penstock.router.errors import RouterError
+from penstock.router.metrics import exposition
+from penstock.router.scheduling.plan import Plan, Sampled, Scored, StepResult
+
+CONTENT_TYPE = "text/plain; charset=utf-8"
+_DURATIONS = tuple(0.0001 * 1.5**power for power in range(1, 36))
+"""Upper bounds in seconds, 0.15 ms to 146 s."""
+_TO_FIRST_TOKEN = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20,
+                   30, 60, 120)
+_BETWEEN_TOKENS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+                   0.5, 0.75, 1, 2, 5, 10)
+_NUM_LENGTHS = 100
+_LARGEST_BATCH = 1024
+_FAILURES = ("overloaded", "validation", "generation", "incomplete", "dropped", "template")
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The series of one method, TGI's word for the kind of a step."""
+
+    count: Counter
+    success: Counter
+    failure: Counter
+    inference: Histogram
+    forward: Histogram
+    decode: Histogram
+    filter: Histogram
+
+
+class Metrics:
+    """The router's series, in a registry of their own. Durations in seconds, lengths in tokens.
+
+    The limits give the bounds of the buckets for lengths and batches.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._registry = CollectorRegistry()
+        self._define_requests(limits)
+        self._define_tokens()
+        self._define_steps()
+        self._define_batches(limits)
+        self._define_memory()
+
+    def _define_requests(self, limits: Limits) -> None:
+        self._requests = self._counter("tgi_request_count", "Requests to generate")
+        self._successes = self._counter("tgi_request_success", "Requests answered to the end")
+        self._failures = self._counter("tgi_request_failure", "Requests refused, failed or left", "err")
+        for kind in _FAILURES:
+            self._failures.labels(kind)  # so that each series starts at 0
+        self._answers = self._counter(
+            "penstock_requests", "Requests answered, by HTTP status; 499 if left", "route", "status")
+        self._duration = self._durations("tgi_request_duration", "From the request to the end of its answer")
+        self._validation = self._durations("tgi_request_validation_duration", "Checking and tokenising")
+        self._queue = self._durations("tgi_request_queue_duration", "Waiting for the first step")
+        self._inference = self._durations("tgi_request_inference_duration", "From the first step to the last token")
+        self._per_token = self._durations("tgi_request_mean_time_per_token_duration", "Inference per generated token")
+        self._input_length = self._lengths(
+            "tgi_request_input_length", "Tokens of the prompt", limits.max_input_tokens)
+        self._generated = self._lengths(
+            "tgi_request_generated_tokens", "Tokens of the answer", limits.max_total_tokens)
+        self._max_new = self._lengths(
+            "tgi_request_max_new_tokens", "Most tokens that the answer may have", limits.max_total_tokens)
+        self._skipped = self._histogram("tgi_request_skipped_tokens", "Tokens had by speculation", (0, 1, 10, 100))
+
+    def _define_tokens(self) -> None:
+        self._to_first_token = self._histogram(
+            "penstock_time_to_first_token_seconds", "From the request to the first token of its answer",
+            _TO_FIRST_TOKEN)
+        self._between_tokens = self._histogram(
+            "penstock_inter_token_latency_seconds", "From a token of an answer to the next one", _BETWEEN_TOKENS)
+        self._prompt_tokens = self._counter("penstock_prompt_tokens", "Tokens computed of prompts and of replays")
+        self._new_tokens = self._counter("penstock_generated_tokens", "Tokens generated")
+        self._hit_tokens = self._counter("penstock_prefix_hit_tokens", "Tokens found in the prefix cache")
+
+    def _define_steps(self) -> None:
+        count = self._counter("tgi_batch_inference_count", "Steps that ended", "method")
+        success = self._counter("tgi_batch_inference_success", "Steps that came back", "method")
+        failure = self._counter("tgi_batch_inference_failure", "Steps that were lost with their group", "method")
+        inference = self._durations("tgi_batch_inference_duration", "The shards' work on a step", "method")
+        forward = self._durations("tgi_batch_forward_duration", "The model's part of a step", "method")
+        decode = self._durations("tgi_batch_decode_duration", "Sampling a step's tokens and making text", "method")
+        filter = self._durations(
+            "tgi_batch_filter_duration", "Taking in the tokens of a step that ended sequences", "method")
+        self._steps = {
+            method: _Steps(count.labels(method), success.labels(method), failure.labels(method),
+                           inference.labels(method), forward.labels(method), decode.labels(method),
+                           filter.labels(method))
+            for method in ("prefill", "decode")}
+
+    def _define_batches(self, limits: Limits) -> None:
+        self._queue_size = self._gauge("tgi_queue_size", "Requests that wait")
+        self._batch_size = self._gauge("tgi_batch_current_size", "Requests that run")
+        self._next_size = self._histogram(
+            "tgi_batch_next_size", "Requests that began to run with one step",
+            range(1, min(limits.max_slots, _LARGEST_BATCH) + 1))
+        self._concats = self._counter(
+            "tgi_batch_concat", "Steps with which requests joined others that ran", "reason").labels("chunking")
+        self._concat_duration = self._durations(
+            "tgi_batch_concat_duration", "Planning such a step", "method").labels("decode")
+        self._preemptions = self._counter("penstock_preemptions", "Times that a request let go of its KV memory")
+        self._replays = self._counter("penstock_replays", "Times that a request went on after its group was lost")
+        self._group_restarts = self._counter("penstock_group_restarts", "Times that the group was lost")
+
+    def _define_memory(self) -> None:
+        self._max_tokens = self._gauge("tgi_batch_current_max_tokens", "Tokens that fit in what running requests hold")
+        self._most_tokens = self._gauge("tgi_batch_max_total_tokens", "Tokens that fit in the KV memory")
+        blocks = self._gauge("penstock_kv_blocks", "Blocks of KV memory", "state")
+        self._used_blocks, self._free_blocks = blocks.labels("used"), blocks.labels("free")
+        self._wasted_slots = self._gauge("penstock_kv_wasted_slots", "Places for tokens that are held and have none")
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self._registry)
+
+    def _histogram(self, name: str, text: str, bounds: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(name, text, labels, buckets=bounds, registry=self._registry)
+
+    def _durations(self, name: str, text: str, *labels: str) -> Histogram:
+        return self._histogram(name, text, _DURATIONS, *labels)
+
+    def _lengths(self, name: str, text: str, longest: int) -> Histogram:
+        return self._histogram(name, text, [longest * part / _NUM_LENGTHS for part in range(1, _NUM_LENGTHS + 1)])
+
+    def requested(self) -> None:
+        """A request to generate has come."""
+        self._requests.inc()
+
+    def accepted(self, input_length: int, max_new_tokens: int) -> None:
+        """It is valid."""
+        self._input_length.observe(input_length)
+        self._max_new.observe(max_new_tokens)
+
+    def failed(self, error: RouterError) -> None:
+        """It was refused, has failed while it ran, or its client has left."""
+        if error.metric is not None:
+            self._failures.labels(error.metric).inc()
+
+    def answered(self, route: str, status: int) -> None:
+        """A request has been answered, or left by its client; of gRPC the route is the call's name."""
+        self._answers.labels(route, status).inc()
+
+    def first_token(self, waited: float) -> None:
+        """The first token of an answer came `waited` after its request."""
+        self._to_first_token.observe(waited)
+
+    def next_token(self, waited: float) -> None:
+        """Another token of an answer came, `waited` after the one before it."""
+        self._between_tokens.observe(waited)
+
+    def succeeded(self) -> None:
+        """It was answered to the end: all of its answers, if it wanted several."""
+        self._successes.inc()
+
+    def ended(self, total: float, validation: float, queue: float, inference: float, num_tokens: int) -> None:
+        """One of its answers is whole, with `num_tokens`."""
+        self._duration.observe(total)
+        self._validation.observe(validation)
+        self._queue.observe(queue)
+        self._inference.observe(inference)
+        self._per_token.observe(inference / num_tokens)
+        self._generated.observe(num_tokens)
+        self._skipped.observe(0)
+
+    def planned(self, plan: Plan, took: float) -> None:
+        """A step was planned, which took so long."""
+        self._preemptions.inc(len(plan.preempted))
+        if not plan.admitted:
+            return
+        self._hit_tokens.inc(sum(admission.hit_tokens for admission in plan.admitted))
+        self._next_size.observe(len(plan.admitted))
+        if plan.num_decode_rows:
+            self._concats.inc()
+            self._concat_duration.observe(took)
+
+    def step(
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | Scored], commit_time: float,
+        text_time: float,
+    ) -> None:
+        """A step came back: its tokens were taken in, then made text of, which took so long."""
+        steps = self._steps[_method(plan)]
+        steps.count.inc()
+        steps.success.inc()
+        steps.inference.observe(result.forward_time + result.sample_time)
+        steps.forward.observe(result.forward_time)
+        steps.decode.observe(result.sample_time + text_time)
+        tokens = [each for each in confirmed if isinstance(each, Sampled)]
+        if any(token.finish_reason for token in tokens):
+            steps.filter.observe(commit_time)
+        self._prompt_tokens.inc(plan.num_tokens - plan.num_decode_rows)
+        self._new_tokens.inc(len(tokens))
+
+    def lost(self, plan: Plan) -> None:
+        """The group died with this step in flight."""
+        steps = self._steps[_method(plan)]
+        steps.count.inc()
+        steps.failure.inc()
+
+    def replayed(self, count: int) -> None:
+        """So many requests are to go on from where they were."""
+        self._replays.inc(count)
+
+    def group_restarted(self) -> None:
+        """The group was lost and is to come back."""
+        self._group_restarts.inc()
+
+    def occupancy(
+        self, queue_size: int, running: int, used_blocks: int, free_blocks: int, wasted_slots: int, block_size: int
+    ) -> None:
+        """What waits, what runs, and what the KV memory holds."""
+        self._queue_size.set(queue_size)
+        self._batch_size.set(running)
+        self._used_blocks.set(used_blocks)
+        self._free_blocks.set(free_blocks)
+        self._wasted_slots.set(wasted_slots)
+        self._max_tokens.set(used_blocks * block_size)
+        self._most_tokens.set((used_blocks + free_blocks) * block_size)
+
+    def exposition(self) -> bytes:
+        """All series, in CONTENT_TYPE."""
+        return exposition.text(self._registry)
+
+
+def _method(plan: Plan) -> str:
+    """As in TGI, a step that runs any prompt tokens is a prefill."""
+    return "prefill" if plan.num_tokens > plan.num_decode_rows else "decode"

@@ -1,0 +1,61 @@
+"""Attributes of a request's span, by OpenTelemetry's semantic conventions for generative AI."""
+
+from collections.abc import Iterator, Mapping
+
+from opentelemetry.util.types import AttributeValue
+
+from penstock.router.engine.stream import Stream
+from penstock.router.tracing.request_trace import RequestTrace
+
+PROVIDER = "penstock"
+_INT64 = 2**63
+
+
+def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | None]:
+    """What was asked for; of several prompts, for the first. None is what was not."""
+    generation = trace.generations[0]
+    prompt = generation.prompts[0]
+    parameters = prompt.parameters
+    seed = parameters.seed
+    return {
+        "gen_ai.operation.name": trace.operation,
+        "gen_ai.provider.name": PROVIDER,
+        "gen_ai.request.model": trace.model or model_id,
+        "gen_ai.response.model": model_id,
+        "gen_ai.request.stream": generation.is_stream,
+        "gen_ai.request.choice.count": prompt.num_answers if prompt.num_answers > 1 else None,
+        "gen_ai.request.max_tokens": parameters.max_new_tokens,
+        "gen_ai.request.temperature": 0.0 if prompt.is_greedy else parameters.temperature,
+        "gen_ai.request.top_k": parameters.top_k,
+        "gen_ai.request.top_p": parameters.top_p,
+        "gen_ai.request.frequency_penalty": parameters.frequency_penalty,
+        "gen_ai.request.presence_penalty": parameters.presence_penalty,
+        "gen_ai.request.stop_sequences": list(parameters.stop) or None,
+        # An attribute is an int64, a seed a uint64.
+        "gen_ai.request.seed": seed if seed is None or seed < _INT64 else str(seed),
+    }
+
+
+def answered(trace: RequestTrace) -> Mapping[str, AttributeValue | None]:
+    """What came of it: tokens, and for each answer that ended, how."""
+    streams = trace.streams
+    if not streams:
+        return {}
+    firsts = list(_first_of_each_prompt(trace))
+    endings = [stream.ending for stream in streams if stream.ending is not None]
+    came_at = [stream.first_token_at for stream in streams if stream.first_token_at is not None]
+    return {
+        "gen_ai.usage.input_tokens": sum(len(stream.request.input_ids) for stream in firsts),
+        "gen_ai.usage.cache_read.input_tokens": sum(stream.hit_tokens for stream in firsts),
+        "gen_ai.usage.output_tokens": sum(ending.num_tokens for ending in endings),
+        "gen_ai.response.finish_reasons": [ending.finish_reason.value for ending in endings] or None,
+        "gen_ai.response.time_to_first_chunk": min(came_at) - trace.generations[0].received_at if came_at else None,
+    }
+
+
+def _first_of_each_prompt(trace: RequestTrace) -> Iterator[Stream]:
+    for generation in trace.generations:
+        index = 0
+        for prompt in generation.prompts if generation.streams else ():
+            yield generation.streams[index]
+            index += prompt.num_answers

@@ -1,0 +1,187 @@
+"""Spans of requests, by OpenTelemetry's semantic conventions for HTTP, for RPC and for generative AI.
+
+A request's spans are made when it ends, of the times and notes that it gathered: while tokens flow nothing is done for
+them. Only where an endpoint is set is this imported.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import unquote
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Span, SpanContext, SpanKind, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from penstock.router.engine.stream import Stream
+from penstock.router.errors import Dropped, GenerationError, RouterError
+from penstock.router.routing import route_of
+from penstock.router.tracing import request_trace as traces
+from penstock.router.tracing.generative_ai import answered, asked
+from penstock.router.tracing.request_trace import RequestTrace
+from penstock.router.tracing.trace import Note
+
+Attributes = Mapping[str, AttributeValue]
+_FAILURES = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+"""The codes that make the span of a gRPC server an error."""
+
+
+class Tracing:
+    """Makes spans by `provider`, which samples and exports them, of requests to `model_id`."""
+
+    def __init__(self, provider: TracerProvider, model_id: str) -> None:
+        self._tracer = provider.get_tracer("penstock.router")
+        self._propagator = TraceContextTextMapPropagator()
+        self._model_id = model_id
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The server span of every POST. What is only looked at, as by probes, has none."""
+        if request.method != "POST":
+            return await handler(request)
+        route = route_of(request)
+        attributes = {
+            "http.request.method": request.method, "http.route": route or None, "url.path": request.path,
+            "url.scheme": request.scheme, "server.address": request.url.host, "server.port": request.url.port,
+            "client.address": request.remote,
+            "user_agent.original": request.headers.get("user-agent"),
+            "network.protocol.version": f"{request.version.major}.{request.version.minor}",
+        }
+        with self.request(f"{request.method} {route}".strip(), request.headers, attributes) as span:
+            try:
+                response = await handler(request)
+            except web.HTTPException as error:
+                response = error
+            _set_status(span, response.status)
+        if isinstance(response, web.HTTPException):
+            raise response
+        return response
+
+    @contextmanager
+    def call(self, method: str, metadata: Mapping[str, str], peer: str) -> Iterator[Callable[[str], None]]:
+        """The server span of a gRPC call; what is yielded takes the name of the code that it ends with.
+
+        `method`: the full name. `peer`: gRPC's, such as `ipv4:127.0.0.1:5000`.
+        """
+        kind, _, address = peer.partition(":")
+        attributes = {
+            "rpc.system.name": "grpc", "rpc.method": method,
+            "client.address": unquote(address.rpartition(":")[0]).strip("[]") if kind.startswith("ip") else None,
+            "user_agent.original": metadata.get("user-agent"),
+        }
+        with self.request(method, metadata, attributes) as span:
+            yield lambda code: _set_code(span, code)
+
+    @contextmanager
+    def request(
+        self, name: str, carrier: Mapping[str, str], attributes: Mapping[str, AttributeValue | None]
+    ) -> Iterator[Span]:
+        """The server span of the block, in the trace that the `traceparent` of `carrier` names, if it names one.
+
+        What is done for the request inside becomes its children, if the trace is sampled. Attributes of None are left
+        out. The exception that leaves the block is the request's failure.
+        """
+        started_at = _Clock()
+        span = self._tracer.start_span(name, self._propagator.extract(carrier), SpanKind.SERVER, _given(attributes))
+        trace = RequestTrace(_pack(span.get_span_context())) if span.is_recording() else None
+        traces.set_current(trace)
+        try:
+            yield span
+        except BaseException as error:
+            _set_failure(span, Dropped.error_type if isinstance(error, asyncio.CancelledError | GeneratorExit)
+                         else type(error).__name__, is_ours=isinstance(error, Exception))
+            raise
+        finally:
+            traces.set_current(None)
+            if trace is not None:
+                self._tell(span, trace, started_at)
+            span.end()
+
+    def _tell(self, span: Span, trace: RequestTrace, clock: "_Clock") -> None:
+        """What the request was, and its children."""
+        if trace.error is not None:
+            _set_failure(span, trace.error.error_type, _is_ours(trace.error))
+        if not trace.generations:
+            return
+        span.set_attributes(_given(asked(trace, self._model_id)))
+        span.set_attributes(_given(answered(trace)))
+        inside, now = set_span_in_context(span), time.monotonic()
+        for generation in trace.generations:
+            self._child("validation", inside, clock, generation.received_at, generation.checked_at or now)
+        for index, stream in enumerate(trace.streams):
+            self._phases(span, stream, {"penstock.answer.index": index}, clock)
+
+    def _phases(self, span: Span, stream: Stream, attributes: Attributes, clock: "_Clock") -> None:
+        """Queue, prefill, decode, as far as it came; what happened to it on the way is events."""
+        inside, end = set_span_in_context(span), stream.finished_at or time.monotonic()
+        notes = stream.request.trace.notes if stream.request.trace else []
+        chunks = [note for note in notes if note.name == "prefill_chunk"]
+        for note in notes:
+            if note.name != "prefill_chunk":
+                span.add_event(note.name, {**attributes, **_facts(note)}, clock.ns(note.at))
+        first = stream.first_token_at
+        self._child("queue", inside, clock, stream.submitted_at, stream.started_at or end, attributes)
+        if stream.started_at is not None:
+            self._child("prefill", inside, clock, stream.started_at, first or end, attributes,
+                        [note for note in chunks if first is None or note.at < first])
+        if first is not None:
+            self._child("decode", inside, clock, first, end, attributes, [note for note in chunks if note.at >= first])
+
+    def _child(
+        self, name: str, inside: Context, clock: "_Clock", start: float, end: float,
+        attributes: Attributes | None = None, notes: Iterable[Note] = (),
+    ) -> None:
+        child = self._tracer.start_span(name, inside, attributes=attributes, start_time=clock.ns(start))
+        for note in notes:
+            child.add_event(note.name, _facts(note), clock.ns(note.at))
+        child.end(clock.ns(end))
+
+
+class _Clock:
+    """From the clock that times are taken by to the one that spans are dated by, as they stood to each other once."""
+
+    def __init__(self) -> None:
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def ns(self, at: float) -> int:
+        return int(at * 1e9) + self._offset
+
+
+def _pack(context: SpanContext) -> bytes:
+    return context.trace_id.to_bytes(16) + context.span_id.to_bytes(8)
+
+
+def _given(attributes: Mapping[str, AttributeValue | None]) -> dict[str, AttributeValue]:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _facts(note: Note) -> dict[str, AttributeValue]:
+    return {f"penstock.{name}": fact for name, fact in note.facts.items()}
+
+
+def _set_status(span: Span, status: int) -> None:
+    span.set_attribute("http.response.status_code", status)
+    if status >= 500:
+        _set_failure(span, str(status), is_ours=True)
+
+
+def _set_code(span: Span, code: str) -> None:
+    span.set_attribute("rpc.response.status_code", code)
+    if code in _FAILURES:
+        _set_failure(span, code, is_ours=True)
+
+
+def _set_failure(span: Span, error_type: str, is_ours: bool) -> None:
+    """A client's mistake has a type, but makes no server span an error."""
+    span.set_attribute("error.type", error_type)
+    if is_ours:
+        span.set_status(StatusCode.ERROR)
+
+
+def _is_ours(error: RouterError) -> bool:
+    return error.status >= 500 or isinstance(error, GenerationError)

@@ -1,0 +1,95 @@
+"""What is remembered of a request that is traced, by whichever API it came; the middleware makes its spans."""
+
+import time
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import replace
+
+from penstock.router.engine.request import Request
+from penstock.router.engine.stream import Stream
+from penstock.router.errors import RouterError
+from penstock.router.generation.validation import Asked
+from penstock.router.tracing.trace import Trace
+
+
+class RequestTrace:
+    """Its `context` is `penstock.router.tracing.trace.Trace.context`.
+
+    `operation` is the name that the semantic conventions for generative AI have for what is asked, `model` the one that
+    was asked for. There is one of `generations`, or for some routes several, or none if the request got not so far.
+    `error` is the first thing that went wrong.
+    """
+
+    def __init__(self, context: bytes) -> None:
+        self.context = context
+        self.operation = "text_completion"
+        self.model: str | None = None
+        self.generations: list[Generation] = []
+        self.error: RouterError | None = None
+
+    @property
+    def streams(self) -> list[Stream]:
+        """Of all answers, in the order of their indices."""
+        return [stream for generation in self.generations for stream in generation.streams]
+
+    def begin(self, prompts: Sequence[Asked], is_stream: bool) -> "Generation":
+        """Answers are asked for."""
+        generation = Generation(self, prompts, is_stream)
+        self.generations.append(generation)
+        return generation
+
+    def failed(self, error: RouterError) -> None:
+        """It was refused, or ended before its time."""
+        if self.error is None:
+            self.error = error
+
+
+class Generation:
+    """The way from what is asked to answers. Times are of `time.monotonic`."""
+
+    def __init__(self, trace: RequestTrace, prompts: Sequence[Asked], is_stream: bool) -> None:
+        self.prompts = prompts
+        self.is_stream = is_stream
+        self.received_at = time.monotonic()
+        self.checked_at: float | None = None
+        self.streams: tuple[Stream, ...] = ()
+        self._trace = trace
+
+    def followed(self, request: Request) -> Request:
+        """A request for one of the answers, for the engine, which notes what happens to it."""
+        self.checked_at = self.checked_at or time.monotonic()
+        return replace(request, trace=Trace(self._trace.context))
+
+    def submitted(self, streams: Iterable[Stream]) -> None:
+        """The engine has taken the requests for all answers."""
+        self.streams = tuple(streams)
+
+    def failed(self, error: RouterError) -> None:
+        """It was refused, or an answer can't go on, or nobody waits for the answers any more."""
+        self.checked_at = self.checked_at or time.monotonic()
+        self._trace.failed(error)
+
+
+_current: ContextVar[RequestTrace | None] = ContextVar("request_trace", default=None)
+
+
+def current() -> RequestTrace | None:
+    """That of the request that this task answers; None if it is not traced."""
+    return _current.get()
+
+
+def set_current(trace: RequestTrace | None) -> None:
+    _current.set(trace)
+
+
+def describe(operation: str, model: str | None) -> None:
+    """For handlers that know better than `text_completion`: tell what the request is, and the model it names."""
+    if (trace := _current.get()) is not None:
+        trace.operation = operation
+        trace.model = model
+
+
+def failed(error: RouterError) -> None:
+    """For handlers that refuse a request before answers are asked for."""
+    if (trace := _current.get()) is not None:
+        trace.failed(error)

@@ -1,0 +1,1 @@
+"""The exchanges between the ranks of a group."""

@@ -1,0 +1,66 @@
+"""What this shard asks of its GPU beside the kernels: which one it is, and how much of its memory is used."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from penstock.kernels import dispatch
+from penstock.shard.config import ShardConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of a GPU's memory, in bytes, after some work was done."""
+
+    total: int
+    foreign: int                         # of others, and of this process beside its tensors
+    base: int                            # of this process's tensors, before the work
+    peak: int                            # the same, at most while it was done
+
+
+def is_used() -> bool:
+    """Whether this process computes on a GPU: not, if the GPU's kernels are interpreted."""
+    return dispatch.device().type == "cuda"
+
+
+def choose(config: ShardConfig) -> None:
+    """Use the GPU of this rank, on the calling thread, which every thread is to do for itself. On a processor there is
+    nothing to choose. Raises ValueError for settings that cannot be met."""
+    if not is_used():
+        if config.cuda_memory_fraction != 1:
+            raise ValueError(f"--cuda-memory-fraction {config.cuda_memory_fraction:g}: there is no GPU, the shard "
+                             "computes on the processor; --kv-memory says how much memory keys and values get")
+        return
+    num_gpus = torch.cuda.device_count()
+    if not config.rendezvous.startswith("tcp://"):  # other ranks may be on other machines
+        check_number(config.world_size, num_gpus)
+    torch.cuda.set_device(config.rank % num_gpus)
+    torch.cuda.set_per_process_memory_fraction(config.cuda_memory_fraction)
+
+
+def check_number(world_size: int, num_gpus: int) -> None:
+    """ValueError if there are fewer GPUs than shards."""
+    if num_gpus < world_size:
+        raise ValueError(f"--num-shard {world_size}: each shard computes on a GPU of its own, and torch finds "
+                         f"{num_gpus}; use --num-shard {num_gpus}, or --device cpu")
+
+
+def free_memory() -> int:
+    """Bytes that nobody uses."""
+    free, _ = torch.cuda.mem_get_info()
+    return int(free)
+
+
+def measure(work: Callable[[], object]) -> Usage:
+    """Do the work, all of it, and see what memory it takes. Others' use is what it is afterwards."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    base = torch.cuda.memory_allocated()
+    work()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated()
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    return Usage(total, total - free - torch.cuda.memory_reserved(), base, peak)

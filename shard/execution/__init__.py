@@ -1,0 +1,1 @@
+"""One step: from the rows of a plan to their tokens."""

@@ -1,0 +1,133 @@
+"""One step as tensors: ragged, without padding but for the sizes that a CUDA graph was captured for."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from penstock.kernels.attention_layer import Tokens
+from penstock.shard.devices.device import Array
+from penstock.shard.execution.slots import SlotTable
+from penstock.shard.execution.step import NO_IDS, Row
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """T tokens of S rows, R of them sampled; the tokens of a row are neighbours, in the order of their positions. N of
+    the tokens are followed by one that is scored."""
+
+    input_ids: Tensor        # int64 [T]
+    tokens: Tokens           # where they belong; what lies in a table past a sequence's end is garbage
+    output_rows: Tensor      # int64 [R]: index into T of the tokens after which one is sampled
+    scored_rows: Tensor      # int64 [N]: index into T of the tokens after which one is scored
+    score_ids: Tensor        # int64 [N]: the ones that are scored
+    columns: Mapping[str, Tensor] = field(default_factory=dict)  # what else was uploaded
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Rows that are added to a step of decode rows until it has `num_rows`. Each is one token, no matter which, at
+    position 0 of a block that no sequence has."""
+
+    num_rows: int
+    scratch_block: int
+
+
+def build(
+    rows: tuple[Row, ...], slots: SlotTable, columns: Mapping[str, Array] | None = None, padding: Padding | None = None
+) -> StepInputs:
+    """The tensors of rows that `slots` has already taken in, on its device: in one upload, with `columns` besides.
+
+    Tokens sampled last are read where they lie. The rows come first, then those of the padding, whose step must fit.
+    """
+    columns = columns or {}
+    hosts = _arrange(rows, slots)
+    if padding is not None:
+        _pad(hosts, padding, slots.bounds.block_size)
+    uploaded = slots.device.upload([*hosts.values(), *columns.values()])
+    tensors = dict(zip(hosts, uploaded[: len(hosts)], strict=True))
+    return StepInputs(
+        input_ids=_input_ids(tensors.get("ids"), tensors.get("sources"), slots.last_token),
+        tokens=Tokens(
+            positions=tensors["positions"], slots=tensors["slots"], tables=tensors["tables"],
+            starts=tensors["starts"], counts=tensors["counts"],
+            is_decode=len(hosts["positions"]) == len(hosts["starts"])),
+        output_rows=tensors["output_rows"],
+        scored_rows=tensors["scored_rows"],
+        score_ids=tensors["score_ids"],
+        columns=dict(zip(columns, uploaded[len(hosts) :], strict=True)))
+
+
+def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
+    """On the host. `sources`: for each token the slot whose last sample it is, or -1, and `ids`: the others. Either is
+    left out if it would say nothing."""
+    starts = _column(np.int64, rows, (row.start for row in rows))
+    counts = _column(np.int64, rows, (row.count for row in rows))
+    slot_ids = _column(np.int64, rows, (row.slot for row in rows))
+    is_sampled = _column(np.bool_, rows, (row.is_sampled for row in rows))
+    ends = np.cumsum(counts)
+    firsts = ends - counts
+
+    row_of_token = np.repeat(np.arange(len(rows)), counts)
+    positions = np.arange(ends[-1]) - (firsts - starts)[row_of_token]
+    block_size = slots.bounds.block_size
+    num_blocks = -(-int((starts + counts).max()) // block_size)
+    tables = np.ascontiguousarray(slots.blocks[slot_ids, :num_blocks])
+    slot_mapping = tables[row_of_token, positions // block_size].astype(np.int64) * block_size + positions % block_size
+    return {
+        **_inputs(rows, slot_ids, firsts, int(ends[-1])),
+        "positions": positions, "slots": slot_mapping, "tables": tables,
+        "starts": starts.astype(np.int32), "counts": counts.astype(np.int32),
+        "output_rows": (ends - 1)[is_sampled],
+        **_scored(rows, firsts)}
+
+
+def _inputs(
+    rows: tuple[Row, ...], slot_ids: npt.NDArray[np.int64], firsts: npt.NDArray[np.int64], num_tokens: int
+) -> dict[str, Array]:
+    from_last = _column(np.bool_, rows, (row.from_last_sample for row in rows))
+    if num_tokens == len(rows) and from_last.all():
+        return {"sources": slot_ids}
+    known = np.concatenate([row.token_ids for row in rows])
+    if len(known) == num_tokens:
+        return {"ids": known}
+    sources = np.full(num_tokens, -1, np.int64)
+    sources[firsts[from_last]] = slot_ids[from_last]
+    ids = np.zeros(num_tokens, np.int64)
+    ids[sources < 0] = known
+    return {"ids": ids, "sources": sources}
+
+
+def _input_ids(ids: Tensor | None, sources: Tensor | None, last_token: Tensor) -> Tensor:
+    if sources is None:
+        assert ids is not None, "a token is given or was sampled"
+        return ids
+    sampled = last_token[sources if ids is None else sources.clamp(min=0)]
+    return sampled if ids is None else torch.where(sources >= 0, sampled, ids)
+
+
+def _pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
+    """Add the padding's rows to those of `hosts`, each of one token."""
+    number = padding.num_rows - len(hosts["starts"])
+    values = {"ids": 0, "sources": -1 if "ids" in hosts else 0, "positions": 0,
+              "slots": padding.scratch_block * block_size, "tables": padding.scratch_block, "starts": 0, "counts": 1}
+    for name in values.keys() & hosts.keys():
+        host = hosts[name]
+        hosts[name] = np.concatenate([host, np.full((number, *host.shape[1:]), values[name], host.dtype)])
+
+
+def _scored(rows: tuple[Row, ...], firsts: npt.NDArray[np.int64]) -> dict[str, Array]:
+    """From each of `firsts` on as many tokens as the row's score_ids."""
+    spans = [(first, row.score_ids) for first, row in zip(firsts.tolist(), rows, strict=True) if len(row.score_ids)]
+    if not spans:
+        return {"scored_rows": NO_IDS, "score_ids": NO_IDS}
+    return {"scored_rows": np.concatenate([np.arange(first, first + len(ids)) for first, ids in spans]),
+            "score_ids": np.concatenate([ids for _, ids in spans])}
+
+
+def _column(dtype: type[Any], rows: tuple[Row, ...], values: Iterable[int]) -> npt.NDArray[Any]:
+    return np.fromiter(values, dtype, len(rows))

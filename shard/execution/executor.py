@@ -1,0 +1,195 @@
+"""One shard's model, KV memory and slots: what an order acts on."""
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from penstock.kernels import dispatch
+from penstock.kernels.kv_cache import KvCache
+from penstock.shard.communication.distributed import Group
+from penstock.shard.config import ShardConfig
+from penstock.shard.devices import gpu
+from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
+from penstock.shard.execution import batch, sampler, scorer
+from penstock.shard.execution.batch import Padding
+from penstock.shard.execution.gpu_memory import check_weights, trial_blocks
+from penstock.shard.execution.graphs import DecodeGraphs
+from penstock.shard.execution.kv_cache import KvShape, cache_dtype, num_blocks
+from penstock.shard.execution.masks import Masks
+from penstock.shard.execution.sampler import Draw
+from penstock.shard.execution.scorer import Scoring
+from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
+from penstock.shard.execution.step import Facts, Open, RowResult, Step, StepResult
+from penstock.shard.execution.watermark import Watermark
+from penstock.shard.models.config import DTYPES
+from penstock.shard.models.decoder import Decoder
+from penstock.shard.weights.checkpoint import Checkpoint, Progress
+
+CONTRACT_VERSION = 1                     # of the bits: other numbers for an equal request need another version
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What the model says of a step, and what sampling wants to know besides."""
+
+    logits: Tensor | None                # float32 [sampled rows, V] on rank 0, None elsewhere
+    scores: list[Tensor]                 # of the tokens that are scored, on rank 0
+    draw: Draw
+    scoring: Scoring
+    columns: Mapping[str, Tensor]        # of the draw, on the device
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step whose work is all on its way. The marks are those of its begin, the model's end, and sampling's both."""
+
+    step: Step
+    draw: Draw
+    scoring: Scoring
+    download: Download
+    num_score_tensors: int
+    marks: tuple[Moment, Moment, Moment, Moment]
+
+
+class Executor:
+    """Loads the model of `config` and runs steps on it. Every rank of `group` is given the same orders.
+
+    Raises what reading a checkpoint raises, KvMemoryError, and ValueError if the kernels have no such KV cache. Orders
+    that make no sense raise OrderError.
+    """
+
+    def __init__(self, config: ShardConfig, group: Group, progress: Progress | None = None) -> None:
+        self._config = config
+        self._group = group
+        kv_dtype = cache_dtype(config.kv_cache_dtype)
+        if gpu.is_used():
+            check_weights(config, gpu.free_memory())
+        self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress)
+        model = self.decoder.config
+        self.kv_shape = KvShape(
+            model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size,
+            kv_dtype or self.decoder.dtype)
+        if gpu.is_used() and config.kv_memory is None:
+            self.allocate(trial_blocks(self.kv_shape, config, model.context_length))
+        else:
+            self.allocate(num_blocks(self.kv_shape, config.kv_memory, model.context_length, group.world_size))
+        self._digest = Checkpoint(config.model).digest()
+        self._device = Device(dispatch.device())
+        self._watermark = Watermark(config.watermark_gamma, config.watermark_delta)
+        self._slots: SlotTable | None = None
+        self.graphs: DecodeGraphs | None = None  # captured once the KV memory has its size
+
+    def allocate(self, num_blocks: int) -> None:
+        """Have KV memory of so many blocks, whatever there was before, and of one more, which no order names: the rows
+        that pad a captured step write there."""
+        model = self.decoder.config
+        self.caches: list[KvCache] = []  # what was before must go first
+        self.bounds = Bounds(self._config.block_size, num_blocks, model.context_length, model.vocab_size)
+        self.caches = self.kv_shape.allocate(num_blocks + 1)
+
+    def facts(self, step_tokens: int) -> Facts:
+        """What the router must know; `step_tokens` is measured by others."""
+        dtype = str(self.decoder.dtype).removeprefix("torch.")
+        kv_dtype = self._config.kv_cache_dtype or dtype
+        return Facts(
+            model_id=self._config.model_id or str(self._config.model),
+            dtype=dtype,
+            kv_dtype=kv_dtype,
+            block_size=self.bounds.block_size,
+            num_blocks=self.bounds.num_blocks,
+            vocab_size=self.bounds.vocab_size,
+            eos_token_ids=self.decoder.config.eos_token_ids,
+            context_length=self.bounds.context_length,
+            rank=self._group.rank,
+            world_size=self._group.world_size,
+            numerics=f"{dispatch.path()}/{dtype}/kv-{kv_dtype}/contract-{CONTRACT_VERSION}",
+            weights_digest=self._digest,
+            step_tokens=step_tokens)
+
+    def open(self, limits: Open) -> None:
+        """Begin with empty slots."""
+        self._slots = SlotTable(limits, self.bounds, self._device)
+
+    def close(self) -> None:
+        """Forget all slots."""
+        self._slots = None
+
+    def execute(self, step: Step, late_masks: Callable[[], Masks] = dict) -> StepResult:
+        """Launch a step and wait for its result."""
+        return self.finish(self.launch(step, late_masks))
+
+    def launch(self, step: Step, late_masks: Callable[[], Masks] = dict) -> Launched:
+        """Take the step in and send the device all its work, without waiting for any of it; a processor does it here.
+
+        `late_masks` waits for the masks of the step: a time that counts neither as the model's nor as sampling's. Only
+        a row with a watermark waits for the device. The next step may be launched before this one is finished.
+        """
+        begin = self._device.mark()
+        outputs = self.forward(step)
+        end = self._device.mark()
+        is_masked = self._group.rank == 0 and any(row.late_mask for row in step.rows)
+        masks = late_masks() if is_masked else {}
+        sampling = self._device.mark()
+        sampled = self._launch_sampling(outputs, masks)
+        marks = begin, end, sampling, self._device.mark()
+        download = self._device.download([*outputs.scores, *sampled])
+        return Launched(step, outputs.draw, outputs.scoring, download, len(outputs.scores), marks)
+
+    def finish(self, launched: Launched) -> StepResult:
+        """Wait for a step's result. Steps are finished in the order of their launches, on any thread."""
+        tensors = launched.download.wait()
+        number = launched.num_score_tensors
+        rows = _results(launched.step, launched.draw, launched.scoring, tensors[:number], tensors[number:])
+        begin, end, sampling, sampled = launched.marks
+        return StepResult(launched.step.step_id, rows, nanoseconds(begin, end), nanoseconds(sampling, sampled))
+
+    @torch.inference_mode()
+    def forward(self, step: Step) -> Outputs:
+        """Take the step in and run the model."""
+        slots = self._open_slots()
+        slots.apply(step)
+        draw = sampler.prepare([row for row in step.rows if row.is_sampled], slots, answers=self._group.rank == 0)
+        scoring = scorer.prepare(step.rows, slots)
+        size = self.graphs.size_of(step.rows) if self.graphs else None
+        padding = None if size is None else Padding(size, self.bounds.num_blocks)
+        inputs = batch.build(step.rows, slots, {**draw.columns, **scoring.columns}, padding)
+        if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.graphs and padding:
+            return Outputs(self.graphs.replay(inputs, len(step.rows)), [], draw, scoring, inputs.columns)
+        hidden = self.decoder.forward(inputs, self.caches)
+        logits = self.decoder.logits(hidden, inputs.output_rows)
+        scores = scorer.launch(scoring, inputs, partial(self.decoder.logits, hidden))
+        return Outputs(logits, scores, draw, scoring, inputs.columns)
+
+    def sample(self, step: Step, outputs: Outputs, masks: Masks) -> tuple[RowResult, ...]:
+        """The step's tokens, which every rank keeps for the steps that follow, and its scores."""
+        sampled = self._device.download(self._launch_sampling(outputs, masks)).wait()
+        scores = self._device.download(outputs.scores).wait()
+        return _results(step, outputs.draw, outputs.scoring, scores, sampled)
+
+    @torch.inference_mode()
+    def _launch_sampling(self, outputs: Outputs, masks: Masks) -> list[Tensor]:
+        return sampler.launch(
+            outputs.draw, outputs.columns, outputs.logits, self._open_slots(), self._group, self._watermark, masks)
+
+    def _open_slots(self) -> SlotTable:
+        if self._slots is None:
+            raise OrderError("a step came before open")
+        return self._slots
+
+
+def _results(
+    step: Step, draw: Draw, scoring: Scoring, scores: Sequence[Tensor], sampled: Sequence[Tensor]
+) -> tuple[RowResult, ...]:
+    """Of the rows that sample or score, in their order; tensors on the host."""
+    results = sampler.read(draw, sampled)
+    for slot, scored in scorer.read(scoring, scores).items():
+        result = results.get(slot, RowResult(slot, (), ()))
+        results[slot] = replace(result, scores=scored.logprobs, score_top=scored.top)
+    return tuple(results[row.slot] for row in step.rows if row.slot in results)

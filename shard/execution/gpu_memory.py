@@ -1,0 +1,109 @@
+"""How much of a GPU's memory keys and values get: what the weights and the largest step leave."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.shard.config import ShardConfig
+from penstock.shard.execution.kv_cache import DEFAULT_MAX_BLOCKS, KvMemoryError, KvShape, num_blocks
+from penstock.shard.execution.slots import Bounds
+from penstock.shard.models.config import DTYPES, ModelConfig
+from penstock.shard.weights.checkpoint import Checkpoint
+
+HEADROOM = 0.02                          # of the GPU's memory: for what falls between the pieces it is dealt out in
+GRAPH_BYTES = 16 << 20                   # of a captured graph, beside its tensors
+LOGIT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a GPU's memory is needed for beside keys and values; all in bytes."""
+
+    total: int
+    foreign: int                         # used by others, and by this process beside its tensors
+    tensors: int                         # the weights, and what the largest step makes
+    graphs: int
+
+    def room(self, fraction: float) -> int:
+        """What is left if `fraction` of the GPU's memory may be used; less than nothing if it is too little."""
+        allowed = min(int(self.total * fraction), self.total - self.foreign)
+        return allowed - self.tensors - self.graphs - int(self.total * HEADROOM)
+
+
+def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_length: int) -> int:
+    """Blocks that fit beside `needs`, or those that --kv-memory asks for. There is room for one more block.
+
+    KvMemoryError says how much is missing, and what helps.
+    """
+    room = needs.room(config.cuda_memory_fraction) - shape.block_bytes
+    least = shape.least_blocks(context_length) * shape.block_bytes
+    if room < (config.kv_memory or least):
+        raise KvMemoryError(_does_not_fit(needs, config, config.kv_memory or least, room))
+    memory = min(room, DEFAULT_MAX_BLOCKS * shape.block_bytes) if config.kv_memory is None else config.kv_memory
+    return num_blocks(shape, memory, context_length, world_size=1)
+
+
+def check_weights(config: ShardConfig, free: int) -> None:
+    """KvMemoryError if a GPU with `free` bytes cannot hold this rank's part of the weights: said before they are read.
+
+    Raises what reading a checkpoint's headers raises.
+    """
+    dtype = DTYPES[config.dtype] if config.dtype else ModelConfig.from_dir(config.model).dtype
+    needed = Checkpoint(config.model).num_bytes(dtype) // config.world_size
+    if needed > free:
+        raise KvMemoryError(f"The weights do not fit: this shard's part of them takes {_size(needed)}, its GPU has "
+                            f"{_size(free)} free, {_size(needed - free)} are missing. {_help(config)}")
+
+
+def out_of_memory(config: ShardConfig, error: Exception) -> KvMemoryError:
+    """In place of CUDA's own, which says what was asked for and what is free."""
+    return KvMemoryError(f"The model does not fit, or not the largest step of {config.max_step_tokens} tokens in "
+                         f"{config.max_step_rows} rows. {_help(config)} In detail: {str(error).splitlines()[0]}")
+
+
+def graph_bytes(largest: int, sizes: Sequence[int], vocab_size: int) -> int:
+    """Of all graphs, which share their memory but for the logits. `largest`: bytes that the step of most rows takes."""
+    if not sizes:
+        return 0
+    others = sum(sizes) - max(sizes)
+    return largest + others * vocab_size * LOGIT_BYTES + len(sizes) * GRAPH_BYTES
+
+
+def trial_blocks(shape: KvShape, config: ShardConfig, context_length: int) -> int:
+    """Blocks for the largest step, which shows how many there can be."""
+    prompts = -(-config.max_step_tokens // context_length)
+    step = config.max_step_tokens // shape.block_size + 1 + prompts + config.max_step_rows
+    return max(step, shape.least_blocks(context_length))
+
+
+def largest_lengths(bounds: Bounds, num_tokens: int, num_rows: int) -> list[int]:
+    """The lengths of prompts that make the step which takes most memory: many of one token, for each has its logits,
+    and of the rest as few as the context allows. The KV memory holds them."""
+    num_short = max(0, min(num_rows, num_tokens, bounds.num_blocks // 2) - 1)
+    lengths = [1] * num_short
+    num_tokens, num_blocks = num_tokens - num_short, bounds.num_blocks - num_short
+    while num_tokens and num_blocks:
+        lengths.append(min(num_tokens, bounds.context_length, num_blocks * bounds.block_size))
+        num_tokens -= lengths[-1]
+        num_blocks -= -(-lengths[-1] // bounds.block_size)
+    return lengths
+
+
+def _does_not_fit(needs: Needs, config: ShardConfig, wanted: int, room: int) -> str:
+    share = "" if config.cuda_memory_fraction == 1 else f" (of which {config.cuda_memory_fraction:g} may be used)"
+    return (f"The model does not fit: of the GPU's {_size(needs.total)}{share} others use {_size(needs.foreign)}, "
+            f"weights and the largest step of {config.max_step_tokens} tokens {_size(needs.tensors)}, graphs "
+            f"{_size(needs.graphs)}, {_size(int(needs.total * HEADROOM))} stay free, and keys and values need "
+            f"{_size(wanted)}: {_size(wanted - room)} are missing. {_help(config)}")
+
+
+def _help(config: ShardConfig) -> str:
+    fraction = ("" if config.cuda_memory_fraction == 1
+                else f", a --cuda-memory-fraction above {config.cuda_memory_fraction:g}")
+    memory = "" if config.kv_memory is None else ", a smaller --kv-memory"
+    return (f"What helps: more GPUs (--num-shard above {config.world_size}), smaller numbers (--dtype bfloat16, "
+            f"--kv-cache-dtype fp8_e4m3fn), a --max-batch-prefill-tokens below {config.max_step_tokens}{fraction}"
+            f"{memory}, or ending what else is on the GPU.")
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.2f} GiB"

@@ -1,0 +1,119 @@
+"""Decode steps that are captured once and replayed: a GPU is then given one order a step instead of hundreds.
+
+A captured step reads its inputs where they lay when it was captured, and has as many rows as it had then. So a step is
+padded to one of a few sizes, and its inputs are copied there. The padding's rows are sequences of one token, in a block
+that no sequence has.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.kv_cache import KvCache
+from penstock.shard.execution.batch import StepInputs
+from penstock.shard.execution.slots import Bounds
+from penstock.shard.execution.step import Row
+from penstock.shard.models.decoder import Decoder
+
+
+class Captured(Protocol):
+    """A step of one size."""
+
+    def replay(self) -> Tensor | None:
+        """The logits of the inputs that are in the buffers; on ranks other than 0 None."""
+
+
+class _Call:
+    """Where there are no graphs: the step itself."""
+
+    def __init__(self, run: Callable[[], Tensor | None]) -> None:
+        self.replay = run
+
+
+class _CudaGraph:
+    def __init__(self, run: Callable[[], Tensor | None], pool: Any, stream: torch.cuda.Stream) -> None:
+        """Runs it once, for kernels are compiled, and libraries look for memory, when they are first used."""
+        self._graph = torch.cuda.CUDAGraph()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            run()
+        # What other threads do, such as those that watch over the exchanges, is not to spoil it.
+        with torch.cuda.graph(self._graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            self._logits = run()
+
+    def replay(self) -> Tensor | None:
+        self._graph.replay()
+        return self._logits
+
+
+class DecodeGraphs:
+    """The steps of one decoder over its caches, which have one block more than `bounds` says.
+
+    All ranks of a group capture and replay alike. Logits hold until the next replay, of any size: they share memory.
+    """
+
+    def __init__(self, decoder: Decoder, caches: list[KvCache], bounds: Bounds, sizes: Sequence[int]) -> None:
+        """Makes room for the inputs of the largest of `sizes`; `capture` does the rest."""
+        self.sizes = tuple(sorted(sizes))
+        self._decoder = decoder
+        self._caches = caches
+        self._captured: dict[int, Captured] = {}
+        num_rows, scratch = max(self.sizes, default=0), bounds.num_blocks
+        device = caches[0].data.device
+        width = -(-bounds.context_length // bounds.block_size)
+        self._ids = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        self._positions = torch.zeros(num_rows, dtype=torch.int64, device=device)
+        self._slots = torch.full((num_rows,), scratch * bounds.block_size, dtype=torch.int64, device=device)
+        self._tables = torch.full((num_rows, width), scratch, dtype=torch.int32, device=device)
+        self._starts = torch.zeros(num_rows, dtype=torch.int32, device=device)
+        self._counts = torch.ones(num_rows, dtype=torch.int32, device=device)
+        self._rows = torch.arange(num_rows, device=device)
+
+    def size_of(self, rows: Sequence[Row]) -> int | None:
+        """The size that a step with these rows is to be padded to; None if it is not one that was captured: for every
+        row is one token that is sampled and not scored."""
+        if any(row.count != 1 or not row.is_sampled or len(row.score_ids) for row in rows):
+            return None
+        return next((size for size in self.sizes if size >= len(rows)), None)
+
+    @torch.inference_mode()
+    def capture(self, has_bar: bool = False) -> None:
+        """Largest first: the smaller ones then find room in its memory. Whatever is in the caches stays."""
+        is_cuda = self._ids.is_cuda
+        pool = torch.cuda.graph_pool_handle() if is_cuda else None
+        stream = torch.cuda.Stream() if is_cuda else None  # type: ignore[no-untyped-call]
+        for size in tqdm(self.sizes[::-1], "Capturing graphs", unit="graph", file=sys.stderr, disable=not has_bar):
+            def run(size: int = size) -> Tensor | None:
+                return self._run(size)
+            self._captured[size] = _CudaGraph(run, pool, stream) if stream else _Call(run)
+
+    @torch.inference_mode()
+    def replay(self, inputs: StepInputs, num_rows: int) -> Tensor | None:
+        """float32 logits [num_rows, V] of a step that is padded to one of `sizes`, its own rows first; on ranks other
+        than 0 None."""
+        size, width = inputs.tokens.tables.shape
+        self._ids[:size].copy_(inputs.input_ids)
+        self._positions[:size].copy_(inputs.tokens.positions)
+        self._slots[:size].copy_(inputs.tokens.slots)
+        self._tables[:size, :width].copy_(inputs.tokens.tables)
+        self._starts[:size].copy_(inputs.tokens.starts)
+        logits = self._captured[size].replay()
+        return None if logits is None else logits[:num_rows]
+
+    @torch.inference_mode()
+    def run_largest(self) -> None:
+        """The step of most rows, without capturing it: to see what memory it takes."""
+        self._run(self.sizes[-1])
+
+    def _run(self, size: int) -> Tensor | None:
+        # What kernels prepare for the tokens of a step is part of the step.
+        tokens = Tokens(self._positions[:size], self._slots[:size], self._tables[:size], self._starts[:size],
+                        self._counts[:size], is_decode=True)
+        nothing = self._rows[:0]
+        inputs = StepInputs(self._ids[:size], tokens, self._rows[:size], nothing, nothing)
+        return self._decoder.logits(self._decoder.forward(inputs, self._caches), inputs.output_rows)

@@ -1,0 +1,90 @@
+"""The KV memory of one shard: how many blocks it has, and the caches of its layers."""
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from penstock.kernels import dispatch
+from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.paged_attention import allocate_cache, block_bytes
+
+log = logging.getLogger(__name__)
+
+DEFAULT_SHARE = 0.25                     # of the memory that is free when the weights are loaded
+DEFAULT_MAX_BLOCKS = 1 << 18             # of tiny models: the router keeps an entry for each
+MIN_TOKENS = 256
+KV_DTYPES = {"int8": torch.int8, "fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
+
+
+class KvMemoryError(ValueError):
+    """The KV memory is too small to serve anything; says by how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvShape:
+    """What one shard's KV memory consists of. `num_kv_heads` are this shard's."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    block_size: int
+    dtype: torch.dtype
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block in all layers."""
+        return self.num_layers * block_bytes(
+            block_size=self.block_size, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim, dtype=self.dtype)
+
+    def least_blocks(self, context_length: int) -> int:
+        """What it takes to serve even short requests."""
+        return -(-min(MIN_TOKENS, context_length) // self.block_size)
+
+    def allocate(self, num_blocks: int) -> list[KvCache]:
+        """One cache per layer. The system gives a processor's memory as it is first written to."""
+        return [
+            allocate_cache(num_blocks, block_size=self.block_size, num_kv_heads=self.num_kv_heads,
+                           head_dim=self.head_dim, dtype=self.dtype, device=dispatch.device())
+            for _ in range(self.num_layers)]
+
+
+def cache_dtype(name: str | None) -> torch.dtype | None:
+    """What --kv-cache-dtype asks for; None is the model's own. ValueError if this shard's kernels have none such."""
+    if name and name != "int8" and dispatch.kernel_set() == "cpu":
+        raise ValueError(f"--kv-cache-dtype {name}: a processor has no instructions for such numbers; int8, which "
+                         "takes as little memory, can be had")
+    return KV_DTYPES[name] if name else None
+
+
+def num_blocks(shape: KvShape, kv_memory: int | None, context_length: int, world_size: int) -> int:
+    """Blocks that fit into `kv_memory` bytes; None: into this shard's part of a share of the free memory.
+
+    A memory that holds less than one full context is reported in the log; KvMemoryError if it holds too little to
+    serve even short requests.
+    """
+    memory = int(available_memory() * DEFAULT_SHARE) // world_size if kv_memory is None else kv_memory
+    blocks = memory // shape.block_bytes
+    if kv_memory is None:
+        blocks = min(blocks, DEFAULT_MAX_BLOCKS)
+    needed = shape.least_blocks(context_length)
+    if blocks < needed:
+        raise KvMemoryError(
+            f"{memory} bytes of KV memory hold {blocks} blocks of {shape.block_size} tokens and {needed} are the "
+            f"least: {needed * shape.block_bytes - memory} bytes are missing, "
+            f"set --kv-memory to {needed * shape.block_bytes} or more")
+    if blocks * shape.block_size < context_length:
+        log.warning("%d bytes of KV memory hold %d tokens, less than the context of %d: set --kv-memory higher",
+                    memory, blocks * shape.block_size, context_length)
+    return blocks
+
+
+def available_memory() -> int:
+    """Bytes that can be used without swapping."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

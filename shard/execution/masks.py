@@ -1,0 +1,70 @@
+"""The masks that come while the model runs: from the event loop, where they arrive, to the thread that samples."""
+
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.shard.execution.step import Step
+
+WORD = 32                                # tokens
+
+Masks = Mapping[int, npt.NDArray[np.int32]]
+"""For some slots, a bit for each token: [ceil(V / 32)], the lowest bit of the first word first."""
+
+
+class LateMasks:
+    """The masks of one stream. `expect` and `put` are the reader's, `take` the sampling thread's, `end` anyone's."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._expected: dict[int, set[int]] = {}
+        self._arrived: dict[int, Masks] = {}
+        self._change = threading.Condition()
+        self._has_ended = False
+
+    @property
+    def expected_steps(self) -> list[int]:
+        """The steps whose masks have not come yet."""
+        return list(self._expected)
+
+    def expect(self, step: Step) -> None:
+        """Note the rows that will wait. To be called before the step can run."""
+        if slots := {row.slot for row in step.rows if row.late_mask}:
+            self._expected[step.step_id] = slots
+
+    def put(self, step_id: int, bits: Mapping[int, bytes]) -> None:
+        """Raises ValueError, naming slot, limit and value, for masks that no row of the step waits for or could use."""
+        if step_id not in self._expected:
+            raise ValueError(f"masks.step_id is {step_id}, the steps that wait for masks are {self.expected_steps}")
+        masks = {slot: self._read(step_id, slot, data) for slot, data in bits.items()}
+        del self._expected[step_id]
+        with self._change:
+            self._arrived[step_id] = masks
+            self._change.notify_all()
+
+    def take(self, step_id: int) -> Masks:
+        """The masks of a step, once they are there; none if the stream ends before that."""
+        with self._change:
+            self._change.wait_for(lambda: self._has_ended or step_id in self._arrived)
+            return self._arrived.pop(step_id, {})
+
+    def end(self) -> None:
+        """Nothing more will come: who waits goes on without."""
+        with self._change:
+            self._has_ended = True
+            self._change.notify_all()
+
+    def _read(self, step_id: int, slot: int, data: bytes) -> npt.NDArray[np.int32]:
+        where = f"masks of step {step_id}, slot {slot}"
+        if slot not in self._expected[step_id]:
+            raise ValueError(f"{where}: the slots that wait for a mask are {sorted(self._expected[step_id])}")
+        num_words = -(-self._vocab_size // WORD)
+        if len(data) != 4 * num_words:
+            raise ValueError(f"{where}: {len(data)} bytes, a mask of {self._vocab_size} tokens has {4 * num_words}")
+        words = np.frombuffer(data, "<i4").astype(np.int32)
+        in_last = self._vocab_size - WORD * (num_words - 1)
+        if not words[:-1].any() and not int(words[-1]) & ((1 << in_last) - 1):
+            raise ValueError(f"{where}: none of {self._vocab_size} tokens is allowed")
+        return words

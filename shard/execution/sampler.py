@@ -1,0 +1,160 @@
+"""The tokens of a step's sampled rows: chosen on rank 0, known on every rank.
+
+Three parts, for the device runs behind the host: what the host knows before the step runs, what is launched behind the
+model, and what is made of the numbers when they are there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from penstock.kernels.sample import Biases, History, SampleParameters, sample
+from penstock.kernels.score import score
+from penstock.shard.communication.distributed import Group
+from penstock.shard.devices.device import Array
+from penstock.shard.execution.masks import WORD, Masks
+from penstock.shard.execution.scorer import to_tops
+from penstock.shard.execution.slots import Slot, SlotTable
+from penstock.shard.execution.step import NO_IDS, Row, RowResult
+from penstock.shard.execution.watermark import Watermark
+
+_NO_VALUES = np.empty(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """The rows of a step that are sampled, as far as the host knows them."""
+
+    rows: list[Row]
+    states: list[Slot]
+    slots: npt.NDArray[np.int64]         # [R]
+    columns: dict[str, Array]            # what the device must know: to be uploaded with the step
+    top_width: int = 0                   # the largest number of likeliest tokens to tell
+    raw_rows: Sequence[int] = ()         # those whose logprobs are of the logits
+    raw_top_width: int = 0
+
+
+def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> Draw:
+    """Of rows that `slots` has taken in, which sample a token each. `answers`: this is rank 0."""
+    slot_ids = np.array([row.slot for row in rows], np.int64)
+    states = [slots[row.slot] for row in rows]
+    places: dict[str, Array] = {"places": slots.places(slot_ids)}
+    if not answers or not rows:
+        return Draw(rows, states, slot_ids, places)
+    # A token sampled after position p is number p + 1 - prompt_length of its output.
+    positions = [row.end - state.prompt_length for row, state in zip(rows, states, strict=True)]
+    columns: dict[str, Array] = {name: column[slot_ids] for name, column in slots.sampling.items()}
+    is_raw, top_n = columns.pop("raw_logprobs"), columns["top_n"]
+    raw_rows = [index for index, state in enumerate(states) if state.sampling.raw_logprobs]
+    raw_top_width = 0
+    if raw_rows:
+        columns |= {"raw_rows": np.flatnonzero(is_raw), "raw_top_n": top_n[is_raw]}
+        raw_top_width = int(top_n[is_raw].max())
+        top_n[is_raw] = 0                # their likeliest are not of the scores that tokens are sampled from
+    top_width = max(0 if state.sampling.raw_logprobs else state.sampling.top_n for state in states)
+    columns |= places | _biases(states, positions) | {
+        "seed": columns["seed"].view(np.int64), "position": np.array(positions, np.int64),
+        "prompt_length": np.array([state.prompt_length for state in states], np.int64),
+        "mask": np.full(len(rows), -1), "history_offsets": slots.history_offsets(slot_ids)}
+    return Draw(rows, states, slot_ids, columns, top_width, raw_rows, raw_top_width)
+
+
+def launch(
+    draw: Draw, columns: Mapping[str, Tensor], logits: Tensor | None, slots: SlotTable, group: Group,
+    watermark: Watermark, masks: Masks,
+) -> list[Tensor]:
+    """Sample one token after each row and note it in `slots`. What `read` wants to have on the host is returned.
+
+    columns  the draw's, on the device
+    logits   float32 [R, V] on rank 0, None elsewhere
+    masks    what the rows of some slots may sample; read on rank 0
+    """
+    if not draw.rows:
+        return []
+    if logits is None:
+        ids = torch.empty(len(draw.rows), dtype=torch.int64, device=slots.device.device)
+        group.broadcast(ids)
+        slots.note_samples(draw.slots, ids, columns["places"])
+        return []
+    mask_index, mask_bits = _masks(draw, columns, masks, logits, slots)
+    parameters = {name: columns[name] for name in SampleParameters.__slots__}
+    sampled = sample(
+        _mark(draw, logits, slots, watermark), SampleParameters(**{**parameters, "mask": mask_index}),
+        History(slots.histories(draw.slots), columns["history_offsets"]),
+        Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, draw.top_width)
+    group.broadcast(sampled.ids)
+    slots.note_samples(draw.slots, sampled.ids, columns["places"])
+    tensors = [sampled.ids, sampled.logprobs, sampled.top.ids, sampled.top.logprobs]
+    if draw.raw_rows:
+        rows = columns["raw_rows"]
+        of_rows = (logits, sampled.ids) if len(rows) == len(logits) else (logits[rows], sampled.ids[rows])
+        logprobs, top = score(*of_rows, columns["raw_top_n"], draw.raw_top_width)
+        tensors += [logprobs, top.ids, top.logprobs]
+    return tensors
+
+
+def read(draw: Draw, tensors: Sequence[Tensor]) -> dict[int, RowResult]:
+    """The results by slot, from what `launch` returned, on the host. Only rank 0 has some."""
+    if not tensors:
+        return {}
+    token_ids, logprobs = tensors[0].tolist(), tensors[1].tolist()
+    tops = to_tops(tensors[2], tensors[3])
+    if draw.raw_rows:
+        for index, logprob, top in zip(
+                draw.raw_rows, tensors[4].tolist(), to_tops(tensors[5], tensors[6]), strict=True):
+            logprobs[index], tops[index] = logprob, top
+    return {
+        row.slot: RowResult(row.slot, (token_id,), (logprob,), (top,) if state.sampling.top_n else ())
+        for row, state, token_id, logprob, top in zip(draw.rows, draw.states, token_ids, logprobs, tops, strict=True)}
+
+
+def _mark(draw: Draw, logits: Tensor, slots: SlotTable, watermark: Watermark) -> Tensor:
+    """The logits, with a watermark in the rows that want one; those given stay as they are.
+
+    The green list is drawn on the host, from the token before: so a step with such a row waits for the device, and is
+    not launched ahead.
+    """
+    if not any(state.sampling.watermark for state in draw.states):
+        return logits
+    logits = logits.clone()
+    for row, slot, state in zip(logits, draw.slots.tolist(), draw.states, strict=True):
+        if state.sampling.watermark and (previous := slots.previous_token(slot)) is not None:
+            watermark.add_to(row, previous)
+    return logits
+
+
+def _biases(states: list[Slot], positions: list[int]) -> dict[str, Array]:
+    """Those that were asked for, and the bans of outputs that are not long enough."""
+    offsets = np.zeros(len(states) + 1, np.int64)
+    if not any(len(state.sampling.bias_ids) or len(state.sampling.banned_ids) for state in states):
+        return {"bias_ids": NO_IDS, "bias_values": _NO_VALUES, "bias_offsets": offsets}
+    parts = []
+    for state, position in zip(states, positions, strict=True):
+        sampling = state.sampling
+        ids, values = sampling.bias_ids, sampling.bias_values
+        if position < sampling.min_tokens:
+            bans = np.full(len(sampling.banned_ids), -np.inf, np.float32)
+            ids, values = np.concatenate([ids, sampling.banned_ids]), np.concatenate([values, bans])
+        parts.append((ids, values))
+    np.cumsum([len(ids) for ids, _ in parts], out=offsets[1:])
+    all_ids, all_values = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return {"bias_ids": all_ids, "bias_values": all_values, "bias_offsets": offsets}
+
+
+def _masks(
+    draw: Draw, columns: Mapping[str, Tensor], masks: Masks, logits: Tensor, slots: SlotTable
+) -> tuple[Tensor, Tensor]:
+    """Which mask each row has, or -1, and the masks: if there are some, in an upload of their own, for they come late.
+    """
+    row_slots = draw.slots.tolist()
+    masked = [slot for slot in row_slots if slot in masks]
+    if not masked:
+        return columns["mask"], logits.new_empty(0, -(-logits.shape[1] // WORD), dtype=torch.int32)
+    number = {slot: index for index, slot in enumerate(masked)}
+    index = np.array([number.get(slot, -1) for slot in row_slots], np.int64)
+    index_there, bits = slots.device.upload([index, np.stack([masks[slot] for slot in masked])])
+    return index_there, bits

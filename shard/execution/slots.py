@@ -1,0 +1,219 @@
+"""The shard's mirror of what the router has put into its slots. It follows orders and decides nothing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from penstock.shard.devices.device import Device
+from penstock.shard.execution.step import First, Ids, Open, Row, Sampling, Step
+
+SAMPLING_COLUMNS = {
+    "do_sample": np.bool_, "seed": np.uint64, "branch": np.int64, "repetition_penalty": np.float32,
+    "share_penalty": np.float32, "frequency_penalty": np.float32, "presence_penalty": np.float32,
+    "temperature": np.float32, "top_k": np.int64, "top_p": np.float32, "typical_p": np.float32, "min_p": np.float32,
+    "raw_logprobs": np.bool_, "top_n": np.int64,
+}
+"""What a sampling has a number of, and how the numbers of all slots are kept."""
+
+
+class OrderError(Exception):
+    """An order that contradicts the ones before it or the shard's own facts: an error of the router's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What ids and positions must stay below."""
+
+    block_size: int
+    num_blocks: int
+    context_length: int
+    vocab_size: int
+
+
+@dataclass(slots=True)
+class Slot:
+    """One sequence, as far as a shard knows it."""
+
+    sampling: Sampling
+    prompt_length: int
+    num_written: int                     # positions below this one have their K and V in the cache
+    history_length: int | None           # of all tokens so far; they are kept only if the sampling reads them
+    num_blocks: int = 0
+    has_sample: bool = False             # or will have, once the step that was launched is done
+
+
+class SlotTable:
+    """Per slot: the block table, the sampling parameters and the token sampled last.
+
+    `apply` takes a step's rows in before it runs, `note_samples` takes in what was sampled. `apply` raises OrderError,
+    naming the slot, the limit and the value, for anything that an order can't mean. Lengths are known on the host;
+    sampled tokens stay on the device, where the next step reads them, so nothing here waits for one.
+    """
+
+    def __init__(self, limits: Open, bounds: Bounds, device: Device) -> None:
+        self.limits = limits
+        self.bounds = bounds
+        self.device = device
+        self.max_history = limits.max_blocks_per_slot * bounds.block_size + 1  # the last token is never an input
+        self.blocks = np.zeros((limits.max_slots, limits.max_blocks_per_slot), np.int32)
+        self.sampling: dict[str, npt.NDArray[Any]] = {
+            name: np.zeros(limits.max_slots, dtype) for name, dtype in SAMPLING_COLUMNS.items()}
+        self.last_token = torch.zeros(limits.max_slots, dtype=torch.int64, device=device.device)
+        self._slots: list[Slot | None] = [None] * limits.max_slots
+        self._histories: Tensor | None = None
+        """int32 [max_slots * max_history + 1], from the first row on that reads one; the last is for all others."""
+
+    def __getitem__(self, slot: int) -> Slot:
+        """The sequence in `slot`; OrderError if it has had no first row."""
+        self._check_slot(slot)
+        state = self._slots[slot]
+        if state is None:
+            raise OrderError(f"slot {slot} has had no first row")
+        return state
+
+    def apply(self, step: Step) -> None:
+        """Clear slots, then take in every row: a first row resets its slot, new blocks are appended."""
+        num_tokens = sum(row.count for row in step.rows)
+        if num_tokens > self.limits.max_step_tokens:
+            raise OrderError(f"step {step.step_id} has {num_tokens} tokens, "
+                             f"max_step_tokens is {self.limits.max_step_tokens}")
+        if len({row.slot for row in step.rows}) < len(step.rows):
+            raise OrderError(f"step {step.step_id} has two rows for one slot: {[row.slot for row in step.rows]}")
+        for slot in step.cleared_slots:
+            self._clear(slot)
+        for row in step.rows:
+            if row.first:
+                self._reset(row.slot, row.start, row.first)
+            self._append_blocks(row.slot, row.new_blocks)
+            self._advance(row)
+
+    def places(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where `note_samples` will write the tokens of `slots` [R]: in `last_token` and in the histories, [2, R]."""
+        nowhere = self.limits.max_slots * self.max_history
+        lengths = [self[slot].history_length for slot in slots.tolist()]
+        return np.array([slots, [
+            nowhere if length is None else slot * self.max_history + length
+            for slot, length in zip(slots.tolist(), lengths, strict=True)]], np.int64)
+
+    def note_samples(self, slots: npt.NDArray[np.int64], token_ids: Tensor, places: Tensor) -> None:
+        """Keep the tokens [R] just sampled in `slots` [R]: as the next steps' inputs, and in the histories.
+
+        Their values are not looked at. `places`: of these slots, on the device.
+        """
+        self.last_token.index_copy_(0, places[0], token_ids)
+        has_history = False
+        for slot in slots.tolist():
+            state = self[slot]
+            state.has_sample = True
+            if state.history_length is not None:
+                state.history_length += 1
+                has_history = True
+        if has_history and self._histories is not None:
+            self._histories.index_copy_(0, places[1], token_ids.int())
+
+    def history_offsets(self, slots: npt.NDArray[np.int64]) -> Ids:
+        """Where the tokens that each slot's sampling reads begin, [R + 1], when they lie one slot after the other."""
+        offsets = np.zeros(len(slots) + 1, np.int64)
+        lengths = self._history_lengths(slots)
+        if any(lengths):
+            np.cumsum(lengths, out=offsets[1:])
+        return offsets
+
+    def histories(self, slots: npt.NDArray[np.int64]) -> Tensor:
+        """These tokens, int64 [the last of the offsets]."""
+        lengths = self._history_lengths(slots)
+        if self._histories is None or not any(lengths):
+            return torch.empty(0, dtype=torch.int64, device=self.device.device)
+        begins = (slots * self.max_history).tolist()
+        return torch.cat([self._histories[begin : begin + length]
+                          for begin, length in zip(begins, lengths, strict=True) if length]).long()
+
+    def previous_token(self, slot: int) -> int | None:
+        """The last token of the slot's history, if it has one. This waits for the device."""
+        length = self[slot].history_length
+        if not length or self._histories is None:
+            return None
+        return int(self._histories[slot * self.max_history + length - 1])
+
+    def _history_lengths(self, slots: npt.NDArray[np.int64]) -> list[int]:
+        return [self[slot].history_length or 0 for slot in slots.tolist()]
+
+    def _clear(self, slot: int) -> None:
+        self._check_slot(slot)
+        self._slots[slot] = None
+
+    def _reset(self, slot: int, start: int, first: First) -> None:
+        """A sequence may start behind position 0: its first blocks are then another's, written already."""
+        self._clear(slot)
+        self._check_ids(slot, "history_ids", first.history_ids)
+        sampling = first.sampling
+        self._check_ids(slot, "bias_ids", sampling.bias_ids)
+        self._check_ids(slot, "banned_ids", sampling.banned_ids)
+        if sampling.top_n > self.bounds.vocab_size:
+            raise OrderError(
+                f"slot {slot}: top_n is {sampling.top_n}, the vocabulary has {self.bounds.vocab_size} tokens")
+        if sampling.watermark and not len(first.history_ids):
+            raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
+        length = self._keep_history(slot, first.history_ids) if sampling.reads_history else None
+        self._slots[slot] = Slot(sampling, first.prompt_length, num_written=start, history_length=length)
+        for name, column in self.sampling.items():
+            column[slot] = getattr(sampling, name)
+
+    def _keep_history(self, slot: int, ids: Ids) -> int:
+        """Its length."""
+        if len(ids) > self.max_history:
+            raise OrderError(f"slot {slot}: {len(ids)} history_ids, and {self.limits.max_blocks_per_slot} blocks and "
+                             f"a token sampled after them have {self.max_history} tokens")
+        if self._histories is None:
+            self._histories = torch.empty(
+                self.limits.max_slots * self.max_history + 1, dtype=torch.int32, device=self.device.device)
+        begin = slot * self.max_history
+        self._histories[begin : begin + len(ids)] = self.device.upload([ids.astype(np.int32)])[0]
+        return len(ids)
+
+    def _append_blocks(self, slot: int, blocks: npt.NDArray[np.int32]) -> None:
+        state = self[slot]
+        if len(blocks) == 0:
+            return
+        if blocks.min() < 0 or blocks.max() >= self.bounds.num_blocks:
+            raise OrderError(f"slot {slot}: new_blocks {blocks.tolist()} go beyond num_blocks {self.bounds.num_blocks}")
+        end = state.num_blocks + len(blocks)
+        if end > self.limits.max_blocks_per_slot:
+            raise OrderError(f"slot {slot}: {end} blocks, max_blocks_per_slot is {self.limits.max_blocks_per_slot}")
+        self.blocks[slot, state.num_blocks:end] = blocks
+        state.num_blocks = end
+
+    def _advance(self, row: Row) -> None:
+        state = self[row.slot]
+        room = min(state.num_blocks * self.bounds.block_size, self.bounds.context_length)
+        if row.start > state.num_written:
+            raise OrderError(f"slot {row.slot}: start {row.start} jumps ahead of position {state.num_written}, "
+                             "the first that is not written")
+        if row.end > room:
+            raise OrderError(f"slot {row.slot}: positions up to {row.end - 1}, but {state.num_blocks} blocks and a "
+                             f"context of {self.bounds.context_length} tokens end at {room - 1}")
+        if row.from_last_sample and not state.has_sample:
+            raise OrderError(f"slot {row.slot}: from_last_sample, but nothing has been sampled in it")
+        if row.is_sampled and row.end < state.prompt_length:
+            raise OrderError(f"slot {row.slot}: a token sampled after position {row.end - 1}, "
+                             f"inside the prompt of {state.prompt_length} tokens")
+        if row.is_sampled and state.history_length is not None and state.history_length >= self.max_history:
+            raise OrderError(f"slot {row.slot}: a token sampled after {state.history_length} tokens of history, more "
+                             f"than {self.limits.max_blocks_per_slot} blocks hold")
+        if row.late_mask and not row.is_sampled:
+            raise OrderError(f"slot {row.slot}: a mask comes late for a row that samples nothing")
+        self._check_ids(row.slot, "token_ids", row.token_ids)
+        self._check_ids(row.slot, "score_ids", row.score_ids)
+        state.num_written = row.end
+
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self.limits.max_slots:
+            raise OrderError(f"slot {slot} is out of range: max_slots is {self.limits.max_slots}")
+
+    def _check_ids(self, slot: int, name: str, ids: Ids) -> None:
+        if len(ids) and (ids.min() < 0 or ids.max() >= self.bounds.vocab_size):
+            raise OrderError(f"slot {slot}: {name} has {ids.max()}, the vocabulary has {self.bounds.vocab_size} tokens")

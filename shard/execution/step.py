@@ -1,0 +1,145 @@
+"""What the router orders and what a shard answers, as plain values.
+
+They mirror protos/shard.proto one to one; shard/serving/wire.py converts. Ids and blocks are numpy arrays, for they go
+on into tensors; nothing here is ever changed after it was made.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+Blocks = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
+
+
+NO_IDS: Ids = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a sequence's tokens are chosen. The defaults are greedy and switch everything off."""
+
+    do_sample: bool = False
+    seed: int = 0                        # a uint64
+    branch: int = 0
+    watermark: bool = False
+    repetition_penalty: float = 1.0      # 1 = off; of all tokens so far
+    share_penalty: float = 0.0           # 0 = off; for a token's share of all tokens so far
+    frequency_penalty: float = 0.0       # 0 = off; for each time that a token is in the output
+    presence_penalty: float = 0.0        # 0 = off; if a token is in the output
+    bias_ids: Ids = field(default_factory=lambda: NO_IDS)
+    bias_values: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    banned_ids: Ids = field(default_factory=lambda: NO_IDS)    # not sampled before output position min_tokens
+    min_tokens: int = 0
+    temperature: float = 1.0             # 1 = off
+    top_k: int = 0                       # 0 = off
+    top_p: float = 1.0                   # 1 = off
+    typical_p: float = 1.0               # 1 = off
+    min_p: float = 0.0                   # 0 = off
+    raw_logprobs: bool = False           # of the logits, not of the scores that tokens are sampled from
+    top_n: int = 0                       # likeliest tokens to report with each sampled and each scored one
+
+    @property
+    def reads_history(self) -> bool:
+        return self.watermark or self.repetition_penalty != 1.0 or any(
+            (self.share_penalty, self.frequency_penalty, self.presence_penalty))
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What a slot must know of a new sequence. `history_ids`: all its tokens so far, if the sampling reads history.
+
+    `trace`: the id of a trace and of a span in it, 16 and 8 bytes, if the sequence's request is traced.
+    """
+
+    sampling: Sampling
+    prompt_length: int
+    history_ids: Ids
+    trace: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One sequence in one step: inputs at positions `start`, `start + 1`, …, and whether a token is sampled after."""
+
+    slot: int
+    start: int
+    from_last_sample: bool               # the first input is the token that was sampled last in this slot
+    token_ids: Ids                       # the inputs that follow
+    new_blocks: Blocks                   # appended to the slot's table before the row runs
+    is_sampled: bool
+    first: First | None = None           # resets the slot
+    late_mask: bool = False              # what may be sampled is said by a mask that comes while the model runs
+    score_ids: Ids = field(default_factory=lambda: NO_IDS)     # the tokens that follow the first inputs
+
+    @property
+    def count(self) -> int:
+        return int(self.from_last_sample) + len(self.token_ids)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    step_id: int
+    cleared_slots: tuple[int, ...]       # freed before the rows are read
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The first order of a stream: the limits that all its plans keep."""
+
+    epoch: int
+    max_slots: int
+    max_step_tokens: int
+    max_blocks_per_slot: int
+
+
+Top = tuple[tuple[int, float], ...]
+"""The likeliest tokens at one position with their logprobs, the likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowResult:
+    slot: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    top: tuple[Top, ...] = ()            # for each of token_ids, if asked for
+    scores: tuple[float, ...] = ()       # the logprob of each of the row's score_ids, by the logits
+    score_top: tuple[Top, ...] = ()      # for each of scores, if asked for
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    step_id: int
+    rows: tuple[RowResult, ...]          # the rows that sample or score, in plan order; empty unless this shard answers
+    forward_ns: int                      # model and collectives
+    sample_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the router must know of this shard."""
+
+    model_id: str
+    dtype: str
+    kv_dtype: str
+    block_size: int                      # tokens
+    num_blocks: int
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    context_length: int                  # tokens
+    rank: int
+    world_size: int
+    numerics: str
+    weights_digest: str
+    step_tokens: int
+
+    @property
+    def answers(self) -> bool:
+        return self.rank == 0

@@ -1,0 +1,1 @@
+"""Orders in, results out, the same on every rank."""

@@ -1,0 +1,182 @@
+"""The gRPC server of protos/shard.proto. Orders are read on the event loop, steps run on the worker's thread.
+
+A second stream takes the place of the first, which is aborted. There is one router to a group, so a second stream means
+that the first one's router is dead, or has given up on it, and only this shard has not noticed yet: over TCP that can
+take minutes. Refusing the new stream would make every recovery wait for the old one. A stream takes over with its first
+valid `open`; one that says nothing changes nothing.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.shard.config import ShardConfig
+from penstock.shard.execution.masks import LateMasks, Masks
+from penstock.shard.execution.step import Facts, Open, Step, StepResult
+from penstock.shard.serving import wire
+from penstock.shard.serving.worker import Order, Worker
+
+log = logging.getLogger(__name__)
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),            # a port that is taken is an error
+    ("grpc.keepalive_time_ms", 20_000),  # finds routers that died with their machine
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+
+
+class StreamError(Exception):
+    """Ends one stream, with a gRPC status."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Stream:
+    """One Execute call: its answers on their way out, and whether it still lasts. Usable from every thread."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.ended = threading.Event()
+        self.late_masks = LateMasks(vocab_size)
+        self._loop = asyncio.get_running_loop()
+        self._answers: asyncio.Queue[StepResult | StreamError | None] = asyncio.Queue()
+
+    def masks(self, step_id: int) -> Masks:
+        return self.late_masks.take(step_id)
+
+    def answer(self, result: StepResult) -> None:
+        self._put(result)
+
+    def finish(self) -> None:
+        self._put(None)
+
+    def fail(self, code: grpc.StatusCode, message: str) -> None:
+        self._put(StreamError(code, message))
+
+    def abort(self, message: str) -> None:
+        """End it, unless it has ended."""
+        if not self.ended.is_set():
+            self.end()
+            self.fail(grpc.StatusCode.ABORTED, message)
+
+    def end(self) -> None:
+        """Its orders that still wait are skipped, and nothing waits for masks."""
+        self.ended.set()
+        self.late_masks.end()
+
+    def drop(self) -> None:
+        self.abort("another shard of the group has a newer stream: open one to every shard")
+
+    async def answers(self) -> AsyncIterator[StepResult]:
+        """Raises StreamError where the stream failed."""
+        while (answer := await self._answers.get()) is not None:
+            if isinstance(answer, StreamError):
+                raise answer
+            yield answer
+
+    def _put(self, answer: StepResult | StreamError | None) -> None:
+        self._loop.call_soon_threadsafe(self._answers.put_nowait, answer)
+
+
+class ShardServicer(shard_pb2_grpc.ShardServicer):
+    def __init__(self, facts: Facts, worker: Worker) -> None:
+        self._facts = facts
+        self._worker = worker
+        self._current: Stream | None = None
+
+    async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:
+        return wire.encode_facts(self._facts)
+
+    async def Health(self, request: shard_pb2.HealthRequest, context: Any) -> shard_pb2.HealthReply:
+        progress, now = self._worker.progress, time.monotonic()
+        return shard_pb2.HealthReply(
+            steps_begun=progress.steps_begun,
+            steps_ended=progress.steps_ended,
+            began_seconds_ago=now - progress.began_at,
+            ended_seconds_ago=now - progress.ended_at)
+
+    async def Execute(
+        self, request_iterator: AsyncIterator[shard_pb2.Order], context: Any
+    ) -> AsyncIterator[shard_pb2.StepResult]:
+        stream = Stream(self._facts.vocab_size)
+        reader = asyncio.create_task(self._read(request_iterator, stream))
+        try:
+            async for result in stream.answers():
+                yield wire.encode_result(result)
+        except StreamError as error:
+            log.warning("stream ended: %s", error)
+            await context.abort(error.code, str(error))
+        finally:
+            stream.end()
+            reader.cancel()
+
+    async def _read(self, orders: AsyncIterator[shard_pb2.Order], stream: Stream) -> None:
+        step_id = -1                     # -1: not yet open
+        try:
+            async for message in orders:
+                kind = message.WhichOneof("kind")
+                if kind == "masks" and step_id >= 0:
+                    self._take_masks(message.masks, stream)
+                    continue
+                if step_id < 0:
+                    if kind != "open":
+                        raise ValueError("the first order of a stream must be open")
+                    work: Open | Step = wire.decode_open(message.open)
+                    self._take_over(stream)
+                else:
+                    if kind != "plan":
+                        raise ValueError("every order of a stream but its first must be a plan or masks")
+                    work = wire.decode_plan(message.plan, step_id)
+                    if self._facts.answers:
+                        stream.late_masks.expect(work)
+                self._worker.put(Order(stream, work, message.SerializeToString()))
+                step_id += 1
+            if waiting := stream.late_masks.expected_steps:
+                raise ValueError(f"the orders ended before the masks of the steps {waiting}")
+            self._worker.put(Order(stream, None))
+        except (ValueError, DecodeError) as error:
+            stream.fail(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+
+    def _take_masks(self, message: shard_pb2.Masks, stream: Stream) -> None:
+        if not self._facts.answers:
+            raise ValueError(f"masks are for the shard that answers, which has rank 0; this one has {self._facts.rank}")
+        stream.late_masks.put(message.step_id, wire.decode_masks(message))
+
+    def _take_over(self, stream: Stream) -> None:
+        if self._current:
+            self._current.abort("a newer stream took the place of this one")
+        self._current = stream
+
+
+async def serve(config: ShardConfig, facts: Facts, worker: Worker) -> None:
+    """Listen until SIGTERM or SIGINT; then the running step ends, and no other begins. OSError: cannot listen."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    server = grpc.aio.server(options=_OPTIONS)
+    shard_pb2_grpc.add_ShardServicer_to_server(ShardServicer(facts, worker), server)
+    try:
+        server.add_insecure_port(config.listen)
+    except RuntimeError as error:
+        raise OSError(f"--listen {config.listen}: cannot listen there: {error}") from error
+    if config.ready_fd is not None:
+        # Not later: the first step may kill this process, and its parent must have heard that it got this far.
+        os.write(config.ready_fd, b"\n")
+        os.close(config.ready_fd)
+    await server.start()
+    log.info("listening on %s", config.listen)
+    await stop.wait()
+    await asyncio.to_thread(worker.stop)
+    await server.stop(None)

@@ -1,0 +1,69 @@
+"""Spans of the steps that run sequences whose requests are traced. Only where an endpoint is set is this imported."""
+
+import time
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+from penstock.shard.execution.step import Step, StepResult
+
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+class StepTracing:
+    """Told of every step, in order; follows which slots have traced sequences. Used on the thread that runs steps.
+
+    A step's span is linked to the spans of all requests that it worked for. It lies in the trace of the one that began
+    with it, or else of the first of its rows, so that every request's trace has a part on every shard.
+    """
+
+    def __init__(self, provider: TracerProvider, rank: int) -> None:
+        self._tracer = provider.get_tracer("penstock.shard")
+        self._rank = rank
+        self._traced: dict[int, Link] = {}
+
+    def opened(self) -> None:
+        """All slots are empty."""
+        self._traced.clear()
+
+    def ran(self, step: Step, result: StepResult) -> None:
+        """The step has just ended."""
+        begun = self._follow(step)
+        if not self._traced:
+            return
+        links = [self._traced[row.slot] for row in step.rows if row.slot in self._traced]
+        if not links:
+            return
+        links = list({link.context.span_id: link for link in links}.values())  # answers of one request are one link
+        end = time.time_ns()
+        parent = NonRecordingSpan((begun or links)[0].context)
+        span = self._tracer.start_span(
+            "step", set_span_in_context(parent), links=links,
+            start_time=end - result.forward_ns - result.sample_ns, attributes={
+                "penstock.rank": self._rank,
+                "penstock.step": step.step_id,
+                "penstock.rows": len(step.rows),
+                "penstock.tokens": sum(row.count for row in step.rows),
+                "penstock.forward_seconds": result.forward_ns / 1e9,
+                "penstock.sample_seconds": result.sample_ns / 1e9,
+            })
+        span.end(end)
+
+    def _follow(self, step: Step) -> list[Link]:
+        """Take in which slots the step gives up and takes; returns links to the requests that begin with it."""
+        begun = []
+        for slot in step.cleared_slots:
+            self._traced.pop(slot, None)
+        for row in step.rows:
+            if row.first is None:
+                continue
+            self._traced.pop(row.slot, None)
+            if row.first.trace:
+                self._traced[row.slot] = link = Link(_unpack(row.first.trace))
+                begun.append(link)
+        return begun
+
+
+def _unpack(trace: bytes) -> SpanContext:
+    return SpanContext(
+        int.from_bytes(trace[:16]), int.from_bytes(trace[16:]), is_remote=True, trace_flags=_SAMPLED)

@@ -1,0 +1,116 @@
+"""Protobuf to the shard's plain values and back. No message goes further than this file and shard/serving/server.py."""
+
+from dataclasses import asdict, fields
+from math import isfinite
+
+import numpy as np
+
+from penstock.protos import shard_pb2
+from penstock.shard.execution.step import Facts, First, Ids, Open, Row, RowResult, Sampling, Step, StepResult, Top
+
+_PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias_ids", "bias_values", "banned_ids")]
+"""Fields of a sampling that are a number each."""
+TRACE_BYTES = 24
+
+
+def decode_open(message: shard_pb2.Open) -> Open:
+    """Raises ValueError for a limit of 0: nothing could ever run under it."""
+    limits = Open(message.epoch, message.max_slots, message.max_step_tokens, message.max_blocks_per_slot)
+    for name in ("max_slots", "max_step_tokens", "max_blocks_per_slot"):
+        if getattr(limits, name) == 0:
+            raise ValueError(f"open.{name} is 0, it must be at least 1")
+    return limits
+
+
+def decode_plan(message: shard_pb2.Plan, step_id: int) -> Step:
+    """Raises ValueError if the plan is not the one of `step_id`, has no rows, or has one that no shard could run."""
+    if message.step_id != step_id:
+        raise ValueError(f"plan.step_id is {message.step_id}, the next one of this stream is {step_id}")
+    if not message.rows:
+        raise ValueError(f"plan {step_id} has no rows")
+    rows = tuple(_decode_row(row, f"plan {step_id}, rows[{index}]") for index, row in enumerate(message.rows))
+    return Step(step_id, tuple(message.cleared_slots), rows)
+
+
+def decode_masks(message: shard_pb2.Masks) -> dict[int, bytes]:
+    """The bits of each slot. Raises ValueError for a slot that is named twice."""
+    masks = {mask.slot: mask.bits for mask in message.masks}
+    if len(masks) < len(message.masks):
+        raise ValueError(f"masks of step {message.step_id} name a slot twice: {[mask.slot for mask in message.masks]}")
+    return masks
+
+
+def encode_result(result: StepResult) -> shard_pb2.StepResult:
+    rows = [_encode_row(row) for row in result.rows]
+    return shard_pb2.StepResult(
+        step_id=result.step_id, rows=rows, forward_ns=result.forward_ns, sample_ns=result.sample_ns)
+
+
+def encode_facts(facts: Facts) -> shard_pb2.Facts:
+    return shard_pb2.Facts(**asdict(facts), answers=facts.answers, kv_groups=1)
+
+
+def _decode_row(message: shard_pb2.Row, where: str) -> Row:
+    if message.output not in (shard_pb2.NONE, shard_pb2.SAMPLE):
+        raise ValueError(f"{where}.output is {message.output}, known are NONE (0) and SAMPLE (1)")
+    row = Row(
+        slot=message.slot,
+        start=message.start,
+        from_last_sample=message.from_last_sample,
+        token_ids=_decode_ids(message.token_ids, f"{where}.token_ids"),
+        new_blocks=np.array(message.new_blocks, dtype=np.int64).astype(np.int32),
+        is_sampled=message.output == shard_pb2.SAMPLE,
+        first=_decode_first(message.first, where) if message.HasField("first") else None,
+        late_mask=message.late_mask,
+        score_ids=_decode_ids(message.score_ids, f"{where}.score_ids"))
+    if row.count == 0:
+        raise ValueError(f"{where} has no input tokens")
+    if len(row.score_ids) > row.count:
+        raise ValueError(f"{where} has {len(row.score_ids)} score_ids for {row.count} input tokens")
+    return row
+
+
+def _decode_first(message: shard_pb2.First, where: str) -> First:
+    history_ids = _decode_ids(message.history_ids, f"{where}.first.history_ids")
+    sampling = message.sampling
+    for name in ("temperature", "top_p", "typical_p", "repetition_penalty"):
+        if not getattr(sampling, name) > 0:
+            raise ValueError(f"{where}.first.sampling.{name} is {getattr(sampling, name)}, it must be above 0")
+    for name in ("share_penalty", "frequency_penalty", "presence_penalty"):
+        if not isfinite(getattr(sampling, name)):
+            raise ValueError(f"{where}.first.sampling.{name} is {getattr(sampling, name)}, it must be finite")
+    if not 0 <= sampling.min_p <= 1:
+        raise ValueError(f"{where}.first.sampling.min_p is {sampling.min_p}, it must be between 0 and 1")
+    bias_ids = _decode_ids(sampling.bias_ids, f"{where}.first.sampling.bias_ids")
+    if len(bias_ids) != len(sampling.bias_values):
+        raise ValueError(f"{where}.first.sampling has {len(bias_ids)} bias_ids and {len(sampling.bias_values)} values")
+    if not all(map(isfinite, sampling.bias_values)):
+        raise ValueError(f"{where}.first.sampling.bias_values are {list(sampling.bias_values)}, they must be finite")
+    if len(message.trace) not in (0, TRACE_BYTES):
+        raise ValueError(f"{where}.first.trace has {len(message.trace)} bytes, a trace has {TRACE_BYTES}")
+    return First(
+        sampling=Sampling(
+            **{name: getattr(sampling, name) for name in _PLAIN},
+            bias_ids=bias_ids,
+            bias_values=np.array(sampling.bias_values, np.float32),
+            banned_ids=_decode_ids(sampling.banned_ids, f"{where}.first.sampling.banned_ids")),
+        prompt_length=message.prompt_length,
+        history_ids=history_ids,
+        trace=message.trace)
+
+
+def _encode_row(row: RowResult) -> shard_pb2.RowResult:
+    return shard_pb2.RowResult(
+        slot=row.slot, token_ids=row.token_ids, logprobs=row.logprobs, top=map(_encode_top, row.top), scores=row.scores,
+        score_top=map(_encode_top, row.score_top))
+
+
+def _encode_top(top: Top) -> shard_pb2.Top:
+    return shard_pb2.Top(ids=[token_id for token_id, _ in top], logprobs=[logprob for _, logprob in top])
+
+
+def _decode_ids(data: bytes, where: str) -> Ids:
+    """Little-endian uint32 each."""
+    if len(data) % 4:
+        raise ValueError(f"{where} has {len(data)} bytes, no multiple of 4")
+    return np.frombuffer(data, dtype="<u4").astype(np.int64)

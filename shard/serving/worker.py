@@ -1,0 +1,187 @@
+"""The orders of all streams, run one after the other on the thread that steps run on.
+
+A GPU runs behind that thread: a step is launched while the one before it runs, and another thread waits for the results
+and answers. So a plan is launched as soon as it comes, and a result leaves as soon as it is there. On a processor a
+step is over when it was launched, and nothing changes threads.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NoReturn, Protocol
+
+from penstock.shard.execution.executor import Executor, Launched
+from penstock.shard.execution.masks import Masks
+from penstock.shard.execution.step import Open, Step, StepResult
+from penstock.shard.serving.agreement import Agreement
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 2.0                       # that ranks have to agree on an order: some may never hear of it
+
+class Caller(Protocol):
+    """The stream that an order came from, as the worker sees it; every member may be used from any thread."""
+
+    ended: threading.Event
+
+    def masks(self, step_id: int) -> Masks:
+        """Waits for them; without any if the stream ends before they come."""
+
+    def answer(self, result: StepResult) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def drop(self) -> None: ...
+
+
+class Witness(Protocol):
+    """Who is told of what the worker has done, in its order: by one thread at a time, not always the same."""
+
+    def opened(self) -> None: ...
+
+    def ran(self, step: Step, result: StepResult) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """`work` None: nothing more will come from this caller. `content`: the order as it was encoded."""
+
+    caller: Caller
+    work: Open | Step | None
+    content: bytes = b""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Monotonic times in seconds. The first step is the measurement that the shard started with: one that listens can
+    run steps, so if it dies in the next one it is that step's doing.
+
+    A step that is launched behind another one begins when that one ends: so one that hangs is seen to, whatever was
+    launched behind it.
+    """
+
+    began_at: float
+    ended_at: float
+    steps_begun: int = 1
+    steps_ended: int = 1
+    _steps_launched: int = 1
+    _change: threading.Lock = field(default_factory=threading.Lock)
+
+    def launch(self) -> None:
+        with self._change:
+            self._steps_launched += 1
+            if self.steps_begun == self.steps_ended:
+                self._begin()
+
+    def end(self) -> None:
+        with self._change:
+            self.ended_at = time.monotonic()
+            self.steps_ended += 1
+            if self._steps_launched > self.steps_ended:
+                self._begin()
+
+    def _begin(self) -> None:
+        self.began_at = time.monotonic()
+        self.steps_begun += 1
+
+
+class Worker:
+    """Runs the orders that `put` queues, on the one thread of `steps`. Those of a caller that is gone are skipped.
+
+    `results`: one thread too, which finishes the steps that are launched; None for a device that runs nothing behind
+    its host. A step that raises leaves this rank's state unknown and the other ranks waiting: `die` ends the process.
+    """
+
+    def __init__(
+        self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn],
+        witness: Witness | None = None, results: ThreadPoolExecutor | None = None,
+    ) -> None:
+        self.progress = Progress(began_at=time.monotonic(), ended_at=time.monotonic())
+        self._executor = executor
+        self._agreement = agreement
+        self._steps = steps
+        self._die = die
+        self._witness = witness
+        self._results = results
+        self._in_flight: list[Future[None]] = []
+        self._is_serving = threading.Lock()
+        self._is_agreeing = False
+        self._is_stopping = False
+
+    def put(self, order: Order) -> None:
+        self._steps.submit(self._guard, self._serve, order)
+
+    def stop(self) -> None:
+        """Wait for the end of the steps that have begun; no other begins.
+
+        One that all ranks have agreed on has begun: without this rank the devices of the others would wait for ever.
+        """
+        self._is_stopping = True
+        while not self._is_serving.acquire(timeout=STOP_SECONDS):
+            if self._is_agreeing:
+                break
+        else:
+            self._is_serving.release()
+        self._drain()
+
+    def _guard(self, work: Callable[..., None], *args: Any) -> None:
+        try:
+            work(*args)
+        except Exception:
+            # When all ranks are told to end, the first to do so breaks off the exchanges of the others.
+            if not self._is_stopping:
+                log.exception("a step failed, the shard ends")
+                self._die()
+
+    def _serve(self, order: Order) -> None:
+        with self._is_serving:
+            # Another rank may be in the middle of a step that this one agreed to and then skipped: an exchange for the
+            # next order would reach it as the model's numbers.
+            if not self._is_stopping and not order.caller.ended.is_set():
+                self._follow(order)
+
+    def _follow(self, order: Order) -> None:
+        if order.work is None:
+            self._drain()
+            order.caller.finish()
+        elif not self._agree(order):
+            self._drain()
+            order.caller.drop()
+        elif isinstance(order.work, Open):
+            self._drain()
+            self._executor.open(order.work)
+            if self._witness is not None:
+                self._witness.opened()
+        else:
+            self._run(order.work, order.caller)
+
+    def _agree(self, order: Order) -> bool:
+        self._is_agreeing = True
+        is_common = self._agreement.reach(order.content, isinstance(order.work, Open), order.caller.ended)
+        self._is_agreeing = False
+        return is_common
+
+    def _run(self, step: Step, caller: Caller) -> None:
+        self.progress.launch()
+        launched = self._executor.launch(step, partial(caller.masks, step.step_id))
+        if self._results is None:
+            self._finish(launched, caller)
+            return
+        self._in_flight = [
+            *(future for future in self._in_flight if not future.done()),
+            self._results.submit(self._guard, self._finish, launched, caller)]
+
+    def _finish(self, launched: Launched, caller: Caller) -> None:
+        result = self._executor.finish(launched)
+        self.progress.end()
+        caller.answer(result)
+        if self._witness is not None:
+            self._witness.ran(launched.step, result)
+
+    def _drain(self) -> None:
+        """Wait until every step that was launched is finished and answered."""
+        wait(self._in_flight)

@@ -1,0 +1,1 @@
+"""From settings to a shard that can run steps."""

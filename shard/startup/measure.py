@@ -1,0 +1,79 @@
+"""How many prompt tokens fit in a step, found by running some."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.slots import Bounds
+from penstock.shard.execution.step import NO_IDS, First, Open, Row, Sampling, Step
+
+GREEDY = Sampling()
+TARGET_SECONDS = 0.25
+GRAIN = 16                               # tokens; the answer is a multiple of it
+MAX_TOKENS = 4096                        # TGI's default for max_batch_prefill_tokens
+
+
+def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS) -> int:
+    """Prompt tokens that one step runs in about 250 ms, a multiple of 16 from 16 to `most`.
+
+    Runs ever larger steps until one takes half of that, all ranks together: rank 0's clock counts, and the smallest
+    KV memory of the group. It leaves the executor without slots, as it was before.
+    """
+    bounds = smallest_bounds(executor, group)
+    prompt_blocks = -(-bounds.context_length // bounds.block_size)
+    limit = min(most, room(bounds))
+    max_prompts = -(-limit // bounds.context_length)
+    executor.open(Open(0, max_slots=max_prompts, max_step_tokens=limit, max_blocks_per_slot=prompt_blocks))
+    executor.execute(full_prompts(bounds, min(GRAIN, limit)))       # the first step also pays for what happens once
+    num_tokens = min(GRAIN, limit)
+    seconds = _seconds(executor, group, num_tokens)
+    while seconds < TARGET_SECONDS / 2 and num_tokens * 2 <= limit:
+        num_tokens *= 2
+        seconds = _seconds(executor, group, num_tokens)
+    executor.close()
+    return max(GRAIN, min(most, int(num_tokens * TARGET_SECONDS / seconds) // GRAIN * GRAIN))
+
+
+def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
+    """Of rank 0. The results are there, so the sum of both times holds all that a GPU had to do."""
+    result = executor.execute(full_prompts(executor.bounds, num_tokens))
+    taken = torch.tensor([result.forward_ns + result.sample_ns])
+    group.broadcast(taken)
+    return int(taken) / 1e9
+
+
+def smallest_bounds(executor: Executor, group: Group) -> Bounds:
+    """The executor's, with as many blocks as every rank of the group has. All ranks call it together."""
+    num_blocks = int(group.all_gather(torch.tensor([executor.bounds.num_blocks])).min())
+    return replace(executor.bounds, num_blocks=num_blocks)
+
+
+def room(bounds: Bounds) -> int:
+    """How many tokens of `full_prompts` the KV memory holds."""
+    prompt_blocks = -(-bounds.context_length // bounds.block_size)
+    return bounds.num_blocks // prompt_blocks * bounds.context_length or bounds.num_blocks * bounds.block_size
+
+
+def full_prompts(bounds: Bounds, num_tokens: int) -> Step:
+    """Prompts as long as the context allows, `num_tokens` in all."""
+    context = bounds.context_length
+    return prompts(bounds, [min(context, num_tokens - begin) for begin in range(0, num_tokens, context)])
+
+
+def prompts(bounds: Bounds, lengths: Sequence[int], sampling: Sampling = GREEDY) -> Step:
+    """A step of new prompts, each in a slot and in blocks of its own, after each of which a token is sampled."""
+    rows = []
+    first_block = 0
+    for slot, length in enumerate(lengths):
+        end_block = first_block + -(-length // bounds.block_size)
+        ids = np.arange(length) % bounds.vocab_size
+        rows.append(Row(
+            slot=slot, start=0, from_last_sample=False, token_ids=ids,
+            new_blocks=np.arange(first_block, end_block, dtype=np.int32), is_sampled=True,
+            first=First(sampling, length, ids if sampling.reads_history else NO_IDS)))
+        first_block = end_block
+    return Step(0, (), tuple(rows))

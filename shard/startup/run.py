@@ -1,0 +1,89 @@
+"""From settings to a served shard: meet the group, load, measure, listen."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+
+from penstock.kernels import dispatch
+from penstock.shard import process
+from penstock.shard.communication import distributed
+from penstock.shard.config import ShardConfig
+from penstock.shard.devices import gpu
+from penstock.shard.execution.executor import Executor
+from penstock.shard.serving.agreement import Agreement
+from penstock.shard.serving.server import serve
+from penstock.shard.serving.worker import Witness, Worker
+from penstock.shard.startup.load import load
+from penstock.shard.startup.measure import MAX_TOKENS, measure_step_tokens
+
+log = logging.getLogger(__name__)
+
+GROUP_TIMEOUT = 24 * 3600.0
+"""Seconds that a rank waits for another. Long, for it may wait for a router; a rank that dies is noticed at once, and
+one that hangs is the launcher's to find."""
+
+
+SWITCH_SECONDS = 5e-5
+"""After which the thread that runs the steps gets the interpreter back from the one that writes results: Python's own
+5 ms are as long as a step, and it asks between any two ops."""
+
+
+def run(config: ShardConfig, has_bar: bool) -> None:
+    """Returns after SIGTERM or SIGINT. ValueError, OSError: what is wrong with the settings or the checkpoint."""
+    config.check()
+    gpu.choose(config)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
+    # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
+    num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
+    steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config, num_threads, cpus))
+    executor = steps.submit(load, config, group, has_bar).result()
+    most_tokens = min(MAX_TOKENS, config.max_step_tokens) if gpu.is_used() else MAX_TOKENS
+    facts = executor.facts(steps.submit(measure_step_tokens, executor, group, most_tokens).result())
+    log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
+             dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
+             facts.step_tokens, facts.numerics, batches(config), _equality(executor))
+    results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
+    with _tracing(config) as witness:
+        worker = Worker(
+            executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), witness, results)
+        asyncio.run(serve(config, facts, worker))
+
+
+def _begin_thread(config: ShardConfig, num_threads: int, cpus: tuple[int, ...]) -> None:
+    gpu.choose(config)
+    dispatch.set_threads(num_threads, cpus)
+
+
+def batches(config: ShardConfig) -> str:
+    """Whether answers depend on what is computed beside them."""
+    if not dispatch.is_deterministic():
+        return "answers may change with the batch, which --deterministic prevents"
+    asked = ", with and without --deterministic" if config.is_deterministic and not gpu.is_used() else ""
+    return f"no answer changes with the batch{asked}"
+
+
+def _equality(executor: Executor) -> str:
+    if executor.decoder.keeps_tp_equality:
+        return "any number of shards that divides 8 gives the same bits"
+    return f"another number of shards gives other bits, for {executor.decoder.inequality}"
+
+
+@contextmanager
+def _tracing(config: ShardConfig) -> Iterator[Witness | None]:
+    """Sends spans of steps while the block runs, if they are wanted."""
+    if config.otlp_endpoint is None:
+        yield None
+        return
+    from penstock.shard.serving.tracing import StepTracing  # which imports OpenTelemetry
+    from penstock.telemetry.export import Export
+
+    export = Export(config.otlp_endpoint, config.otlp_service_name, f"shard-{config.rank}")
+    try:
+        yield StepTracing(export.provider, config.rank)
+    finally:
+        export.close()

@@ -1,0 +1,67 @@
+"""The largest step, run once to see what memory a GPU has left for keys and values."""
+
+import logging
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from penstock.shard.config import ShardConfig
+from penstock.shard.devices import gpu
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.gpu_memory import Needs, blocks_that_fit, graph_bytes, largest_lengths
+from penstock.shard.execution.graphs import DecodeGraphs
+from penstock.shard.execution.slots import Bounds
+from penstock.shard.execution.step import Open, Row, Sampling
+from penstock.shard.startup.measure import prompts
+
+log = logging.getLogger(__name__)
+
+ALL_SAMPLERS = Sampling(
+    do_sample=True, seed=1, repetition_penalty=1.2, frequency_penalty=0.1, presence_penalty=0.1, temperature=0.7,
+    top_k=50, top_p=0.9, typical_p=0.9, min_p=0.01, top_n=5)
+
+
+def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:
+    """Give the executor, whose shard computes on a GPU, the KV memory that fits, or that --kv-memory asks for.
+
+    All ranks call it together. Raises KvMemoryError.
+    """
+    graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
+    caches = sum(cache.data.nbytes for cache in executor.caches)
+    step = gpu.measure(partial(run_largest_step, executor, config))
+    decode = gpu.measure(graphs.run_largest) if config.graph_sizes else None
+    largest = decode.peak - decode.base if decode else 0
+    needs = Needs(
+        total=step.total, foreign=step.foreign, tensors=step.peak - caches,
+        graphs=graph_bytes(largest, config.graph_sizes, executor.bounds.vocab_size))
+    del graphs                           # which holds on to the caches
+    num_blocks = blocks_that_fit(executor.kv_shape, needs, config, executor.bounds.context_length)
+    log.info("GPU memory: %.2f GiB, of which others use %.2f, weights and the largest step %.2f, graphs %.2f, "
+             "keys and values %.2f", *(size / 2**30 for size in (
+                 needs.total, needs.foreign, needs.tensors, needs.graphs, num_blocks * executor.kv_shape.block_bytes)))
+    if num_blocks != executor.bounds.num_blocks:
+        executor.allocate(num_blocks)
+
+
+def run_largest_step(executor: Executor, config: ShardConfig) -> None:
+    """As many tokens and rows as a step may have, sampled in every way, and tables as wide as the context makes them:
+    attention shares a long sequence among programs, and has room for what each makes of it, in every row. It leaves the
+    executor without slots."""
+    bounds = executor.bounds
+    lengths = largest_lengths(bounds, config.max_step_tokens, config.max_step_rows)
+    width = -(-bounds.context_length // bounds.block_size)
+    executor.open(Open(0, max_slots=len(lengths), max_step_tokens=sum(lengths), max_blocks_per_slot=width))
+    for cache in executor.caches:
+        cache.data[0].zero_()            # which was never written, and is read now
+    step = prompts(bounds, lengths, ALL_SAMPLERS)
+    executor.execute(replace(step, rows=(_at_end(step.rows[0], bounds), *step.rows[1:])))
+    executor.close()
+
+
+def _at_end(row: Row, bounds: Bounds) -> Row:
+    """A new prompt's row as the last chunk of the longest prompt there is, all of it in block 0."""
+    assert row.first is not None, "a new prompt"
+    context = bounds.context_length
+    blocks = np.zeros(-(-context // bounds.block_size), np.int32)
+    return replace(row, start=context - row.count, new_blocks=blocks, first=replace(row.first, prompt_length=context))

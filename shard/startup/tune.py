@@ -1,0 +1,181 @@
+"""`python -m penstock.shard.startup.tune`: measure at a model's shapes, with random weights, what kernels read."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    import torch
+
+    from penstock.kernels.tuning import Outcome
+    from penstock.shard.models.config import ModelConfig
+
+MIN_ROWS = 16
+BLOCK_SIZE = 16
+DECODED, ATTENDED = 64, 2048             # sequences, and tokens of each, that decode attention is measured with
+MAX_HEAD_ROWS = 256
+"""A step's logits are of few of its tokens: each sequence's last, and a slice of a prompt's at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """One linear of a model as a rank has it: [outputs, inputs]."""
+
+    name: str
+    outputs: int
+    inputs: int
+    segments: int = 1
+    is_float32: bool = False             # what comes out
+    max_rows: int | None = None
+
+    def tune(self, num_rows: int, dtype: "torch.dtype") -> "Outcome":
+        import torch
+
+        from penstock.kernels import dispatch
+        from penstock.kernels.linear import fixed_order
+
+        x, weight = (torch.randn(rows, self.inputs, dtype=dtype, device=dispatch.device())
+                     for rows in (num_rows, self.outputs))
+        return fixed_order.tune(x, weight, self.segments, torch.float32 if self.is_float32 else dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The heads of a rank, and how many tokens a decode row attends to."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    context_length: int
+
+    def tune(self, phase: str, num_rows: int, dtype: "torch.dtype") -> "Outcome":
+        """`num_rows`: of decode, sequences; of prefill, the tokens of one."""
+        import torch
+
+        from penstock.kernels import dispatch
+        from penstock.kernels.paged_attention import allocate_cache, gpu
+
+        device, is_decode = dispatch.device(), phase == "decode"
+        num_blocks = -(-(self.context_length if is_decode else num_rows) // BLOCK_SIZE)
+        num_sequences = num_rows if is_decode else 1
+        cache = allocate_cache(num_sequences * num_blocks, block_size=BLOCK_SIZE, num_kv_heads=self.num_kv_heads,
+                               head_dim=self.head_dim, dtype=dtype, device=device)
+        cache.data.view(dtype).normal_()
+        tables = torch.randperm(cache.num_blocks, dtype=torch.int32, device=device).view(num_sequences, num_blocks)
+        start, count = (self.context_length - 1, 1) if is_decode else (0, num_rows)
+        starts, counts = (torch.full((num_sequences,), value, dtype=torch.int32, device=device)
+                          for value in (start, count))
+        q = torch.randn(num_rows, self.num_heads, self.head_dim, dtype=dtype, device=device)
+        return gpu.tune(phase, q, cache, tables, starts, counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One kernel at one number of tokens."""
+
+    name: str
+    num_rows: int
+    run: Callable[[], "Outcome"]
+
+
+@click.command()
+@click.option("--model", type=click.Path(path_type=Path), required=True, metavar="DIR",
+              help="Directory of the checkpoint, of which config.json alone is read.")
+@click.option("--world-size", type=click.IntRange(1), default=1, show_default=True, help="Shards in the group.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
+              help="Of the weights.  [default: the checkpoint's]")
+@click.option("--device", type=click.Choice(["auto", "cuda"]), default="auto", show_default=True)
+@click.option("--deterministic", is_flag=True, help="Tune the kernels of the bit contract.")
+@click.option("--max-rows", type=click.IntRange(1), default=4096, show_default=True, help="The most tokens of a step.")
+def main(model: Path, world_size: int, dtype: str | None, device: str, deterministic: bool, max_rows: int) -> None:
+    """Measure a GPU's kernels at the shapes of a model, and save the fastest configurations for its shards."""
+    try:
+        run(model, world_size, dtype, device, deterministic, max_rows)
+    except (ValueError, OSError) as error:
+        print(f"tune: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def run(model: Path, world_size: int, dtype: str | None, device: str, is_deterministic: bool, max_rows: int) -> None:
+    """ValueError, OSError: what is wrong with the settings or the checkpoint."""
+    from tqdm import tqdm  # torch, which the rest needs, takes a second to import
+
+    from penstock.kernels import dispatch
+    from penstock.shard.models.config import DTYPES, ModelConfig
+
+    dispatch.configure(device, is_deterministic)
+    if dispatch.kernel_set() != "gpu":
+        raise ValueError("there is nothing to tune: only a GPU's kernels have configurations, and this process runs "
+                         f"the kernels {dispatch.path()}")
+    from penstock.kernels import tuning  # which needs Triton
+
+    config = ModelConfig.from_dir(model)
+    config.check_world_size(world_size)
+    jobs = jobs_of(config, world_size, DTYPES[dtype] if dtype else config.dtype, max_rows)
+    found = [(job, job.run()) for job in tqdm(jobs, desc="Tuning", unit="shape", file=sys.stderr)]
+    print(table(found))
+    print(f"\nSaved in {tuning.path()}")
+
+
+def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_rows: int) -> list[Job]:
+    """What there is to measure for one rank, small steps first. Outside deterministic mode torch multiplies matrices,
+    in its own ways."""
+    from penstock.kernels import dispatch
+
+    attention = Attention(config.num_heads // world_size, config.num_kv_heads // world_size, config.head_dim,
+                          min(config.context_length, ATTENDED))
+    jobs = [Job(f"attention, {phase}", num_rows, partial(attention.tune, phase, num_rows, dtype))
+            for phase, num_rows in (("decode", min(DECODED, max_rows)),
+                                    ("prefill", min(max_rows, attention.context_length)))]
+    if not dispatch.is_deterministic():
+        return jobs
+    return jobs + [
+        Job(linear.name, num_rows, partial(linear.tune, num_rows, dtype))
+        for linear in linears_of(config, world_size)
+        for num_rows in _row_counts(min(max_rows, linear.max_rows or max_rows))]
+
+
+def linears_of(config: "ModelConfig", world_size: int) -> list[Linear]:
+    from penstock.shard.layers.linear import num_own_segments
+
+    hidden, inner = config.hidden_size, config.intermediate_size // world_size
+    heads, kv_heads = config.num_heads // world_size, config.num_kv_heads // world_size
+    is_partial = world_size > 1
+
+    def row_parallel(name: str, inputs: int) -> Linear:
+        return Linear(name, hidden, inputs, num_own_segments(inputs * world_size, world_size) or 1, is_partial)
+
+    return [
+        Linear("qkv_proj", (heads + 2 * kv_heads) * config.head_dim, hidden),
+        row_parallel("o_proj", heads * config.head_dim),
+        Linear("gate_up_proj", 2 * inner, hidden),
+        row_parallel("down_proj", inner),
+        Linear("lm_head", -(-config.vocab_size // world_size), hidden, is_float32=True, max_rows=MAX_HEAD_ROWS),
+    ]
+
+
+def table(found: list[tuple[Job, "Outcome"]]) -> str:
+    """What won, and how much faster than the guess it is."""
+    lines = [f"{'':20}{'tokens':>7}{'guess, us':>11}{'best, us':>10}{'faster':>8}  configuration"]
+    for job, outcome in found:
+        guess, best = outcome.default_seconds * 1e6, outcome.seconds * 1e6
+        constants = " ".join(f"{name}={value}" for name, value in outcome.config.items())
+        lines.append(f"{job.name:20}{job.num_rows:7}{guess:11.1f}{best:10.1f}{guess / best - 1:8.0%}  {constants}")
+    return "\n".join(lines)
+
+
+def _row_counts(most: int) -> list[int]:
+    """Powers of two up to the first that is no less than `most`: a configuration serves all counts since the last."""
+    counts = [MIN_ROWS]
+    while counts[-1] < most:
+        counts.append(2 * counts[-1])
+    return counts
+
+
+if __name__ == "__main__":
+    main()

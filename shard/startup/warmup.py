@@ -1,0 +1,74 @@
+"""Steps of all kinds, run before the first request: a kernel is compiled when it is launched for the first time.
+
+Of what changes from step to step, three things make a kernel of their own. Attention has one for each power of two of
+rows; the fixed order of matmuls has tiles for each power of two of tokens; and the likeliest tokens are found 8, 16, 32
+and so on at a time. So the steps here have both ends of each of these ranges, and little else in them.
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from tqdm import tqdm
+
+from penstock.shard.communication.distributed import Group
+from penstock.shard.config import ShardConfig
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.masks import WORD, Masks
+from penstock.shard.execution.scorer import SLICE
+from penstock.shard.execution.slots import Bounds
+from penstock.shard.execution.step import NO_IDS, Open, Row, Step
+from penstock.shard.startup.measure import full_prompts, prompts, room, smallest_bounds
+from penstock.shard.startup.trial import ALL_SAMPLERS
+
+TOP_WIDTHS = (0, 8, 16, 32)              # of likeliest tokens; who allows more than 32 of them waits for the first
+
+
+def warm_up(executor: Executor, group: Group, config: ShardConfig, has_bar: bool = False) -> None:
+    """Run the steps, on all ranks together. It leaves the executor without slots, as it was before."""
+    bounds = smallest_bounds(executor, group)
+    steps = list(warm_up_steps(bounds, config.max_step_tokens, config.max_step_rows))
+    rows = [row for step in steps for row in step.rows]
+    executor.open(Open(
+        0, max_slots=max(row.slot for row in rows) + 1,
+        max_step_tokens=max(sum(row.count for row in step.rows) for step in steps),
+        max_blocks_per_slot=-(-max(row.end for row in rows) // bounds.block_size)))
+    for step in tqdm(steps, "Compiling kernels", unit="step", file=sys.stderr, disable=not has_bar):
+        executor.execute(step, partial(_all_allowed, step, bounds.vocab_size))
+    executor.close()
+
+
+def warm_up_steps(bounds: Bounds, max_tokens: int, max_rows: int) -> Iterator[Step]:
+    """They keep within the KV memory and within what a step may have, but that two tokens are always allowed."""
+    max_tokens = max(2, min(max_tokens, room(bounds)))
+    for number in sizes(min(max_rows, max(1, bounds.num_blocks - 1), max_tokens - 1)):
+        yield prompts(bounds, [1] * (number - 1) + [2], ALL_SAMPLERS)
+    for number in sizes(max_tokens):
+        yield full_prompts(bounds, number)
+    for number in sizes(min(SLICE, max_tokens, bounds.context_length)):
+        yield _scored(bounds, number, 0)
+    for width in TOP_WIDTHS:
+        yield _scored(bounds, 1, min(width, bounds.vocab_size))
+    # What was sampled is the next input, and what a row has before is read again.
+    yield Step(0, (), (Row(
+        slot=0, start=1, from_last_sample=True, token_ids=NO_IDS, is_sampled=True,
+        new_blocks=np.array([1] if bounds.block_size == 1 else [], np.int32)),))
+
+
+def sizes(most: int) -> list[int]:
+    """The powers of two up to `most`, what follows each of them, and `most`."""
+    powers = [1 << exponent for exponent in range(most.bit_length())]
+    return sorted({size for power in powers for size in (power, power + 1) if size <= most} | {most})
+
+
+def _scored(bounds: Bounds, length: int, top_n: int) -> Step:
+    """A prompt whose tokens are all scored, with a mask that comes late. Sampling and scoring tell `top_n` tokens."""
+    sampling = replace(ALL_SAMPLERS, top_n=top_n, bias_ids=np.zeros(1, np.int64), bias_values=np.ones(1, np.float32))
+    [row] = prompts(bounds, [length], sampling).rows
+    return Step(0, (), (replace(row, late_mask=True, score_ids=row.token_ids),))
+
+
+def _all_allowed(step: Step, vocab_size: int) -> Masks:
+    return {row.slot: np.full(-(-vocab_size // WORD), -1, np.int32) for row in step.rows if row.late_mask}

@@ -1,0 +1,1 @@
+"""The checkpoint's tensors, and each rank's slice of them."""

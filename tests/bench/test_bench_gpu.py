@@ -1,0 +1,137 @@
+"""The GPU's benchmark, in sizes that show that it runs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.bench.gpu.part import PARTS
+from penstock.bench.gpu.profile import find_rests
+from penstock.bench.gpu.records import Record, Records, table
+from penstock.bench.gpu.scale import FULL, SMALLEST
+from penstock.bench.gpu.steps import Sequences, prompts
+from penstock.bench.gpu.targets import targets
+from penstock.bench.gpu.weights import Floor
+from penstock.shard.devices.device import Device
+from penstock.shard.execution.slots import Bounds, SlotTable
+from penstock.shard.execution.step import Open
+from tests.paths import ROOT
+
+GPU = pytest.param("gpu", marks=pytest.mark.slow)
+
+
+def bench(out: Path, kernels: str, *flags: str) -> tuple[subprocess.CompletedProcess, list[Record]]:
+    run = subprocess.run(
+        [sys.executable, "-m", "penstock.bench.gpu", "--tiny", "--out", str(out), *flags],
+        capture_output=True, text=True, env=os.environ | {"KERNELS": kernels}, cwd=ROOT, check=False)
+    found = [Record(**record) for record in json.loads((out / "figures.json").read_text())]
+    return run, found
+
+
+def test_the_engine_is_measured(tmp_path):
+    run, found = bench(tmp_path, "cpu", "--only", "engine")
+    assert run.returncode == 0, run.stderr
+    assert {record.part for record in found} == {"ceilings", "engine", "no graphs"}
+    rates = {record.name: record.values["tokens/s"] for record in found if "tokens/s" in record.values}
+    assert {"decode, 1 × 20", "decode, 2 × 20", "prefill 40"} < set(rates)
+    assert all(rate > 0 for rate in rates.values())
+    assert "| decode, 1 × 20" in (tmp_path / "report.md").read_text()
+    assert (tmp_path / "gpu.png").stat().st_size > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kernels", ["cpu", GPU])
+def test_all_parts_run_and_find_nothing_wrong(tmp_path, kernels):
+    run, found = bench(tmp_path, kernels)
+    assert run.returncode == 0, run.stderr + run.stdout
+    assert {record.part for record in found} == set(PARTS)
+    assert [record for record in found if record.is_right is False] == []
+    first_tokens = {record.values["equal first tokens"] for record in found if "equal first tokens" in record.values}
+    assert first_tokens == {"2 of 2"}
+
+
+def test_a_part_without_time_says_so_and_one_that_fails_is_reported(tmp_path):
+    run, found = bench(tmp_path, "cpu", "--only", "ceilings", "--budget", "0")
+    assert run.returncode == 0, run.stderr
+    assert [(record.name, record.values) for record in found] == [("the part", {"note": "skipped: no time left"})]
+    run, found = bench(tmp_path, "none of these", "--only", "ceilings")
+    assert run.returncode == 1
+    assert [(record.name, record.is_right) for record in found] == [("the part", False)]
+    assert "KERNELS=none of these" in run.stderr
+    assert "Wrong or failed: ceilings: the part" in run.stdout
+
+
+def test_the_floor_counts_the_weights_of_a_llama():
+    model = FULL.model
+    hidden, layers = model["hidden_size"], model["num_hidden_layers"]
+    parameters = 8_030_261_248           # as published for Llama-3.1-8B
+    apart = model["vocab_size"] * hidden + (2 * layers + 1) * hidden
+    floor = Floor(FULL)
+    assert floor.weight_bytes == 2 * (parameters - apart)
+    assert floor.token_bytes == 2 * 2 * 32 * 8 * 128
+    assert floor.decode_bytes(8, 1000.0) == floor.weight_bytes + 8000 * floor.token_bytes
+    products = floor.prefill_flops(4096) - 2 * 4096 * (parameters - apart - model["vocab_size"] * hidden)
+    assert products == 4 * layers * 4096 * 4096 * 4097 / 2 + 2 * model["vocab_size"] * hidden
+
+
+def test_steps_keep_the_budget_and_are_what_a_shard_takes():
+    sequences = Sequences(prompts(3, 20, 160), new=5, block_size=16, num_blocks=9)
+    slots = SlotTable(Open(0, 3, 32, 16), Bounds(16, 9, 256, 160), Device(torch.device("cpu")))
+    steps = list(sequences.prompt_steps(32))
+    assert [sum(row.count for row in step.rows) for step in steps] == [32, 28]
+    assert [row.is_sampled for step in steps for row in step.rows] == [True, False, True, True]
+    for step in steps:
+        slots.apply(step)
+    for slot in range(3):
+        slots.note_samples(np.array([slot]), torch.tensor([7]),
+                           torch.from_numpy(slots.places(np.array([slot]))))
+    decodes = list(sequences.decode_steps())
+    for step in decodes:
+        slots.apply(step)
+    assert len(decodes) == 4
+    assert [slots[slot].num_written for slot in range(3)] == [24, 24, 24]
+    with pytest.raises(ValueError, match="3 sequences of 25 tokens need 6 blocks, there are 5"):
+        Sequences(prompts(3, 20, 160), new=5, block_size=16, num_blocks=5)
+
+
+def test_the_longest_rests_are_those_between_steps():
+    spans = [(100.0, 110.0), (105.0, 120.0), (121.0, 130.0), (140.0, 160.0), (161.0, 170.0), (180.0, 200.0)]
+    rests = find_rests(spans[::-1], num_steps=3)
+    assert rests.share == pytest.approx(22.0)
+    assert rests.share_between == pytest.approx(20.0)
+    assert rests.busy_seconds == pytest.approx(78e-6 / 3)
+
+
+def test_targets_are_judged_by_the_newest_figure(tmp_path):
+    records = Records(tmp_path / "figures.jsonl")
+    verdicts = {target.name: target.judge(records).values["verdict"] for target in targets(FULL)}
+    assert set(verdicts.values()) == {"not measured"}
+    for share in (84.0, 86.0):
+        records.add(Record("engine", "decode, 1 × 1024", {"% of floor": share}))
+    records.add(Record("engine", "decode, 128 × 1024", {"% of floor": 74.9}))
+    records.add(Record("deterministic", "decode, 8 × 1024", {"price %": 20.1}))
+    verdicts = {target.name: target.judge(records).values["verdict"] for target in targets(FULL)}
+    assert verdicts["decode, batch 1"] == "met"
+    assert verdicts["decode, batch 128"] == "missed"
+    assert verdicts["deterministic decode, batch 8"] == "missed"
+
+
+def test_every_target_names_a_figure_that_is_measured():
+    """In all but the sizes, records are named alike."""
+    batches = {*FULL.batches, *SMALLEST.batches}
+    for target in targets(FULL):
+        if target.part in ("engine", "deterministic") and target.record.startswith("decode, "):
+            assert int(target.record.split()[1]) in batches
+    assert (128, 4096, 1) in FULL.attention
+    assert set(FULL.continuous_batches) <= set(FULL.batches)
+
+
+def test_a_table_leaves_lists_out():
+    rows = list(table([Record("engine", "a", {"x": 1.23456, "first_tokens": [1]}), Record("engine", "b", {"y": "z"})]))
+    assert rows == ["|   |    x | y |", "|---|------|---|", "| a | 1.23 |   |", "| b |      | z |"]

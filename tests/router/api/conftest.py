@@ -1,0 +1,159 @@
+"""The real app, engine and tokenizer over a scripted fleet, behind a real socket."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse, web
+from aiohttp.test_utils import TestClient, TestServer
+
+from penstock.router.app import IDLE_SECONDS, make_app, make_runner
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.engines import Engines
+from penstock.router.engine.limits import Limits
+from penstock.router.generation.service import ServerInfo
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.scheduling.plan import Row
+from penstock.router.text.text_path import TextPath
+from penstock.router.text.tokenizer import Tokenizer
+from tests.fakes import FACTS, LIMITS, ScriptedFleet
+from tests.router.api.chat_templates import HERMES
+from tests.router.text.tokenizers_for_tests import DEMO
+
+INFO = ServerInfo(model_id="demo", version="0.1.0", compute_type="2-cpu", model_sha="abc", docker_label=None)
+ANSWER = "Hello wörld, 😀 is all.<|im_end|>"
+
+
+class Script:
+    """A model that gives the same answer to every prompt, over and over."""
+
+    def __init__(self, ids: tuple[int, ...]) -> None:
+        self.ids = ids
+        self._positions: dict[int, int] = {}
+
+    def __call__(self, row: Row) -> int:
+        position = self._positions[row.slot] + 1 if row.from_last_sample else 0
+        self._positions[row.slot] = position
+        return self.ids[position % len(self.ids)]
+
+
+@dataclass
+class Server:
+    """An app that runs, and the parts of it that a test looks into."""
+
+    client: TestClient[Any, Any]
+    fleet: ScriptedFleet
+    engine: Engine
+    tokenizer: Tokenizer
+    metrics: Metrics
+    is_to_end: asyncio.Event
+    """Set by SIGTERM, by which the app ends a router whose engine failed."""
+
+    async def post(self, path: str, body: object) -> ClientResponse:
+        response: ClientResponse = await self.client.post(path, json=body)
+        return response
+
+    async def generate(self, inputs: str = "Say it", **parameters: object) -> dict[str, Any]:
+        response = await self.post("/generate", {"inputs": inputs, "parameters": parameters})
+        assert response.status == 200, await response.text()
+        answer: dict[str, Any] = await response.json()
+        return answer
+
+    def series(self) -> dict[str, float]:
+        """What /metrics says, by series."""
+        lines = self.metrics.exposition().decode().splitlines()
+        return {name: float(value) for name, value in
+                (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+
+    async def until_idle(self) -> None:
+        """Wait until nothing runs and every permit is back."""
+        await until(lambda: not self.engine._requests and self.engine._permits == LIMITS.max_concurrent_requests)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for what nothing announces."""
+    for _ in range(5000):
+        if is_so():
+            return
+        await asyncio.sleep(0.001)
+    raise TimeoutError
+
+
+class RealServer(TestServer):
+    """Run in the way that the router runs it."""
+
+    def __init__(self, app: web.Application, idle_seconds: float) -> None:
+        super().__init__(app)
+        self._idle_seconds = idle_seconds
+
+    async def _make_runner(self, **settings: Any) -> web.AppRunner:
+        return make_runner(self.app, idle_seconds=self._idle_seconds)
+
+
+Start = Callable[..., Awaitable[Server]]
+
+
+@asynccontextmanager
+async def starting() -> AsyncIterator[Start]:
+    """Starts servers: `await start(limits=…, template=…, access=…)`; `make_fleet` gets the scripted answer."""
+    loop, is_to_end = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, is_to_end.set)
+    async with AsyncExitStack() as stack:
+        stack.callback(loop.remove_signal_handler, signal.SIGTERM)
+
+        async def start(
+            limits: Limits = LIMITS, answer: str = ANSWER,
+            make_fleet: Callable[[Script], ScriptedFleet] = ScriptedFleet, idle_seconds: float = IDLE_SECONDS,
+            prepare: Callable[[web.Application], None] = lambda app: None, **settings: Any,
+        ) -> Server:
+            tokenizer = Tokenizer.load(DEMO)
+            stack.callback(tokenizer.close)
+            fleet = make_fleet(Script(await tokenizer.encode(answer)))
+            metrics = Metrics(limits)
+            engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request))
+            app = make_app(Engines(engine), tokenizer, limits, metrics, INFO, **settings)
+            prepare(app)
+            server = RealServer(app, idle_seconds)
+            await server.start_server()
+            client: TestClient[Any, Any] = await stack.enter_async_context(TestClient(server))
+            return Server(client, fleet, engine, tokenizer, metrics, is_to_end)
+
+        yield start
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    async with starting() as start:
+        yield start
+
+
+@pytest.fixture
+async def server(start: Start) -> Server:
+    return await start()
+
+
+@pytest.fixture(scope="session")
+def demo() -> ChatTemplate:
+    """A template that knows nothing of tools."""
+    template = ChatTemplate.load(DEMO.parent)
+    assert template is not None
+    return template
+
+
+@pytest.fixture(scope="session")
+def hermes() -> ChatTemplate:
+    """A template that takes tools."""
+    return ChatTemplate({"default": HERMES}, {})
+
+
+@pytest.fixture(scope="session")
+def grammars() -> Iterator[GrammarCompiler]:
+    compiler = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
+    yield compiler
+    compiler.close()

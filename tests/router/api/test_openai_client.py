@@ -1,0 +1,69 @@
+"""OpenAI's own client, and the loop of vLLM's load generator, against `/v1`."""
+
+import json
+from collections.abc import AsyncIterator
+
+import openai
+import pytest
+
+from tests.router.api.conftest import Server
+
+TEXT = "Hello wörld, 😀 is all."
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[openai.AsyncOpenAI]:
+    url = str(server.client.make_url("/v1"))
+    async with openai.AsyncOpenAI(base_url=url, api_key="unused", max_retries=0) as client:
+        yield client
+
+
+async def test_models(client: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in client.models.list()] == ["demo"]
+
+
+async def test_a_whole_answer(client: openai.AsyncOpenAI) -> None:
+    answer = await client.completions.create(model="tgi", prompt="Say: ", temperature=0, stop="all")
+    assert (answer.object, answer.model, answer.choices[0].text) == ("text_completion", "demo", "Hello wörld, 😀 is ")
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+async def test_a_stream(client: openai.AsyncOpenAI) -> None:
+    stream = await client.completions.create(
+        model="demo", prompt="Say: ", stream=True, stream_options={"include_usage": True})
+    chunks = [chunk async for chunk in stream]
+    assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == TEXT
+    assert [chunk.usage is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+
+
+async def test_refusals(client: openai.AsyncOpenAI) -> None:
+    with pytest.raises(openai.UnprocessableEntityError, match="`prompt_logprobs` is not supported"):
+        await client.completions.create(model="demo", prompt="a", extra_body={"prompt_logprobs": 1})
+    with pytest.raises(openai.APIError, match="`top_p` must be"):
+        async for _ in await client.completions.create(model="demo", prompt="a", top_p=2, stream=True):
+            pass
+
+
+async def test_as_a_load_generator_reads_it(server: Server) -> None:
+    """Chunks with choices are tokens, a chunk without them has the usage."""
+    response = await server.post("/v1/completions", {
+        "model": "demo", "prompt": "Say: ", "repetition_penalty": 1.0, "max_tokens": 40, "logprobs": None,
+        "stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True, "temperature": 0.0})
+    assert response.status == 200
+    num_tokens, usage, is_done = 0, None, False
+    async for line in response.content:
+        message = line.decode().strip().removeprefix("data: ")
+        if message == "[DONE]":
+            is_done = True
+        elif message:
+            chunk = json.loads(message)
+            if chunk["choices"]:
+                assert isinstance(chunk["choices"][0]["text"], str)
+                num_tokens += 1
+            else:
+                usage = chunk["usage"]
+    assert is_done
+    assert num_tokens == 40
+    assert usage is not None
+    assert (usage["completion_tokens"], usage["prompt_tokens"]) == (40, len(await server.tokenizer.encode("Say: ")))

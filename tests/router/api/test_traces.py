@@ -1,0 +1,266 @@
+"""The spans of requests, by an exporter that keeps them: the real app, engine and tokenizer over a scripted fleet."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any
+
+import aiohttp
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.fleet.errors import FleetError
+from penstock.router.tracing.middleware import Tracing
+from tests.router.api.conftest import Server, Start, until
+
+TRACE, PARENT = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+TRACEPARENT = f"00-{TRACE:032x}-{PARENT:016x}-01"
+
+
+class Traced:
+    """A server, and the spans that it has made."""
+
+    def __init__(self, server: Server, spans: InMemorySpanExporter) -> None:
+        self.server = server
+        self._spans = spans
+
+    @property
+    def spans(self) -> tuple[ReadableSpan, ...]:
+        return self._spans.get_finished_spans()
+
+    def one(self, name: str) -> ReadableSpan:
+        [span] = [span for span in self.spans if span.name == name]
+        return span
+
+    def request(self) -> ReadableSpan:
+        """The span of the only request."""
+        [span] = [span for span in self.spans if span.kind is SpanKind.SERVER]
+        return span
+
+    async def until_told(self) -> None:
+        await until(lambda: any(span.kind is SpanKind.SERVER for span in self.spans))
+
+
+StartTraced = Callable[..., Awaitable[Traced]]
+
+
+@pytest.fixture
+def start_traced(start: Start) -> StartTraced:
+    async def start_traced(**more: Any) -> Traced:
+        exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        return Traced(await start(outer=[Tracing(provider, "demo").middleware], **more), exporter)
+
+    return start_traced
+
+
+@pytest.fixture
+async def traced(start_traced: StartTraced) -> Traced:
+    return await start_traced()
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+async def test_a_request_and_its_parts(start_traced: StartTraced) -> None:
+    traced = await start_traced(answer=" b")
+    await traced.server.generate(" a" * 300, max_new_tokens=3, temperature=0.5, top_p=0.75, top_k=4, seed=7,
+                                 frequency_penalty=0.25, stop=["never"])
+    request = traced.request()
+    assert request.name == "POST /generate"
+    assert request.parent is None
+    assert request.status.status_code is StatusCode.UNSET
+    told = attributes(request)
+    assert 0 < told.pop("gen_ai.response.time_to_first_chunk") < 5
+    assert told.pop("server.port") > 0
+    assert "aiohttp" in told.pop("user_agent.original")
+    assert told == {
+        "http.request.method": "POST", "http.route": "/generate", "http.response.status_code": 200,
+        "url.path": "/generate", "url.scheme": "http", "server.address": "127.0.0.1", "client.address": "127.0.0.1",
+        "network.protocol.version": "1.1",
+        "gen_ai.operation.name": "text_completion", "gen_ai.provider.name": "penstock",
+        "gen_ai.request.model": "demo", "gen_ai.response.model": "demo", "gen_ai.request.stream": False,
+        "gen_ai.request.max_tokens": 3, "gen_ai.request.temperature": 0.5, "gen_ai.request.top_p": 0.75,
+        "gen_ai.request.top_k": 4, "gen_ai.request.seed": 7, "gen_ai.request.frequency_penalty": 0.25,
+        "gen_ai.request.stop_sequences": ("never",),
+        "gen_ai.usage.input_tokens": 300, "gen_ai.usage.output_tokens": 3, "gen_ai.usage.cache_read.input_tokens": 0,
+        "gen_ai.response.finish_reasons": ("length",)}
+    parts = [traced.one(name) for name in ("validation", "queue", "prefill", "decode")]
+    for part in parts:
+        assert part.parent is not None
+        assert part.parent.span_id == request.context.span_id
+        assert part.context.trace_id == request.context.trace_id
+        assert request.start_time <= part.start_time <= part.end_time <= request.end_time
+    assert all(before.end_time <= after.start_time + 1_000_000
+               for before, after in pairwise(parts))
+    assert len(traced.spans) == 5
+
+
+async def test_chunks_of_a_prefill(start_traced: StartTraced) -> None:
+    traced = await start_traced(answer=" b")
+    await traced.server.generate(" a" * 300, max_new_tokens=1)
+    prefill = traced.one("prefill")
+    assert [(event.name, dict(event.attributes or {})) for event in prefill.events] == [
+        ("prefill_chunk", {"penstock.start": 0, "penstock.tokens": 256}),
+        ("prefill_chunk", {"penstock.start": 256, "penstock.tokens": 44})]
+    assert all(prefill.start_time <= event.timestamp <= prefill.end_time for event in prefill.events)
+
+
+async def test_the_trace_of_the_caller_goes_on(traced: Traced) -> None:
+    async with traced.server.client.post(
+            "/generate_stream", json={"inputs": "a"}, headers={"traceparent": TRACEPARENT}) as response:
+        await response.read()
+    request = traced.request()
+    assert request.parent is not None
+    assert (request.context.trace_id, request.parent.span_id) == (TRACE, PARENT)
+    assert {span.context.trace_id for span in traced.spans} == {TRACE}
+    assert attributes(request)["gen_ai.request.stream"] is True
+
+
+async def test_shards_are_told_of_the_span(traced: Traced) -> None:
+    await traced.server.generate("a", max_new_tokens=3)
+    context = traced.request().context
+    firsts = [row.first for plan in traced.server.fleet.plans for row in plan.rows if row.first is not None]
+    assert [first.trace for first in firsts] == [
+        context.trace_id.to_bytes(16, "big") + context.span_id.to_bytes(8, "big")]
+
+
+async def test_a_trace_that_is_not_sampled(traced: Traced) -> None:
+    async with traced.server.client.post("/generate", json={"inputs": "a"},
+                                         headers={"traceparent": TRACEPARENT[:-2] + "00"}) as response:
+        assert response.status == 200
+    assert traced.spans == ()
+    rows = [row for plan in traced.server.fleet.plans for row in plan.rows]
+    assert {row.first.trace for row in rows if row.first is not None} == {b""}
+    assert not any(plan.chunks for plan in traced.server.fleet.plans)
+
+
+async def test_samplers_of_the_environment(start_traced: StartTraced, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
+    traced = await start_traced()
+    await traced.server.generate("a", max_new_tokens=1)
+    assert traced.spans == ()
+
+
+async def test_a_lost_group_shows(traced: Traced) -> None:
+    traced.server.fleet.may_answer.clear()
+    waiting = asyncio.create_task(traced.server.generate("a", max_new_tokens=3))
+    await until(lambda: bool(traced.server.fleet.plans))
+    traced.server.fleet.failure = FleetError("gone")
+    traced.server.fleet.may_answer.set()
+    await waiting
+    request = traced.request()
+    [replay] = request.events
+    assert (replay.name, dict(replay.attributes or {})) == (
+        "replay", {"penstock.answer.index": 0, "penstock.generated_tokens": 0})
+    assert request.start_time < replay.timestamp < request.end_time
+    assert len(traced.one("prefill").events) == 2
+    firsts = [row.first.trace for plan in traced.server.fleet.plans for row in plan.rows if row.first is not None]
+    assert len(firsts) == 2
+    assert len(set(firsts)) == 1
+
+
+@pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
+async def test_a_refused_request(traced: Traced, path: str) -> None:
+    await traced.server.post(path, {"inputs": "a", "parameters": {"temperature": -1.0}})
+    await traced.until_told()
+    request = traced.request()
+    assert attributes(request)["error.type"] == "validation"
+    assert attributes(request)["http.response.status_code"] == (422 if path == "/generate" else 200)
+    assert request.status.status_code is StatusCode.UNSET
+    assert {span.name for span in traced.spans} == {request.name, "validation"}
+
+
+async def test_a_failed_request(traced: Traced) -> None:
+    traced.server.fleet.failure = ZeroDivisionError("gone")
+    await traced.server.post("/generate", {"inputs": "a"})
+    request = traced.request()
+    assert attributes(request)["error.type"] == "generation"
+    assert request.status.status_code is StatusCode.ERROR
+    await traced.server.is_to_end.wait()
+
+
+async def test_a_client_that_leaves(traced: Traced) -> None:
+    traced.server.fleet.may_answer.clear()
+    with pytest.raises(asyncio.TimeoutError):
+        async with traced.server.client.post("/generate_stream", json={"inputs": "a"},
+                                             timeout=aiohttp.ClientTimeout(0.05)) as response:
+            await response.read()
+    await traced.until_told()
+    request = traced.request()
+    assert attributes(request)["error.type"] == "dropped"
+    assert request.status.status_code is StatusCode.UNSET
+    assert "decode" not in {span.name for span in traced.spans}
+    traced.server.fleet.may_answer.set()
+    await traced.server.until_idle()
+
+
+async def test_several_answers(start_traced: StartTraced) -> None:
+    traced = await start_traced(answer=" b")
+    response = await traced.server.post("/v1/completions", {
+        "model": "any", "prompt": [" a" * 20, " c" * 30], "n": 2, "max_tokens": 3, "temperature": 0.0,
+        "seed": 2**64 - 1})
+    assert response.status == 200, await response.text()
+    told = attributes(traced.request())
+    assert (told["gen_ai.operation.name"], told["gen_ai.request.model"], told["gen_ai.response.model"]) == (
+        "text_completion", "any", "demo")
+    assert (told["gen_ai.request.choice.count"], told["gen_ai.request.temperature"]) == (2, 0.0)
+    assert told["gen_ai.request.seed"] == "18446744073709551615"
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (50, 12)
+    assert told["gen_ai.response.finish_reasons"] == ("length",) * 4
+    assert sorted(attributes(span)["penstock.answer.index"] for span in traced.spans if span.name == "decode") == [
+        0, 1, 2, 3]
+    assert traced.one("validation")
+
+
+async def test_several_generations_in_one_request(start_traced: StartTraced) -> None:
+    traced = await start_traced(answer=" b")
+    response = await traced.server.post("/vertex", {"instances": [
+        {"inputs": " a" * size, "parameters": {"max_new_tokens": size}} for size in (2, 3)]})
+    assert response.status == 200, await response.text()
+    told = attributes(traced.request())
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (5, 5)
+    assert {span.context.trace_id for span in traced.spans} == {traced.request().context.trace_id}
+    assert sorted(span.name for span in traced.spans) == sorted([
+        "POST /vertex", *2 * ["validation", "queue", "prefill", "decode"]])
+
+
+async def test_a_chat(start_traced: StartTraced, demo: ChatTemplate) -> None:
+    traced = await start_traced(template=demo, answer="b<|im_end|>")
+    response = await traced.server.post("/v1/chat/completions", {
+        "model": "mine", "messages": [{"role": "user", "content": "a"}]})
+    assert response.status == 200, await response.text()
+    told = attributes(traced.request())
+    assert (told["gen_ai.operation.name"], told["gen_ai.request.model"]) == ("chat", "mine")
+    assert told["gen_ai.response.finish_reasons"] == ("eos_token",)
+
+
+async def test_a_chat_without_a_template(traced: Traced) -> None:
+    response = await traced.server.post("/v1/chat/completions", {
+        "model": "mine", "messages": [{"role": "user", "content": "a"}]})
+    assert response.status == 422
+    assert attributes(traced.request())["error.type"] == "template_error"
+    assert traced.server.series()['tgi_request_failure{err="template"}'] == 1
+
+
+async def test_what_is_no_generation(traced: Traced) -> None:
+    for path in ("/health", "/metrics", "/info"):
+        await traced.server.client.get(path)
+    assert traced.spans == ()
+    await traced.server.post("/nothing", {})
+    request = traced.request()
+    assert (request.name, attributes(request)["http.response.status_code"]) == ("POST", 404)
+    assert not [name for name in attributes(request) if name.startswith("gen_ai.") or name == "http.route"]
+
+
+async def test_nothing_is_kept_of_a_request_that_is_not_traced(server: Server) -> None:
+    await server.generate("a", max_new_tokens=2)
+    rows = [row for plan in server.fleet.plans for row in plan.rows]
+    assert {row.first.trace for row in rows if row.first is not None} == {b""}
+    assert not any(plan.chunks for plan in server.fleet.plans)

@@ -1,0 +1,109 @@
+"""Grammars of answers with tools: what they accept, and that the parser reads all of it as it was meant."""
+
+import json
+import random
+from collections.abc import Iterator
+
+import jsonschema
+import pytest
+
+from penstock.router.chat.tools import Offer, Tool
+from penstock.router.chat.tools_format import FORMATS, CallFormat
+from penstock.router.chat.tools_grammar import tools_grammar
+from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser, Content
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.grammar.matcher import GrammarError
+from tests.router.grammar.drive import EOS_ID, TOKENIZER, accepts, allows, make_compiler
+
+TOOLS = (
+    Tool("weather", "Of a city.", {
+        "properties": {"city": {"enum": ["Rome", "Köln & ~", '"}]']}, "days": {"type": "integer", "maximum": 20,
+                                                                              "minimum": 1}},
+        "required": ["city"]}),
+    Tool('a "b" & ~c', None, {"type": "object", "properties": {"is": {"type": "boolean"}}}),
+    Tool("none", None, {"type": "object", "properties": {}}),
+)
+
+
+@pytest.fixture(scope="module")
+def compiler() -> Iterator[GrammarCompiler]:
+    compiler = make_compiler()
+    yield compiler
+    compiler.close()
+
+
+def call(form: CallFormat, name: str, arguments: str) -> str:
+    return f'{{"name": {json.dumps(name)}, "{form.key}": {arguments}{form.close}'
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+async def test_what_is_accepted(compiler: GrammarCompiler, form: CallFormat) -> None:
+    one = call(form, "weather", '{"city": "Rome"}')
+    other = call(form, 'a "b" & ~c', '{"is":true}')
+    single, both = form.begin + one + form.end, form.begin + one + form.separator + other + form.end
+    broken = [form.begin + call(form, "weather", "{}") + form.end, form.begin + call(form, "other", "{}") + form.end,
+              form.begin + call(form, "weather", '{"city": "Oslo"}') + form.end]
+    texts = ["Hi.", "", '{"a": 1}', '{"name"', single, both, *broken, single + "x"]
+
+    async def accepted(offer: Offer) -> list[str]:
+        grammar = await compiler.compile(tools_grammar(form, offer))
+        return [text for text in texts if accepts(grammar, text)]
+
+    assert await accepted(Offer(TOOLS)) == ["Hi.", "", '{"a": 1}', '{"name"', single, both]
+    assert await accepted(Offer(TOOLS, is_parallel=False)) == ["Hi.", "", '{"a": 1}', '{"name"', single]
+    assert await accepted(Offer(TOOLS, must_call=True)) == [single, both]
+    assert await accepted(Offer(TOOLS, must_call=True, is_parallel=False)) == [single]
+    if form.marker:
+        grammar = await compiler.compile(tools_grammar(form, Offer(TOOLS)))
+        assert accepts(grammar, "So:\n" + single)
+        assert not accepts(grammar, "So:\n" + form.begin + "nothing")
+
+
+@pytest.mark.parametrize("marker_id", [None, 1])
+@pytest.mark.parametrize("must_call", [False, True])
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+async def test_the_parser_reads_what_the_grammar_accepts(
+    compiler: GrammarCompiler, form: CallFormat, must_call: bool, marker_id: int | None
+) -> None:
+    """Answers of a model that takes any allowed token, with a bias to ends. A special token stands in for a marker."""
+    grammar = await compiler.compile(tools_grammar(form, Offer(TOOLS, must_call), marker_id if form.marker else None))
+    dice, num_calls = random.Random(0), 0
+    schemas = {tool.name: tool.parameters for tool in TOOLS}
+    for _ in range(8):
+        matcher, parser, ids = grammar.start(), CallParser(form), []
+        while not matcher.is_complete and len(ids) < 250:
+            mask = matcher.mask()
+            allowed = [token_id for token_id in range(8 * len(mask)) if allows(mask, token_id)]
+            token_id = EOS_ID if EOS_ID in allowed and dice.random() < 0.3 else dice.choice(allowed)
+            if token_id == EOS_ID:
+                break
+            matcher.push(token_id)
+            ids.append(token_id)
+        if len(ids) == 250:
+            continue
+        text = TOKENIZER.decode(ids, skip_special_tokens=False).replace("<|im_start|>", form.marker)
+        deltas = parser.push(text) + parser.finish()
+        names = [delta.name for delta in deltas if isinstance(delta, CallBegin)]
+        for number, name in enumerate(names):
+            arguments = "".join(delta.text for delta in deltas
+                                if isinstance(delta, Arguments) and delta.index == number)
+            jsonschema.validate(json.loads(arguments), {"type": "object", **schemas[name]})
+        assert must_call <= bool(names)
+        if must_call:
+            assert not any(isinstance(delta, Content) for delta in deltas)
+        num_calls += len(names)
+    assert num_calls or not must_call
+
+
+@pytest.mark.parametrize(("part", "words"), [
+    ({"not": {}}, "`not` is not supported"),
+    ({"oneOf": [{"type": "string"}, {"type": "string", "minLength": 2}]}, "`oneOf` is supported only where"),
+    ({"type": "string", "pattern": "^(?!a)"}, "`pattern`: regex parse error"),
+    ({"type": 5}, "type must be a string or array of strings"),
+], ids=str)
+def test_schemas_that_cannot_be_compiled(part: dict[str, object], words: str) -> None:
+    schema = {"type": "object", "properties": {"a": part}}
+    lax = tools_grammar(FORMATS[0], Offer((Tool("f", None, schema),)))
+    assert lax == tools_grammar(FORMATS[0], Offer((Tool("f", None, {}),)))
+    with pytest.raises(GrammarError, match=f"the parameters of the function 'f': {words}"):
+        tools_grammar(FORMATS[0], Offer((Tool("f", None, schema, is_strict=True),)))

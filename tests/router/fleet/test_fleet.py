@@ -1,0 +1,172 @@
+"""The gRPC fleet against shards that answer over real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.fleet import GrpcFleet, agree
+from penstock.router.fleet.wire import ShardFacts, Spaces
+from penstock.router.scheduling.plan import First, Output, Plan, Row, RowResult, Sampling
+from tests.fakes import FACTS
+
+SPACES = Spaces(max_slots=4, max_step_tokens=64, max_blocks_per_slot=8)
+
+
+class EchoShard(shard_pb2_grpc.ShardServicer):
+    """Answers every sampled row with the slot plus 100, and keeps the orders."""
+
+    def __init__(self, rank: int, **facts: Any) -> None:
+        self.orders: list[shard_pb2.Order] = []
+        self.step_offset = 0
+        self.facts = shard_pb2.Facts(**{
+            "model_id": "m", "dtype": "float32", "kv_dtype": "float32", "block_size": 16, "num_blocks": 50 + rank,
+            "vocab_size": 99, "eos_token_ids": [2], "context_length": 512, "rank": rank, "world_size": 2,
+            "answers": rank == 0, "numerics": "n", "kv_groups": 1, "weights_digest": "d", "step_tokens": 90 - rank,
+            **facts})
+
+    async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:
+        return self.facts
+
+    async def Execute(self, orders: AsyncIterator[shard_pb2.Order], context: Any) -> AsyncIterator[Any]:
+        async for order in orders:
+            self.orders.append(order)
+            if order.HasField("plan"):
+                rows = [shard_pb2.RowResult(slot=row.slot, token_ids=[row.slot + 100], logprobs=[-0.1])
+                        for row in order.plan.rows if row.output == shard_pb2.SAMPLE and self.facts.answers]
+                yield shard_pb2.StepResult(step_id=order.plan.step_id + self.step_offset, rows=rows, forward_ns=5000)
+
+
+@asynccontextmanager
+async def running(tmp_path: Path, *shards: EchoShard) -> AsyncIterator[tuple[GrpcFleet, list[grpc.aio.Server]]]:
+    servers, targets = [], []
+    for index, shard in enumerate(shards):
+        server = grpc.aio.server()
+        shard_pb2_grpc.add_ShardServicer_to_server(shard, server)
+        targets.append(f"unix:{tmp_path}/{index}.sock")
+        server.add_insecure_port(targets[-1])
+        await server.start()
+        servers.append(server)
+    fleet = GrpcFleet(targets)
+    try:
+        yield fleet, servers
+    finally:
+        await fleet.close()
+        for server in servers:
+            await server.stop(None)
+
+
+async def test_facts_are_the_minimum_over_the_group(tmp_path: Path) -> None:
+    async with running(tmp_path, EchoShard(0), EchoShard(1)) as (fleet, _):
+        facts = await fleet.describe()
+    assert (facts.num_blocks, facts.step_tokens, facts.capacity) == (50, 89, 800)
+    assert facts.eos_token_ids == frozenset({2})
+
+
+async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path: Path) -> None:
+    shards = [EchoShard(0, answers=False), EchoShard(1, answers=True)]
+    sampling = Sampling(do_sample=True, seed=2**64 - 1, temperature=0.5, top_k=7, repetition_penalty=2.0)
+    plan = Plan(0, (
+        Row(slot=2, start=0, token_ids=(5, 6), new_blocks=(0,), first=First(sampling, 2, (5, 6))),
+        Row(slot=3, start=16, from_last_sample=True, output=Output.NONE)), cleared_slots=(1,))
+    async with running(tmp_path, *shards) as (fleet, _):
+        await fleet.describe()
+        await fleet.open(SPACES)
+        await fleet.submit(plan)
+        result = await fleet.next_result()
+    assert (result.step_id, result.forward_time) == (0, 5e-6)
+    assert [(row.slot, row.token_ids) for row in result.rows] == [(2, (102,))]
+    assert isinstance(result.rows[0], RowResult)
+    assert shards[0].orders == shards[1].orders
+    opened, planned = shards[0].orders
+    assert (opened.open.max_slots, opened.open.max_step_tokens, opened.open.max_blocks_per_slot) == (4, 64, 8)
+    first = planned.plan.rows[0].first
+    assert (first.sampling.seed, first.sampling.top_k, first.prompt_length) == (2**64 - 1, 7, 2)
+    assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])
+
+
+async def test_masks_go_to_the_shard_that_samples(tmp_path: Path) -> None:
+    shards = [EchoShard(0, answers=False), EchoShard(1, answers=True)]
+    row = Row(slot=2, start=0, token_ids=(5, 6), new_blocks=(0,), late_mask=True)
+    async with running(tmp_path, *shards) as (fleet, _):
+        await fleet.describe()
+        await fleet.open(SPACES)
+        await fleet.submit(Plan(0, (row,), masked=((2, 7),)))
+        await fleet.submit_masks(0, {2: b"\x05\0\0\0"})
+        await fleet.submit(Plan(1, (replace(row, slot=3),), masked=((3, 8),)))
+        await fleet.submit_masks(1, {})
+        assert [(await fleet.next_result()).step_id for _ in range(2)] == [0, 1]
+        while len(shards[1].orders) < 5:
+            await asyncio.sleep(0.001)
+    assert [order.WhichOneof("kind") for order in shards[0].orders] == ["open", "plan", "plan"]
+    assert [order.WhichOneof("kind") for order in shards[1].orders] == ["open", "plan", "masks", "plan", "masks"]
+    assert shards[1].orders[1].plan.rows[0].late_mask
+    masks = shards[1].orders[2].masks
+    assert (masks.step_id, [(mask.slot, mask.bits) for mask in masks.masks]) == (0, [(2, b"\x05\0\0\0")])
+
+
+async def test_opened_again_it_counts_on(tmp_path: Path) -> None:
+    shard = EchoShard(0, world_size=1)
+    async with running(tmp_path, shard) as (fleet, _):
+        for _ in range(2):
+            assert (await fleet.open(SPACES)).num_blocks == 50
+            await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,)),)))
+            assert (await fleet.next_result()).rows[0].token_ids == (100,)
+    first, second = (order.open.epoch for order in shard.orders if order.HasField("open"))
+    assert 0 < first < second
+
+
+async def test_shards_out_of_step_are_an_error(tmp_path: Path) -> None:
+    shards = [EchoShard(0), EchoShard(1)]
+    shards[1].step_offset = 3
+    async with running(tmp_path, *shards) as (fleet, _):
+        await fleet.describe()
+        await fleet.open(SPACES)
+        await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,)),)))
+        with pytest.raises(FleetError, match="ran step 3, the group is at 0"):
+            await fleet.next_result()
+
+
+async def test_a_dead_shard_is_an_error_that_names_it(tmp_path: Path) -> None:
+    async with running(tmp_path, EchoShard(0), EchoShard(1)) as (fleet, servers):
+        await fleet.describe()
+        await fleet.open(SPACES)
+        waiting = asyncio.create_task(fleet.next_result())
+        await asyncio.sleep(0)
+        await servers[0].stop(None)
+        with pytest.raises(FleetError, match=r"0\.sock"):
+            await waiting
+
+
+async def test_a_shard_that_died_while_nothing_ran_is_an_error_too(tmp_path: Path) -> None:
+    """The stream is over before the write: gRPC has another exception for that than for one that breaks it off."""
+    async with running(tmp_path, EchoShard(0, world_size=1)) as (fleet, servers):
+        await fleet.open(SPACES)
+        await servers[0].stop(None)
+        while not fleet._clients[0]._stream.done():
+            await asyncio.sleep(0.001)
+        with pytest.raises(FleetError, match=r"0\.sock ended the stream"):
+            await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,)),)))
+
+
+def shard_facts(rank: int, **changes: Any) -> ShardFacts:
+    return ShardFacts(rank=rank, answers=rank == 0, facts=replace(FACTS, world_size=2, **changes))
+
+
+@pytest.mark.parametrize(("shards", "message"), [
+    ([shard_facts(0)], r"the ranks \[0\], a group of 2 has 0 to 1"),
+    ([shard_facts(0), shard_facts(0)], r"the ranks \[0, 0\]"),
+    ([shard_facts(0), replace(shard_facts(1), answers=True)], "2 shards answer, exactly one must"),
+    ([shard_facts(0), shard_facts(1, weights_digest="x")], "differ in weights_digest: 0 and x"),
+    ([shard_facts(0), shard_facts(1, numerics="x")], "differ in numerics: scripted and x"),
+])
+def test_shards_that_are_no_group(shards: list[ShardFacts], message: str) -> None:
+    with pytest.raises(FleetError, match=message):
+        agree(shards)

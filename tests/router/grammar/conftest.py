@@ -1,0 +1,13 @@
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.router.grammar.compiler import GrammarCompiler
+from tests.router.grammar.drive import make_compiler
+
+
+@pytest.fixture(scope="session")
+def compiler() -> Iterator[GrammarCompiler]:
+    compiler = make_compiler()
+    yield compiler
+    compiler.close()

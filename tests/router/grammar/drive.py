@@ -1,0 +1,75 @@
+"""Grammars driven as a model would: texts pushed token by token, and answers drawn from the masks."""
+
+import random
+
+import tokenizers
+
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.grammar.matcher import Grammar, Matcher
+from penstock.router.grammar.spec import GrammarSpec
+from tests.paths import DEMO_MODEL
+
+TOKENIZER_JSON = DEMO_MODEL / "tokenizer.json"
+TOKENIZER = tokenizers.Tokenizer.from_file(str(TOKENIZER_JSON))
+VOCAB_SIZE = 8200
+"""More than the tokenizer's 8,192 and no multiple of 32, as models' often are."""
+EOS_ID = 0
+_CLOSING = [token_id for text, token_id in TOKENIZER.get_vocab().items() if text and text[0] in '"}],']
+
+
+def make_compiler(**options: int) -> GrammarCompiler:
+    return GrammarCompiler(TOKENIZER_JSON, VOCAB_SIZE, [EOS_ID], **options)
+
+
+def allows(mask: bytes, token_id: int) -> bool:
+    return bool(mask[token_id >> 3] >> (token_id & 7) & 1)
+
+
+def push_text(matcher: Matcher, text: str) -> bool:
+    """Whether every token of `text` was allowed."""
+    for token_id in TOKENIZER.encode(text, add_special_tokens=False).ids:
+        if matcher.is_complete or not allows(matcher.mask(), token_id):
+            return False
+        matcher.push(token_id)
+    return True
+
+
+def accepts(grammar: Grammar, text: str) -> bool:
+    """Whether `text` is a whole answer."""
+    matcher = grammar.start()
+    return push_text(matcher, text) and (matcher.is_complete or allows(matcher.mask(), EOS_ID))
+
+
+async def accepts_of(compiler: GrammarCompiler, spec: GrammarSpec | None, *texts: str) -> list[bool]:
+    assert spec is not None
+    grammar = await compiler.compile(spec)
+    return [accepts(grammar, text) for text in texts]
+
+
+def draw(grammar: Grammar, dice: random.Random, max_tokens: int) -> str | None:
+    """An answer of tokens drawn from the masks, what closes strings and brackets more often than not; None if it is not
+    complete after `max_tokens`."""
+    matcher = grammar.start()
+    token_ids: list[int] = []
+    while not matcher.is_complete and len(token_ids) < max_tokens:
+        token_id = _draw_token(matcher.mask(), dice)
+        if token_id == EOS_ID:
+            return TOKENIZER.decode(token_ids, skip_special_tokens=False)
+        matcher.push(token_id)
+        token_ids.append(token_id)
+    return TOKENIZER.decode(token_ids, skip_special_tokens=False) if matcher.is_complete else None
+
+
+def _draw_token(mask: bytes, dice: random.Random) -> int:
+    if allows(mask, EOS_ID):
+        return EOS_ID
+    if dice.random() < 0.4:
+        closing = [token_id for token_id in _CLOSING if allows(mask, token_id)]
+        if closing:
+            return dice.choice(closing)
+    for _ in range(20):
+        token_id = dice.randrange(VOCAB_SIZE)
+        if allows(mask, token_id):
+            return token_id
+    return dice.choice([8 * index + bit for index, byte in enumerate(mask) if byte
+                        for bit in range(8) if byte >> bit & 1])

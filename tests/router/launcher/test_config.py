@@ -1,0 +1,241 @@
+"""From parsed options to the launcher's and the router's settings."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from penstock.router.config import RouterConfig, ServerConfig
+from penstock.router.launcher.config import LauncherConfig
+from penstock.router.launcher.hub import Checkpoint
+from penstock.router.launcher.launch import router_program, shard_program
+from penstock.shard.__main__ import main as shard_main
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--max-input-tokens", "10", "--max-input-length", "20"],
+     "Both `max_input_tokens` (10) and `max_input_length` (20) are set. Please define only `max_input_tokens` as "
+     "`max_input_length is deprecated for naming consistency."),
+    (["--max-input-tokens", "10", "--max-total-tokens", "10"],
+     "`max_input_tokens`(10) must be < `max_total_tokens`(10)"),
+    (["--max-input-length", "11", "--max-total-tokens", "10"],
+     "`max_input_tokens`(11) must be < `max_total_tokens`(10)"),
+    (["--max-total-tokens", "33", "--max-batch-total-tokens", "32"],
+     "`max_total_tokens` must be <= `max_batch_total_tokens`. Given: 33 and 32"),
+    (["--max-batch-prefill-tokens", "33", "--max-batch-total-tokens", "32"],
+     "`max_batch_prefill_tokens` must be <= `max_batch_total_tokens`. Given: 33 and 32"),
+    (["--validation-workers", "0"], "`validation_workers` must be > 0"),
+    (["--max-batch-size", "0"], "`max_batch_size` must be > 0"),
+    (["--num-shard", "0"], "`num_shard` cannot be < 1"),
+    (["--sharded", "true"], "`sharded` is true but `num_shard` <= 1"),
+    (["--sharded", "true", "--num-shard", "1"], "`sharded` is true but `num_shard` <= 1"),
+    (["--hostname", "example"], "`hostname` must be an IP address or localhost, not 'example'"),
+    (["--model-id", ""], "`model_id` is missing: name a directory, or a model on the Hugging Face Hub"),
+    (["--api-key", ""], "`api_key` must have printable characters, and no space at its ends"),
+    (["--api-key", "key "], "`api_key` must have printable characters, and no space at its ends"),
+    (["--api-key", "key\n"], "`api_key` must have printable characters, and no space at its ends"),
+    (["--ssl-certfile", "cert.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
+    (["--ssl-keyfile", "key.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
+    (["--grpc-port", "3000"], "`grpc_port` and `port` must be different. Given: 3000"),
+    (["--grpc-port", "3001", "--api-key", "schlüssel"],
+     "`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other"),
+    (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "b.example"],
+     "`cors_allow_origin` must be an origin such as https://example.org, or *; several are given by as many options, "
+     "or with spaces in the variable. Given: 'b.example'")])
+def test_settings_that_contradict_are_refused(invoke, started, arguments, message):
+    result = invoke("--model-id", "m", *arguments)
+    assert result.output == f"Invalid argument: {message}\n"
+    assert result.exit_code == 2
+    assert not started
+
+
+@pytest.mark.parametrize(("arguments", "name", "value"), [
+    (["--max-input-length", "20"], "max_input_tokens", 20),
+    (["--max-input-tokens", "20"], "max_input_tokens", 20),
+    (["--sharded", "true", "--num-shard", "2"], "num_shard", 2),
+    (["--sharded", "false", "--num-shard", "2"], "num_shard", 2),
+    ([], "num_shard", 1),
+    ([], "max_total_tokens", None),
+    (["--hostname", "localhost"], "hostname", "127.0.0.1"),
+    (["--hostname", "::"], "hostname", "::"),
+    (["--kv-memory", "1048576"], "kv_memory", 2**20),
+    (["--kv-memory", "4GiB"], "kv_memory", 4 * 2**30),
+    (["--kv-memory", "1.5 MB"], "kv_memory", 1_500_000),
+    (["--kv-memory", "2k"], "kv_memory", 2000),
+    (["-g", "5"], "graceful_termination_timeout", 5),
+    (["--pipeline-depth", "1"], "pipeline_depth", 1),
+    (["--max-shard-downtime", "0"], "max_shard_downtime", 0),
+    (["--step-timeout", "7"], "step_timeout", 7),
+    ([], "step_timeout", 60),
+    (["--dtype", "float32"], "dtype", "float32"),
+    (["--device", "cpu"], "device", "cpu"),
+    (["--deterministic"], "deterministic", True),
+    ([], "cuda_graphs", None),
+    (["--cuda-graphs", "0"], "cuda_graphs", (0,)),
+    (["--cuda-graphs", "1,2, 40"], "cuda_graphs", (1, 2, 40)),
+    (["--cuda-memory-fraction", "0.5"], "cuda_memory_fraction", 0.5),
+    (["--kv-cache-dtype", "fp8_e5m2"], "kv_cache_dtype", "fp8_e5m2"),
+    (["--watermark-gamma", "0.25"], "watermark_gamma", 0.25),
+    ([], "watermark_delta", None),
+    (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "*"], "cors_allow_origin",
+     ("https://a.example", "*")),
+    ([], "cors_allow_origin", ()),
+    (["--otlp-endpoint", "http://here:4317"], "otlp_endpoint", "http://here:4317"),
+    ([], "otlp_service_name", "text-generation-inference.router"),
+    (["--grpc-port", "3001"], "grpc_port", 3001),
+    (["--enable-prefill-logprobs"], "enable_prefill_logprobs", True),
+    (["--disable-grammar-support"], "disable_grammar_support", True),
+    (["--strict-streaming-errors"], "strict_streaming_errors", True),
+    (["--tgi-tool-finish-reason"], "tgi_tool_finish_reason", True),
+    (["--tokenizer-config-path", __file__], "tokenizer_config_path", Path(__file__)),
+    (["--huggingface-hub-cache", "/data"], "huggingface_hub_cache", Path("/data"))])
+def test_value(parse, arguments, name, value):
+    assert getattr(parse(*arguments), name) == value
+
+
+@pytest.mark.parametrize("text", ["4Q", "GiB", "-1", "4 i", "0", "1e9"])
+def test_number_of_bytes_that_is_none(invoke, text):
+    result = invoke("--model-id", "m", f"--kv-memory={text}")
+    assert result.exit_code == 2
+    assert repr(text) in result.output
+
+
+@pytest.mark.parametrize("arguments", [["--pipeline-depth", "0"], ["--step-timeout", "0"],
+                                       ["--cuda-memory-fraction", "0"], ["--cuda-memory-fraction", "1.5"],
+                                       ["--cuda-graphs", "1;2"], ["--cuda-graphs", "-1"], ["--cuda-graphs", ""],
+                                       ["--kv-cache-dtype", "fp8"], ["--device", "gpu"],
+                                       ["--max-shard-downtime", "-1"], ["--watermark-gamma", "1"],
+                                       ["--watermark-gamma", "0"], ["--watermark-delta", "nan"],
+                                       ["--tokenizer-config-path", "/no/such/file"], ["--ssl-keyfile"]])
+def test_number_out_of_range(invoke, started, arguments):
+    result = invoke("--model-id", "m", *arguments)
+    assert result.exit_code == 2
+    assert arguments[0] in result.output
+    assert not started
+
+
+def test_flag_wins_over_variable(parse):
+    assert parse("--port", "1", PORT="2", MAX_BEST_OF="3").port == 1
+    assert parse(MAX_BEST_OF="3", JSON_OUTPUT="true").max_best_of == 3
+
+
+def test_port_that_vertex_names_goes_before_the_images(parse):
+    assert parse(PORT="80", AIP_HTTP_PORT="8081").port == 8081
+    assert parse("--port", "1", AIP_HTTP_PORT="8081").port == 1
+
+
+def test_paths_that_vertex_names(parse, invoke):
+    config = parse(AIP_PREDICT_ROUTE="/v1/endpoints/1:predict", AIP_HEALTH_ROUTE="")
+    assert (config.vertex_predict_route, config.vertex_health_route) == ("/v1/endpoints/1:predict", None)
+    result = invoke("--model-id", "m", AIP_HEALTH_ROUTE="health{}")
+    assert (result.exit_code, result.output) == (
+        2, "Invalid argument: AIP_HEALTH_ROUTE must be a path such as /predict. Given: 'health{}'\n")
+
+
+def test_origins_by_a_variable(parse):
+    assert parse(CORS_ALLOW_ORIGIN="https://a.example http://b.example:81").cors_allow_origin == \
+        ("https://a.example", "http://b.example:81")
+
+
+def test_the_key_is_not_on_the_command_line(parse, monkeypatch):
+    config = parse("--api-key", "s3cret", API_KEY="another")
+    router = router_program(config, Checkpoint(Path("/models/m"), None), [Path("/tmp/s-0")])
+    assert "s3cret" not in str(router.argv) + repr(router) + repr(config) + repr(parse(API_KEY="s3cret"))
+    assert router.environment["API_KEY"] == "s3cret"
+    monkeypatch.setenv("API_KEY", router.environment["API_KEY"])
+    told = RouterConfig.from_argv(router.argv[router.argv.index("penstock.router") + 1:])
+    assert told.api_key == "s3cret"
+
+
+def test_hostname_of_a_container_becomes_any(parse, caplog):
+    assert parse(HOSTNAME="f2a91c0de812").hostname == "0.0.0.0"
+    assert "Invalid hostname 'f2a91c0de812' in HOSTNAME, defaulting to 0.0.0.0" in caplog.text
+
+
+@pytest.mark.parametrize(("text", "level"), [
+    ("", "INFO"), ("debug", "DEBUG"), ("WARN", "WARNING"), ("info,text_generation_router=debug", "DEBUG"),
+    ("text_generation_router=error, debug", "ERROR"), ("error,hyper=trace", "ERROR"), ("=,,x=y=z,nonsense", "INFO"),
+    ("off", "CRITICAL")])
+def test_log_level_as_tgi_reads_it(parse, text, level):
+    assert parse(LOG_LEVEL=text).log_level == level
+
+
+def test_compute_type(parse):
+    assert parse().compute_type is None
+    assert parse(COMPUTE_TYPE="2-avx512").compute_type == "2-avx512"
+
+
+@pytest.fixture
+def router_config(parse) -> RouterConfig:
+    config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1", "--pipeline-depth", "3",
+                   "--max-shard-downtime", "4")
+    return config.for_router(model_dir=Path("/models/a b"), revision="abc", shard_sockets=["unix:/x-0", "unix:/x-1"],
+                             parent_pid=17)
+
+
+def test_router_config_survives_json(router_config):
+    copy = RouterConfig.from_json(router_config.to_json())
+    assert copy == router_config
+    assert isinstance(copy.model_dir, Path)
+    assert copy.shard_sockets == ("unix:/x-0", "unix:/x-1")
+    assert RouterConfig.from_argv(["--config", router_config.to_json()]) == router_config
+
+
+def test_router_config_holds_what_the_launcher_was_told(router_config, parse):
+    config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1", "--pipeline-depth", "3",
+                   "--max-shard-downtime", "4")
+    for field in dataclasses.fields(ServerConfig):
+        assert getattr(router_config, field.name) == getattr(config, field.name)
+    assert router_config.model_id == "some/model"
+
+
+@pytest.mark.parametrize(("damage", "named"), [
+    (lambda text: text.replace('"port":3000', '"port":"x"'), "port"),
+    (lambda text: text.replace('"port":3000,', ""), "port"),
+    (lambda text: text.replace('"port":3000', '"port":3000,"color":1'), "color"),
+    (lambda text: "{", "JSON")])
+def test_bad_router_config_ends_the_process_and_names_the_field(router_config, capsys, damage, named):
+    with pytest.raises(SystemExit) as end:
+        RouterConfig.from_argv(["--config", damage(router_config.to_json())])
+    assert end.value.code == 2
+    assert named in capsys.readouterr().err
+
+
+def test_programs_of_a_group(parse):
+    config = parse("--num-shard", "2", "--kv-memory", "1GiB", "--dtype", "bfloat16", "--json-output")
+    checkpoint = Checkpoint(Path("/models/m"), None)
+    shard = shard_program(config, checkpoint, 1, Path("/tmp/s-1"), "file:///tmp/r")
+    flags = shard.argv[shard.argv.index("penstock.shard") + 1:]
+    assert " ".join(flags).startswith(
+        "--model /models/m --model-id some/model --rank 1 --world-size 2 --listen unix:/tmp/s-1 "
+        "--rendezvous file:///tmp/r --dtype bfloat16 --kv-memory 1073741824 --parent-pid ")
+    assert flags[-1] == "--json-output"
+    assert "--threads" not in flags
+    assert "--watermark-gamma" not in flags
+    config = parse("--watermark-gamma", "0.25", "--watermark-delta", "1")
+    shard = shard_program(config, checkpoint, 0, Path("/tmp/s-0"), "file:///tmp/r")
+    assert "--watermark-gamma 0.25 --watermark-delta 1.0" in " ".join(shard.argv)
+    assert "--device auto --cuda-memory-fraction 1.0 --max-step-rows 128" in " ".join(shard.argv)
+    router = router_program(config, checkpoint, [Path("/tmp/s-0"), Path("/tmp/s-1")])
+    told = RouterConfig.from_argv(router.argv[router.argv.index("penstock.router") + 1:])
+    assert told.shard_sockets == ("unix:/tmp/s-0", "unix:/tmp/s-1")
+    assert told.model_dir == Path("/models/m")
+
+
+def test_a_shard_is_told_what_its_gpu_is_for(parse):
+    config = parse("--device", "cuda", "--deterministic", "--kv-cache-dtype", "int8", "--cuda-graphs", "8,1",
+                   "--cuda-memory-fraction", "0.75", "--max-batch-prefill-tokens", "2048", "--max-batch-size", "40")
+    shard = shard_program(config, Checkpoint(Path("/models/m"), None), 0, Path("/tmp/s-0"), "file:///tmp/r")
+    with shard_main.make_context("shard", [*shard.argv[shard.argv.index("penstock.shard") + 1:]]) as context:
+        told = context.params
+    assert {name: told[name] for name in (
+        "device", "is_deterministic", "kv_cache_dtype", "cuda_graphs", "cuda_memory_fraction", "max_step_tokens",
+        "max_step_rows")} == {
+            "device": "cuda", "is_deterministic": True, "kv_cache_dtype": "int8", "cuda_graphs": (8, 1),
+            "cuda_memory_fraction": 0.75, "max_step_tokens": 2048, "max_step_rows": 40}
+
+
+def test_launcher_config_is_frozen(parse):
+    config: LauncherConfig = parse()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.port = 1

@@ -1,0 +1,82 @@
+"""Which deaths a group gets over: small programs that die in several ways, none of which ever listens."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from penstock.router.launcher import group
+from penstock.router.launcher.group import Group, Loss
+from penstock.router.launcher.processes import Program
+
+KILLED = "os.kill(os.getpid(), 9)"
+REFUSED = "sys.exit('no such checkpoint')"
+WAITS = "time.sleep(60)"
+READY = "os.write(int(sys.argv[2]), b'.')"
+PEER_LOST = "time.sleep(0.1); sys.exit('Connection closed by peer')"
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "BACKOFF_SECONDS", (0.0,) * 4)
+
+
+async def keep(directory: Path, *lives: Sequence[str]) -> tuple[Loss | None, int]:
+    """The loss that ended the group, and the number of its lives; `lives` are the code of its shards, the last for
+    all that follow."""
+    num_lives = 0
+
+    def programs() -> list[Program]:
+        nonlocal num_lives
+        num_lives += 1
+        return [Program(f"shard {rank}", [sys.executable, "-I", "-S", "-c", f"import os, sys, time; {code}"],
+                        tells_ready=True)
+                for rank, code in enumerate(lives[min(num_lives, len(lives)) - 1])]
+
+    targets = [f"unix:{directory}/shard-{rank}" for rank in range(len(lives[0]))]
+    end = asyncio.get_running_loop().create_future()
+    async with asyncio.timeout(20):
+        return await Group(programs, targets, step_timeout=1).keep(end), num_lives
+
+
+async def test_refusal_at_the_first_start_is_final(tmp_path):
+    loss, num_lives = await keep(tmp_path, [WAITS, REFUSED])
+    assert num_lives == 1
+    [(process, what)] = loss.causes
+    assert (process.name, what, process.last_lines) == ("shard 1", "ended with exit code 1", ["no such checkpoint"])
+
+
+async def test_refusal_at_a_later_start_may_be_mended(tmp_path):
+    """A file system may be away for a while."""
+    loss, num_lives = await keep(tmp_path, [WAITS, KILLED], [REFUSED, WAITS])
+    assert num_lives == 5
+    assert str(loss) == "shard 0 ended with exit code 1"
+
+
+async def test_shard_that_gives_up_since_another_was_killed_refuses_nothing(tmp_path):
+    _, num_lives = await keep(tmp_path, [KILLED, PEER_LOST])
+    assert num_lives == 5
+
+
+async def test_ready_shard_that_dies_before_it_could_answer_anyone_is_a_new_beginning(tmp_path):
+    """As when one request after the other kills the group in the first step."""
+    _, num_lives = await keep(tmp_path, *[[f"{READY}; {KILLED}"]] * 7, [REFUSED])
+    assert num_lives == 7 + 5
+
+
+async def test_ready_shard_that_fails_refuses_nothing(tmp_path):
+    _, num_lives = await keep(tmp_path, [f"{READY}; {REFUSED}"], [REFUSED])
+    assert num_lives == 1 + 5
+
+
+async def test_group_is_ready_once_all_are(tmp_path):
+    _, num_lives = await keep(tmp_path, [f"{READY}; {WAITS}", KILLED])
+    assert num_lives == 5
+
+
+async def test_program_that_cannot_be_started(tmp_path):
+    end = asyncio.get_running_loop().create_future()
+    with pytest.raises(FileNotFoundError):
+        await Group(lambda: [Program("shard 0", ["/no/such/program"])], ["unix:/no"], 1).keep(end)

@@ -1,0 +1,82 @@
+"""A child's stderr: passed on as it comes, and remembered."""
+
+import asyncio
+import os
+import sys
+from dataclasses import replace
+
+import pytest
+
+from penstock.router.launcher.processes import NUM_LAST_LINES, Program, started
+from tests.router.launcher.stand_ins import is_alive, wait_until
+
+TIMEOUT = 20
+
+
+def python(code: str) -> Program:
+    return Program("child", [sys.executable, "-I", "-S", "-c", f"import sys, os, time; {code}"])
+
+
+async def test_bytes_are_relayed_before_the_line_ends(capsysbinary):
+    waits = python(r"os.write(2, b'\r 50%'); time.sleep(60)")
+    async with started(waits) as child, asyncio.timeout(TIMEOUT):
+        seen = b""
+        while seen != b"\r 50%":
+            await asyncio.sleep(0.01)
+            seen += capsysbinary.readouterr().err
+        assert child.status is None
+    assert child.ending == "was ended by SIGKILL"
+
+
+async def test_last_lines_of_a_progress_bar_and_a_traceback():
+    async with started(python(r"os.write(2, b'\r10%\r20%\rdone\n\nError: x\r\n'); sys.exit(3)")) as child:
+        await asyncio.wait([child.ended], timeout=TIMEOUT)
+        assert child.last_lines == ["done", "Error: x"]
+        assert child.ending == "ended with exit code 3"
+
+
+async def test_memory_is_bounded():
+    async with started(python("[print('line', n, file=sys.stderr) for n in range(100_000)]")) as child:
+        await asyncio.wait([child.ended], timeout=TIMEOUT)
+        assert child.last_lines == [f"line {n}" for n in range(100_000 - NUM_LAST_LINES, 100_000)]
+
+
+async def test_grandchild_that_holds_stderr_neither_delays_the_end_nor_survives_it():
+    code = "import subprocess; p = subprocess.Popen(['sleep', '60']); os.write(2, b'%d' % p.pid)"
+    async with started(python(code)) as child:
+        done, _ = await asyncio.wait([child.ended], timeout=TIMEOUT)
+        assert done
+        grandchild = int(child.last_lines[0])
+        assert is_alive(grandchild)
+    wait_until(lambda: not is_alive(grandchild), lambda: "the grandchild's end")
+
+
+@pytest.mark.parametrize(("code", "is_ready"), [("os.write(int(sys.argv[2]), b'.')", True), ("pass", False)])
+async def test_word_of_a_child_is_heard_although_it_died_at_once(code, is_ready):
+    program = python(f"assert sys.argv[1] == '--ready-fd'; {code}; os.kill(os.getpid(), 9)")
+    async with started(replace(program, tells_ready=True)) as child:
+        await asyncio.wait([child.ended], timeout=TIMEOUT)
+        assert child.ending == "was ended by SIGKILL"
+        assert child.is_ready == is_ready
+
+
+async def test_word_of_a_child_that_lives_is_heard():
+    program = python("os.write(int(sys.argv[2]), b'.'); time.sleep(60)")
+    async with started(replace(program, tells_ready=True)) as child, asyncio.timeout(TIMEOUT):
+        while not child.is_ready:
+            await asyncio.sleep(0.01)
+        assert child.status is None
+
+
+async def test_program_that_is_not_there():
+    descriptors = os.listdir("/proc/self/fd")
+    with pytest.raises(FileNotFoundError):
+        async with started(Program("nothing", ["/no/such/program"])):
+            pass
+    assert len(os.listdir("/proc/self/fd")) == len(descriptors)
+
+
+async def test_child_has_a_session_of_its_own(capfd):
+    async with started(python("print(os.getsid(0) == os.getpid())")) as child:
+        await asyncio.wait([child.ended], timeout=TIMEOUT)
+    assert capfd.readouterr().out == "True\n"

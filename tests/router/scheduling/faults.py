@@ -1,0 +1,111 @@
+"""Schedulers with a fault planted in each, which the simulation has to find."""
+
+from collections.abc import Sequence as Items
+from dataclasses import replace
+
+from penstock.router.scheduling.draft import Draft
+from penstock.router.scheduling.memory import KvMemory
+from penstock.router.scheduling.plan import FinishReason, Row, Sampled, Scored, StepResult
+from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
+from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.sequence import Sequence, Status
+
+
+class DoubleFree(Scheduler):
+    """Cancelling lets go of the blocks at once, and again when the steps in flight are back."""
+
+    def finish(self, sequence_id: int, reason: FinishReason) -> None:
+        sequence = self._sequences.get(sequence_id)
+        super().finish(sequence_id, reason)
+        if sequence is not None and sequence.in_flight:
+            self.memory.cache.release(sequence.blocks)
+
+
+class CachedWhenPlanned(Scheduler):
+    """Blocks can be shared as soon as a plan writes to them."""
+
+    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
+        super()._draft(draft, sequence, row)
+        self.memory.confirm(sequence, min(sequence.computed, len(sequence.tokens)))
+
+
+class SlotReused(Scheduler):
+    """The slot of a cancelled sequence is given out while a step in flight still names it."""
+
+    def finish(self, sequence_id: int, reason: FinishReason) -> None:
+        sequence = self._sequences.get(sequence_id)
+        super().finish(sequence_id, reason)
+        if sequence is not None and sequence.slot is not None:
+            self._free_slots.append(sequence.slot)
+
+
+class LostPin(Scheduler):
+    """The first of several results takes all pins."""
+
+    def commit(self, result: StepResult) -> list[Sampled | Scored]:
+        for sequence, _ in self._in_flight[0][1]:
+            sequence.in_flight = 1
+        return super().commit(result)
+
+
+class LeakedBlock(Scheduler):
+    """The last block of a preempted sequence is never free again."""
+
+    def _settle(self, sequence: Sequence) -> None:
+        if sequence.status is Status.DRAINING and not sequence.in_flight:
+            sequence.blocks.pop()
+        super()._settle(sequence)
+
+
+class SkippedVictim(Scheduler):
+    """A sequence that was preempted while a step in flight named it is not put back."""
+
+    def _settle(self, sequence: Sequence) -> None:
+        was_in_flight = sequence in self._returning
+        super()._settle(sequence)
+        if was_in_flight and sequence.status is Status.WAITING:
+            self._waiting.remove(sequence)
+
+
+class SharedAcrossNamespaces(Scheduler):
+    """The prefix cache does not look at the namespace."""
+
+    def add(self, sequence: Sequence) -> None:
+        super().add(sequence)
+        self.memory.cache.__class__ = _OneNamespace
+
+
+class UnmaskedPrefill(Scheduler):
+    """The row that computes the end of a prompt samples without a mask."""
+
+    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
+        super()._draft(draft, sequence, replace(row, late_mask=row.late_mask and row.from_last_sample))
+
+
+class ScoredBehindAHit(Scheduler):
+    """Prompts whose scores are wanted begin behind cached blocks too."""
+
+    def add(self, sequence: Sequence) -> None:
+        super().add(sequence)
+        self.memory.__class__ = _MatchesAll
+
+
+class _MatchesAll(KvMemory):
+    def match(self, sequence: Sequence) -> Node:
+        wants_scores, sequence.wants_scores = sequence.wants_scores, False
+        matched = super().match(sequence)
+        sequence.wants_scores = wants_scores
+        return matched
+
+
+class ScoresTakenForGranted(Scheduler):
+    """A sequence that is computed again is not asked for scores again, though some never came."""
+
+    def _preempt(self, sequence: Sequence) -> None:
+        super()._preempt(sequence)
+        sequence.num_scored = sequence.prompt_length
+
+
+class _OneNamespace(PrefixCache):
+    def key(self, namespace: str, tokens: Items[int], index: int) -> Key:
+        return super().key("", tokens, index)

@@ -1,0 +1,62 @@
+"""What holds between any two verbs of the scheduler; each check reads, none changes anything."""
+
+from collections import Counter
+from collections.abc import Collection
+
+from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.sequence import Sequence, Status
+from tests.router.scheduling.client import Flight
+
+
+def check_blocks(scheduler: Scheduler, present: Collection[Sequence]) -> None:
+    """Free + cached only + held = all; a block's count = the sequences that hold it + 1 if it is cached."""
+    memory = scheduler.memory
+    pool, cache = memory.pool, memory.cache
+    holders = Counter(block for sequence in present for block in sequence.blocks)
+    assert all(number <= len(present) for number in holders.values())
+    expected = [holders[block] + (block in cache) for block in range(pool.num_blocks)]
+    actual = [pool.count(block) for block in range(pool.num_blocks)]
+    assert actual == expected, f"blocks' counts are {actual}, their holders {expected}"
+    free = [block for block, count in enumerate(actual) if not count]
+    assert sorted(pool._free) == free, f"the free list is {sorted(pool._free)}, nobody holds {free}"
+    cached_only = [block for block, count in enumerate(actual) if count and not holders[block]]
+    assert sorted(cache._idle) == cached_only, f"{sorted(cache._idle)} can be evicted, {cached_only} are only cached"
+    assert (pool.num_free, cache.num_evictable, memory.num_held) == (len(free), len(cached_only), len(holders))
+    assert len(free) + len(cached_only) + len(holders) == pool.num_blocks
+
+
+def check_flights(scheduler: Scheduler, flights: Collection[Flight]) -> None:
+    """What a step in flight names is there; what it writes is in no other table and not cached."""
+    memory = scheduler.memory
+    named: Counter[int] = Counter()
+    for flight in flights:
+        for client, row, blocks in flight.rows:
+            sequence = client.sequence
+            named[sequence.id] += 1
+            assert sequence.slot == row.slot, f"slot {row.slot} is taken from a sequence that a step in flight names"
+            assert tuple(sequence.blocks[:len(blocks)]) == blocks, "blocks are taken that a step in flight names"
+            first, last = row.start // memory.block_size, (row.start + row.count - 1) // memory.block_size
+            for block in blocks[first:last + 1]:
+                assert memory.pool.count(block) == 1, f"block {block} is shared while a step in flight writes to it"
+                assert block not in memory.cache, f"block {block} is cached while a step in flight writes to it"
+    for flight in flights:
+        for client, _, _ in flight.rows:
+            sequence = client.sequence
+            assert sequence.in_flight == named[sequence.id], (
+                f"{named[sequence.id]} steps in flight name sequence {sequence.id}, it counts {sequence.in_flight}")
+
+
+def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Collection[Sequence]) -> None:
+    """Every slot is free or one sequence's; every sequence is in the one list that its status says."""
+    slots = [sequence.slot for sequence in present if sequence.slot is not None]
+    num_slots = len(scheduler._free_slots) + len(slots)
+    assert sorted([*scheduler._free_slots, *slots]) == list(range(num_slots)), "a slot is lost or given out twice"
+    lists = {Status.WAITING: scheduler._waiting, Status.RUNNING: scheduler._running}
+    for status, sequences in lists.items():
+        expected = sorted(s.id for s in live if s.status is status)
+        assert [s.id for s in sequences] == expected, f"{status.value} sequences are {expected}"
+    leaving = {s.id for s in present if s.status in (Status.DRAINING, Status.FINISHED)}
+    assert {s.id for s in scheduler._returning} == leaving, "what leaves has to come back"
+    assert all(s.in_flight for s in scheduler._returning), "a sequence that no step names keeps its blocks"
+    assert all(s.slot is None and not s.blocks and not s.in_flight for s in scheduler._waiting)
+    assert [s.id for s in scheduler._suspects] == sorted(s.id for s in live if s.is_suspect)

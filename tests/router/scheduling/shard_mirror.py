@@ -1,0 +1,112 @@
+"""A shard made of hashes: a position's keys and values are a hash of all tokens up to it, and so is the next token."""
+
+from dataclasses import dataclass, field
+
+from penstock.router.scheduling.plan import Output, Plan, Row, RowResult, StepResult
+
+EOS = 1
+
+
+def extend(chain: list[int], token_id: int) -> None:
+    """Append what the position of one more token holds; the first element stands for the namespace."""
+    chain.append(hash((chain[-1], token_id)))
+
+
+def chain_of(namespace: int, tokens: list[int]) -> list[int]:
+    """What the positions of `tokens` hold, behind an element for the namespace."""
+    chain = [namespace]
+    for token_id in tokens:
+        extend(chain, token_id)
+    return chain
+
+
+def sample(value: int, salt: int, mask: int | None) -> int:
+    """The token after a position that holds `value`: one in 24 is the end token. A mask allows all with its parity."""
+    choice = hash((value, salt)) % 24
+    token_id = EOS if choice == 0 else choice + 1
+    return token_id if mask is None or token_id % 2 == mask else token_id + 1
+
+
+def score(value: int, token_id: int) -> int:
+    """What a token has as its score after a position that holds `value`."""
+    return hash((value, token_id)) % 1000
+
+
+@dataclass(slots=True)
+class Resident:
+    """A slot: its block table, what each position must hold, the sampling's seed, the token sampled last."""
+
+    chain: list[int]
+    salt: int
+    blocks: list[int] = field(default_factory=list)
+    last_token: int | None = None
+
+
+class ShardMirror:
+    """Runs plans as a shard does, and sees for every row that memory holds what its sequence has written there.
+
+    A row reads all positions before it, so a block that was shared too early, given to two sequences, or taken back
+    while a row still used it shows as a wrong value.
+    """
+
+    def __init__(self, block_size: int, num_blocks: int) -> None:
+        self.memory: list[list[int | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self._block_size = block_size
+        self._slots: dict[int, Resident] = {}
+        self._next_step_id = 0
+
+    def run(self, plan: Plan, firsts: dict[int, Resident], masks: dict[int, int]) -> StepResult:
+        """Run a step. `firsts` are the new residents by slot: the tokens behind a prefix hit come with no row.
+
+        `masks` by slot may name only rows that wait for one.
+        """
+        assert plan.step_id == self._next_step_id, f"step {plan.step_id} comes after {self._next_step_id - 1}"
+        self._next_step_id += 1
+        for slot in plan.cleared_slots:
+            assert slot in self._slots, f"slot {slot} is cleared but holds no sequence"
+            del self._slots[slot]
+        for row in plan.rows:
+            if row.first is not None:
+                assert row.slot not in self._slots, f"slot {row.slot} is given out twice"
+                self._slots[row.slot] = firsts[row.slot]
+        assert masks.keys() <= {row.slot for row in plan.rows if row.late_mask}, "a mask comes that no row waits for"
+        results = [self._run_row(row, masks.get(row.slot)) for row in plan.rows]
+        return StepResult(plan.step_id, tuple(
+            result for row, result in zip(plan.rows, results, strict=True) if row.is_answered))
+
+    def blocks(self, slot: int) -> list[int]:
+        return self._slots[slot].blocks
+
+    def holds(self, block: int, values: list[int]) -> bool:
+        """Whether the first positions of a block hold `values`."""
+        return self.memory[block][:len(values)] == values
+
+    def _run_row(self, row: Row, mask: int | None) -> RowResult:
+        resident = self._slots[row.slot]
+        resident.blocks += row.new_blocks
+        chain, size = resident.chain, self._block_size
+        assert row.start == len(chain) - 1, f"slot {row.slot}: a row starts at {row.start}, not at {len(chain) - 1}"
+        for index in range(-(-row.start // size)):
+            values = chain[1 + index * size:1 + min((index + 1) * size, row.start)]
+            assert self.holds(resident.blocks[index], values), (
+                f"slot {row.slot} reads block {resident.blocks[index]} at {index * size}: it holds other tokens")
+        inputs = [*([resident.last_token] if row.from_last_sample else []), *row.token_ids]
+        for token_id in inputs:
+            assert token_id is not None, f"slot {row.slot} goes on from a token that was never sampled"
+            index, offset = divmod(len(chain) - 1, size)
+            extend(chain, token_id)
+            assert index < len(resident.blocks), f"slot {row.slot} has no block for position {len(chain) - 2}"
+            self.memory[resident.blocks[index]][offset] = chain[-1]
+        scores = tuple(float(score(self._read(resident, row.start + index), token_id))
+                       for index, token_id in enumerate(row.score_ids))
+        if row.output is Output.NONE:
+            return RowResult(row.slot, (), (), scores=scores)
+        resident.last_token = sample(self._read(resident, len(chain) - 2), resident.salt, mask)
+        return RowResult(row.slot, (resident.last_token,), (-1.0,), scores=scores)
+
+    def _read(self, resident: Resident, position: int) -> int:
+        """What the memory holds for a position."""
+        index, offset = divmod(position, self._block_size)
+        value = self.memory[resident.blocks[index]][offset]
+        assert value is not None
+        return value

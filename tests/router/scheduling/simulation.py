@@ -1,0 +1,318 @@
+"""Seeded traffic through a scheduler and a mirror of its shard; every invariant is asserted after every verb."""
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from penstock.router.scheduling.plan import FinishReason, First, Output, Plan, Row, Sampled, Sampling, Scored
+from penstock.router.scheduling.prefix_cache import Node
+from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
+from penstock.router.scheduling.sequence import Sequence, Status
+from tests.router.scheduling.client import Client, Flight
+from tests.router.scheduling.invariants import check_blocks, check_flights, check_places
+from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, sample, score
+
+CAPACITY, MAX_LENGTH = 96, 80
+"""In tokens: of the KV memory, and of a sequence."""
+MAX_CLIENTS = 16
+MAX_PAUSE = 20
+"""Steps without a row for a sequence that runs, while there are no suspects."""
+MAX_WAIT = 1000
+"""Steps without a row for the oldest sequence."""
+NAMESPACES = {"": 0, "adapter": 1}
+
+
+class Simulation:
+    """A scheduler, a shard, steps in flight, and clients that come, leave, come back and sometimes kill the group.
+
+    `live` are the clients that wait for an answer, `present` those whose sequence has a slot, by id; `suspects` says
+    how often each has died alone.
+    """
+
+    def __init__(self, seed: int, depth: int, scheduler_class: type[Scheduler] = Scheduler) -> None:
+        self.random = random.Random(seed)
+        self.depth = depth
+        self.block_size = self.random.choice([1, 2, 4, 4, 4, 8])
+        self.num_slots = self.random.choice([2, 6, 6, 12])
+        self.budget = self.num_slots + self.random.choice([1, 6, 12, 50])
+        num_blocks = CAPACITY // self.block_size
+        self.scheduler = scheduler_class(
+            block_size=self.block_size, num_blocks=num_blocks, max_slots=self.num_slots, max_step_tokens=self.budget,
+            eos_token_ids={EOS})
+        self.shard = ShardMirror(self.block_size, num_blocks)
+        self.in_flight: deque[Flight] = deque()
+        self.live: dict[int, Client] = {}
+        self.present: dict[int, Client] = {}
+        self.suspects: dict[int, int] = {}
+        self.ended: list[Client] = []
+        self.cached: dict[int, Node] = {}
+        self.plans: list[Plan] = []
+        self.untold: set[int] = set()
+        self.counts: Counter[str] = Counter()
+        self.next_id = 0
+
+    def run(self, num_steps: int) -> None:
+        """So many rounds of traffic, then until all is answered."""
+        for _ in range(num_steps):
+            self.visit()
+            self.advance(self.visit)
+        num_left = MAX_WAIT * MAX_CLIENTS
+        while self.live or self.in_flight:
+            self.advance()
+            num_left -= 1
+            assert num_left, f"sequences {[*self.live]} never end"
+        assert self.scheduler.plan() is None
+        assert (self.scheduler.memory.num_held, self.scheduler.num_running, self.scheduler.num_waiting) == (0, 0, 0)
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def visit(self) -> None:
+        """Clients come and go; now and then the group dies."""
+        if len(self.live) < MAX_CLIENTS and self.chance(0.12):
+            self.arrive()
+        if self.live and self.chance(0.015):
+            self.leave()
+        if self.chance(0.002):
+            self.lose()
+
+    def advance(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Plan ahead, most of the time as far as the depth allows, then take one result."""
+        while len(self.in_flight) < self.depth and (not self.in_flight or self.chance(0.9)) and self.plan():
+            pass
+        meanwhile()
+        if self.in_flight:
+            self.commit()
+
+    def arrive(self) -> None:
+        """A new prompt, the next turn of a conversation, or a prompt several times at once."""
+        tokens, namespace = self.prompt()
+        limit = MAX_LENGTH if self.chance(0.1) else min(len(tokens) + self.random.randint(1, 40), MAX_LENGTH)
+        for _ in range(self.random.choice([1, 1, 1, 1, 2, 3])):
+            sequence = Sequence(
+                id=self.next_id, tokens=list(tokens), prompt_length=len(tokens), max_length=limit, sampling=Sampling(),
+                namespace=namespace, ignore_eos=self.chance(0.2),
+                stop_token_ids=frozenset({7} if self.chance(0.3) else ()),
+                has_grammar=self.chance(0.3), wants_scores=self.chance(0.15), confirmed_only=self.chance(0.1))
+            self.next_id += 1
+            chain = chain_of(NAMESPACES[namespace], tokens)
+            client = Client(sequence, list(tokens), chain, salt=self.random.choice([0, 0, 1]))
+            if self.chance(0.01):
+                client.kills_at = self.random.randint(len(tokens), limit - 1)
+            self.live[sequence.id] = client
+            self.scheduler.add(sequence)
+            self.check()
+
+    def prompt(self) -> tuple[list[int], str]:
+        if self.ended and self.chance(0.4):
+            client = self.random.choice(self.ended[-8:])
+            namespace = client.sequence.namespace if self.chance(0.9) else ""
+            question = [self.random.randint(2, 9) for _ in range(self.random.randint(1, 6))]
+            return client.tokens[:MAX_LENGTH - 8] + question, namespace
+        head = [10 * self.random.randint(1, 3)] * self.random.choice([0, 6, 11, 17])
+        tail = [self.random.randint(2, 9) for _ in range(self.random.randint(1, 24))]
+        return head + tail, self.random.choice(["", "", "adapter"])
+
+    def leave(self) -> None:
+        self.end(self.random.choice(list(self.live.values())), FinishReason.CANCELLED)
+        self.check()
+
+    def end(self, client: Client, reason: FinishReason | None) -> None:
+        """No more tokens for this client; `reason` unless the scheduler has ended the sequence itself."""
+        if reason is not None:
+            self.scheduler.finish(client.sequence.id, reason)
+        self.suspects.pop(client.sequence.id, None)
+        del self.live[client.sequence.id]
+        self.ended.append(client)
+        self.counts["ended"] += 1
+
+    def plan(self) -> bool:
+        """Plan a step; False when there is nothing to plan for now."""
+        running = [c for c in self.live.values() if c.sequence.status is Status.RUNNING]
+        oldest = min(running, key=lambda c: c.sequence.id, default=None)
+        due = {oldest.sequence.id} if oldest and not self.suspects and self.is_due(oldest.sequence) else set()
+        plan = self.scheduler.plan()
+        self.untold |= {c.sequence.id for c in running if c.sequence.status is not Status.RUNNING}
+        flight = self.flight(plan) if plan is not None else None
+        named = {client.sequence.id for client, _, _ in flight.rows} if flight is not None else set()
+        assert due <= named or self.is_memory_coming(), "the oldest sequence gets no row"
+        if flight is not None:
+            self.check_plan(flight.plan, named)
+            self.note_pauses(named)
+            self.in_flight.append(flight)
+            self.plans.append(flight.plan)
+        assert self.in_flight or not self.live, "sequences wait for ever"
+        self.check()
+        return plan is not None
+
+    def check_plan(self, plan: Plan, named: set[int]) -> None:
+        """What holds for one step, beside those that are in flight already."""
+        assert 0 < plan.num_tokens <= self.budget, f"{plan.num_tokens} tokens in a step of {self.budget}"
+        assert len({row.slot for row in plan.rows}) == len(plan.rows) == len(named), "two rows for one sequence"
+        held_back = {c.sequence.id for flight in self.in_flight for c, _, _ in flight.rows if c.sequence.confirmed_only}
+        assert not named & held_back, f"{named & held_back} are planned before their tokens are back"
+        if self.suspects:
+            assert not self.in_flight, "a suspect's step is not alone in flight"
+            assert named == {min(self.suspects)}, f"sequences {named} run, the suspect is {min(self.suspects)}"
+        readmitted = {admission.sequence_id for admission in plan.admitted}
+        assert self.untold <= set(plan.preempted) <= self.untold | readmitted, (
+            f"{self.untold} were preempted, the plan says {plan.preempted}")
+        self.untold.clear()
+        self.counts.update(preempted=len(plan.preempted), steps=1)
+
+    def is_due(self, sequence: Sequence) -> bool:
+        """Whether the sequence has something to compute that no step in flight does, or must not yet."""
+        num_named = sum(row.slot == sequence.slot for flight in self.in_flight for row in flight.plan.rows)
+        is_held_back = sequence.confirmed_only and num_named > 0
+        return not is_held_back and (sequence.is_prefilling or sequence.planned_length < sequence.max_length)
+
+    def is_memory_coming(self) -> bool:
+        """Whether a sequence that gets no more rows still holds blocks, for a step in flight names it."""
+        return any(c.sequence.status in (Status.DRAINING, Status.FINISHED) for c in self.present.values())
+
+    def note_pauses(self, named: set[int]) -> None:
+        for client in self.live.values():
+            client.pause = 0 if client.sequence.id in named else client.pause + 1
+            if self.suspects:
+                client.pause = 0
+            if client.sequence.status is Status.RUNNING:
+                self.counts["longest pause"] = max(self.counts["longest pause"], client.pause)
+                assert client.pause <= MAX_PAUSE, f"sequence {client.sequence.id} runs but makes no progress"
+        if self.live:
+            oldest = self.live[min(self.live)]
+            self.counts["longest wait"] = max(self.counts["longest wait"], oldest.pause)
+            assert oldest.pause <= MAX_WAIT, f"sequence {oldest.sequence.id} makes no progress"
+
+    def flight(self, plan: Plan) -> Flight:
+        """Find the clients behind a plan's rows: a first row belongs to an admitted sequence, in this order."""
+        firsts = [row for row in plan.rows if row.first is not None]
+        flight = Flight(plan, [], {})
+        for row, admission in zip(firsts, plan.admitted, strict=True):
+            client = self.live[admission.sequence_id]
+            assert admission.hit_tokens == row.start
+            assert not (row.start and client.is_unscored), "blocks are shared whose tokens are still to be scored"
+            assert row.first == First(client.sequence.sampling, client.sequence.prompt_length)
+            self.present[admission.sequence_id] = client
+            flight.firsts[row.slot] = Resident(client.chain[:row.start + 1], client.salt)
+            self.counts["hits"] += row.start > 0
+        by_slot = {client.sequence.slot: client for client in self.present.values()}
+        for row in plan.rows:
+            client = by_slot[row.slot]
+            assert list(row.token_ids) == client.tokens[row.start:row.start + len(row.token_ids)]
+            check_row(client, row)
+            flight.rows.append((client, row, tuple(client.sequence.blocks)))
+        late = [(client, row) for client, row, _ in flight.rows
+                if client.sequence.has_grammar and row.output is Output.SAMPLE]
+        assert plan.masked == tuple((row.slot, client.sequence.id) for client, row in late), "who waits for a mask?"
+        self.counts.update(masked=len(late), scored=sum(len(row.score_ids) for row in plan.rows))
+        return flight
+
+    def commit(self) -> None:
+        """The oldest step in flight runs: the group dies in it, or its result comes back."""
+        flight = self.in_flight[0]
+        if any(c.kills_at is not None and row.start + row.count == c.kills_at for c, row, _ in flight.rows):
+            self.lose()
+            return
+        masks = {slot: mask for slot, id in flight.plan.masked
+                 if id in self.live and (mask := self.live[id].mask) is not None}
+        result = self.shard.run(flight.plan, flight.firsts, masks)
+        for _, row, blocks in flight.rows:
+            assert self.shard.blocks(row.slot) == list(blocks), f"the shard's block table of slot {row.slot} is another"
+        expected = [client.sequence.id for client, row, _ in flight.rows
+                    if client.sequence.id in self.live and row.start + row.count == len(client.tokens)]
+        confirmed = self.scheduler.commit(result)
+        self.in_flight.popleft()
+        tokens = [sampled for sampled in confirmed if isinstance(sampled, Sampled)]
+        assert [sampled.sequence_id for sampled in tokens] == expected, "tokens are lost, or come for nobody"
+        for item in confirmed:
+            if isinstance(item, Scored):
+                self.take_scores(item)
+            else:
+                self.deliver(item)
+        self.check()
+
+    def take_scores(self, scored: Scored) -> None:
+        """Scores reach their client: those that follow from the prompt, whatever happened on the way."""
+        client = self.live[scored.sequence_id]
+        for position, logprob in enumerate(scored.logprobs, scored.start):
+            assert logprob == score(client.chain[position], client.tokens[position]), "the scores changed"
+            client.scores[position] = int(logprob)
+
+    def deliver(self, sampled: Sampled) -> None:
+        """A token reaches its client: the one that follows from all tokens before it, whatever happened on the way."""
+        client = self.live[sampled.sequence_id]
+        self.suspects.pop(sampled.sequence_id, None)
+        assert sampled.token_id == sample(client.chain[-1], client.salt, client.mask), "the answer changed"
+        assert not client.is_unscored, f"a token comes before {client.sequence.prompt_length - 1} scores"
+        client.tokens.append(sampled.token_id)
+        extend(client.chain, sampled.token_id)
+        is_full = len(client.tokens) == client.sequence.max_length
+        is_eos = sampled.token_id == EOS and not client.sequence.ignore_eos
+        is_end = is_eos or sampled.token_id in client.sequence.stop_token_ids
+        reason = FinishReason.LENGTH if is_full else FinishReason.EOS_TOKEN if is_end else None
+        assert sampled.finish_reason is reason
+        if reason is not None:
+            self.end(client, None)
+        elif self.chance(0.05 if client.sequence.has_grammar else 0.01):
+            self.end(client, self.random.choice([FinishReason.STOP_SEQUENCE, FinishReason.EOS_TOKEN]))
+
+    def lose(self) -> None:
+        """The group dies, and comes back empty."""
+        named = {c.sequence.id for flight in self.in_flight for c, _, _ in flight.rows} & self.live.keys()
+        is_solo = named <= self.suspects.keys()
+        for id in named:
+            self.suspects[id] = self.suspects[id] + is_solo if id in self.suspects else 0
+        guilty = {id for id, num_deaths in self.suspects.items() if num_deaths >= MAX_SOLO_DEATHS}
+        forgotten = self.scheduler.forget_all()
+        self.in_flight.clear()
+        assert set(forgotten.given_up) == guilty, f"{forgotten.given_up} are given up, not {guilty}"
+        for id in guilty:
+            self.end(self.live[id], None)
+        assert all(c.sequence.status is Status.WAITING and c.sequence.tokens == c.tokens for c in self.live.values())
+        assert self.scheduler.num_waiting == len(self.live)
+        assert self.scheduler.memory.pool.num_used == 0, "the group is gone, blocks are still in use"
+        self.counts["losses"] += 1
+        self.counts["given up"] += len(guilty)
+        if self.chance(0.2):
+            self.scheduler.resize(self.random.randint(MAX_LENGTH, CAPACITY) // self.block_size)
+        self.shard = ShardMirror(self.block_size, self.scheduler.memory.pool.num_blocks)
+        self.check()
+
+    def check(self) -> None:
+        self.present = {id: c for id, c in self.present.items() if c.sequence.slot is not None}
+        present = [c.sequence for c in self.present.values()]
+        check_blocks(self.scheduler, present)
+        check_flights(self.scheduler, self.in_flight)
+        check_places(self.scheduler, [c.sequence for c in self.live.values()], present)
+        self.check_cached()
+
+    def check_cached(self) -> None:
+        """A block that was cached since the last look holds what its place in the tree says."""
+        nodes = dict(self.scheduler.memory.cache._nodes)
+        for block, node in nodes.items():
+            if self.cached.get(block) is not node:
+                namespace, *tokens = path_tokens(node)
+                values = chain_of(NAMESPACES[namespace], tokens)[-self.block_size:]
+                assert self.shard.holds(block, values), f"block {block} is cached but holds other tokens"
+        self.cached = nodes
+
+
+def check_row(client: Client, row: Row) -> None:
+    """A row waits for a mask if it samples by a grammar, and asks for the scores of its part of the prompt."""
+    assert row.late_mask == (client.sequence.has_grammar and row.output is Output.SAMPLE), "who waits for a mask?"
+    if not client.is_unscored:
+        assert not row.score_ids, "scores are asked for that are there already, or that nobody wants"
+    end = min(row.start + row.count + 1, client.sequence.prompt_length)
+    missing = [position for position in range(row.start + 1, end) if position not in client.scores]
+    if client.is_unscored and missing:
+        assert list(row.score_ids) == client.tokens[row.start + 1:end], "scores of other tokens are asked for"
+
+
+def path_tokens(node: Node) -> list[Any]:
+    """The namespace, then all tokens up to the end of a cached block."""
+    keys = []
+    while node.parent is not None:
+        keys.append(node.key)
+        node = node.parent
+    return [item for key in reversed(keys) for item in key]

@@ -1,0 +1,54 @@
+"""Seeded traffic through the scheduler: the invariants hold after every verb, and planted faults break them."""
+
+import pytest
+
+from penstock.router.scheduling.scheduler import Scheduler
+from tests.router.scheduling import faults
+from tests.router.scheduling.simulation import Simulation
+
+
+def check_traffic(seed: int, depth: int, num_rounds: int) -> None:
+    simulation = Simulation(seed, depth)
+    simulation.run(num_rounds)
+    for what, least in {"steps": 900, "ended": 50, "preempted": 5, "hits": 20, "losses": 1, "masked": 150,
+                        "scored": 50}.items():
+        assert simulation.counts[what] * 1000 >= least * num_rounds, f"too little happened: {simulation.counts}"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_traffic_keeps_the_invariants(seed: int, depth: int) -> None:
+    check_traffic(seed, depth, 1500)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(10, 15))
+def test_a_day_of_traffic_keeps_the_invariants(seed: int, depth: int) -> None:
+    check_traffic(seed, depth, 7000)
+
+
+def test_the_same_traffic_gives_the_same_plans() -> None:
+    first, second = Simulation(3, 2), Simulation(3, 2)
+    for simulation in (first, second):
+        simulation.run(400)
+    assert first.counts["losses"]
+    assert first.plans == second.plans
+
+
+@pytest.mark.parametrize(("faulty", "message"), [
+    (faults.DoubleFree, "holders|nobody holds it|free"),
+    (faults.CachedWhenPlanned, "while a step in flight writes to it|cached but holds other tokens"),
+    (faults.SlotReused, "slot"),
+    (faults.LostPin, "slot|steps in flight name"),
+    (faults.LeakedBlock, "holders|blocks are still in use"),
+    (faults.SkippedVictim, "waiting sequences are"),
+    (faults.SharedAcrossNamespaces, "holds other tokens|reads block"),
+    (faults.UnmaskedPrefill, "who waits for a mask"),
+    (faults.ScoredBehindAHit, "blocks are shared whose tokens are still to be scored"),
+    (faults.ScoresTakenForGranted, "scores of other tokens are asked for|a token comes before"),
+], ids=lambda value: value.__name__ if isinstance(value, type) else "")
+def test_catches(faulty: type[Scheduler], message: str) -> None:
+    simulation = Simulation(1, 2, faulty)
+    with pytest.raises(AssertionError, match=message):
+        simulation.run(3000)

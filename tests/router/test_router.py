@@ -1,0 +1,60 @@
+"""The router's process: what it makes of its flags and its shards' facts, and its end before it serves."""
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.router.__main__ import serve
+from penstock.router.config import RouterConfig
+from penstock.router.engine.limits import LimitError, Limits
+from penstock.router.launcher.config import LauncherConfig
+from penstock.router.launcher.launch import main
+from tests.fakes import FACTS
+from tests.router.text.tokenizers_for_tests import DEMO
+
+
+def config(*arguments: str, shard_sockets: tuple[str, ...] = ()) -> RouterConfig:
+    with main.make_context("launcher", ["--model-id", "m", *arguments]) as context:
+        return LauncherConfig.from_options(context.params).for_router(
+            model_dir=DEMO.parent, revision=None, shard_sockets=shard_sockets, parent_pid=os.getppid())
+
+
+@pytest.mark.parametrize(("arguments", "num_blocks", "expected"), [
+    ([], 256, (2047, 2048, 256, 128)),                                       # the model's context, the measured budget
+    ([], 20, (279, 280, 256, 128)),                                          # 7/8 of what the memory holds
+    (["--max-total-tokens", "100", "--max-input-tokens", "40"], 256, (40, 100, 256, 128)),
+    (["--max-batch-prefill-tokens", "64"], 256, (2047, 2048, 64, 63)),       # decode rows leave room for a prefill
+    (["--max-batch-size", "3"], 256, (2047, 2048, 256, 3)),
+])
+def test_limits(arguments: list[str], num_blocks: int, expected: tuple[int, ...]) -> None:
+    limits = Limits.resolve(config(*arguments), replace(FACTS, num_blocks=num_blocks))
+    assert (limits.max_input_tokens, limits.max_total_tokens, limits.max_batch_prefill_tokens,
+            limits.max_slots) == expected
+
+
+@pytest.mark.parametrize(("arguments", "num_blocks", "message"), [
+    (["--max-total-tokens", "2049"], 256, "<= the model's context of 2048 tokens. Given: 2049"),
+    (["--max-total-tokens", "321"], 20, "handle `max_total_tokens=321`: the KV memory holds 320 tokens"),
+    ([], 0, "`max_total_tokens` must be >= 2, a prompt and an answer. Given: 0"),
+    (["--max-input-tokens", "2048"], 256, "`max_input_tokens` must be < `max_total_tokens`. Given: 2048 and 2048"),
+    (["--max-batch-prefill-tokens", "1"], 256, "`max_batch_prefill_tokens` must be >= 2. Given: 1"),
+])
+def test_limits_that_the_group_cannot_meet(arguments: list[str], num_blocks: int, message: str) -> None:
+    with pytest.raises(LimitError, match=message):
+        Limits.resolve(config(*arguments), replace(FACTS, num_blocks=num_blocks))
+
+
+async def test_it_ends_when_asked_to_while_the_shards_load(tmp_path: Path) -> None:
+    serving = asyncio.create_task(serve(config(shard_sockets=(f"unix:{tmp_path}/shard-0",))))
+    try:
+        await asyncio.sleep(0.1)
+        assert not serving.done()
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait_for(serving, 5)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)

@@ -1,0 +1,162 @@
+"""The tensors of a step, as literals and against a loop over every token."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.kernels import dispatch
+from penstock.shard.devices.device import Device
+from penstock.shard.execution import batch
+from penstock.shard.execution.slots import Bounds, SlotTable
+from penstock.shard.execution.step import Open, Step
+from tests.shard.programs import BLOCK_SIZE, Request, batched, make_first, make_row
+
+BOUNDS = Bounds(4, num_blocks=256, context_length=4096, vocab_size=1000)
+LIMITS = Open(1, 4, 1 << 20, max_blocks_per_slot=256)
+
+
+def table(block_size: int = 4, max_slots: int = 4) -> SlotTable:
+    bounds = replace(BOUNDS, block_size=block_size)
+    return SlotTable(replace(LIMITS, max_slots=max_slots), bounds, Device(dispatch.device()))
+
+
+def note(slots: SlotTable, index: list[int], token_ids: list[int]) -> None:
+    places, tokens = slots.device.upload([slots.places(np.array(index, np.int64)), np.array(token_ids, np.int64)])
+    slots.note_samples(np.array(index, np.int64), tokens, places)
+
+
+def test_a_chunk_beside_a_decode_row() -> None:
+    slots = table()
+    slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], first=make_first(5)),)))
+    note(slots, [2], [77])
+    rows = (
+        make_row(0, 0, [1, 2, 3], new_blocks=[9], is_sampled=False, first=make_first(6)),
+        make_row(2, 5, from_last_sample=True),
+        make_row(1, 0, [5], new_blocks=[8], first=make_first(1)),
+    )
+    slots.apply(Step(1, (), rows))
+    inputs = batch.build(rows, slots)
+    assert inputs.input_ids.tolist() == [1, 2, 3, 77, 5]
+    assert inputs.tokens.positions.tolist() == [0, 1, 2, 5, 0]
+    assert inputs.tokens.slots.tolist() == [36, 37, 38, 81, 32]
+    assert inputs.tokens.tables.shape == (3, 2)
+    assert inputs.tokens.tables[:, 0].tolist() == [9, 30, 8]
+    assert inputs.tokens.tables[1].tolist() == [30, 20]
+    assert inputs.tokens.starts.tolist() == [0, 5, 0]
+    assert inputs.tokens.counts.tolist() == [3, 1, 1]
+    assert inputs.output_rows.tolist() == [3, 4]
+
+
+def test_the_first_inputs_are_followed_by_tokens_that_are_scored() -> None:
+    slots = table()
+    rows = (
+        make_row(0, 0, [1, 2, 3], new_blocks=[9], is_sampled=False, first=make_first(6), score_ids=[2, 3, 4]),
+        make_row(1, 0, [5], new_blocks=[8], first=make_first(1)),
+        make_row(2, 0, [7, 8, 9], new_blocks=[7], first=make_first(3), score_ids=[8, 9]),
+    )
+    slots.apply(Step(0, (), rows))
+    inputs = batch.build(rows, slots)
+    assert inputs.scored_rows.tolist() == [0, 1, 2, 4, 5]
+    assert inputs.score_ids.tolist() == [2, 3, 4, 8, 9]
+    assert inputs.output_rows.tolist() == [3, 6]
+
+
+def test_dtypes() -> None:
+    slots = table()
+    rows = (make_row(0, 0, [1, 2], new_blocks=[3], first=make_first(2)),)
+    slots.apply(Step(0, (), rows))
+    inputs = batch.build(rows, slots)
+    assert inputs.input_ids.dtype == inputs.output_rows.dtype == torch.int64
+    assert inputs.scored_rows.dtype == inputs.score_ids.dtype == torch.int64
+    assert inputs.input_ids.is_contiguous()
+    assert inputs.output_rows.is_contiguous()
+
+
+def test_last_sample_then_more_tokens() -> None:
+    slots = table()
+    slots.apply(Step(0, (), (make_row(0, 0, [1], new_blocks=[3], first=make_first(1)),)))
+    note(slots, [0], [50])
+    rows = (make_row(0, 1, [51, 52], from_last_sample=True),)
+    slots.apply(Step(1, (), rows))
+    assert batch.build(rows, slots).input_ids.tolist() == [50, 51, 52]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_against_a_loop_over_tokens(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    requests = [Request(rng.integers(0, 1000, rng.integers(1, 70)).tolist(), int(rng.integers(1, 20)))
+                for _ in range(9)]
+    slots = table(BLOCK_SIZE, len(requests))
+    program = batched(requests, seed)
+    for step in program.steps:
+        slots.apply(step)
+        inputs = batch.build(step.rows, slots)
+        token = 0
+        for index, row in enumerate(step.rows):
+            known = ([int(slots.last_token[row.slot])] if row.from_last_sample else []) + row.token_ids.tolist()
+            for offset, token_id in enumerate(known):
+                position = row.start + offset
+                block = int(slots.blocks[row.slot, position // BLOCK_SIZE])
+                assert inputs.input_ids[token] == token_id
+                assert inputs.tokens.positions[token] == position
+                assert inputs.tokens.slots[token] == block * BLOCK_SIZE + position % BLOCK_SIZE
+                assert inputs.tokens.tables[index, position // BLOCK_SIZE] == block
+                token += 1
+        assert token == len(inputs.input_ids)
+        sampled = [row.slot for row in step.rows if row.is_sampled]
+        assert len(inputs.output_rows) == len(sampled)
+        note(slots, sampled, rng.integers(0, 1000, len(sampled)).tolist())
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_other_columns_go_along(packs: bool) -> None:
+    slots = SlotTable(LIMITS, BOUNDS, Device(dispatch.device(), packs))
+    rows = (make_row(0, 0, [1, 2], new_blocks=[3], first=make_first(2)), make_row(1, 0, [5], new_blocks=[4],
+            first=make_first(1)))
+    slots.apply(Step(0, (), rows))
+    columns = {"slots": np.array([0.5, 2], np.float32), "is": np.array([[True], [False]])}
+    inputs = batch.build(rows, slots, columns)
+    assert {name: column.tolist() for name, column in inputs.columns.items()} == {
+        "slots": [0.5, 2.0], "is": [[True], [False]]}
+    assert inputs.input_ids.tolist() == [1, 2, 5]
+    assert inputs.tokens.slots.tolist() == [12, 13, 16]
+    assert inputs.tokens.tables.tolist() == [[3], [4]]
+    assert not inputs.tokens.is_decode
+
+
+def test_padding_is_rows_in_a_block_of_their_own() -> None:
+    slots = table()
+    slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], first=make_first(5)),)))
+    note(slots, [2], [77])
+    rows = (make_row(2, 5, from_last_sample=True), make_row(1, 0, [5], new_blocks=[8], first=make_first(1)))
+    slots.apply(Step(1, (), rows))
+    plain = batch.build(rows, slots)
+    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=4, scratch_block=256))
+    assert plain.tokens.is_decode
+    assert padded.tokens.is_decode
+    assert padded.input_ids.tolist() == [*plain.input_ids.tolist(), 0, 0] == [77, 5, 0, 0]
+    assert padded.tokens.positions.tolist() == [5, 0, 0, 0]
+    assert padded.tokens.slots.tolist() == [81, 32, 1024, 1024]
+    assert padded.tokens.tables.tolist() == [*plain.tokens.tables.tolist(), [256, 256], [256, 256]]
+    assert padded.tokens.starts.tolist() == [5, 0, 0, 0]
+    assert padded.tokens.counts.tolist() == [1, 1, 1, 1]
+    assert padded.output_rows.tolist() == [0, 1]
+    same = batch.build(rows, slots, padding=batch.Padding(num_rows=2, scratch_block=256))
+    assert same.tokens.positions.tolist() == plain.tokens.positions.tolist()
+
+
+def test_padding_of_rows_that_all_go_on() -> None:
+    slots = table()
+    slots.apply(Step(0, (), tuple(make_row(slot, 0, [slot], new_blocks=[slot], first=make_first(1))
+                                  for slot in (1, 2))))
+    note(slots, [1, 2], [71, 72])
+    rows = (make_row(2, 1, from_last_sample=True), make_row(1, 1, from_last_sample=True))
+    slots.apply(Step(1, (), rows))
+    assert batch.build(rows, slots).input_ids.tolist() == [72, 71]
+    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=3, scratch_block=256))
+    assert padded.input_ids.tolist()[:2] == [72, 71]
+    assert len(padded.input_ids) == 3
+    assert 0 <= int(padded.input_ids[2]) < BOUNDS.vocab_size
+    assert padded.tokens.positions.tolist() == [1, 1, 0]

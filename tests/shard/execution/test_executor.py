@@ -1,0 +1,240 @@
+"""The executor on one rank: what a shard promises beyond the equalities of test_bits."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.kernels import dispatch
+from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.slots import OrderError
+from penstock.shard.execution.step import Row, RowResult, Sampling, Step
+from penstock.shard.models.decoder import Hidden
+from penstock.shard.startup.measure import measure_step_tokens
+from tests.shard.programs import Program, Request, alone, make_first, make_row, prompt_step
+from tests.shard.ranks import Sampled, make_config, run_program
+from tests.tiny_models import make_tiny
+
+SEEDED = Sampling(do_sample=True, seed=21, temperature=1.1, top_p=0.9, repetition_penalty=1.3, share_penalty=0.2)
+REQUEST = Request(np.random.default_rng(3).integers(3, 160, 40).tolist(), 12, SEEDED)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def executor(model: Path) -> Executor:
+    return Executor(make_config(model), Group())
+
+
+@pytest.fixture(scope="module")
+def expected(executor: Executor) -> list[Sampled]:
+    """REQUEST, undisturbed."""
+    return run_program(executor, alone([REQUEST]))[0]
+
+
+def run_rows(executor: Executor, rows: list[Row]) -> list[Sampled]:
+    """Each row in a step of its own, after what ran before."""
+    program = Program(alone([REQUEST]).limits, [Step(i, (), (row,)) for i, row in enumerate(rows)], [[0]] * len(rows))
+    return run_program(executor, program)[0]
+
+
+def decode_rows(start: int, count: int, first_block: int) -> list[Row]:
+    """Positions from `start` on; a block for each position that begins one."""
+    return [
+        make_row(0, position, from_last_sample=True,
+                 new_blocks=[first_block + position // 16] if position % 16 == 0 else [])
+        for position in range(start, start + count)]
+
+
+def test_replayed_is_undisturbed(executor: Executor, expected: list[Sampled]) -> None:
+    """Forgotten after five tokens, the sequence comes back with its prompt and output as the input."""
+    tokens = [*REQUEST.prompt, *(sampled.token_id for sampled in expected[:5])]
+    begin = make_row(0, 0, tokens, new_blocks=[9, 10, 11], first=make_first(len(REQUEST.prompt), SEEDED, tokens))
+    assert run_rows(executor, [begin, *decode_rows(len(tokens), 6, 20)]) == expected[5:]
+
+
+def test_cached_is_fresh(executor: Executor, expected: list[Sampled]) -> None:
+    """A sequence that starts behind two blocks which another slot wrote."""
+    prompt = REQUEST.prompt
+    other = make_row(1, 0, [*prompt[:32], 5, 6], new_blocks=[7, 4, 30], is_sampled=False, first=make_first(34))
+    begin = make_row(0, 32, prompt[32:], new_blocks=[7, 4, 2], first=make_first(len(prompt), SEEDED, prompt))
+    program = Program(
+        alone([REQUEST] * 2).limits,
+        [Step(0, (), (other,)), Step(1, (1,), (begin,)),
+         *(Step(2 + i, (), (row,)) for i, row in enumerate(decode_rows(40, 11, 50)))],
+        [[], *[[0]] * 12])
+    assert run_program(executor, program)[0] == expected
+
+
+def test_a_row_may_go_back_and_write_again(executor: Executor, expected: list[Sampled]) -> None:
+    prompt = REQUEST.prompt
+    wrong = make_row(0, 0, [*prompt[:30], 9, 9, 9], new_blocks=[1, 2, 3], is_sampled=False,
+                     first=make_first(len(prompt), SEEDED, prompt))
+    right = make_row(0, 30, prompt[30:])
+    program = Program(alone([REQUEST]).limits, [Step(0, (), (wrong,)), Step(1, (), (right,))], [[], [0]])
+    assert run_program(executor, program)[0] == expected[:1]
+
+
+def test_a_step_may_sample_nothing(executor: Executor) -> None:
+    executor.open(alone([REQUEST]).limits)
+    row = make_row(0, 0, [5, 6], new_blocks=[1], is_sampled=False, first=make_first(4))
+    result = executor.execute(Step(0, (), (row,)))
+    assert result.rows == ()
+    assert result.forward_ns > 0
+
+
+def score(executor: Executor, prompt: list[int], score_ids: list[int], **sampling: int) -> RowResult:
+    """One step that scores and samples nothing."""
+    blocks = range(-(-len(prompt) // 16))
+    row = make_row(0, 0, prompt, new_blocks=blocks, is_sampled=False, score_ids=score_ids,
+                   first=make_first(len(prompt) + 1, Sampling(**sampling)))
+    executor.open(alone([REQUEST]).limits)
+    (result,) = executor.execute(Step(0, (), (row,))).rows
+    return result
+
+
+def test_scores_are_the_log_softmax_of_the_logits(executor: Executor) -> None:
+    """Of the model's, at each position; a row that scores may sample nothing."""
+    prompt = np.random.default_rng(8).integers(3, 160, 150).tolist()
+    targets = [*prompt[1:], 77]
+    result = score(executor, prompt, targets, top_n=2)
+    assert (result.token_ids, result.logprobs, result.top) == ((), (), ())
+    for position in (0, 1, 62, 63, 64, 65, 127, 128, 149):
+        executor.open(alone([REQUEST]).limits)
+        row = make_row(0, 0, prompt[:position + 1], new_blocks=range(10), first=make_first(position + 1))
+        logits = executor.forward(Step(0, (), (row,))).logits
+        assert logits is not None
+        expected = torch.log_softmax(logits[0].double(), dim=0)
+        assert result.scores[position] == pytest.approx(float(expected[targets[position]]), abs=1e-6)
+        best = expected.topk(2)
+        assert [token for token, _ in result.score_top[position]] == best.indices.tolist()
+        assert [logprob for _, logprob in result.score_top[position]] == pytest.approx(best.values.tolist(), abs=1e-6)
+    assert len(result.scores) == len(result.score_top) == 150
+    assert score(executor, prompt, targets[:70]).scores == result.scores[:70], "only the first inputs, if so asked"
+    assert score(executor, prompt, targets[:70]).score_top == ()
+
+
+def test_scores_take_no_more_memory_for_longer_chunks(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def count(hidden: Hidden, rows: torch.Tensor, logits=executor.decoder.logits) -> object:  # type: ignore[no-untyped-def]
+        sizes.append(len(rows))
+        return logits(hidden, rows)
+    monkeypatch.setattr(executor.decoder, "logits", count)
+    score(executor, [5] * 200, [5] * 150)
+    assert sizes == [0, 64, 64, 22]
+
+
+def test_a_step_waits_for_masks_after_the_model(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only if a row of it says so; what it does not get it does without. The wait is nobody's work."""
+    executor.open(alone([REQUEST]).limits)
+    prompt = make_row(0, 0, [5, 6, 7], new_blocks=[1], first=make_first(3), late_mask=True)
+    mask = np.zeros(5, np.int32)
+    mask[2] = 1 << 9
+    result = executor.execute(Step(0, (), (prompt,)), lambda: {0: mask})
+    assert result.rows[0].token_ids == (64 + 9,)
+    assert result.rows[0].logprobs == (0.0,)
+
+    ticks = itertools.count()
+    monkeypatch.setattr("time.perf_counter_ns", lambda: next(ticks))
+
+    def wait() -> dict[int, np.ndarray]:  # type: ignore[type-arg]
+        for _ in range(1000):
+            next(ticks)
+        return {}
+    result = executor.execute(Step(1, (), (make_row(0, 3, from_last_sample=True, late_mask=True),)), wait)
+    assert result.rows[0].logprobs[0] < 0
+    assert 2 <= result.forward_ns + result.sample_ns < 1000
+    executor.execute(Step(2, (), (make_row(0, 4, from_last_sample=True),)), pytest.fail)
+
+
+def test_execute_is_forward_and_sample(executor: Executor, expected: list[Sampled]) -> None:
+    executor.open(alone([REQUEST]).limits)
+    for step, sampled in zip(alone([REQUEST]).steps, expected, strict=True):
+        result = executor.execute(step)
+        assert [(row.slot, row.token_ids, row.logprobs) for row in result.rows] == [
+            (0, (sampled.token_id,), (sampled.logprob,))]
+        assert result.step_id == step.step_id
+
+
+def test_watermarks_are_as_strong_as_was_said(model: Path) -> None:
+    program = alone([replace(REQUEST, sampling=Sampling(watermark=True))])
+    none, weak, strong = (
+        [sampled.token_id for sampled in run_program(
+            Executor(replace(make_config(model), watermark_gamma=gamma, watermark_delta=delta), Group()), program)[0]]
+        for gamma, delta in ((0.5, 0.0), (0.0, 9.0), (0.5, 9.0)))
+    assert none == weak != strong
+
+
+def test_open_empties_the_slots(executor: Executor) -> None:
+    limits = alone([REQUEST]).limits
+    executor.open(limits)
+    executor.execute(prompt_step(0))
+    executor.open(limits)
+    with pytest.raises(OrderError, match="slot 0 has had no first row"):
+        executor.execute(Step(0, (), (make_row(0, 8, from_last_sample=True),)))
+    executor.close()
+    with pytest.raises(OrderError, match="a step came before open"):
+        executor.execute(prompt_step(0))
+
+
+def test_facts(executor: Executor, model: Path) -> None:
+    facts = executor.facts(step_tokens=64)
+    assert (facts.vocab_size, facts.context_length, facts.eos_token_ids) == (160, 256, (2,))
+    assert (facts.rank, facts.world_size, facts.answers, facts.step_tokens) == (0, 1, True, 64)
+    assert facts.numerics == f"{dispatch.path()}/float32/kv-float32/contract-1"
+    assert facts.model_id == str(model)
+    assert facts.num_blocks == (64 << 20) // (2 * 16 * 2 * 32 * 2 * 4)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_dtype_is_a_choice(model: Path, dtype: str) -> None:
+    executor = Executor(replace(make_config(model, dtype), model_id="a-name", block_size=8), Group())
+    facts = executor.facts(16)
+    assert (facts.dtype, facts.kv_dtype, facts.block_size, facts.model_id) == (dtype, dtype, 8, "a-name")
+    assert facts.numerics == f"{dispatch.path()}/{dtype}/kv-{dtype}/contract-1"
+    executor.open(alone([REQUEST]).limits)
+    assert executor.execute(prompt_step(0)).rows[0].logprobs[0] <= 0
+
+
+@pytest.mark.parametrize("kv_memory", [64 << 20, 16 * 16384, 25 * 16384])
+def test_step_tokens_are_measured(model: Path, kv_memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the KV memory holds one context only, or one and a half."""
+    executor = Executor(replace(make_config(model), kv_memory=kv_memory), Group())
+    sizes: list[int] = []
+
+    def count(step: Step, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
+        sizes.append(sum(row.count for row in step.rows))
+        return execute(step)
+    monkeypatch.setattr(executor, "execute", count)
+    step_tokens = measure_step_tokens(executor, Group())
+    assert step_tokens % 16 == 0
+    assert 16 <= step_tokens <= 4096
+    assert sizes[0] == 16
+    assert sizes[1:] == [16 << i for i in range(len(sizes) - 1)]
+    assert max(sizes) <= executor.bounds.num_blocks * 16
+
+
+@pytest.mark.parametrize("context", [10, 250])
+def test_step_tokens_of_a_context_without_whole_blocks(tmp_path: Path, context: int) -> None:
+    """In a KV memory of one context there is no place for a second prompt, though the last block has room."""
+    model = make_tiny(tmp_path / "model", context=context)
+    executor = Executor(replace(make_config(model), kv_memory=-(-context // 16) * 16384), Group())
+    assert executor.bounds.num_blocks == -(-context // 16)
+    assert measure_step_tokens(executor, Group()) >= 16
+
+
+def test_step_tokens_scale_with_the_time(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that runs 1 token in 2 ms runs 125 tokens in 250 ms, of which 112 are whole sixteens."""
+    def slow(step: Step, execute=executor.execute) -> object:  # type: ignore[no-untyped-def]
+        count = sum(row.count for row in step.rows)
+        return replace(execute(step), forward_ns=count * 2_000_000, sample_ns=0)
+    monkeypatch.setattr(executor, "execute", slow)
+    assert measure_step_tokens(executor, Group()) == 112

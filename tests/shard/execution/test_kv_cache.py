@@ -1,0 +1,73 @@
+"""How many blocks a shard has, and what it says when they are too few."""
+
+import logging
+import re
+
+import pytest
+import torch
+
+from penstock.kernels import dispatch
+from penstock.shard.execution import kv_cache
+from penstock.shard.execution.kv_cache import KvMemoryError, KvShape, cache_dtype, num_blocks
+
+SHAPE = KvShape(num_layers=2, num_kv_heads=2, head_dim=32, block_size=16, dtype=torch.float32)
+
+
+def test_the_bytes_of_a_block() -> None:
+    assert SHAPE.block_bytes == 2 * 16 * 2 * 32 * 2 * 4
+    caches = SHAPE.allocate(5)
+    assert len(caches) == 2
+    assert sum(cache.data.nbytes for cache in caches) == 5 * SHAPE.block_bytes
+
+
+def test_what_fits() -> None:
+    assert num_blocks(SHAPE, 100 * SHAPE.block_bytes - 1, context_length=256, world_size=2) == 99
+
+
+def test_the_default_is_a_quarter_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_cache, "available_memory", lambda: 400 * SHAPE.block_bytes)
+    assert num_blocks(SHAPE, None, context_length=256, world_size=1) == 100
+    assert num_blocks(SHAPE, None, context_length=256, world_size=2) == 50
+    monkeypatch.setattr(kv_cache, "available_memory", lambda: 1 << 50)
+    assert num_blocks(SHAPE, None, context_length=256, world_size=1) == kv_cache.DEFAULT_MAX_BLOCKS
+
+
+def test_this_machine_has_memory() -> None:
+    assert 1 << 20 < kv_cache.available_memory() < 1 << 50
+
+
+@pytest.mark.parametrize("context_length", [256, 4096])
+def test_too_little_is_an_error(context_length: int) -> None:
+    assert num_blocks(SHAPE, 16 * SHAPE.block_bytes, context_length, world_size=1) == 16
+    message = re.escape(
+        "262143 bytes of KV memory hold 15 blocks of 16 tokens and 16 are the least: 1 bytes are missing, "
+        "set --kv-memory to 262144 or more")
+    with pytest.raises(KvMemoryError, match=message):
+        num_blocks(SHAPE, 16 * SHAPE.block_bytes - 1, context_length, world_size=1)
+
+
+def test_a_short_context_needs_no_more_than_itself() -> None:
+    assert num_blocks(SHAPE, SHAPE.block_bytes, context_length=16, world_size=1) == 1
+
+
+def test_less_than_one_context_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        num_blocks(SHAPE, 20 * SHAPE.block_bytes, context_length=320, world_size=1)
+        assert caplog.messages == []
+        num_blocks(SHAPE, 20 * SHAPE.block_bytes, context_length=321, world_size=1)
+    assert caplog.messages == [
+        "327680 bytes of KV memory hold 320 tokens, less than the context of 321: set --kv-memory higher"]
+
+
+@pytest.mark.parametrize("kernel_set", ["cpu", "gpu", "reference"])
+def test_number_formats(kernel_set: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor's compiled kernels have but one of 8 bits, and name it."""
+    monkeypatch.setattr(dispatch, "kernel_set", lambda: kernel_set)
+    assert cache_dtype(None) is None
+    assert cache_dtype("int8") == torch.int8
+    for name, dtype in (("fp8_e4m3fn", torch.float8_e4m3fn), ("fp8_e5m2", torch.float8_e5m2)):
+        if kernel_set != "cpu":
+            assert cache_dtype(name) == dtype
+        else:
+            with pytest.raises(ValueError, match=f"--kv-cache-dtype {name}: .* int8, which takes as little memory"):
+                cache_dtype(name)

@@ -1,0 +1,165 @@
+"""The slot table follows orders, and names what is wrong with those that no router may send."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from penstock.kernels import dispatch
+from penstock.shard.devices.device import Device
+from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
+from penstock.shard.execution.step import Open, Row, Sampling, Step
+from tests.shard.programs import make_first, make_row
+
+BOUNDS = Bounds(block_size=4, num_blocks=10, context_length=14, vocab_size=100)
+LIMITS = Open(epoch=1, max_slots=3, max_step_tokens=8, max_blocks_per_slot=4)
+
+
+@pytest.fixture
+def slots() -> SlotTable:
+    return SlotTable(LIMITS, BOUNDS, Device(dispatch.device()))
+
+
+def step(*rows: Row, cleared: tuple[int, ...] = ()) -> Step:
+    return Step(0, cleared, rows)
+
+
+def note(slots: SlotTable, token_ids: dict[int, int]) -> None:
+    """A token sampled in each of some slots."""
+    index = np.array(list(token_ids))
+    places, tokens = slots.device.upload([slots.places(index), np.array(list(token_ids.values()))])
+    slots.note_samples(index, tokens, places)
+
+
+def histories(slots: SlotTable, *of: int) -> list[list[int]]:
+    offsets, ids = slots.history_offsets(np.array(of)), slots.histories(np.array(of))
+    assert ids.dtype == torch.int64
+    return [ids[begin:end].tolist() for begin, end in itertools.pairwise(offsets.tolist())]
+
+
+def prompt(slot: int = 0, length: int = 5, blocks: tuple[int, ...] = (7, 3), sampling: Sampling | None = None) -> Row:
+    return make_row(slot, 0, range(1, length + 1), new_blocks=blocks,
+                    first=make_first(length, sampling or Sampling(), range(1, length + 1)))
+
+
+def test_blocks_are_appended_in_order(slots: SlotTable) -> None:
+    slots.apply(step(prompt()))
+    note(slots, {0: 42})
+    slots.apply(step(make_row(0, 5, [6, 7], from_last_sample=True)))
+    slots.apply(step(make_row(0, 8, [8], new_blocks=[9])))
+    assert slots.blocks[0, :3].tolist() == [7, 3, 9]
+    assert slots[0].num_blocks == 3
+    assert slots[0].num_written == 9
+
+
+def test_a_first_row_resets_its_slot(slots: SlotTable) -> None:
+    slots.apply(step(prompt(1, sampling=Sampling(repetition_penalty=1.5))))
+    note(slots, {1: 42})
+    slots.apply(step(prompt(1, length=2, blocks=(5,))))
+    assert (slots[1].num_blocks, slots[1].num_written, slots[1].prompt_length) == (1, 2, 2)
+    assert slots[1].history_length is None
+    with pytest.raises(OrderError, match="slot 1: from_last_sample, but nothing has been sampled"):
+        slots.apply(step(make_row(1, 2, from_last_sample=True)))
+
+
+def test_a_sequence_may_start_behind_shared_blocks(slots: SlotTable) -> None:
+    slots.apply(step(make_row(0, 4, [5, 6], new_blocks=[7, 3], first=make_first(6))))
+    assert slots[0].num_written == 6
+
+
+def test_a_row_may_go_back(slots: SlotTable) -> None:
+    slots.apply(step(prompt()))
+    slots.apply(step(make_row(0, 3, [9, 9])))
+    assert slots[0].num_written == 5
+
+
+def test_last_tokens_and_histories(slots: SlotTable) -> None:
+    penalty = Sampling(share_penalty=0.5)
+    slots.apply(step(prompt(0, 2, (0,)), prompt(2, 3, (1,), penalty)))
+    note(slots, {2: 50, 0: 60})
+    note(slots, {2: 51})
+    assert slots.last_token.tolist() == [60, 0, 51]
+    assert histories(slots, 0, 2) == [[], [1, 2, 3, 50, 51]]
+    assert histories(slots, 2, 0) == [[1, 2, 3, 50, 51], []]
+    assert histories(slots, 0) == [[]]
+    assert (slots.previous_token(2), slots.previous_token(0)) == (51, None)
+
+
+def test_histories_fill_their_places_and_no_more(slots: SlotTable) -> None:
+    """Neighbours whose sequences are as long as their blocks, with the token that is no input any more."""
+    penalty = Sampling(presence_penalty=0.5)
+    small = SlotTable(replace(LIMITS, max_blocks_per_slot=1), BOUNDS, slots.device)
+    small.apply(step(prompt(0, 4, (1,), penalty), prompt(1, 3, (2,), penalty)))
+    note(small, {1: 30, 0: 40})
+    assert histories(small, 0, 1, 0) == [[1, 2, 3, 4, 40], [1, 2, 3, 30], [1, 2, 3, 4, 40]]
+    with pytest.raises(OrderError, match="slot 0: a token sampled after 5 tokens of history, more than 1 blocks hold"):
+        small.apply(step(make_row(0, 3, [7])))
+    with pytest.raises(OrderError, match="slot 2: 6 history_ids, and 1 blocks and a token sampled after them have 5"):
+        small.apply(step(make_row(2, 0, [7], new_blocks=[3], first=make_first(1, penalty, range(6)))))
+    small.apply(step(prompt(0, 2, (1,), penalty)))
+    assert histories(small, 0, 1) == [[1, 2], [1, 2, 3, 30]]
+
+
+def test_the_seed_keeps_its_64_bits(slots: SlotTable) -> None:
+    for seed in (0, 1, 2**63 - 1, 2**63, 2**64 - 1):
+        slots.apply(step(prompt(sampling=Sampling(do_sample=True, seed=seed, top_k=5, temperature=0.25))))
+        assert slots.sampling["seed"].astype(np.uint64)[0] == seed
+    assert (slots.sampling["temperature"][0], slots.sampling["top_k"][0]) == (0.25, 5)
+
+
+def test_what_reads_history_has_one(slots: SlotTable) -> None:
+    for sampling in (Sampling(watermark=True), Sampling(frequency_penalty=0.1), Sampling(presence_penalty=-1.0)):
+        slots.apply(step(prompt(sampling=sampling)))
+        assert histories(slots, 0) == [[1, 2, 3, 4, 5]]
+    slots.apply(step(prompt(sampling=Sampling(min_p=0.5, bias_ids=np.array([7]), bias_values=np.array([0.5])))))
+    assert histories(slots, 0) == [[]]
+
+
+@pytest.mark.parametrize(("rows", "message"), [
+    ([make_row(3, 0, [1], first=make_first(1))], r"slot 3 is out of range: max_slots is 3"),
+    ([make_row(1, 0, [1])], r"slot 1 has had no first row"),
+    ([prompt(blocks=(1, 10))], r"slot 0: new_blocks \[1, 10\] go beyond num_blocks 10"),
+    ([prompt(blocks=(1, -1))], r"new_blocks \[1, -1\]"),
+    ([prompt(blocks=(1, 2, 3, 4, 5))], r"slot 0: 5 blocks, max_blocks_per_slot is 4"),
+    ([prompt(blocks=(1,))], r"slot 0: positions up to 4, but 1 blocks and a context of 14 tokens end at 3"),
+    ([make_row(0, 12, [1, 2, 3], new_blocks=[1, 2, 3, 4], first=make_first(15))], r"positions up to 14"),
+    ([prompt(0, 3, (1,)), prompt(0, 3, (2,))], r"two rows for one slot: \[0, 0\]"),
+    ([prompt(0, 5), prompt(1, 4)], r"step 0 has 9 tokens, max_step_tokens is 8"),
+    ([make_row(0, 0, [100], new_blocks=[1], first=make_first(1))], r"token_ids has 100, the vocabulary has 100"),
+    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(1, history=[5, 700]))], r"history_ids has 700"),
+    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(2))], r"after position 0, inside the prompt of 2"),
+    ([prompt(sampling=Sampling(bias_ids=np.array([100]), bias_values=np.ones(1)))], r"slot 0: bias_ids has 100, the"),
+    ([prompt(sampling=Sampling(banned_ids=np.array([3, 101])))], r"slot 0: banned_ids has 101, the vocabulary has 100"),
+    ([prompt(sampling=Sampling(top_n=101))], r"slot 0: top_n is 101, the vocabulary has 100 tokens"),
+    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(1, Sampling(watermark=True)))],
+     r"slot 0: a watermark needs history_ids, and there are 0"),
+    ([make_row(0, 0, [1], new_blocks=[1], is_sampled=False, first=make_first(2), late_mask=True)],
+     r"slot 0: a mask comes late for a row that samples nothing"),
+    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(1), score_ids=[100])], r"slot 0: score_ids has 100, the"),
+])
+def test_what_no_router_may_send(slots: SlotTable, rows: list[Row], message: str) -> None:
+    with pytest.raises(OrderError, match=message):
+        slots.apply(step(*rows))
+
+
+def test_a_row_must_not_jump_ahead(slots: SlotTable) -> None:
+    slots.apply(step(prompt()))
+    with pytest.raises(OrderError, match="slot 0: start 6 jumps ahead of position 5"):
+        slots.apply(step(make_row(0, 6, [1])))
+
+
+def test_a_cleared_slot_takes_no_rows(slots: SlotTable) -> None:
+    slots.apply(step(prompt()))
+    with pytest.raises(OrderError, match="slot 0 has had no first row"):
+        slots.apply(step(make_row(0, 5, [1]), cleared=(0,)))
+    with pytest.raises(OrderError, match="slot 3 is out of range"):
+        slots.apply(step(prompt(), cleared=(3,)))
+
+
+def test_clear_and_begin_in_one_step(slots: SlotTable) -> None:
+    slots.apply(step(prompt()))
+    slots.apply(step(prompt(0, 3, (8,)), cleared=(0,)))
+    assert slots.blocks[0, 0] == 8
+    assert slots[0].num_written == 3

@@ -1,0 +1,297 @@
+"""One shard process over real gRPC: its orders and its streams."""
+
+import signal
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from penstock.kernels import dispatch
+from penstock.protos import shard_pb2
+from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.step import Sampling, Step
+from tests.shard.processes import (
+    SECONDS,
+    Client,
+    ClientStream,
+    Shard,
+    clients,
+    encode_masks,
+    encode_open,
+    encode_plan,
+    run_over_wire,
+    running,
+    write_program,
+)
+from tests.shard.programs import Program, Request, alone, batched, make_first, make_row, prompt_step
+from tests.shard.ranks import make_config, run_program
+from tests.tiny_models import DEMO_MODEL
+
+MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20), "--watermark-gamma", "0.3",
+         "--watermark-delta", "4.5")
+REQUESTS = [
+    Request([5, 6, 7, 8], 6),
+    Request(list(range(100, 140)), 5, Sampling(do_sample=True, seed=2**64 - 3, top_k=40, repetition_penalty=1.3)),
+    Request([9], 7, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9)),
+    Request(list(range(50, 60)), 5, Sampling(do_sample=True, seed=8, branch=1, min_p=0.01), mask_seed=5),
+    Request([7, 8], 4, Sampling(watermark=True, raw_logprobs=True), mask_seed=6, is_scored=True),
+]
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return batched(REQUESTS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def expected(program: Program) -> list[list[tuple[int, float]]]:
+    """What the same orders give in this process."""
+    config = replace(make_config(DEMO_MODEL, "float32"), watermark_gamma=0.3, watermark_delta=4.5)
+    outputs = run_program(Executor(config, Group()), program)
+    return [[(sampled.token_id, sampled.logprob) for sampled in tokens] for tokens in outputs]
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
+    with running(tmp_path_factory.mktemp("shard"), *MODEL) as shards:
+        yield shards[0]
+
+
+@pytest.fixture
+def client(shard: Shard) -> Iterator[Client]:
+    with clients([shard]) as (client,):
+        yield client
+
+
+def test_describe(shard: Shard, client: Client) -> None:
+    facts = client.stub.Describe(shard_pb2.DescribeRequest())
+    assert facts.model_id == str(DEMO_MODEL)
+    assert (facts.dtype, facts.kv_dtype, facts.numerics) == (
+        "float32", "float32", f"{dispatch.path()}/float32/kv-float32/contract-1")
+    assert (facts.block_size, facts.num_blocks) == (16, (64 << 20) // (8 * 16 * 4 * 32 * 2 * 4))
+    assert (facts.vocab_size, facts.context_length, list(facts.eos_token_ids)) == (8192, 2048, [2])
+    assert (facts.rank, facts.world_size, facts.answers, facts.kv_groups) == (0, 1, True, 1)
+    assert len(facts.weights_digest) == 64
+    assert 16 <= facts.step_tokens <= 4096
+    assert facts.step_tokens % 16 == 0
+
+
+def test_the_wire_changes_nothing(
+    client: Client, program: Program, expected: list[list[tuple[int, float]]]
+) -> None:
+    assert run_over_wire([client.open()], program) == expected
+
+
+def test_results_still_come_after_the_last_order(
+    client: Client, program: Program, expected: list[list[tuple[int, float]]]
+) -> None:
+    stream = client.open()
+    write_program([stream], program)
+    stream.done_writing()
+    assert [stream.read().step_id for _ in program.steps] == list(range(len(program.steps)))
+    with pytest.raises(StopIteration):
+        stream.read()
+
+
+def test_health_answers_while_a_step_runs(client: Client) -> None:
+    before = client.stub.Health(shard_pb2.HealthRequest())
+    stream = client.open()
+    stream.write(encode_plan(prompt_step(0, length=1024)))
+    busy = []
+    done = threading.Thread(target=stream.read)
+    done.start()
+    while done.is_alive():
+        health = client.stub.Health(shard_pb2.HealthRequest(), timeout=SECONDS)
+        if health.steps_begun > health.steps_ended:
+            busy.append(health.began_seconds_ago)
+    done.join()
+    assert len(busy) > 3
+    assert busy == sorted(busy)
+    after = client.stub.Health(shard_pb2.HealthRequest())
+    assert (after.steps_begun, after.steps_ended) == (before.steps_begun + 1, before.steps_ended + 1)
+    assert after.began_seconds_ago > after.ended_seconds_ago > 0
+
+
+def refusal(client: Client, *orders: shard_pb2.Order) -> tuple[grpc.StatusCode, str]:
+    stream = client.open()
+    stream.cancel()
+    with pytest.raises(grpc.RpcError) as refused:
+        list(client.stub.Execute(iter(orders), timeout=SECONDS))
+    return refused.value.code(), refused.value.details()
+
+
+@pytest.mark.parametrize(("orders", "message"), [
+    ([encode_plan(prompt_step(0))], "the first order of a stream must be open"),
+    ([shard_pb2.Order()], "the first order of a stream must be open"),
+    ([encode_masks(0, {})], "the first order of a stream must be open"),
+    ([shard_pb2.Order(open=shard_pb2.Open(max_slots=1, max_step_tokens=1))], "open.max_blocks_per_slot is 0"),
+])
+def test_a_stream_must_begin_with_open(client: Client, orders: list[shard_pb2.Order], message: str) -> None:
+    code, details = refusal(client, *orders)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in details
+
+
+@pytest.mark.parametrize(("order", "message"), [
+    (encode_plan(prompt_step(2)), "plan.step_id is 2, the next one of this stream is 1"),
+    (encode_plan(prompt_step(0)), "plan.step_id is 0, the next one of this stream is 1"),
+    (encode_plan(Step(1, (), ())), "plan 1 has no rows"),
+    (shard_pb2.Order(), "must be a plan or masks"),
+    (encode_open(alone(REQUESTS).limits), "must be a plan or masks"),
+    (encode_masks(0, {}), "masks.step_id is 0, the steps that wait for masks are []"),
+])
+def test_a_bad_order_ends_its_stream_alone(
+    shard: Shard, client: Client, program: Program, expected: list[list[tuple[int, float]]],
+    order: shard_pb2.Order, message: str,
+) -> None:
+    stream = client.open()
+    stream.write(encode_plan(prompt_step(0)), order)
+    with pytest.raises(grpc.RpcError) as refused:
+        list(iter(stream.read, None))
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in refused.value.details()
+    assert run_over_wire([client.open()], program) == expected
+
+
+def test_a_new_stream_finds_empty_slots(client: Client) -> None:
+    """And does not wait for the steps that the old one left behind."""
+    for _ in range(3):
+        stream = client.open()
+        stream.write(*(encode_plan(prompt_step(step_id, length=512)) for step_id in range(40)))
+        assert stream.read().step_id == 0
+        stream.cancel()
+    begun = time.monotonic()
+    stream = client.open()
+    stream.write(encode_plan(prompt_step(0, length=8)))
+    assert stream.read().step_id == 0
+    assert time.monotonic() - begun < 3.0
+    stream.cancel()
+
+
+def test_a_newer_stream_takes_over(
+    client: Client, program: Program, expected: list[list[tuple[int, float]]]
+) -> None:
+    """For nothing may tell this shard that the old one's router is dead."""
+    old = client.open()
+    old.write(encode_plan(prompt_step(0)))
+    assert old.read().step_id == 0
+    assert run_over_wire([client.open()], program) == expected
+    with pytest.raises(grpc.RpcError) as refused:
+        old.read()
+    assert refused.value.code() == grpc.StatusCode.ABORTED
+    assert "a newer stream took the place of this one" in refused.value.details()
+
+
+def test_a_stream_that_says_nothing_takes_nothing_over(client: Client) -> None:
+    stream = client.open()
+    stream.write(encode_plan(prompt_step(0)))
+    stream.read()
+    with pytest.raises(grpc.RpcError):
+        list(client.stub.Execute(iter([encode_plan(prompt_step(0))])))
+    assert list(client.stub.Execute(iter([]))) == []
+    stream.write(encode_plan(prompt_step(1)))
+    assert stream.read().step_id == 1
+    stream.cancel()
+
+
+def test_what_is_no_order_ends_its_stream(shard: Shard, client: Client) -> None:
+    with grpc.insecure_channel(f"unix:{shard.socket}") as channel:
+        execute = channel.stream_stream("/penstock.shard.v1.Shard/Execute", request_serializer=bytes)
+        for orders in ([b"\xff\xff"], [encode_open(alone(REQUESTS).limits).SerializeToString(), b"\xff\xff"]):
+            with pytest.raises(grpc.RpcError) as refused:
+                list(execute(iter(orders), timeout=SECONDS))
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+            assert "penstock.shard.v1.Order" in refused.value.details()
+
+
+def test_damaged_token_ids_are_named(client: Client) -> None:
+    row = shard_pb2.Row(token_ids=struct.pack("<I", 5) + b"x")
+    stream = client.open()
+    stream.write(shard_pb2.Order(plan=shard_pb2.Plan(rows=[row])))
+    with pytest.raises(grpc.RpcError) as refused:
+        stream.read()
+    assert "plan 0, rows[0].token_ids has 5 bytes, no multiple of 4" in refused.value.details()
+
+
+def wait_for_a_mask(client: Client) -> ClientStream:
+    """A stream whose step 0 has run and waits: for nobody else reads what the model gave while the shard is busy."""
+    row = make_row(0, 0, range(3, 11), new_blocks=[0], first=make_first(8), late_mask=True)
+    begun = client.stub.Health(shard_pb2.HealthRequest()).steps_begun
+    stream = client.open()
+    stream.write(encode_plan(Step(0, (), (row,))))
+    while client.stub.Health(shard_pb2.HealthRequest(), timeout=SECONDS).steps_begun == begun:
+        pass
+    return stream
+
+
+def test_a_step_waits_for_its_masks_while_the_shard_answers(client: Client) -> None:
+    stream = wait_for_a_mask(client)
+    stream.write(encode_plan(prompt_step(1, slot=1)))
+    health = client.stub.Health(shard_pb2.HealthRequest(), timeout=SECONDS)
+    assert health.steps_begun == health.steps_ended + 1
+    bits = bytearray(1024)
+    bits[500] = 1 << 3
+    stream.write(encode_masks(0, {0: bytes(bits)}))
+    result = stream.read()
+    assert [(row.slot, list(row.token_ids), list(row.logprobs)) for row in result.rows] == [(0, [4003], [0.0])]
+    assert stream.read().step_id == 1
+    stream.cancel()
+
+
+@pytest.mark.parametrize(("order", "message"), [
+    (encode_masks(1, {0: b"\x01" * 1024}), "masks.step_id is 1, the steps that wait for masks are [0]"),
+    (encode_masks(0, {1: b"\x01" * 1024}), "masks of step 0, slot 1: the slots that wait for a mask are [0]"),
+    (encode_masks(0, {0: b"\x01" * 1020}), "masks of step 0, slot 0: 1020 bytes, a mask of 8192 tokens has 1024"),
+    (encode_masks(0, {0: bytes(1024)}), "masks of step 0, slot 0: none of 8192 tokens is allowed"),
+    (encode_plan(prompt_step(5)), "plan.step_id is 5, the next one of this stream is 1"),
+    (None, "the orders ended before the masks of the steps [0]"),
+])
+def test_a_wait_ends_with_a_bad_order(
+    client: Client, program: Program, expected: list[list[tuple[int, float]]], order: shard_pb2.Order | None,
+    message: str,
+) -> None:
+    stream = wait_for_a_mask(client)
+    if order is None:
+        stream.done_writing()
+    else:
+        stream.write(order)
+    with pytest.raises(grpc.RpcError) as refused:
+        stream.read()
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in refused.value.details()
+    assert run_over_wire([client.open()], program) == expected
+
+
+def test_a_wait_ends_with_its_stream(
+    client: Client, program: Program, expected: list[list[tuple[int, float]]]
+) -> None:
+    """Also when the stream does not know yet that it has ended."""
+    wait_for_a_mask(client).cancel()
+    assert run_over_wire([client.open()], program) == expected
+    old = wait_for_a_mask(client)
+    assert run_over_wire([client.open()], program) == expected
+    with pytest.raises(grpc.RpcError) as refused:
+        old.read()
+    assert refused.value.code() == grpc.StatusCode.ABORTED
+
+
+def test_a_shard_ends_in_order_while_a_step_waits(tmp_path: Path) -> None:
+    """The step ends when its masks have come, and is answered."""
+    shard = Shard(tmp_path, *MODEL)
+    try:
+        shard.wait_until_listening()
+        with clients([shard]) as (client,):
+            stream = wait_for_a_mask(client)
+            shard.process.send_signal(signal.SIGTERM)
+            stream.write(encode_masks(0, {}))
+            assert len(stream.read().rows) == 1
+            assert shard.process.wait(SECONDS) == 0
+    finally:
+        shard.process.kill()
+        shard.process.wait()

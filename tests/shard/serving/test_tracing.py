@@ -1,0 +1,117 @@
+"""Spans of steps: which there are, in whose traces, and linked to whom."""
+
+import numpy as np
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from penstock.protos import shard_pb2
+from penstock.router.fleet import wire as router_wire
+from penstock.router.scheduling import plan as router_plan
+from penstock.shard.execution.step import NO_IDS, First, Row, Sampling, Step, StepResult
+from penstock.shard.serving import wire as shard_wire
+from penstock.shard.serving.tracing import StepTracing
+
+A, B, C = ((number, 100 + number) for number in (1, 2, 3))
+"""Ids of a trace and of a span."""
+
+
+def row(slot: int, of: tuple[int, int] | None = None, is_first: bool = False) -> Row:
+    trace = of[0].to_bytes(16, "big") + of[1].to_bytes(8, "big") if of else b""
+    return Row(slot=slot, start=0, from_last_sample=not is_first, token_ids=np.array([5, 6]) if is_first else NO_IDS,
+               new_blocks=np.empty(0, np.int32), is_sampled=True,
+               first=First(Sampling(), 2, NO_IDS, trace) if is_first else None)
+
+
+class Shard:
+    def __init__(self) -> None:
+        self._spans = InMemorySpanExporter()
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        self.tracing = StepTracing(provider, rank=1)
+        self.tracing.opened()
+        self._next = 0
+
+    def run(self, *rows: Row, cleared: tuple[int, ...] = ()) -> ReadableSpan | None:
+        """A step; returns its span."""
+        self._spans.clear()
+        self.tracing.ran(Step(self._next, cleared, rows), StepResult(self._next, (), 2_000_000, 500_000))
+        self._next += 1
+        spans = self._spans.get_finished_spans()
+        assert len(spans) <= 1
+        return spans[0] if spans else None
+
+
+@pytest.fixture
+def shard() -> Shard:
+    return Shard()
+
+
+def place(span: ReadableSpan | None) -> tuple[int, int]:
+    """The ids of its trace and of its parent."""
+    assert span is not None
+    assert span.parent is not None
+    return span.context.trace_id, span.parent.span_id
+
+
+def links(span: ReadableSpan | None) -> list[tuple[int, int]]:
+    assert span is not None
+    return [(link.context.trace_id, link.context.span_id) for link in span.links]
+
+
+def test_the_span_of_a_step(shard: Shard) -> None:
+    span = shard.run(row(3, A, is_first=True))
+    assert span is not None
+    assert place(span) == A
+    assert links(span) == [A]
+    assert span.end_time - span.start_time == 2_500_000
+    assert dict(span.attributes or {}) == {
+        "penstock.rank": 1, "penstock.step": 0, "penstock.rows": 1, "penstock.tokens": 2,
+        "penstock.forward_seconds": 0.002, "penstock.sample_seconds": 0.0005}
+
+
+def test_a_step_is_linked_to_all_its_requests(shard: Shard) -> None:
+    shard.run(row(0, A, is_first=True))
+    both = shard.run(row(0), row(1, B, is_first=True))
+    assert (place(both), links(both)) == (B, [A, B])
+    both = shard.run(row(0), row(1))
+    assert (place(both), links(both)) == (A, [A, B])
+    alone = shard.run(row(1))
+    assert (place(alone), links(alone)) == (B, [B])
+
+
+def test_answers_of_one_request_are_one_link(shard: Shard) -> None:
+    span = shard.run(row(0, A, is_first=True), row(1, A, is_first=True))
+    assert links(span) == [A]
+
+
+def test_steps_of_nobody_who_is_traced(shard: Shard) -> None:
+    assert shard.run(row(0, None, is_first=True)) is None
+    shard.run(row(1, A, is_first=True))
+    assert shard.run(row(0)) is None
+
+
+def test_slots_that_are_given_up(shard: Shard) -> None:
+    shard.run(row(0, A, is_first=True), row(1, B, is_first=True), row(2, C, is_first=True))
+    span = shard.run(row(0), row(1, None, is_first=True), row(2, None, is_first=True), cleared=(1,))
+    assert links(span) == [A]
+    shard.tracing.opened()
+    assert shard.run(row(0)) is None
+
+
+@pytest.mark.parametrize("trace", [b"", bytes(range(24))])
+def test_over_the_wire(trace: bytes) -> None:
+    first = router_plan.First(router_plan.Sampling(), 1, trace=trace)
+    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), first=first),)))
+    read = shard_pb2.Order.FromString(order.SerializeToString())
+    received = shard_wire.decode_plan(read.plan, 0).rows[0].first
+    assert received is not None
+    assert received.trace == trace
+
+
+def test_a_trace_of_another_length_is_refused() -> None:
+    first = router_plan.First(router_plan.Sampling(), 1, trace=bytes(23))
+    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), first=first),)))
+    with pytest.raises(ValueError, match=r"plan 0, rows\[0\]\.first\.trace has 23 bytes, a trace has 24"):
+        shard_wire.decode_plan(order.plan, 0)

@@ -1,0 +1,136 @@
+"""Protobuf in, plain values out; and what a stream is refused for."""
+
+import math
+import struct
+
+import pytest
+
+from penstock.protos import shard_pb2
+from penstock.shard.execution.step import Facts, RowResult, Sampling, StepResult
+from penstock.shard.serving import wire
+
+
+def ids(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}I", *values)
+
+
+def plan(**row: object) -> shard_pb2.Plan:
+    return shard_pb2.Plan(step_id=3, rows=[shard_pb2.Row(**{"token_ids": ids(1), **row})])  # type: ignore[arg-type]
+
+
+def first(**values: object) -> shard_pb2.First:
+    """A sampling that is valid but for these values."""
+    off = {"temperature": 1, "top_p": 1, "typical_p": 1, "repetition_penalty": 1}
+    return shard_pb2.First(sampling=shard_pb2.Sampling(**{**off, **values}))  # type: ignore[arg-type]
+
+
+def test_a_row_in_full() -> None:
+    values = {
+        "do_sample": True, "seed": 2**64 - 1, "branch": 2**32 - 1, "watermark": True, "repetition_penalty": 1.5,
+        "share_penalty": -0.5, "frequency_penalty": 0.25, "presence_penalty": -2.0, "min_tokens": 4,
+        "temperature": 0.5, "top_k": 7, "top_p": 0.75, "typical_p": 0.25, "min_p": 0.125, "raw_logprobs": True,
+        "top_n": 5}
+    sampling = shard_pb2.Sampling(
+        **values, bias_ids=ids(8, 9), bias_values=[0.5, -100], banned_ids=ids(2, 70_000))  # type: ignore[arg-type]
+    first = shard_pb2.First(sampling=sampling, prompt_length=9, history_ids=ids(4, 2**32 - 1))
+    message = shard_pb2.Plan(step_id=3, cleared_slots=[5, 6], rows=[shard_pb2.Row(
+        slot=2, start=8, from_last_sample=True, token_ids=ids(1, 70_000), new_blocks=[3, 2],
+        output=shard_pb2.SAMPLE, first=first, late_mask=True, score_ids=ids(70_000, 12))])
+    step = wire.decode_plan(shard_pb2.Plan.FromString(message.SerializeToString()), 3)
+    row = step.rows[0]
+    assert (step.step_id, step.cleared_slots) == (3, (5, 6))
+    assert (row.slot, row.start, row.count, row.end, row.is_sampled) == (2, 8, 3, 11, True)
+    assert row.token_ids.tolist() == [1, 70_000]
+    assert row.new_blocks.tolist() == [3, 2]
+    assert row.new_blocks.dtype == "int32"
+    assert row.first is not None
+    assert {name: getattr(row.first.sampling, name) for name in values} == values
+    assert set(Sampling.__slots__) - set(values) == {"bias_ids", "bias_values", "banned_ids"}
+    assert row.first.sampling.bias_ids.tolist() == [8, 9]
+    assert row.first.sampling.bias_values.tolist() == [0.5, -100]
+    assert row.first.sampling.bias_values.dtype == "float32"
+    assert row.first.sampling.banned_ids.tolist() == [2, 70_000]
+    assert row.late_mask
+    assert row.score_ids.tolist() == [70_000, 12]
+    assert row.first.prompt_length == 9
+    assert row.first.history_ids.tolist() == [4, 2**32 - 1]
+
+
+def test_a_row_with_nothing_but_its_input() -> None:
+    row = wire.decode_plan(plan(token_ids=b"", from_last_sample=True), 3).rows[0]
+    assert row.count == 1
+    assert row.first is None
+    assert not row.is_sampled
+    assert row.new_blocks.tolist() == []
+
+
+@pytest.mark.parametrize(("message", "complaint"), [
+    (shard_pb2.Plan(step_id=4), r"plan\.step_id is 4, the next one of this stream is 3"),
+    (shard_pb2.Plan(step_id=3), r"plan 3 has no rows"),
+    (plan(token_ids=b""), r"plan 3, rows\[0\] has no input tokens"),
+    (plan(token_ids=b"12345"), r"plan 3, rows\[0\]\.token_ids has 5 bytes, no multiple of 4"),
+    (plan(first=shard_pb2.First(history_ids=b"1")), r"plan 3, rows\[0\]\.first\.history_ids has 1 bytes"),
+    (plan(first=shard_pb2.First()), r"plan 3, rows\[0\]\.first\.sampling\.temperature is 0\.0, it must be above 0"),
+    (plan(first=shard_pb2.First(sampling=shard_pb2.Sampling(temperature=1, top_p=math.nan))), r"\.top_p is nan"),
+    (plan(token_ids=ids(1, 2), score_ids=ids(2, 3, 4)), r"plan 3, rows\[0\] has 3 score_ids for 2 input tokens"),
+    (plan(first=first(min_p=1.5)), r"\.min_p is 1\.5, it must be between 0 and 1"),
+    (plan(first=first(min_p=math.nan)), r"\.min_p is nan"),
+    (plan(first=first(share_penalty=math.inf)), r"\.share_penalty is inf, it must be finite"),
+    (plan(first=first(frequency_penalty=math.nan)), r"\.frequency_penalty is nan"),
+    (plan(first=first(presence_penalty=-math.inf)), r"\.presence_penalty is -inf"),
+    (plan(first=first(bias_ids=ids(4), bias_values=[math.inf])), r"\.bias_values are \[inf\], they must be finite"),
+    (plan(first=first(bias_ids=ids(4))), r"has 1 bias_ids and 0 values"),
+    (plan(output=2), r"plan 3, rows\[0\]\.output is 2, known are NONE \(0\) and SAMPLE \(1\)"),
+])
+def test_what_a_plan_is_refused_for(message: shard_pb2.Plan, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        wire.decode_plan(message, 3)
+
+
+@pytest.mark.parametrize("name", ["max_slots", "max_step_tokens", "max_blocks_per_slot"])
+def test_an_open_without_room_is_refused(name: str) -> None:
+    limits = {"max_slots": 1, "max_step_tokens": 2, "max_blocks_per_slot": 3}
+    message = shard_pb2.Open(epoch=9, **limits)
+    assert wire.decode_open(message).max_blocks_per_slot == 3
+    setattr(message, name, 0)
+    with pytest.raises(ValueError, match=rf"open\.{name} is 0, it must be at least 1"):
+        wire.decode_open(message)
+
+
+def test_results() -> None:
+    result = StepResult(7, (RowResult(1, (5,), (-0.1,)), RowResult(0, (6,), (-2.0,))), forward_ns=12, sample_ns=3)
+    message = shard_pb2.StepResult.FromString(wire.encode_result(result).SerializeToString())
+    assert [(row.slot, list(row.token_ids)) for row in message.rows] == [(1, [5]), (0, [6])]
+    assert message.rows[0].logprobs[0] == pytest.approx(-0.1, rel=1e-7)
+    assert (message.step_id, message.forward_ns, message.sample_ns) == (7, 12, 3)
+
+
+def test_likeliest_tokens_and_scores() -> None:
+    """One list for each token, of any length: fewer than were asked for may have a probability."""
+    top, empty = ((5, -0.5), (7, -1.25)), ()
+    rows = (RowResult(1, (5,), (-0.5,), (top,)), RowResult(2, (6,), (0.0,), (empty,)),
+            RowResult(0, (), (), scores=(-1.0, -2.0), score_top=(top, top[:1])))
+    message = shard_pb2.StepResult.FromString(wire.encode_result(StepResult(7, rows, 0, 0)).SerializeToString())
+    assert [[(list(top.ids), list(top.logprobs)) for top in row.top] for row in message.rows] == [
+        [([5, 7], [-0.5, -1.25])], [([], [])], []]
+    assert list(message.rows[2].scores) == [-1.0, -2.0]
+    assert [list(top.ids) for top in message.rows[2].score_top] == [[5, 7], [5]]
+
+
+def test_a_slot_has_one_mask() -> None:
+    masks = [shard_pb2.Mask(slot=slot, bits=bytes([slot])) for slot in (3, 1)]
+    assert wire.decode_masks(shard_pb2.Masks(step_id=4, masks=masks)) == {3: b"\3", 1: b"\1"}
+    with pytest.raises(ValueError, match=r"masks of step 4 name a slot twice: \[3, 1, 3\]"):
+        wire.decode_masks(shard_pb2.Masks(step_id=4, masks=[*masks, masks[0]]))
+
+
+def test_facts() -> None:
+    facts = Facts(
+        model_id="a/b", dtype="bfloat16", kv_dtype="bfloat16", block_size=16, num_blocks=99, vocab_size=1000,
+        eos_token_ids=(2, 3), context_length=512, rank=1, world_size=2, numerics="n", weights_digest="d",
+        step_tokens=64)
+    message = wire.encode_facts(facts)
+    assert list(message.eos_token_ids) == [2, 3]
+    assert (message.rank, message.answers, message.kv_groups, message.step_tokens) == (1, False, 1, 64)
+    assert [field.name for field, _ in message.ListFields()] == [
+        name for name in message.DESCRIPTOR.fields_by_name if name != "answers"]
