@@ -39,3 +39,9 @@ def check_axes(op: str, name: str, tensor: Tensor, axes: str) -> None:
     """Raise ValueError unless `tensor` has as many axes as `axes` names, for instance "T, H, D"."""
     if tensor.dim() != axes.count(",") + 1:
         raise ValueError(f"{op}: {name} has shape {list(tensor.shape)}, expected [{axes}]")
+
+
+def check_rotation(op: str, cos: Tensor, head_dim: int) -> None:
+    """Raise ValueError unless a head has the dimensions that `cos` [P, R / 2] rotates."""
+    if 2 * cos.shape[1] > head_dim:
+        raise ValueError(f"{op}: cos {list(cos.shape)} rotates {2 * cos.shape[1]} dimensions, a head has {head_dim}")

@@ -14,7 +14,6 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -97,8 +96,8 @@ def set_threads(count: int, cpus: Sequence[int] = ()) -> None:
     torch.set_num_threads(count if kernel_set() == "reference" else 1)
 
 
-def choose(op: str) -> ModuleType:
-    """The module that implements `op`. Each op binds it once, at import."""
+def choose(op: str) -> Any:
+    """Returns the module that implements `op`, which fulfils the op's Protocol. Each op binds it once, at import."""
     return importlib.import_module(f"penstock.kernels.{op}.{kernel_set()}")
 
 

@@ -9,7 +9,9 @@ import ctypes
 import functools
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -40,6 +42,9 @@ class Library:
             function = library[f"penstock_{name}"]
             function.argtypes, function.restype = argtypes, None
             setattr(self, name, function)
+
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Callable[..., None]: ...
 
 
 def processor_paths() -> tuple[str, ...]:
@@ -85,6 +90,7 @@ def _abi() -> str:
     return re.sub(r"//.*", "", (build.SOURCES / "abi.h").read_text())
 
 
+@functools.cache
 def structure(name: str) -> type[ctypes.Structure]:
     """A struct of csrc/abi.h."""
     body = re.search(rf"\bstruct {name} {{([^}}]*)}};", _abi())

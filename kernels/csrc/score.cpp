@@ -6,15 +6,15 @@
 namespace penstock {
 namespace {
 
-void score(const Row& row, int64_t index, int64_t target, const Likeliest& likeliest, float* logprob) {
+void score(const Row& row, int64_t index, int64_t target, const TopLogprobs& top_tokens, float* logprob) {
   const Token top = find_top(row);
   if (!std::isfinite(top.score)) {
     *logprob = NAN;
-    return likeliest.write(index, {}, {});
+    return top_tokens.write(index, {}, {});
   }
   const Softmax scores = softmax(row, top.score);
   *logprob = scores.logprob(row.scores[target]);
-  likeliest.write(index, row, All{}, scores);
+  top_tokens.write(index, row, All{}, scores);
 }
 
 }  // namespace
@@ -26,9 +26,9 @@ extern "C" void penstock_score(const float* logits, int64_t rows, int64_t vocabu
   using namespace penstock;
   *is_wrong = std::any_of(targets, targets + rows, [&](int64_t id) { return id < 0 || id >= vocabulary; });
   if (*is_wrong) return;
-  const Likeliest likeliest{top_n, width, top_ids, top_logprobs};
+  const TopLogprobs top_tokens{top_n, width, top_ids, top_logprobs};
   for_rows(rows, vocabulary, [&](int64_t index, bool is_split) {
     const Row row{logits + index * vocabulary, vocabulary, is_split};
-    score(row, index, targets[index], likeliest, logprobs + index);
+    score(row, index, targets[index], top_tokens, logprobs + index);
   });
 }

@@ -1,6 +1,7 @@
 """The linear layer, with a sum over the inputs whose order never depends on the batch or on the number of ranks."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -8,7 +9,20 @@ from torch import Tensor
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
-_implementation = dispatch.choose("linear")
+
+class Implementation(Protocol):
+    """What each kernel set offers, in a module of its own."""
+
+    def pack(self, weight: Tensor, segments: int) -> Tensor: ...
+
+    def linear(
+        self, x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: torch.dtype
+    ) -> Tensor: ...
+
+    def weight_rows(self, packed: "PackedWeight", ids: Tensor) -> Tensor: ...
+
+
+_implementation: Implementation = dispatch.choose("linear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +79,7 @@ def linear(
         check_tensor(op, "bias", bias, (packed.out_features,), *FLOATS)
     if partial and (bias is not None or out_dtype not in (None, torch.float32)):
         raise ValueError(f"{op}: a partial sum is float32 and has no bias (out_dtype {out_dtype})")
-    out: Tensor = _implementation.linear(x, packed, bias, torch.float32 if partial else out_dtype or x.dtype)
-    return out
+    return _implementation.linear(x, packed, bias, torch.float32 if partial else out_dtype or x.dtype)
 
 
 def weight_rows(packed: PackedWeight, ids: Tensor) -> Tensor:
@@ -81,5 +94,4 @@ def weight_rows(packed: PackedWeight, ids: Tensor) -> Tensor:
     if packed.segments != 1:
         shape = [packed.out_features, packed.in_features]
         raise ValueError(f"{op}: the weight {shape} is packed in {packed.segments} segments, expected 1")
-    out: Tensor = _implementation.weight_rows(packed, ids)
-    return out
+    return _implementation.weight_rows(packed, ids)

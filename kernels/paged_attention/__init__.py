@@ -1,5 +1,7 @@
 """Attention of a ragged batch over the paged KV cache (Kwon et al. 2023), and the cache's memory."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
@@ -7,7 +9,19 @@ from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 from penstock.kernels.kv_cache import LARGEST, KvCache
 
-_implementation = dispatch.choose("paged_attention")
+
+class Implementation(Protocol):
+    """What each kernel set offers, in a module of its own."""
+
+    def block_bytes(self, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int: ...
+
+    def paged_attention(
+        self, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
+        softcap: float, sinks: Tensor | None, is_decode: bool,
+    ) -> Tensor: ...
+
+
+_implementation: Implementation = dispatch.choose("paged_attention")
 
 
 def block_bytes(*, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -18,8 +32,7 @@ def block_bytes(*, block_size: int, num_kv_heads: int, head_dim: int, dtype: tor
     Raises ValueError for other dtypes.
     """
     _check_dtype("block_bytes", dtype)
-    size: int = _implementation.block_bytes(block_size, num_kv_heads, head_dim, dtype)
-    return size
+    return _implementation.block_bytes(block_size, num_kv_heads, head_dim, dtype)
 
 
 def allocate_cache(
@@ -48,6 +61,7 @@ def paged_attention(
     window: int = 0,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
+    is_decode: bool = False,
 ) -> Tensor:
     """Causal attention of every query over the keys and values of its own sequence: [T, H, D], dtype of q.
 
@@ -61,6 +75,7 @@ def paged_attention(
     window                   a query at position p sees positions max(0, p - window + 1) to p; 0 is no window
     softcap                  c > 0 replaces a score s by c * tanh(s / c)
     sinks   [H]              float32; one more logit per head in the denominator, without a value
+    is_decode                all counts are 1, which is for the caller to know: it saves a GPU a launch
 
     Positions that a query does not see never reach its output, not even as 0 * NaN. Raises ValueError for shapes,
     dtypes or counts that do not fit together; a GPU does not look at the values of starts, counts and tables.
@@ -80,8 +95,9 @@ def paged_attention(
         check_tensor(op, "sinks", sinks, (num_heads,), torch.float32)
     if window < 0 or softcap < 0:
         raise ValueError(f"{op}: window {window} and softcap {softcap} must not be negative")
-    out: Tensor = _implementation.paged_attention(q, cache, tables, starts, counts, scale, window, softcap, sinks)
-    return out
+    if is_decode and num_tokens != num_sequences:
+        raise ValueError(f"{op}: q {list(q.shape)} has {num_tokens} rows, a decode step {num_sequences}")
+    return _implementation.paged_attention(q, cache, tables, starts, counts, scale, window, softcap, sinks, is_decode)
 
 
 def _check_dtype(op: str, dtype: torch.dtype) -> None:

@@ -25,15 +25,8 @@ def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.
 
 
 def paged_attention(
-    q: Tensor,
-    cache: KvCache,
-    tables: Tensor,
-    starts: Tensor,
-    counts: Tensor,
-    scale: float,
-    window: int,
-    softcap: float,
-    sinks: Tensor | None,
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
+    softcap: float, sinks: Tensor | None, is_decode: bool,
 ) -> Tensor:
     num_tokens, num_heads, head_dim = q.shape
     num_sequences, max_blocks = tables.shape

@@ -52,15 +52,8 @@ class Form:
 
 
 def paged_attention(
-    q: Tensor,
-    cache: KvCache,
-    tables: Tensor,
-    starts: Tensor,
-    counts: Tensor,
-    scale: float,
-    window: int,
-    softcap: float,
-    sinks: Tensor | None,
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
+    softcap: float, sinks: Tensor | None, is_decode: bool,
 ) -> Tensor:
     """Sequences with equally many queries are computed together, their keys padded to those of the longest."""
     form = Form(scale, window, softcap, sinks)

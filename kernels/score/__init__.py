@@ -1,18 +1,27 @@
 """How likely given tokens are: what a prompt's own tokens are scored by, and sampled ones by the logits as they are."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import check_axes, check_tensor
-from penstock.kernels.likeliest import Likeliest
+from penstock.kernels.top_logprobs import TopLogprobs
 
-_implementation = dispatch.choose("score")
+
+class Implementation(Protocol):
+    """What each kernel set offers, in a module of its own."""
+
+    def score(self, logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, TopLogprobs]: ...
+
+
+_implementation: Implementation = dispatch.choose("score")
 
 
 def score(
     logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int | None = None
-) -> tuple[Tensor, Likeliest]:
+) -> tuple[Tensor, TopLogprobs]:
     """The log-probability of each row's target, float32 [R], and the likeliest tokens.
 
     logits   [R, V]  float32
@@ -30,5 +39,4 @@ def score(
     check_tensor(op, "targets", targets, logits.shape[:1], torch.int64)
     check_tensor(op, "top_n", top_n, logits.shape[:1], torch.int64)
     width = int(top_n.max()) if top_width is None and len(top_n) else top_width or 0
-    result: tuple[Tensor, Likeliest] = _implementation.score(logits, targets, top_n, width)
-    return result
+    return _implementation.score(logits, targets, top_n, width)

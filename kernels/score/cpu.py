@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import native
-from penstock.kernels.likeliest import Likeliest
 from penstock.kernels.score.targets import check_targets
+from penstock.kernels.top_logprobs import TopLogprobs
 
 
-def score(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, Likeliest]:
+def score(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, TopLogprobs]:
     num_rows, vocabulary = logits.shape
-    logprobs, top, is_wrong = torch.empty(num_rows), Likeliest.empty(num_rows, top_width), ctypes.c_int64()
+    logprobs, top, is_wrong = torch.empty(num_rows), TopLogprobs.empty(num_rows, top_width), ctypes.c_int64()
     native.library.score(
         logits.data_ptr(), num_rows, vocabulary, targets.data_ptr(), top_n.data_ptr(), top.ids.shape[1],
         logprobs.data_ptr(), top.ids.data_ptr(), top.logprobs.data_ptr(), ctypes.addressof(is_wrong))

@@ -73,7 +73,7 @@ def read(scoring: Scoring, tensors: Sequence[Tensor]) -> dict[int, Scores]:
 
 
 def to_tops(ids: Tensor, logprobs: Tensor) -> list[Top]:
-    """The likeliest tokens of each row of a `Likeliest`, less the places that are not used."""
+    """The likeliest tokens of each row of a `TopLogprobs`, less the places that are not used."""
     num_rows, width = ids.shape
     if not width:
         return [()] * num_rows

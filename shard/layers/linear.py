@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from penstock.kernels.linear import pack
+from penstock.kernels.linear import linear, pack
 from penstock.shard.weights.checkpoint import RankWeights
 
 NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
@@ -24,6 +24,10 @@ class ColumnParallel:
             self.bias = weights.stacked_rows({f"{name}.bias": length for name, length in outputs.items()})
         self.weight = pack(weights.stacked_rows({f"{n}.weight": length for n, length in outputs.items()}, in_features))
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, in_features], the same on every rank: this rank's outputs of each linear, side by side."""
+        return linear(x, self.weight, self.bias)
+
 
 class RowParallel:
     """A linear whose inputs are split over the ranks: each adds its own products, and the sums meet in a fixed tree."""
@@ -34,6 +38,11 @@ class RowParallel:
         # Without whole segments the ranks still add in one order, but another number of ranks adds in another.
         segments = num_own_segments(in_features, weights.group.world_size) or 1
         self.weight = pack(weights.columns(f"{name}.weight", out_features, in_features), segments)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, this rank's share of in_features]: [T, out_features], the same bits on every rank."""
+        out = linear(x, self.weight, None if self.is_partial else self.bias, partial=self.is_partial)
+        return self.join(out, x.dtype)
 
     @property
     def is_partial(self) -> bool:

@@ -82,11 +82,11 @@ def assert_as_the_reference(logits, rows, histories=None) -> int:
     error = (sampled.logprobs - expected.logprobs)[is_same].abs().nan_to_num()
     assert error.max() <= 1e-5, rows[int(is_same.nonzero()[error.argmax()])]
     for row, top, expected_top in zip(rows, told(sampled.top), told(expected.top), strict=True):
-        assert_same_likeliest(top, expected_top, row)
+        assert_same_top_logprobs(top, expected_top, row)
     return int((~is_same).sum())
 
 
-def assert_same_likeliest(top, expected, row) -> None:
+def assert_same_top_logprobs(top, expected, row) -> None:
     """Equal tokens with equal log-probabilities, but for those that float32 can't tell apart or counts as 0."""
     longer, shorter = sorted((top, expected), key=len, reverse=True)
     assert all(logprob < -80 for _, logprob in longer[len(shorter) :]), row
