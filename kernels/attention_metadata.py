@@ -1,4 +1,4 @@
-"""Where the tokens of a step belong, as the ops hand it around."""
+"""Attention metadata says where the tokens of a step belong; the ops hand it around."""
 
 import ctypes
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from penstock.kernels.native import address
 
 @dataclass(frozen=True, eq=False)
 class AttentionMetadata:
-    """The places of a step's T tokens, which are those of S sequences, one after the other. All layers share it."""
+    """Places a step's T tokens, which belong to S sequences one after the other. All layers share it."""
 
     positions: Tensor  # int64 [T], of each token in its sequence
     slot_mapping: Tensor  # int64 [T], where `kv_write` puts each token's K and V
@@ -35,7 +35,7 @@ class AttentionMetadata:
 
     @cached_property
     def struct(self) -> ctypes.Structure:
-        """The struct of csrc/abi.h, which is made once for all layers."""
+        """Returns the struct that csrc/abi.h declares, which is made once for all layers."""
         return native.structure("AttentionMetadata")(
             num_tokens=len(self.positions), num_sequences=len(self.starts), max_blocks=self.tables.shape[1],
             positions=address(self.positions), slot_mapping=address(self.slot_mapping), tables=address(self.tables),

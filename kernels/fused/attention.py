@@ -1,4 +1,4 @@
-"""The attention half of a block in one call."""
+"""Computes the attention half of a block in one call."""
 
 import ctypes
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ PLACE_STATUS = 3  # of csrc/abi.h: an entry of the slot mapping is outside the c
 
 @dataclass(frozen=True, slots=True)
 class AttentionLayer:
-    """The weights of one layer; a call runs rms_norm, linear, rope, kv_write, paged_attention and linear.
+    """Holds the weights of one layer; a call runs rms_norm, linear, rope, kv_write, paged_attention and linear.
 
     C is the width; heads and KV heads have D dimensions.
     """
@@ -53,7 +53,7 @@ class AttentionLayer:
     def __call__(
         self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache, partial: bool
     ) -> tuple[Tensor, Tensor]:
-        """(total, out): total = x + delta, or x; out = attention of the norm of total, by the output's weight.
+        """Returns (total, out): total = x + delta, or x; out = attention of the norm of total, by the output's weight.
 
         x, delta  [T, C]  float32, bfloat16 or float16, the same; total is too
         out       [T, C]  of the dtype of x; if `partial`, float32 sums without bias, as of `linear`

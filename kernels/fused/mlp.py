@@ -1,4 +1,4 @@
-"""The feed-forward half of a block in one call."""
+"""Computes the feed-forward half of a block in one call."""
 
 import ctypes
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from penstock.kernels.native import DTYPES, address, dtype_of
 
 @dataclass(frozen=True, slots=True)
 class MlpLayer:
-    """The weights of one layer; a call runs rms_norm, linear, silu_mul and linear. C is the width."""
+    """Holds the weights of one layer; a call runs rms_norm, linear, silu_mul and linear. C is the width."""
 
     norm: Tensor  # [C]
     eps: float
@@ -37,7 +37,7 @@ class MlpLayer:
         object.__setattr__(self, "_struct", self._structure())
 
     def __call__(self, x: Tensor, delta: Tensor | None, partial: bool) -> tuple[Tensor, Tensor]:
-        """(total, out): total = x + delta, or x; out = the gated norm of total, by the down weight.
+        """Returns (total, out): total = x + delta, or x; out = the gated norm of total, by the down weight.
 
         x, delta  [T, C]  float32, bfloat16 or float16, the same; total is too
         out       [T, C]  of the dtype of x; if `partial`, float32 sums without bias, as of `linear`

@@ -1,4 +1,4 @@
-"""Writing a step's K and V into the paged cache."""
+"""Writes a step's K and V into the paged cache."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from penstock.kernels.kv_cache import KvCache
 
 
 class Implementation(Protocol):
-    """What each kernel set offers, in a module of its own."""
+    """Says what the module of each kernel set offers."""
 
     def kv_write(self, k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None: ...
 
@@ -20,7 +20,7 @@ _implementation: Implementation = dispatch.choose("kv_write")
 
 
 def kv_write(k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None:
-    """Put each token's K and V into its place in the cache, rounded to the cache's dtype.
+    """Puts each token's K and V into its place in the cache, rounded to the cache's dtype.
 
     k, v          [T, KV, D]  float32, bfloat16 or float16
     cache                     one layer's cache of KV heads of size D, changed in place

@@ -22,6 +22,6 @@ def kv_write(k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None
 
 
 def refuse_slot_mapping(slot_mapping: Tensor, cache: KvCache) -> NoReturn:
-    """Raise the ValueError that says why nothing was written."""
+    """Raises the ValueError that says why nothing was written."""
     raise ValueError(f"kv_write: slot_mapping {slot_mapping.tolist()} does not lie within {cache.num_blocks} blocks of "
                      f"{cache.block_size}")

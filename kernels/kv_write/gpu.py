@@ -12,7 +12,7 @@ _MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2, torch.int8: 0}
 
 @triton.jit
 def quantised(x, MANTISSA: tl.constexpr, LARGEST: tl.constexpr):
-    """x [heads, D] float32 as (bytes [heads, D], scales [heads]): rounded to nearest, ties to even.
+    """Returns x [heads, D] float32 as (bytes [heads, D], scales [heads]), rounded to nearest, ties to even.
 
     MANTISSA  3 is float8_e4m3fn, 2 is float8_e5m2, 0 is int8
     """

@@ -21,7 +21,7 @@ def kv_write(k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None
 
 
 def quantise(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x [..., D] in 8 bits, and its scales, float32 [..., 1], as kernels/kv_cache.py has them."""
+    """Returns x [..., D] in 8 bits, and its scales, float32 [..., 1], which kernels/kv_cache.py defines."""
     x, largest = x.float(), LARGEST[dtype]
     scales = x.abs().amax(dim=-1, keepdim=True) / largest
     scales = scales.where(scales != 0, 1.0)

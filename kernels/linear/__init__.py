@@ -1,4 +1,4 @@
-"""The linear layer, with a sum over the inputs whose order never depends on the batch or on the number of ranks."""
+"""The linear layer sums over its inputs in an order that depends neither on the batch nor on the number of ranks."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +11,7 @@ from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
 
 class Implementation(Protocol):
-    """What each kernel set offers, in a module of its own."""
+    """Says what the module of each kernel set offers."""
 
     def pack(self, weight: Tensor, segments: int) -> Tensor: ...
 
@@ -27,7 +27,7 @@ _implementation: Implementation = dispatch.choose("linear")
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """A weight as `linear` wants it. Only the shape and dtype it was packed from are public."""
+    """Holds a weight as `linear` wants it. Only the shape and dtype it was packed from are public."""
 
     data: Tensor
     out_features: int
@@ -37,7 +37,7 @@ class PackedWeight:
 
 
 def pack(weight: Tensor, segments: int = 1) -> PackedWeight:
-    """Prepare a weight [N, K] (float32, bfloat16 or float16) once, when it is loaded.
+    """Prepares a weight [N, K] (float32, bfloat16 or float16) once, when it is loaded.
 
     K is cut into `segments` equal segments, a power of two, that are summed apart and added in a binary tree. A rank
     that owns half of K packs its half with half the segments. Raises ValueError if K cannot be cut so.
@@ -60,7 +60,7 @@ def linear(
     out_dtype: torch.dtype | None = None,
     partial: bool = False,
 ) -> Tensor:
-    """x [T, K] times the transposed weight [N, K]: [T, N].
+    """Multiplies x [T, K] by the transposed weight [N, K]: [T, N].
 
     x          float32, bfloat16 or float16
     bias       [N], the same dtypes; added once, after the segments
@@ -83,7 +83,7 @@ def linear(
 
 
 def weight_rows(packed: PackedWeight, ids: Tensor) -> Tensor:
-    """Rows of a packed weight, as they were before: [R, K] in its dtype, the same bits.
+    """Returns rows of a packed weight as they were before: [R, K] in its dtype, the same bits.
 
     ids  int64 [R], each from 0 to N - 1, which is for the caller to see to
 

@@ -1,4 +1,4 @@
-"""Attention of a ragged batch over the paged KV cache (Kwon et al. 2023), and the cache's memory."""
+"""Attends for a ragged batch over the paged KV cache (Kwon et al. 2023), and allocates the cache."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from penstock.kernels.kv_cache import LARGEST, KvCache
 
 
 class Implementation(Protocol):
-    """What each kernel set offers, in a module of its own."""
+    """Says what the module of each kernel set offers."""
 
     def block_bytes(self, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int: ...
 
@@ -25,7 +25,7 @@ _implementation: Implementation = dispatch.choose("paged_attention")
 
 
 def block_bytes(*, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Bytes that one block of one layer takes: `block_size` tokens of K and V, and their scales if they have 8 bits.
+    """Returns the bytes of a block of one layer: `block_size` tokens of K and V, and their scales if they have 8 bits.
 
     dtype  float32, bfloat16 or float16; float8_e4m3fn or float8_e5m2, but not on a processor; int8
 
@@ -44,7 +44,7 @@ def allocate_cache(
     dtype: torch.dtype,
     device: torch.device | str,
 ) -> KvCache:
-    """Memory for `num_blocks` blocks of one layer. It is not cleared: what was never written is never used."""
+    """Allocates `num_blocks` blocks of one layer, and does not clear them: what was never written is never used."""
     size = block_bytes(block_size=block_size, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype)
     data = torch.empty(num_blocks, size, dtype=torch.uint8, device=device)
     return KvCache(data, block_size, num_kv_heads, head_dim, dtype)
@@ -63,7 +63,7 @@ def paged_attention(
     sinks: Tensor | None = None,
     is_decode: bool = False,
 ) -> Tensor:
-    """Causal attention of every query over the keys and values of its own sequence: [T, H, D], dtype of q.
+    """Attends causally from every query over the keys and values of its own sequence: [T, H, D], dtype of q.
 
     q       [T, H, D]        float32, bfloat16 or float16; the sequences' queries one after the other
     cache   KV heads, D      K and V of these tokens included: kv_write runs first. H is a multiple of the KV heads;

@@ -30,7 +30,7 @@ def paged_attention(
     q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
     softcap: float, sinks: Tensor | None, is_decode: bool,
 ) -> Tensor:
-    """`is_decode`: there are no chunks to look for."""
+    """Launches no kernel for chunks if `is_decode` says that there are none."""
     form = gpu_form.form_of(_shape_of(q, cache))
     return _attend(q, cache, tables, starts, counts, scale, window, softcap, sinks, is_decode, form)
 
@@ -72,7 +72,7 @@ def _attend(
 
 
 def tune(phase: str, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor) -> tuning.Outcome:
-    """Find and save the fastest configuration of "decode" or "prefill" for heads and dtypes like these."""
+    """Finds and saves the fastest configuration of "decode" or "prefill" for heads and dtypes like these."""
     shape = _shape_of(q, cache)
     gpu_form.form_of.cache_clear()
 

@@ -9,7 +9,7 @@ from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
 
 class Implementation(Protocol):
-    """What each kernel set offers, in a module of its own."""
+    """Says what the module of each kernel set offers."""
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> tuple[Tensor, Tensor]: ...
 
@@ -18,7 +18,7 @@ _implementation: Implementation = dispatch.choose("rms_norm")
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(s / sqrt(mean(s²) + eps) * weight, s) with s = x + residual rounded to the dtype of x, or s = x itself.
+    """Returns (s / sqrt(mean(s²) + eps) * weight, s) with s = x + residual rounded to the dtype of x, or s = x itself.
 
     x, residual  [T, C]  float32, bfloat16 or float16, the same
     weight       [C]     float32, bfloat16 or float16

@@ -10,7 +10,7 @@ from penstock.kernels.checks import FLOATS, check_axes, check_rotation, check_ro
 
 
 class Implementation(Protocol):
-    """What each kernel set offers, in a module of its own."""
+    """Says what the module of each kernel set offers."""
 
     def rope(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]: ...
 
@@ -19,7 +19,7 @@ _implementation: Implementation = dispatch.choose("rope")
 
 
 def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """q and k with the first R dimensions of each head rotated by its position's angles; new contiguous tensors.
+    """Rotates the first R dimensions of each head of q and k by its position's angles; returns new contiguous tensors.
 
     q          [T, H, D]    float32, bfloat16 or float16; the rows of tokens may lie apart
     k          [T, KV, D]   the same dtype, likewise

@@ -14,7 +14,7 @@ __all__ = ["Biases", "History", "SampleParameters", "Sampled", "sample"]
 
 
 class Implementation(Protocol):
-    """What each kernel set offers, in a module of its own."""
+    """Says what the module of each kernel set offers."""
 
     def sample(
         self, logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor,

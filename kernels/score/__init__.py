@@ -11,7 +11,7 @@ from penstock.kernels.top_logprobs import TopLogprobs
 
 
 class Implementation(Protocol):
-    """What each kernel set offers, in a module of its own."""
+    """Says what the module of each kernel set offers."""
 
     def score(self, logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, TopLogprobs]: ...
 

@@ -9,7 +9,7 @@ from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
 
 class Implementation(Protocol):
-    """What each kernel set offers, in a module of its own."""
+    """Says what the module of each kernel set offers."""
 
     def silu_mul(self, gate_up: Tensor) -> Tensor: ...
 
@@ -18,7 +18,7 @@ _implementation: Implementation = dispatch.choose("silu_mul")
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up, where gate_up [T, 2 * I] is gate and up side by side: [T, I], the same dtype.
+    """Returns silu(gate) * up, where gate_up [T, 2 * I] is gate and up side by side: [T, I], the same dtype.
 
     float32, bfloat16 or float16. Raises ValueError for another dtype or an odd width.
     """

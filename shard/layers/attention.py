@@ -19,7 +19,7 @@ class Attention:
     def __init__(
         self, config: ModelConfig, weights: RankWeights, name: str, norm: Tensor, rotary: Rotary, window: int
     ) -> None:
-        """window: tokens that each sees, itself included; 0 for all."""
+        """Reads its slice of the weights. window: tokens that each sees, itself included; 0 for all."""
         head_dim, world_size = config.head_dim, weights.group.world_size
         q_width, kv_width = config.num_heads * head_dim, config.num_kv_heads * head_dim
         outputs = {f"{name}.q_proj": q_width, f"{name}.k_proj": kv_width, f"{name}.v_proj": kv_width}
@@ -38,7 +38,7 @@ class Attention:
     def __call__(
         self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
     ) -> tuple[Tensor, Tensor]:
-        """x + delta, both [T, C], and what the tokens get from those that they attend to, [T, C]."""
+        """Returns x + delta, both [T, C], and what the tokens get from those that they attend to, [T, C]."""
         normed, x = rms_norm(x, self.norm, self.eps, delta)
         qkv = self.qkv(normed).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         q, k, v = torch.split(qkv, [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
@@ -52,7 +52,7 @@ class Attention:
         return x, self.output(attended.flatten(1))
 
     def _norm_heads(self, x: Tensor, norm: Tensor) -> Tensor:
-        """x [T, H, D] with each head normalised by itself."""
+        """Normalises each head of x [T, H, D] by itself."""
         normed, _ = rms_norm(x.contiguous().view(-1, self.head_dim), norm, self.eps)
         return normed.view(x.shape)
 

@@ -1,4 +1,4 @@
-"""Faster forms of layers, where the kernels have them: the bits of the layer written op by op, in fewer calls."""
+"""Faster forms of layers, where the kernels have them: they give the bits of the layer op by op, in fewer calls."""
 
 from typing import overload
 
@@ -15,7 +15,7 @@ from penstock.shard.layers.mlp import Mlp
 
 
 class FusedAttention:
-    """`Attention` in one call, but for the sum over the ranks."""
+    """Computes what `Attention` does in one call, and then joins the ranks' sums."""
 
     def __init__(self, layer: Attention) -> None:
         self._output = layer.output
@@ -33,7 +33,7 @@ class FusedAttention:
 
 
 class FusedMlp:
-    """`Mlp` in one call, but for the sum over the ranks."""
+    """Computes what `Mlp` does in one call, and then joins the ranks' sums."""
 
     def __init__(self, layer: Mlp) -> None:
         self._down = layer.down

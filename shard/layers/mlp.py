@@ -19,6 +19,6 @@ class Mlp:
         self.down = RowParallel(weights, f"{name}.down_proj", inner, hidden, config.mlp_bias)
 
     def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x + delta, both [T, C], and what the network makes of it, [T, C]."""
+        """Returns x + delta, both [T, C], and what the network makes of it, [T, C]."""
         normed, x = rms_norm(x, self.norm, self.eps, delta)
         return x, self.down(silu_mul(self.gate_up(normed)))
