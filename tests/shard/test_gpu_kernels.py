@@ -9,8 +9,8 @@ import pytest
 from penstock.kernels import dispatch
 from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
-from tests.shard.programs import Program, Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run
+from tests.shard.step_programs import Program, Request, alone, batched
 from tests.tiny_models import make_tiny
 
 REQUESTS = [

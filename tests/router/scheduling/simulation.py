@@ -9,9 +9,9 @@ from penstock.router.scheduling.plan import FinishReason, First, Output, Plan, R
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
-from tests.router.scheduling.client import Client, Flight
 from tests.router.scheduling.invariants import check_blocks, check_flights, check_places
 from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, sample, score
+from tests.router.scheduling.simulated_client import Client, Flight
 
 CAPACITY, MAX_LENGTH = 96, 80
 """In tokens: of the KV memory, and of a sequence."""

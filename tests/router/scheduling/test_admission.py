@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.router.scheduling.plan import Admission, FinishReason, Output
-from tests.router.scheduling.literals import answer, make_scheduler, make_sequence, planned, spans, step
+from tests.router.scheduling.small_schedulers import answer, make_scheduler, make_sequence, planned, spans, step
 
 
 @pytest.mark.parametrize(("length", "hit"), [(4, 0), (5, 4), (8, 4), (9, 8), (12, 8), (13, 12)])

@@ -9,7 +9,7 @@ from penstock.router.scheduling.block_pool import BlockPool
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.prefix_cache import PrefixCache
 from penstock.router.scheduling.sequence import Sequence
-from tests.router.scheduling.literals import make_sequence
+from tests.router.scheduling.small_schedulers import make_sequence
 
 TOKENS = list(range(12))
 

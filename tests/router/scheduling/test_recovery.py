@@ -4,7 +4,7 @@ import pytest
 
 from penstock.router.scheduling.plan import Admission, FinishReason, First, Plan, Sampling
 from penstock.router.scheduling.scheduler import Forgotten, Scheduler
-from tests.router.scheduling.literals import answer, make_scheduler, make_sequence, planned, spans, step
+from tests.router.scheduling.small_schedulers import answer, make_scheduler, make_sequence, planned, spans, step
 
 
 def lose_a_step(scheduler: Scheduler) -> tuple[Plan, Forgotten]:

@@ -11,7 +11,7 @@ from penstock.shard.devices.device import Device
 from penstock.shard.execution import batch
 from penstock.shard.execution.slots import Bounds, SlotTable
 from penstock.shard.execution.step import Open, Step
-from tests.shard.programs import BLOCK_SIZE, Request, batched, make_first, make_row
+from tests.shard.step_programs import BLOCK_SIZE, Request, batched, make_first, make_row
 
 BOUNDS = Bounds(4, num_blocks=256, context_length=4096, vocab_size=1000)
 LIMITS = Open(1, 4, 1 << 20, max_blocks_per_slot=256)

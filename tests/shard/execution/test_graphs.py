@@ -19,8 +19,8 @@ from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.models.decoder import Hidden
-from tests.shard.programs import Request, alone, batched, make_first, make_row
 from tests.shard.ranks import ROOT, make_config, run_program
+from tests.shard.step_programs import Request, alone, batched, make_first, make_row
 from tests.tiny_models import make_tiny
 
 SIZES = (1, 2, 4, 7)

@@ -21,7 +21,7 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.startup.run import batches
 from tests import kernel_sets
 from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
-from tests.shard.programs import prompt_step
+from tests.shard.step_programs import prompt_step
 from tests.tiny_models import DEMO_MODEL
 
 MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20))

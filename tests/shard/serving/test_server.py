@@ -29,8 +29,8 @@ from tests.shard.processes import (
     running,
     write_program,
 )
-from tests.shard.programs import Program, Request, alone, batched, make_first, make_row, prompt_step
 from tests.shard.ranks import make_config, run_program
+from tests.shard.step_programs import Program, Request, alone, batched, make_first, make_row, prompt_step
 from tests.tiny_models import DEMO_MODEL
 
 MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20), "--watermark-gamma", "0.3",

@@ -15,8 +15,8 @@ from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.step import Open, StepResult, Top
 from penstock.shard.serving import wire as shard_wire
-from tests.shard.programs import Request, make_mask, mask_seed_at
 from tests.shard.ranks import Outputs, Sampled
+from tests.shard.step_programs import Request, make_mask, mask_seed_at
 
 
 @dataclass(frozen=True)
