@@ -14,14 +14,15 @@ from contextlib import contextmanager
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.progress import Progress
 from penstock.router.engine.request import Request
-from penstock.router.engine.request_table import Requests, Running
+from penstock.router.engine.request_table import RequestState, RequestTable
 from penstock.router.engine.stream import Queue, Stream
 from penstock.router.errors import GenerationError, Overloaded, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import Fleet
 from penstock.router.fleet.wire import Spaces
-from penstock.router.grammar.masking import Guide, Masking
+from penstock.router.grammar.cursor import GrammarCursor
+from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import Plan, Sampled, Scored, StepResult
@@ -71,10 +72,10 @@ class Engine:
         self._max_total_tokens = limits.max_total_tokens
         self._num_blocks = facts.num_blocks
         self._permits = limits.max_concurrent_requests
-        self._requests = Requests(self._scheduler.finish)
+        self._requests = RequestTable(self._scheduler.finish)
         self._next_id = 0
         self._in_flight: deque[Plan] = deque()
-        self._masking = Masking()
+        self._mask_worker = MaskWorker()
         self._progress = Progress()
         self._work = asyncio.Event()
         self.is_healthy = True
@@ -108,8 +109,8 @@ class Engine:
         for token_id in output_so_far:
             text.push(token_id)
         stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
-        guide = None if request.grammar is None else Guide(sequence_id, request.grammar, output_so_far)
-        self._requests[sequence_id] = Running(stream, text, guide, len(output_so_far))
+        cursor = None if request.grammar is None else GrammarCursor(sequence_id, request.grammar, output_so_far)
+        self._requests[sequence_id] = RequestState(stream, text, cursor, len(output_so_far))
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
@@ -135,14 +136,14 @@ class Engine:
                     await self._open()
                     await self._drive()
                 except FleetError as error:
-                    self._requests.settle([*await self._masking.seen(), *await self._masking.masks()])
+                    self._requests.settle([*await self._mask_worker.accepted(), *await self._mask_worker.masks()])
                     self._lose(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
         except Exception as error:
             self._fail_all(GenerationError(f"Server error: {error}"))
             raise
         finally:
-            self._masking.close()
+            self._mask_worker.close()
 
     async def _drive(self) -> None:
         """Plan, submit, send the masks of the oldest step, commit, deliver."""
@@ -153,12 +154,12 @@ class Engine:
                     self._begin_masks()
                 await self._fleet.submit(plan)
             self._note_occupancy()
-            self._requests.settle(await self._masking.seen())
+            self._requests.settle(await self._mask_worker.accepted())
             if not self._in_flight:
                 await self._work.wait()
                 self._work.clear()
                 continue
-            masks = self._requests.settle(await self._masking.masks())
+            masks = self._requests.settle(await self._mask_worker.masks())
             if (oldest := self._in_flight[0]).masked:
                 await self._fleet.submit_masks(
                     oldest.step_id, {slot: masks[id] for slot, id in oldest.masked if id in masks})
@@ -170,13 +171,13 @@ class Engine:
         confirmed = self._scheduler.commit(result)
         committed_at = time.monotonic()
         for each in confirmed:
-            running = self._requests.get(each.sequence_id)
-            if running is None:
+            state = self._requests.get(each.sequence_id)
+            if state is None:
                 continue
             if isinstance(each, Scored):
-                running.take_scores(each)
-            elif running.guide is not None and each.finish_reason is None:
-                self._masking.hold(running.guide, each)
+                state.take_scores(each)
+            elif state.cursor is not None and each.finish_reason is None:
+                self._mask_worker.hold(state.cursor, each)
             else:
                 self._requests.deliver(each)
         self._begin_masks()
@@ -192,7 +193,7 @@ class Engine:
     def _begin_masks(self) -> None:
         """A step has become the oldest in flight, so all tokens are known that its masks depend on."""
         if self._in_flight:
-            self._masking.begin(self._requests.guides(id for _, id in self._in_flight[0].masked))
+            self._mask_worker.begin(self._requests.cursors(id for _, id in self._in_flight[0].masked))
 
     async def _open(self) -> None:
         """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
