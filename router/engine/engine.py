@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.progress import Progress
@@ -38,11 +39,12 @@ _MAY_CHANGE = ("num_blocks", "step_tokens", "numerics")
 
 
 class Engine:
-    """Owns the scheduler and the fleet. Its one task is `run`; handlers call it on the same event loop.
+    """Owns the scheduler and the fleet. Its one task is `run`; handlers call its other methods on the same event loop.
 
-    `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the next is planned and sent
-    before the tokens of the one that runs are back. What a step's grammars allow is sent after it, once the tokens of
-    all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
+    `facts` are the group's, with no more KV blocks than the engine may use: it never uses more, whatever the group
+    reports when it is opened. `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the
+    next one is planned and sent before the tokens of the running one are back. The masks of a step are sent after it,
+    once the tokens of all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Engine:
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
         self._max_total_tokens = limits.max_total_tokens
-        self._num_blocks = facts.num_blocks
+        self._most_blocks = facts.num_blocks
         self._permits = limits.max_concurrent_requests
         self._requests = RequestTable(self._scheduler.finish)
         self._next_id = 0
@@ -197,7 +199,8 @@ class Engine:
 
     async def _open(self) -> None:
         """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
-        facts = await self._fleet.open(self._spaces)
+        found = await self._fleet.open(self._spaces)
+        facts = replace(found, num_blocks=min(found.num_blocks, self._most_blocks))
         if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
             raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
         if facts.capacity < self._max_total_tokens:
@@ -206,9 +209,8 @@ class Engine:
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
                         "undisturbed run", self.facts.numerics, facts.numerics)
-        num_blocks = min(facts.num_blocks, self._num_blocks)
-        if num_blocks != self._scheduler.memory.pool.num_blocks:
-            self._scheduler.resize(num_blocks)
+        if facts.num_blocks != self._scheduler.memory.pool.num_blocks:
+            self._scheduler.resize(facts.num_blocks)
         self.facts = facts
         self.is_healthy = self.has_group = True
         self.changed.set()

@@ -173,7 +173,7 @@ async def test_the_memory_follows_the_group() -> None:
             fleet.facts = replace(FACTS, num_blocks=num_blocks)
             fleet.failure = FleetError("shard 0 is gone")
             assert len(await collect(engine.submit(request(3)))) == 3
-            assert engine._scheduler.memory.pool.num_blocks == expected
+            assert engine._scheduler.memory.pool.num_blocks == engine.facts.num_blocks == expected
 
 
 async def test_a_request_that_kills_is_found_and_the_others_finish() -> None:
