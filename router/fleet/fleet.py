@@ -68,14 +68,14 @@ class GrpcFleet:
         return facts
 
     async def submit(self, plan: Plan) -> None:
-        """Encoded once, written to every shard."""
-        order = wire.encode_plan(plan)
+        """Encodes the plan once and writes the same bytes to every shard."""
+        order = wire.encode_plan(plan).SerializeToString()
         for client in self._clients:
             await client.write(order)
 
     async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:
-        """Only to the shard that samples."""
-        await self._clients[self._answering].write(wire.encode_masks(step_id, masks))
+        """Sends the masks to the shard that samples, and to no other."""
+        await self._clients[self._answering].write(wire.encode_masks(step_id, masks).SerializeToString())
 
     async def next_result(self) -> StepResult:
         """The answering shard's result, once every shard has run the step."""
