@@ -54,10 +54,19 @@ def main() -> None:
     try:
         uvloop.run(serve(config))
     except (TokenizerError, LimitError, InvalidArgument) as error:
-        print(f"router: {error}", file=sys.stderr)
+        _refuse(config, error)
         sys.exit(USAGE_ERROR)
     except (FleetError, OSError) as error:
-        sys.exit(f"router: {error}")
+        _refuse(config, error)
+        sys.exit(1)
+
+
+def _refuse(config: RouterConfig, error: Exception) -> None:
+    """Says in one line on stderr why the router can't serve; the launcher passes it on and does not repeat it."""
+    if config.json_output:
+        log.error("%s", error)
+    else:
+        print(f"router: {error}", file=sys.stderr)
 
 
 async def serve(config: RouterConfig) -> None:
