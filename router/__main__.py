@@ -21,7 +21,7 @@ from penstock.router.api.http.access import Access
 from penstock.router.api.table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.config import InvalidArgument, RouterConfig
+from penstock.router.config import USAGE_ERROR, InvalidArgument, RouterConfig
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.engines import Engines
 from penstock.router.engine.limits import LimitError, Limits
@@ -30,7 +30,6 @@ from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.service import ServerInfo
 from penstock.router.grammar.compiler import GrammarCompiler
-from penstock.router.launcher.supervisor import USAGE_ERROR
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError

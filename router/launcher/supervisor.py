@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from penstock.router.config import USAGE_ERROR
 from penstock.router.launcher.group import Group
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Process, Program, started
 
@@ -15,8 +16,6 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 QUICK_DEATH_SECONDS = 5.0
-USAGE_ERROR = 2
-"""Exit code of a router that would end in the same way each time: its settings can't be met."""
 DRAIN_SLACK_SECONDS = 1.0
 """The router ends overdue requests itself, and tells their clients; it is killed only if it doesn't."""
 

@@ -271,7 +271,8 @@ class Simulation:
             self.end(self.live[id], None)
         assert all(c.sequence.status is Status.WAITING and c.sequence.tokens == c.tokens for c in self.live.values())
         assert self.scheduler.num_waiting == len(self.live)
-        assert self.scheduler.memory.pool.num_used == 0, "the group is gone, blocks are still in use"
+        pool = self.scheduler.memory.pool
+        assert pool.num_free == pool.num_blocks, "the group is gone, blocks are still in use"
         self.counts["losses"] += 1
         self.counts["given up"] += len(guilty)
         if self.chance(0.2):
