@@ -20,11 +20,11 @@ from penstock.router.errors import GenerationError, Overloaded, RouterError, Unh
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import Fleet
-from penstock.router.fleet.wire import Spaces
+from penstock.router.fleet.wire import StreamLimits
 from penstock.router.grammar.masking import Guide, Masking
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
-from penstock.router.scheduling.plan import Plan, Sampled, Scored, StepResult
+from penstock.router.scheduling.plan import Plan, PromptLogprobsPart, Sampled, StepResult
 from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from penstock.router.text.text_path import TextPath
 
@@ -61,7 +61,7 @@ class Engine:
         self._depth = pipeline_depth
         self._max_downtime = max_downtime
         self._downtime: asyncio.TimerHandle | None = None
-        self._spaces = Spaces(
+        self._stream_limits = StreamLimits(
             max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens,
             max_blocks_per_slot=-(-limits.max_total_tokens // facts.block_size))
@@ -114,7 +114,7 @@ class Engine:
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
             ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
-            has_grammar=request.grammar is not None, wants_scores=request.wants_prompt_logprobs,
+            has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
             trace=request.trace.context if request.trace else b""))
         self._work.set()
         return stream
@@ -173,8 +173,8 @@ class Engine:
             running = self._requests.get(each.sequence_id)
             if running is None:
                 continue
-            if isinstance(each, Scored):
-                running.take_scores(each)
+            if isinstance(each, PromptLogprobsPart):
+                running.take_prompt_logprobs(each)
             elif running.guide is not None and each.finish_reason is None:
                 self._masking.hold(running.guide, each)
             else:
@@ -196,7 +196,7 @@ class Engine:
 
     async def _open(self) -> None:
         """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
-        facts = await self._fleet.open(self._spaces)
+        facts = await self._fleet.open(self._stream_limits)
         if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
             raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
         if facts.capacity < self._max_total_tokens:
@@ -260,7 +260,8 @@ class Engine:
         self._metrics.planned(plan, now - began_at)
 
     def _note_step(
-        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | Scored], came_at: float, committed_at: float
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | PromptLogprobsPart], came_at: float,
+        committed_at: float
     ) -> None:
         now = time.monotonic()
         self._progress.committed(plan, now)
@@ -270,4 +271,4 @@ class Engine:
         memory = self._scheduler.memory
         self._metrics.occupancy(
             self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
-            self._scheduler.num_wasted_slots, memory.block_size)
+            self._scheduler.num_wasted_positions, memory.block_size)

@@ -11,7 +11,7 @@ def check_traffic(seed: int, depth: int, num_rounds: int) -> None:
     simulation = Simulation(seed, depth)
     simulation.run(num_rounds)
     for what, least in {"steps": 900, "ended": 50, "preempted": 5, "hits": 20, "losses": 1, "masked": 150,
-                        "scored": 50}.items():
+                        "prompt_logprobs": 50}.items():
         assert simulation.counts[what] * 1000 >= least * num_rounds, f"too little happened: {simulation.counts}"
 
 
@@ -45,8 +45,8 @@ def test_the_same_traffic_gives_the_same_plans() -> None:
     (faults.SkippedVictim, "waiting sequences are"),
     (faults.SharedAcrossNamespaces, "holds other tokens|reads block"),
     (faults.UnmaskedPrefill, "who waits for a mask"),
-    (faults.ScoredBehindAHit, "blocks are shared whose tokens are still to be scored"),
-    (faults.ScoresTakenForGranted, "scores of other tokens are asked for|a token comes before"),
+    (faults.HitsDespitePromptLogprobs, "a hit, though prompt logprobs are missing"),
+    (faults.PromptLogprobsTakenForGranted, "prompt logprobs of other tokens are asked for|a token comes before"),
 ], ids=lambda value: value.__name__ if isinstance(value, type) else "")
 def test_catches(faulty: type[Scheduler], message: str) -> None:
     simulation = Simulation(1, 2, faulty)
