@@ -21,12 +21,12 @@ from penstock.router.errors import GenerationError, Overloaded, RouterError, Unh
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import Fleet
-from penstock.router.fleet.wire import Spaces
+from penstock.router.fleet.wire import StreamLimits
 from penstock.router.grammar.cursor import GrammarCursor
 from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
-from penstock.router.scheduling.plan import Plan, Sampled, Scored, StepResult
+from penstock.router.scheduling.plan import Plan, PromptLogprobsPart, Sampled, StepResult
 from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from penstock.router.text.text_path import TextPath
 
@@ -64,7 +64,7 @@ class Engine:
         self._depth = pipeline_depth
         self._max_downtime = max_downtime
         self._downtime: asyncio.TimerHandle | None = None
-        self._spaces = Spaces(
+        self._stream_limits = StreamLimits(
             max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens,
             max_blocks_per_slot=-(-limits.max_total_tokens // facts.block_size))
@@ -117,7 +117,7 @@ class Engine:
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
             ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
-            has_grammar=request.grammar is not None, wants_scores=request.wants_prompt_logprobs,
+            has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
             trace=request.trace.context if request.trace else b""))
         self._work.set()
         return stream
@@ -176,8 +176,8 @@ class Engine:
             state = self._requests.get(each.sequence_id)
             if state is None:
                 continue
-            if isinstance(each, Scored):
-                state.take_scores(each)
+            if isinstance(each, PromptLogprobsPart):
+                state.take_prompt_logprobs(each)
             elif state.cursor is not None and each.finish_reason is None:
                 self._mask_worker.hold(state.cursor, each)
             else:
@@ -199,7 +199,7 @@ class Engine:
 
     async def _open(self) -> None:
         """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
-        found = await self._fleet.open(self._spaces)
+        found = await self._fleet.open(self._stream_limits)
         facts = replace(found, num_blocks=min(found.num_blocks, self._most_blocks))
         if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
             raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
@@ -263,7 +263,8 @@ class Engine:
         self._metrics.planned(plan, now - began_at)
 
     def _note_step(
-        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | Scored], came_at: float, committed_at: float
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | PromptLogprobsPart], came_at: float,
+        committed_at: float
     ) -> None:
         now = time.monotonic()
         self._progress.committed(plan, now)
@@ -273,4 +274,4 @@ class Engine:
         memory = self._scheduler.memory
         self._metrics.occupancy(
             self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
-            self._scheduler.num_wasted_slots, memory.block_size)
+            self._scheduler.num_wasted_positions, memory.block_size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.router.engine.stream import Ending, Event, Stream, Token
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
-from penstock.router.scheduling.plan import FinishReason, Sampled, Scored
+from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled
 from penstock.router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)
@@ -29,15 +29,15 @@ class RequestState:
         self.num_tokens += 1
         reason = FinishReason.STOP_SEQUENCE if piece.is_stop else sampled.finish_reason
         return Event(
-            Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top),
+            Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top_logprobs),
             Ending(reason, self.text.text, self.num_tokens) if reason else None)
 
-    def take_scores(self, scored: Scored) -> None:
+    def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
         """Stores logprobs of prompt tokens at their positions. A prompt that is computed again yields some twice."""
-        scores, place = self.stream.prompt_scores, slice(scored.start - 1, scored.start - 1 + len(scored.logprobs))
-        scores.logprobs[place] = scored.logprobs
-        if scored.top:
-            scores.top[place] = scored.top
+        known, place = self.stream.prompt_logprobs, slice(part.start - 1, part.start - 1 + len(part.logprobs))
+        known.logprobs[place] = part.logprobs
+        if part.top_logprobs:
+            known.top_logprobs[place] = part.top_logprobs
 
 
 class RequestTable(dict[int, RequestState]):

@@ -10,7 +10,7 @@ import grpc
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.fleet import wire
 from penstock.router.fleet.errors import FleetError
-from penstock.router.fleet.wire import ShardFacts, Spaces
+from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import StepResult
 
 _Reply = TypeVar("_Reply")
@@ -62,10 +62,10 @@ class ShardClient:
             self._stub.Health(shard_pb2.HealthRequest(), timeout=max_seconds, wait_for_ready=True))
         return Health(message.steps_begun, message.steps_ended, message.began_seconds_ago)
 
-    async def open(self, epoch: int, spaces: Spaces) -> None:
+    async def open(self, epoch: int, limits: StreamLimits) -> None:
         """Start the stream; the shard clears its slots."""
         self._stream = self._execute()
-        await self.write(wire.encode_open(epoch, spaces).SerializeToString())
+        await self.write(wire.encode_stream_limits(epoch, limits).SerializeToString())
 
     async def write(self, order: bytes) -> None:
         """Sends an `Order`, which the caller has encoded."""

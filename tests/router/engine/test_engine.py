@@ -278,11 +278,11 @@ async def test_a_stop_token_ends_as_the_end_token_does(ignore_eos: bool) -> None
 async def test_the_likeliest_tokens_come_with_each_token() -> None:
     async with running_engine(ScriptedFleet(counting)) as engine:
         events = await collect(engine.submit(replace(request(2), sampling=Sampling(top_n=2))))
-    assert [event.token.top for event in events] == [((70, -0.5), (71, -1.5)), ((71, -0.5), (72, -1.5))]
+    assert [event.token.top_logprobs for event in events] == [((70, -0.5), (71, -1.5)), ((71, -0.5), (72, -1.5))]
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-async def test_the_scores_of_a_prompt_are_whole_before_its_first_token(depth: int) -> None:
+async def test_the_prompt_logprobs_are_whole_before_its_first_token(depth: int) -> None:
     """In chunks of 256 or less, with the group lost on the way."""
     fleet = ScriptedFleet(shifting)
     asked = Request(tuple(range(3, 1003)), Sampling(top_n=1), max_new_tokens=2, wants_prompt_logprobs=True)
@@ -294,8 +294,8 @@ async def test_the_scores_of_a_prompt_are_whole_before_its_first_token(depth: in
                 await asyncio.sleep(0)
             fleet.failure = FleetError("shard 1 is gone")
             async for _ in stream:
-                assert stream.prompt_scores.logprobs == [-token_id / 10 for token_id in range(4, 1003)]
-                assert stream.prompt_scores.top == [((token_id, -0.5),) for token_id in range(4, 1003)]
+                assert stream.prompt_logprobs.logprobs == [-token_id / 10 for token_id in range(4, 1003)]
+                assert stream.prompt_logprobs.top_logprobs == [((token_id, -0.5),) for token_id in range(4, 1003)]
 
 
 async def test_what_runs_is_stalled_while_no_step_comes_back() -> None:

@@ -254,7 +254,7 @@ class Traffic:
         async with engine.submit(asked) as stream:
             async for event in stream:
                 if asked.wants_prompt_logprobs:
-                    assert stream.prompt_scores.logprobs == [-token_id / 10 for token_id in prompt[1:]]
+                    assert stream.prompt_logprobs.logprobs == [-token_id / 10 for token_id in prompt[1:]]
                 received.append(event.token.id)
                 if len(received) >= patience:
                     break

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import Admission, FinishReason, First, Plan, Sampling
+from penstock.router.scheduling.plan import Admission, FinishReason, InitialState, Plan, Sampling
 from penstock.router.scheduling.scheduler import Forgotten, Scheduler
 from tests.router.scheduling.small_schedulers import (
     answer,
@@ -41,7 +41,7 @@ def test_everything_waits_again_with_its_output_as_input() -> None:
     assert plan.admitted == (Admission(1), Admission(2), Admission(3))
     assert [row.token_ids for row in plan.rows] == [
         (100, 101, 102, 103, 11, 12), (200, 201, 202, 203, 21, 22), (300, 301)]
-    assert plan.rows[0].first == First(sampling, 4, (100, 101, 102, 103, 11, 12))
+    assert plan.rows[0].initial_state == InitialState(sampling, 4, (100, 101, 102, 103, 11, 12))
 
 
 def test_what_follows_a_loss_is_always_the_same() -> None:

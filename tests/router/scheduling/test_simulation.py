@@ -11,7 +11,7 @@ def check_traffic(seed: int, depth: int, num_rounds: int) -> None:
     simulation = Simulation(seed, depth)
     simulation.run(num_rounds)
     for what, least in {"steps": 900, "ended": 50, "preempted": 5, "hits": 20, "losses": 1, "masked": 150,
-                        "scored": 50}.items():
+                        "prompt_logprobs": 50}.items():
         assert simulation.counts[what] * 1000 >= least * num_rounds, f"too little happened: {simulation.counts}"
 
 
@@ -45,8 +45,9 @@ def test_the_same_traffic_gives_the_same_plans() -> None:
     (faulty_schedulers.SkippedVictim, "waiting sequences are"),
     (faulty_schedulers.SharedAcrossNamespaces, "holds other tokens|reads block"),
     (faulty_schedulers.UnmaskedPrefill, "who waits for a mask"),
-    (faulty_schedulers.ScoredBehindAHit, "blocks are shared whose tokens are still to be scored"),
-    (faulty_schedulers.ScoresTakenForGranted, "scores of other tokens are asked for|a token comes before"),
+    (faulty_schedulers.HitsDespitePromptLogprobs, "a hit, though prompt logprobs are missing"),
+    (faulty_schedulers.PromptLogprobsTakenForGranted,
+     "prompt logprobs of other tokens are asked for|a token comes before"),
 ], ids=lambda value: value.__name__ if isinstance(value, type) else "")
 def test_catches(faulty: type[Scheduler], message: str) -> None:
     simulation = Simulation(1, 2, faulty)
