@@ -48,7 +48,7 @@ def sample(
     logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor,
     top_width: int | None = None,
 ) -> Sampled:
-    """The chosen token of each row with its log-probability, and the likeliest ones.
+    """Returns the chosen token of each row with its log-probability, and the likeliest ones.
 
     logits  [R, V]  float32
     masks   [M, ceil(V / 32)]  int32: a bit for each token, the lowest of the first word first; 1 allows it

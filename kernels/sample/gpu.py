@@ -17,7 +17,7 @@ from penstock.kernels.sample.ragged import check_biases, check_history, check_ma
 from penstock.kernels.softmax_gpu import (
     NOBODY,
     Parts,
-    find_top_tokens,
+    find_top_logprobs,
     from_key,
     is_number,
     join_sums,
@@ -147,7 +147,7 @@ def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, 
                   farthest, row, row, row, VOCABULARY, PART, BLOCK, False)
     if WIDTH:
         count = tl.minimum(tl.load(top_n + row), WIDTH)
-        find_top_tokens(scores, begin, found + index * WIDTH, count, lowest, middle, rest, farthest, VOCABULARY, PART,
+        find_top_logprobs(scores, begin, found + index * WIDTH, count, lowest, middle, rest, farthest, VOCABULARY, PART,
                        BLOCK)
 
 

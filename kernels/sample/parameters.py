@@ -52,4 +52,4 @@ class Sampled:
 
     ids: Tensor  # int64 [R]
     logprobs: Tensor  # float32 [R]
-    top: TopLogprobs  # what else might have been
+    top_logprobs: TopLogprobs  # of what else might have been

@@ -1,4 +1,4 @@
-"""How likely given tokens are: what a prompt's own tokens are scored by, and sampled ones by the logits as they are."""
+"""The log-probabilities of given tokens, by the logits as they are: of a prompt's own tokens, and of sampled ones."""
 
 from typing import Protocol
 
@@ -13,16 +13,18 @@ from penstock.kernels.top_logprobs import TopLogprobs
 class Implementation(Protocol):
     """Says what the module of each kernel set offers."""
 
-    def score(self, logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, TopLogprobs]: ...
+    def prompt_logprobs(
+        self, logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int
+    ) -> tuple[Tensor, TopLogprobs]: ...
 
 
-_implementation: Implementation = dispatch.choose("score")
+_implementation: Implementation = dispatch.choose("prompt_logprobs")
 
 
-def score(
+def prompt_logprobs(
     logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int | None = None
 ) -> tuple[Tensor, TopLogprobs]:
-    """The log-probability of each row's target, float32 [R], and the likeliest tokens.
+    """Returns the log-probability of each row's target, float32 [R], and the likeliest tokens.
 
     logits   [R, V]  float32
     targets  [R]     int64
@@ -33,10 +35,10 @@ def score(
     result depends only on that row, and is what `sample` tells of a row without any parameters. Raises ValueError
     for shapes and dtypes that do not fit, and, on a processor, for targets.
     """
-    op = "score"
+    op = "prompt_logprobs"
     check_axes(op, "logits", logits, "R, V")
     check_tensor(op, "logits", logits, logits.shape, torch.float32)
     check_tensor(op, "targets", targets, logits.shape[:1], torch.int64)
     check_tensor(op, "top_n", top_n, logits.shape[:1], torch.int64)
     width = int(top_n.max()) if top_width is None and len(top_n) else top_width or 0
-    return _implementation.score(logits, targets, top_n, width)
+    return _implementation.prompt_logprobs(logits, targets, top_n, width)

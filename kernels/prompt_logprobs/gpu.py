@@ -1,14 +1,17 @@
-"""Scores in Triton: the parts of each row, and a program for each row that joins them (kernels/softmax_gpu.py)."""
+"""Prompt logprobs in Triton: the parts of each row, and a program for each row that joins them.
+
+kernels/softmax_gpu.py says how.
+"""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.kernels.score.targets import check_targets
+from penstock.kernels.prompt_logprobs.targets import check_targets
 from penstock.kernels.softmax_gpu import (
     Parts,
-    find_top_tokens,
+    find_top_logprobs,
     is_number,
     join_sums,
     join_tops,
@@ -31,8 +34,8 @@ def _split(logits, top_n, tops, maxima, sums, leads, found, VOCABULARY: tl.const
               infinity, row, row, row, VOCABULARY, PART, BLOCK, False)
     if WIDTH:
         count = tl.minimum(tl.load(top_n + row), WIDTH)
-        find_top_tokens(scores, begin, found + index * WIDTH, count, -infinity, zero, zero, infinity, VOCABULARY, PART,
-                       BLOCK)
+        find_top_logprobs(scores, begin, found + index * WIDTH, count, -infinity, zero, zero, infinity, VOCABULARY,
+                          PART, BLOCK)
 
 
 @triton.jit(do_not_specialize=["width"])
@@ -50,10 +53,10 @@ def _join(logits, targets, top_n, tops, maxima, sums, leads, found, logprobs, to
     tl.store(logprobs + row, tl.where(is_finite, logprob, float("nan")).to(tl.float32))
     if WIDTH:
         write_top_logprobs(top_ids + row * width, top_logprobs + row * width, width, found + row * PARTS * WIDTH,
-                        tl.load(top_n + row), is_finite, top, temperature, log_total, PARTS, PARTS_BLOCK, WIDTH)
+                           tl.load(top_n + row), is_finite, top, temperature, log_total, PARTS, PARTS_BLOCK, WIDTH)
 
 
-def score(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, TopLogprobs]:
+def prompt_logprobs(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, TopLogprobs]:
     if not logits.is_cuda:
         check_targets(targets, logits.shape[1])
     logprobs = torch.empty(len(logits), device=logits.device)
