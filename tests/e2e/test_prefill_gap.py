@@ -66,6 +66,7 @@ def step_ratios(arrivals: list[list[list[float]]]) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 async def test_a_long_prompt_holds_no_stream_up(tmp_path: Path) -> None:
     rng = random.Random(11)
     with serve(tmp_path, "--num-shard", "2", "--max-batch-prefill-tokens", str(BUDGET)) as server:

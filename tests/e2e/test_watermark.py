@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.e2e.client import many_clients, stream
-from tests.e2e.server import DEMO_MODEL, serve
+import pytest
 
+from tests.e2e.client import many_clients, stream
+from tests.e2e.server import DEMO_MODEL, Server
+
+pytestmark = pytest.mark.xdist_group("server")
 PROMPTS = ("import os\n\n\ndef walk(path):\n", "class Reader:\n    def __init__(self", "The answer is", "def main(")
 GAMMA = 0.4
+"""That of the server in conftest.py."""
 
 
 def z_of(text: str, gamma: float = GAMMA) -> float:
@@ -21,14 +25,13 @@ def z_of(text: str, gamma: float = GAMMA) -> float:
     return float(json.loads(run.stdout)["z"])
 
 
-async def test_generated_text_with_a_watermark_is_told_from_text_without(tmp_path: Path) -> None:
+async def test_generated_text_with_a_watermark_is_told_from_text_without(server: Server) -> None:
     """Retokenised, as a reader does it who has the text alone."""
-    with serve(tmp_path, "--watermark-gamma", str(GAMMA), "--watermark-delta", "4") as server:
-        async with many_clients() as session:
-            marked, plain = [await asyncio.gather(*(
-                stream(session, server.url, prompt, max_new_tokens=200, ignore_eos=True, do_sample=True, seed=seed,
-                       temperature=1.0, watermark=is_marked) for seed, prompt in enumerate(PROMPTS)))
-                for is_marked in (True, False)]
+    async with many_clients() as session:
+        marked, plain = [await asyncio.gather(*(
+            stream(session, server.url, prompt, max_new_tokens=200, ignore_eos=True, do_sample=True, seed=seed,
+                   temperature=1.0, watermark=is_marked) for seed, prompt in enumerate(PROMPTS)))
+            for is_marked in (True, False)]
     found, others = ([z_of(answer.text) for answer in answers] for answers in (marked, plain))
     print("with a watermark:", found, "without:", others)
     assert min(found) > 4

@@ -17,8 +17,8 @@ def pytest_collection_modifyitems(config, items):
 
     The processor's kernels take those in which every two values of two parameters meet. Without a GPU, Triton's
     interpreter takes up to seconds for each case: the last of each test is quick, mostly float16 with all options on,
-    the first and one in SLOW of the others are slow. Those of bfloat16, which the interpreter rounds in ways of its
-    own, are left to GPUs whatever is asked for.
+    unless the test has the mark `slow_in_interpreter`; the first and one in SLOW of the others are slow. Those of
+    bfloat16, which the interpreter rounds in ways of its own, are left to GPUs whatever is asked for.
     """
     wanted, tests = set(), defaultdict(list)
     for item in items:
@@ -32,7 +32,8 @@ def pytest_collection_modifyitems(config, items):
         if config.getoption("every_case"):
             wanted.update(cases)
         elif is_interpreted:
-            for item in cases[:-1:SLOW]:
+            is_slow = cases[-1].get_closest_marker("slow_in_interpreter") is not None
+            for item in [*cases[:-1:SLOW], *[cases[-1]] * is_slow]:
                 item.add_marker("slow")
             wanted.update([*cases[:-1:SLOW], cases[-1]])
         else:
