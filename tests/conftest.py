@@ -1,8 +1,10 @@
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
 
+from penstock.kernels import dispatch
 from tests.paths import ROOT
 
 # The tensors of the tests are small, and threads of torch's that wait for a core make them many times slower.
@@ -12,9 +14,15 @@ torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-
 FIRST = ("shard", "e2e", "kernels")
 """The folders with the longest files: they begin first, so that all workers end at about the same time."""
+
+
+@pytest.fixture(autouse=True)
+def _choice_of_kernels() -> Iterator[None]:
+    """Lets the next test choose its kernels anew, when what this one set is undone."""
+    yield
+    dispatch.kernel_set.cache_clear()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

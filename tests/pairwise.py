@@ -1,7 +1,9 @@
 """Fewer points of a grid: a set of its cases in which every two values of two parameters still meet."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
+
+import pytest
 
 
 def cover(cases: Sequence[Mapping[str, Hashable]]) -> list[int]:
@@ -19,3 +21,9 @@ def cover(cases: Sequence[Mapping[str, Hashable]]) -> list[int]:
         missing -= pairs[best]
         chosen.append(best)
     return sorted(chosen)
+
+
+def pairwise(**values: Sequence[Hashable]) -> pytest.MarkDecorator:
+    """Parametrizes a test with few points of the grid of these values: every two values meet in one of them."""
+    grid = [dict(zip(values, point, strict=True)) for point in product(*values.values())]
+    return pytest.mark.parametrize(tuple(values), [tuple(grid[index].values()) for index in cover(grid)])

@@ -12,7 +12,7 @@ from pathlib import Path
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.grammar.drive import draw, make_compiler
+from tests.router.grammar.grammar_driver import draw, make_compiler
 
 STEPS = 60
 
