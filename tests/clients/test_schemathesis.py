@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.router.api.table import routes
-from tests.clients.environments import python_with
+from tests.clients.environments import python_of
 from tests.e2e.server import serve
 
 
@@ -18,7 +18,7 @@ def test_every_answer_is_one_that_the_document_knows(tmp_path: Path) -> None:
 
     Of each route one answer at least was no refusal, so that its shape was looked at.
     """
-    program = python_with("schemathesis==4.32.5").with_name("schemathesis")
+    program = python_of("schemathesis").with_name("schemathesis")
     with serve(tmp_path, "--max-total-tokens", "100") as server:
         run = subprocess.run(
             [program, "run", f"{server.url}/api-doc/openapi.json", "--phases", "examples,coverage,fuzzing",
