@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
-from penstock.router.api import table
+from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.body import json_response
 from penstock.router.api.http.counting import count_answers
@@ -43,7 +43,7 @@ def make_app(
     app[SERVICE] = Service(engines, tokenizer, limits, metrics, info, grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
-    add_routes(app, table.routes(info.version, more_routes), access)
+    add_routes(app, route_table.routes(info.version, more_routes), access)
     return app
 
 

@@ -1,4 +1,4 @@
-"""The one way from what is asked to the answers' events, for routes that stream and routes that don't."""
+"""The one way from generation specs to the answers' events, for routes that stream and routes that don't."""
 
 import asyncio
 import time
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from penstock.router.engine.request import Request
-from penstock.router.engine.stream import Ending, Event, PromptScores, Queue, Stream
+from penstock.router.engine.stream import Ending, Event, PromptScores, Queue, Stream, Token
 from penstock.router.errors import Dropped, RouterError
 from penstock.router.generation.service import Service
-from penstock.router.generation.validation import Asked, check_mode, validate
+from penstock.router.generation.spec import GenerationSpec
+from penstock.router.generation.validation import check_mode, validate
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.tracing import request_trace as traces
 
@@ -118,7 +119,9 @@ class Answers:
 
 
 @asynccontextmanager
-async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool) -> AsyncIterator[Answers]:
+async def answering(
+    service: Service, specs: Sequence[GenerationSpec], is_stream: bool
+) -> AsyncIterator[Answers]:
     """Permits, validation, submission, in TGI's order; leaving cancels what still runs, and counts.
 
     Every RouterError passes through here, once.
@@ -129,15 +132,15 @@ async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool)
     metrics.requested()
     running: Answers | None = None
     traced = traces.current()
-    trace = traced.begin(prompts, is_stream) if traced else None
+    trace = traced.begin(specs, is_stream) if traced else None
     try:
-        for asked in prompts:
-            check_mode(asked, service.limits, is_stream)
+        for spec in specs:
+            check_mode(spec, service.limits, is_stream)
         async with AsyncExitStack() as stack:
-            stack.enter_context(engine.permit(sum(asked.num_answers for asked in prompts)))
+            stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs)))
             valid = await asyncio.gather(
-                *(validate(asked, service.limits, service.tokenizer, engine.facts, service.grammars)
-                  for asked in prompts))
+                *(validate(spec, service.limits, service.tokenizer, engine.facts, service.grammars)
+                  for spec in specs))
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
             for request in (request for requests in valid for request in requests):
@@ -162,3 +165,16 @@ def _fail(error: RouterError, metrics: Metrics, trace: traces.Generation | None)
     metrics.failed(error)
     if trace is not None:
         trace.failed(error)
+
+
+async def tokens_of(answers: Answers) -> list[list[Token]]:
+    """Waits until all answers have ended, and returns the tokens of each, in the order of their indices."""
+    tokens: list[list[Token]] = [[] for _ in answers.each]
+    async for answer, event in answers:
+        tokens[answer.index].append(event.token)
+    return tokens
+
+
+def mean_logprob(tokens: list[Token]) -> float:
+    """Returns the score by which candidates are compared: a mean, for a sum would favour a short answer."""
+    return sum(token.logprob for token in tokens) / len(tokens)

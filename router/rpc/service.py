@@ -8,9 +8,8 @@ from penstock.router.api.http.sse import UNREAD_SECONDS
 from penstock.router.api.tgi.generate import asks_full_text, parse
 from penstock.router.api.tgi.info import describe, split
 from penstock.router.errors import Dropped
-from penstock.router.generation.answers import answering
+from penstock.router.generation.answers import answering, mean_logprob, tokens_of
 from penstock.router.generation.service import Service
-from penstock.router.generation.whole import mean_logprob, tokens_of
 from penstock.router.rpc import wire
 from penstock.router.rpc.calls import Calls, Context
 

@@ -8,7 +8,7 @@ import pydantic
 
 from penstock.protos import penstock_pb2 as pb
 from penstock.router.api.http.body import explain
-from penstock.router.api.tgi.schemas import GenerateBody
+from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.engine.stream import Event, Token
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answer

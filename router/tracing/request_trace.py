@@ -8,7 +8,7 @@ from dataclasses import replace
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Stream
 from penstock.router.errors import RouterError
-from penstock.router.generation.validation import Asked
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.tracing.trace import Trace
 
 
@@ -32,9 +32,9 @@ class RequestTrace:
         """Of all answers, in the order of their indices."""
         return [stream for generation in self.generations for stream in generation.streams]
 
-    def begin(self, prompts: Sequence[Asked], is_stream: bool) -> "Generation":
+    def begin(self, specs: Sequence[GenerationSpec], is_stream: bool) -> "Generation":
         """Answers are asked for."""
-        generation = Generation(self, prompts, is_stream)
+        generation = Generation(self, specs, is_stream)
         self.generations.append(generation)
         return generation
 
@@ -47,8 +47,8 @@ class RequestTrace:
 class Generation:
     """The way from what is asked to answers. Times are of `time.monotonic`."""
 
-    def __init__(self, trace: RequestTrace, prompts: Sequence[Asked], is_stream: bool) -> None:
-        self.prompts = prompts
+    def __init__(self, trace: RequestTrace, specs: Sequence[GenerationSpec], is_stream: bool) -> None:
+        self.specs = specs
         self.is_stream = is_stream
         self.received_at = time.monotonic()
         self.checked_at: float | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.router.api.table import routes
+from penstock.router.api.route_table import routes
 from tests.clients.environments import python_with
 from tests.e2e.server import serve
 

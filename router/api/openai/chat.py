@@ -9,15 +9,15 @@ from aiohttp import web
 from penstock.router.api.http.body import json_response, read_body, written
 from penstock.router.api.http.headers import compute_time, request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
-from penstock.router.api.openai.chat_choices import ChatChoice
-from penstock.router.api.openai.chat_request import converse, parse
-from penstock.router.api.openai.chat_schemas import ChatBody
-from penstock.router.api.openai.common import DONE, count_usage, head, refuse, render_failure, usage
+from penstock.router.api.openai.bodies import ChatBody
+from penstock.router.api.openai.chat_choice import ChatChoice
+from penstock.router.api.openai.chat_spec import converse, parse
+from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure, usage
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import RouterError, ValidationError
 from penstock.router.generation.answers import Answers, answering
 from penstock.router.generation.service import SERVICE, Service
-from penstock.router.generation.validation import Asked
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.text.tokenizer import TokenizerError
 from penstock.router.tracing import request_trace as trace
 
@@ -32,13 +32,13 @@ async def answer(request: web.Request, body: ChatBody) -> web.StreamResponse:
     service = request.app[SERVICE]
     trace.describe("chat", body.model)
     try:
-        asked, form = await parse(body, service)
+        spec, form = await parse(body, service)
     except RouterError as error:
         return refuse(service, error)
-    headers = request_headers(service, asked.inputs)
+    headers = request_headers(service, spec.inputs)
     if body.stream:
-        return await stream_events(request, headers, _chunks(service, body, asked, form), render_failure, last=DONE)
-    return await _whole_answer(service, body, asked, form, headers)
+        return await stream_events(request, headers, _chunks(service, body, spec, form), render_failure, last=DONE)
+    return await _whole_answer(service, body, spec, form, headers)
 
 
 async def chat_tokenize(request: web.Request) -> web.Response:
@@ -54,26 +54,26 @@ async def chat_tokenize(request: web.Request) -> web.Response:
 
 
 async def _whole_answer(
-    service: Service, body: ChatBody, asked: Asked, form: CallFormat | None, headers: dict[str, str]
+    service: Service, body: ChatBody, spec: GenerationSpec, form: CallFormat | None, headers: dict[str, str]
 ) -> web.Response:
     start = head(service, body.model, "chat.completion")
-    async with answering(service, [asked], is_stream=False) as answers:
+    async with answering(service, [spec], is_stream=False) as answers:
         choices = _choices(answers, body, form, service)
         async for answer, event in answers:
             choices[answer.index].note(event)
-    content = {**start, "choices": [choice.whole() for choice in choices], "usage": usage(answers.each, asked.n)}
-    times = {**compute_time(answers.each), **time_headers(answers.each, asked.n)}
+    content = {**start, "choices": [choice.whole() for choice in choices], "usage": usage(answers.each, spec.n)}
+    times = {**compute_time(answers.each), **time_headers(answers.each, spec.n)}
     return json_response(content, headers={**headers, **times})
 
 
 async def _chunks(
-    service: Service, body: ChatBody, asked: Asked, form: CallFormat | None
+    service: Service, body: ChatBody, spec: GenerationSpec, form: CallFormat | None
 ) -> AsyncGenerator[bytes]:
     """The usage is told in a chunk of its own, if asked for; or in each, if that is asked for."""
     start = orjson.dumps(head(service, body.model, "chat.completion.chunk"))[:-1] + b","
     options = body.stream_options
     has_usage = bool(options and options.continuous_usage_stats)
-    async with answering(service, [asked], is_stream=True) as answers:
+    async with answering(service, [spec], is_stream=True) as answers:
         choices = _choices(answers, body, form, service)
         async for answer, event in answers:
             choice = choices[answer.index]
@@ -83,7 +83,7 @@ async def _chunks(
                     chunk["usage"] = count_usage([answer], choice.num_tokens)
                 yield start + orjson.dumps(chunk)[1:]
     if options and options.include_usage:
-        yield start + orjson.dumps({"choices": [], "usage": usage(answers.each, asked.n)})[1:]
+        yield start + orjson.dumps({"choices": [], "usage": usage(answers.each, spec.n)})[1:]
 
 
 def _choices(answers: Answers, body: ChatBody, form: CallFormat | None, service: Service) -> list[ChatChoice]:

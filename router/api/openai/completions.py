@@ -9,16 +9,15 @@ from aiohttp import web
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.http.headers import request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
-from penstock.router.api.openai.common import DONE, count_usage, head, refuse, render_failure
-from penstock.router.api.openai.completion_choices import Choice, Prompt
-from penstock.router.api.openai.completion_request import is_prompt_only, parse
-from penstock.router.api.tgi.schemas import CompletionBody
+from penstock.router.api.openai.bodies import CompletionBody
+from penstock.router.api.openai.completion_choice import Choice, Prompt
+from penstock.router.api.openai.completion_spec import is_prompt_only, parse
+from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure
 from penstock.router.engine.stream import Event, Token
 from penstock.router.errors import RouterError
-from penstock.router.generation.answers import Answer, Answers, answering
+from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
 from penstock.router.generation.service import SERVICE, Service
-from penstock.router.generation.validation import Asked
-from penstock.router.generation.whole import mean_logprob, tokens_of
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.tracing import request_trace as trace
 
 _KIND = "text_completion"
@@ -34,24 +33,24 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
     service = request.app[SERVICE]
     trace.describe("text_completion", body.model)
     try:
-        asked = parse(body, service.limits)
+        specs = parse(body, service.limits)
     except RouterError as error:
         return refuse(service, error)
     headers = request_headers(service, *body.prompt)
     if body.stream:
-        return await stream_events(request, headers, _chunks(service, body, asked), render_failure, last=DONE)
-    return await _whole_answer(service, body, asked, headers)
+        return await stream_events(request, headers, _chunks(service, body, specs), render_failure, last=DONE)
+    return await _whole_answer(service, body, specs, headers)
 
 
 async def _whole_answer(
-    service: Service, body: CompletionBody, asked: list[Asked], headers: dict[str, str]
+    service: Service, body: CompletionBody, specs: list[GenerationSpec], headers: dict[str, str]
 ) -> web.Response:
     start = head(service, body.model, _KIND)
-    async with answering(service, asked, is_stream=False) as answers:
+    async with answering(service, specs, is_stream=False) as answers:
         tokens = await tokens_of(answers)
     choices: list[dict[str, Any]] = []
-    num_candidates = asked[0].num_answers
-    for prompt in range(len(asked)):
+    num_candidates = specs[0].num_answers
+    for prompt in range(len(specs)):
         candidates = answers.each[prompt * num_candidates:][:num_candidates]
         begin = Prompt(body.prompt[prompt], candidates[0], body, service.tokenizer)
         await begin.read()
@@ -70,16 +69,16 @@ def _best(candidates: Sequence[Answer], tokens: list[list[Token]], number: int) 
     return sorted(candidates, key=lambda answer: mean_logprob(tokens[answer.index]), reverse=True)[:number]
 
 
-async def _chunks(service: Service, body: CompletionBody, asked: list[Asked]) -> AsyncGenerator[bytes]:
+async def _chunks(service: Service, body: CompletionBody, specs: list[GenerationSpec]) -> AsyncGenerator[bytes]:
     """A chunk a token; the last one of each answer tells its usage, unless all is to be told in a chunk of its own."""
     start = orjson.dumps(head(service, body.model, _KIND))[:-1] + b","
     options = body.stream_options
     has_usage_chunk = bool(options and options.include_usage)
     has_usage = bool(options and options.continuous_usage_stats)
-    per_prompt = asked[0].num_answers
-    async with answering(service, asked, is_stream=True) as answers:
+    per_prompt = specs[0].num_answers
+    async with answering(service, specs, is_stream=True) as answers:
         choices = _choices(answers, body, per_prompt, service)
-        async for answer, event in _scores_first(answers, per_prompt) if asked[0].wants_prompt_logprobs else answers:
+        async for answer, event in _scores_first(answers, per_prompt) if specs[0].wants_prompt_logprobs else answers:
             choice = choices[answer.index]
             await choice.prompt.read()
             chunk: dict[str, Any] = {"choices": [choice.chunk(event)]}

@@ -9,14 +9,13 @@ from aiohttp import web
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.http.headers import compute_time, request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
-from penstock.router.api.tgi.schemas import CompatBody, GenerateBody
+from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.engine.stream import Ending, Token
 from penstock.router.errors import RouterError
-from penstock.router.generation.answers import Answer, answering
+from penstock.router.generation.answers import Answer, answering, mean_logprob, tokens_of
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.service import SERVICE, Service
-from penstock.router.generation.validation import Asked
-from penstock.router.generation.whole import mean_logprob, tokens_of
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.scheduling.plan import Top
 from penstock.router.text.tokenizer import Tokenizer
 
@@ -54,9 +53,9 @@ def asks_full_text(body: GenerateBody, default: bool) -> bool:
     return default if asked is None else asked
 
 
-def parse(service: Service, body: GenerateBody) -> Asked:
+def parse(service: Service, body: GenerateBody) -> GenerationSpec:
     """What is asked for, in the terms of all APIs."""
-    return Asked(
+    return GenerationSpec(
         body.inputs, body.parameters,
         wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs)
 

@@ -5,7 +5,7 @@ from typing import Any
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body, written
-from penstock.router.api.tgi.schemas import GenerateBody
+from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.errors import ValidationError
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.metrics.metrics import CONTENT_TYPE

@@ -11,7 +11,7 @@ from penstock.router.generation.float32 import nearest_float32
 from penstock.router.generation.parameters import Parameters
 from penstock.router.grammar.compiler import GrammarCompiler
 from tests.fakes import LIMITS
-from tests.router.api.test_grammars import DrawingFleet, is_valid
+from tests.router.api.tgi.test_grammars import DrawingFleet, is_valid
 from tests.router.rpc.conftest import Rpc, StartRpc, request
 
 REASONS = {"length": pb.FINISH_REASON_LENGTH, "eos_token": pb.FINISH_REASON_EOS_TOKEN,

@@ -9,8 +9,8 @@ import pytest
 from penstock.router.chat.template import ChatTemplate
 from tests.fakes import LIMITS
 from tests.router.api.chat_templates import HERMES
-from tests.router.api.chats import HELLO, TIME, WEATHER, chat, chunks, joined, rendered
 from tests.router.api.conftest import Start
+from tests.router.api.openai.chats import HELLO, TIME, WEATHER, chat, chunks, joined, rendered
 
 ARGUMENTS = ['{"city": "Kö}ln"}', "{}"]
 CALLS = (f'<tool_call>\n{{"name": "weather", "arguments": {ARGUMENTS[0]}}}\n</tool_call>\n'

@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from penstock.router.api.http.route import EVENTS, JSON
-from penstock.router.api.table import routes
+from penstock.router.api.route_table import routes
 from tests.router.api.conftest import Server, Start, until
 
 CHAT = {"messages": [{"role": "user", "content": "Say it"}]}

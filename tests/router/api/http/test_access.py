@@ -12,7 +12,7 @@ from aiohttp import web
 
 from penstock.router import tls
 from penstock.router.api.http.access import Access
-from penstock.router.api.table import routes
+from penstock.router.api.route_table import routes
 from penstock.router.app import make_runner
 from penstock.router.config import InvalidArgument, ServerConfig
 from penstock.router.launcher.config import LauncherConfig

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings, strategies
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.scheduling.plan import Sampling
 from tests.fakes import LIMITS
-from tests.router.api.chats import HELLO, PROMPT, TEXT, chat, chunks, joined, rendered
 from tests.router.api.conftest import Server, Start
+from tests.router.api.openai.chats import HELLO, PROMPT, TEXT, chat, chunks, joined, rendered
 
 SHAPE = "Failed to deserialize the JSON body into the target type: "
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from penstock.router.api.openai.chat_schemas import ChatBody, Function, Message, Part, ToolCall
-from penstock.router.api.openai.request import check_supported, max_tokens, parameters
+from penstock.router.api.openai.bodies import ChatBody, Function, Message, Part, ToolCall
+from penstock.router.api.openai.parameters import check_supported, max_tokens, parameters
 from penstock.router.chat import tools_prompt
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.chat.tools import Offer, Tool, choose
@@ -15,7 +15,7 @@ from penstock.router.chat.tools_format import PLAIN, CallFormat, native_format
 from penstock.router.chat.tools_grammar import tools_grammar
 from penstock.router.errors import TemplateError, ToolError, ValidationError
 from penstock.router.generation.service import Service
-from penstock.router.generation.validation import Asked
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.compiler import MAX_SOURCE
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
@@ -43,7 +43,7 @@ class Conversation:
     form: CallFormat | None
 
 
-async def parse(body: ChatBody, service: Service) -> tuple[Asked, CallFormat | None]:
+async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallFormat | None]:
     """What is asked for. RouterError names what is wrong, or asks for more than is built."""
     check_supported(body, _NEUTRAL)
     if body.n == 0:
@@ -57,7 +57,7 @@ async def parse(body: ChatBody, service: Service) -> tuple[Asked, CallFormat | N
     marker_id = service.tokenizer.special_id(talk.form.marker) if talk.form else None
     if (grammar := await _grammar(talk, marker_id, service)) is not None:
         common = common.model_copy(update={"grammar": grammar})
-    return Asked(
+    return GenerationSpec(
         inputs=talk.prompt,
         parameters=common,
         n=1 if body.n is None else body.n,

@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.router.api.clouds import platforms
+from penstock.router.api.clouds import sagemaker, vertex
 from penstock.router.api.http.openapi import Docs
 from penstock.router.api.http.page import for_browsers
 from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
 from penstock.router.api.openai import chat, completions
-from penstock.router.api.openai.chat_schemas import ChatBody
+from penstock.router.api.openai import replies as openai
+from penstock.router.api.openai.bodies import ChatBody, CompletionBody
 from penstock.router.api.tgi import generate as native
-from penstock.router.api.tgi import health, info, shapes
-from penstock.router.api.tgi.schemas import CompatBody, CompletionBody, GenerateBody
+from penstock.router.api.tgi import health, info
+from penstock.router.api.tgi import replies as tgi
+from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.config import InvalidArgument
 
 _READING = {
@@ -22,18 +24,18 @@ _READING = {
     413: Reply("The body is longer than the limit.", {TEXT: str}),
     415: Reply("The content type is not JSON.", {TEXT: str}),
     422: Reply("The body has another shape (text), or breaks a rule (JSON).",
-               {TEXT: str, JSON: shapes.Error | shapes.OpenAIError}),
-    500: Reply("A fault of the server.", {JSON: shapes.Error}),
+               {TEXT: str, JSON: tgi.Error | openai.OpenAIError}),
+    500: Reply("A fault of the server.", {JSON: tgi.Error}),
 }
 _GENERATING = {
     **_READING,
-    424: Reply("The request failed while it ran.", {JSON: shapes.Error}),
-    429: Reply("As many requests as may be are in the server.", {JSON: shapes.Error}),
-    503: Reply("No shards are there to answer.", {JSON: shapes.Error}),
+    424: Reply("The request failed while it ran.", {JSON: tgi.Error}),
+    429: Reply("As many requests as may be are in the server.", {JSON: tgi.Error}),
+    503: Reply("No shards are there to answer.", {JSON: tgi.Error}),
 }
 _HEALTH = {
     200: Reply("It is."),
-    503: Reply("It is not, for the reason given.", {JSON: shapes.Error}),
+    503: Reply("It is not, for the reason given.", {JSON: tgi.Error}),
 }
 _COMPUTE = {"x-compute-type": "What it runs on.", "x-compute-characters": "Characters of the prompt."}
 _TIMES = {
@@ -54,35 +56,35 @@ def _open(path: str, handler: Any, summary: str, replies: dict[int, Reply]) -> R
 
 
 _GENERATED = Reply("The answer, in a list, or its events.",
-                   {JSON: list[shapes.Generated], EVENTS: shapes.StreamEvent | shapes.Error}, _ALL_TIMES)
+                   {JSON: list[tgi.Generated], EVENTS: tgi.StreamEvent | tgi.Error}, _ALL_TIMES)
 _COMPLETION = Reply("The answer, or its chunks and `[DONE]`.",
-                    {JSON: shapes.Completion, EVENTS: shapes.Completion | shapes.OpenAIError}, _TIMES)
+                    {JSON: openai.Completion, EVENTS: openai.Completion | openai.OpenAIError}, _TIMES)
 _CHAT = Reply("The answer, or its chunks and `[DONE]`.",
-              {JSON: shapes.ChatCompletion, EVENTS: shapes.ChatChunk | shapes.OpenAIError}, _ALL_TIMES)
-_VERTEX = _costly("/vertex", platforms.vertex, "Vertex AI's predictions.", platforms.VertexBody,
-                  Reply("A text for each instance.", {JSON: shapes.Predictions}))
+              {JSON: openai.ChatCompletion, EVENTS: openai.ChatChunk | openai.OpenAIError}, _ALL_TIMES)
+_VERTEX = _costly("/vertex", vertex.vertex, "Vertex AI's predictions.", vertex.VertexBody,
+                  Reply("A text for each instance.", {JSON: vertex.Predictions}))
 
 _ROUTES = (
     _costly("/", native.compat_generate, "Generate; a stream if `stream` is true.", CompatBody, _GENERATED),
     _costly("/generate", native.generate, "Generate, and answer at the end.", GenerateBody,
-            Reply("The answer.", {JSON: shapes.Generated}, _ALL_TIMES)),
+            Reply("The answer.", {JSON: tgi.Generated}, _ALL_TIMES)),
     _costly("/generate_stream", native.generate_stream, "Generate, with an event a token.", GenerateBody,
-            Reply("The events; a failure is the last.", {EVENTS: shapes.StreamEvent | shapes.Error}, _COMPUTE)),
+            Reply("The events; a failure is the last.", {EVENTS: tgi.StreamEvent | tgi.Error}, _COMPUTE)),
     _costly("/v1/completions", completions.completions, "OpenAI's completions.", CompletionBody, _COMPLETION),
     _costly("/v1/chat/completions", chat.chat_completions, "OpenAI's chat completions.", ChatBody, _CHAT),
-    _costly("/invocations", platforms.invocations, "SageMaker's: as /, /v1/chat/completions or /v1/completions.",
+    _costly("/invocations", sagemaker.invocations, "SageMaker's: as /, /v1/chat/completions or /v1/completions.",
             CompatBody | ChatBody | CompletionBody,
             Reply("What the other route answers.",
-                  {JSON: list[shapes.Generated] | shapes.ChatCompletion | shapes.Completion,
-                   EVENTS: shapes.StreamEvent | shapes.ChatChunk | shapes.Completion | shapes.Error
-                           | shapes.OpenAIError}, _TIMES)),
+                  {JSON: list[tgi.Generated] | openai.ChatCompletion | openai.Completion,
+                   EVENTS: tgi.StreamEvent | openai.ChatChunk | openai.Completion | tgi.Error
+                           | openai.OpenAIError}, _TIMES)),
     _VERTEX,
     Route("POST", "/tokenize", info.tokenize, "The tokens of a text.",
-          {200: Reply("The tokens.", {JSON: list[shapes.PlacedToken]}), **_READING}, GenerateBody, is_costly=True),
+          {200: Reply("The tokens.", {JSON: list[tgi.PlacedToken]}), **_READING}, GenerateBody, is_costly=True),
     Route("POST", "/chat_tokenize", chat.chat_tokenize, "The prompt of a conversation, and its tokens.",
-          {200: Reply("Both.", {JSON: shapes.ChatTokens}), **_READING}, ChatBody, is_costly=True),
-    _open("/info", info.info, "The model, and the limits of a request.", {200: Reply("Both.", {JSON: shapes.Info})}),
-    _open("/v1/models", info.models, "OpenAI's list of models, of one.", {200: Reply("It.", {JSON: shapes.Models})}),
+          {200: Reply("Both.", {JSON: tgi.ChatTokens}), **_READING}, ChatBody, is_costly=True),
+    _open("/info", info.info, "The model, and the limits of a request.", {200: Reply("Both.", {JSON: tgi.Info})}),
+    _open("/v1/models", info.models, "OpenAI's list of models, of one.", {200: Reply("It.", {JSON: openai.Models})}),
     _open("/metrics", info.metrics, "Figures for Prometheus.", {200: Reply("They.", {TEXT: str})}),
     _open("/", for_browsers(health.health), "A page to try the model, for browsers; for others as /health.",
           {**_HEALTH, 200: Reply("The page; or nothing, and it is.")}),

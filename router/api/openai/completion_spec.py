@@ -1,13 +1,13 @@
 """What a body of OpenAI's completions asks for."""
 
-from penstock.router.api.openai.request import check_supported, max_tokens, parameters
-from penstock.router.api.tgi.schemas import CompletionBody
+from penstock.router.api.openai.bodies import CompletionBody
+from penstock.router.api.openai.parameters import check_supported, max_tokens, parameters
 from penstock.router.engine.limits import Limits
 from penstock.router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
-from penstock.router.generation.validation import Asked
+from penstock.router.generation.spec import GenerationSpec
 
 
-def parse(body: CompletionBody, limits: Limits) -> list[Asked]:
+def parse(body: CompletionBody, limits: Limits) -> list[GenerationSpec]:
     """What is asked of each prompt. RouterError names a field that asks for more than is built or allowed."""
     if body.suffix:
         raise SuffixNotSupported
@@ -18,7 +18,7 @@ def parse(body: CompletionBody, limits: Limits) -> list[Asked]:
     max_new_tokens = 1 if is_prompt_only(body) else max_tokens(body)
     common = parameters(body, max_new_tokens, top_n_tokens=body.logprobs)
     return [
-        Asked(
+        GenerationSpec(
             inputs=prompt,
             parameters=common,
             n=num_candidates,

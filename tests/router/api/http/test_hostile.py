@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from penstock.router.api.clouds.platforms import VertexBody
+from penstock.router.api.clouds.vertex import VertexBody
 from penstock.router.api.http import sse
 from penstock.router.api.http.route import JSON, Route
-from penstock.router.api.openai.chat_schemas import ChatBody
+from penstock.router.api.openai.bodies import ChatBody
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
 

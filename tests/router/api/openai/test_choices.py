@@ -8,8 +8,8 @@ import pytest
 from penstock.router.scheduling.plan import Row
 from tests.fakes import LIMITS, ScriptedFleet
 from tests.router.api.conftest import Script, Server, Start
-from tests.router.api.test_completions import TEXT, chunks, complete
-from tests.router.api.test_details import candidates
+from tests.router.api.openai.test_completions import TEXT, chunks, complete
+from tests.router.api.tgi.test_details import candidates
 
 
 class OwnAnswers(ScriptedFleet):

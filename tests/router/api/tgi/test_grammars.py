@@ -14,7 +14,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.scheduling.plan import Row
 from tests.fakes import FACTS, ScriptedFleet
 from tests.router.api.conftest import Script, Server, Start
-from tests.router.api.test_completions import chunks, complete, text_of
+from tests.router.api.openai.test_completions import chunks, complete, text_of
 from tests.router.text.tokenizers_for_tests import DEMO
 
 EOS_ID, = FACTS.eos_token_ids

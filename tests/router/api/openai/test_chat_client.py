@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.grammar.compiler import GrammarCompiler
-from tests.router.api.chats import HELLO, TEXT
 from tests.router.api.conftest import Server, Start
+from tests.router.api.openai.chats import HELLO, TEXT
 
 CALLS = ('<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>\n'
          '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call><|im_end|>')

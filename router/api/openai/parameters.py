@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from penstock.router.api.tgi.schemas import OpenAIBody
+from penstock.router.api.openai.bodies import OpenAIBody
 from penstock.router.errors import ValidationError
 from penstock.router.generation.parameters import Parameters
 from penstock.router.grammar.forms import parse_guided, parse_response_format

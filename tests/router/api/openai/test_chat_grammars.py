@@ -10,8 +10,8 @@ from penstock.router.chat.template import ChatTemplate
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.scheduling.plan import Row
 from tests.fakes import ScriptedFleet
-from tests.router.api.chats import HELLO, TIME, WEATHER, chat, chunks, joined
 from tests.router.api.conftest import Server, Start
+from tests.router.api.openai.chats import HELLO, TIME, WEATHER, chat, chunks, joined
 
 BOUNDED = {"type": "function", "function": {"name": "weather", "strict": True, "parameters": {
     "type": "object", "properties": {"city": {"enum": ["Rome", "Köln"]}, "days": {"enum": [1, 2, 3]}},

@@ -5,8 +5,8 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.router.api.openai.chat_schemas import ChatBody
-from penstock.router.api.openai.common import finish_reason
+from penstock.router.api.openai.bodies import ChatBody
+from penstock.router.api.openai.envelope import finish_reason
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser, Content, Delta
 from penstock.router.engine.stream import Ending, Event, Token

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.router.api.openai.common import finish_reason
-from penstock.router.api.openai.completion_request import is_prompt_only
-from penstock.router.api.tgi.schemas import CompletionBody
+from penstock.router.api.openai.bodies import CompletionBody
+from penstock.router.api.openai.completion_spec import is_prompt_only
+from penstock.router.api.openai.envelope import finish_reason
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.float32 import shortest_float32

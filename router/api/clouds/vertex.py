@@ -1,4 +1,4 @@
-"""What the clouds' own serving sends: Amazon SageMaker's `/invocations`, Google Vertex AI's `/vertex`."""
+"""What Google Vertex AI sends to a container: `POST /vertex`, or at the path that it names."""
 
 import asyncio
 from http import HTTPStatus
@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import orjson
 from aiohttp import web
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from penstock.router.api.http.body import json_response, read_json, to_body
-from penstock.router.api.openai import chat, completions
-from penstock.router.api.openai.chat_schemas import ChatBody, count_items
+from penstock.router.api.openai import chat
+from penstock.router.api.openai.bodies import ChatBody, count_items
 from penstock.router.api.tgi import generate as native
-from penstock.router.api.tgi.schemas import CompatBody, CompletionBody
+from penstock.router.api.tgi.bodies import CompatBody
 from penstock.router.errors import NoInstances, Overloaded
 from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import SERVICE
@@ -34,19 +34,8 @@ class VertexBody(Body):
         Field(fail_fast=True), BeforeValidator(_count_messages)]
 
 
-async def invocations(request: web.Request) -> web.StreamResponse:
-    """What `POST /`, `/v1/chat/completions` or `/v1/completions` answers, as the body is of one or the other."""
-    content = await read_json(request)
-    fields = content if isinstance(content, dict) else {}
-    if "inputs" in fields:
-        return await native.answer_generate(request, to_body(content, CompatBody))
-    if "messages" in fields:
-        return await chat.answer(request, to_body(content, ChatBody))
-    if "prompt" in fields:
-        return await completions.answer(request, to_body(content, CompletionBody))
-    raise web.HTTPUnprocessableEntity(
-        text="Failed to deserialize the JSON body into the target type: data did not match any variant of untagged "
-             "enum SagemakerRequest")
+class Predictions(BaseModel):
+    predictions: list[str]
 
 
 async def vertex(request: web.Request) -> web.StreamResponse:
