@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
 from penstock.router.generation.float32 import nearest_float32
+from penstock.router.grammar.forms import check_grammar
 
 
 def _to_float32(value: float) -> float:
@@ -92,7 +93,7 @@ class Parameters(Body):
     decoder_input_details: bool = False
     seed: UInt64 | None = None
     top_n_tokens: UInt32 | None = None
-    grammar: Any = None
+    grammar: Annotated[Any, AfterValidator(check_grammar)] = None
     """As TGI writes it; from routes that write it otherwise a `GrammarSpec`."""
     adapter_id: str | None = None
 

@@ -15,6 +15,7 @@ from penstock.router.generation.parameters import (
     UInt64,
     to_list,
 )
+from penstock.router.grammar.forms import check_response_format
 
 MAX_TOOLS = 128
 """OpenAI's limit."""
@@ -63,7 +64,7 @@ class OpenAIBody(Body):
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: UInt32 | None = None
     return_token_ids: bool | None = None
-    response_format: dict[str, Any] | None = None
+    response_format: Annotated[dict[str, Any], AfterValidator(check_response_format)] | None = None
     structured_outputs: dict[str, Any] | None = None
     guided_json: Any = None
     guided_regex: Any = None

@@ -74,6 +74,32 @@ async def test_another_shape(server: Server, data: bytes, what: str) -> None:
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
 
+CHAT = {"messages": [{"role": "user", "content": "a"}]}
+
+
+@pytest.mark.parametrize(("path", "body", "where", "what"), [
+    ("/generate", {"inputs": "a", "parameters": {"grammar": {"type": "xml", "value": "a"}}}, "parameters.grammar",
+     "unknown `type`, expected one of `json`, "),
+    ("/generate", {"inputs": "a", "parameters": {"grammar": {"type": "regex"}, "top_k": 0}}, "parameters.grammar",
+     "missing field `value`"),
+    ("/generate_stream", {"inputs": "a", "parameters": {"grammar": "a+"}}, "parameters.grammar", "must be an object"),
+    ("/v1/completions", {"prompt": "a", "response_format": {"type": "xml"}}, "response_format", "unknown `type`, "),
+    ("/v1/chat/completions", {**CHAT, "response_format": {"type": "json_schema"}}, "response_format",
+     "`json_schema` must be an object with a `schema`"),
+    ("/chat_tokenize", {**CHAT, "response_format": {"value": 1, "type": 5}}, "response_format",
+     "unknown `type`, "),
+])
+async def test_a_grammar_of_another_shape(
+    server: Server, path: str, body: dict[str, object], where: str, what: str
+) -> None:
+    """TGI fails to read the body, before anything else is looked at; also where its own error would be JSON."""
+    response = await server.post(path, body)
+    text = await response.text()
+    assert (response.status, text.startswith(f"{SHAPE}{where}: invalid value: ")) == (422, True), text
+    assert what in text
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+
+
 @pytest.mark.parametrize(("name", "value", "what"), [
     ("temperature", "1", 'invalid type: string "1", expected a number'),
     ("temperature", True, "invalid type: boolean `true`, expected a number"),

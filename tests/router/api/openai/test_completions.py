@@ -218,7 +218,6 @@ async def test_fields_that_ask_for_nothing(server: Server) -> None:
     ({"guided_json": {}, "guided_regex": "a"}, "grammar is not valid: one can be asked for, not 2"),
     ({"structured_outputs": {"json": {}}, "response_format": {"type": "json_object"}},
      "grammar is not valid: one can be asked for, not 2"),
-    ({"response_format": {"type": "xml"}}, "`response_format` is not supported with the type xml"),
     ({"structured_outputs": {"structural_tag": "x"}}, "`structured_outputs` is not supported with `structural_tag`"),
 ])
 async def test_fields_that_are_refused_by_name(server: Server, fields: dict[str, Any], told: str) -> None:

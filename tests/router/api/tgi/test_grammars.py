@@ -92,8 +92,6 @@ async def test_other_forms_in_completions(drawing: Server, fields: dict[str, Any
 
 
 @pytest.mark.parametrize(("grammar", "rule"), [
-    ("a+", "grammar is not valid: it must be an object of `type` and `value`"),
-    ({"type": "regex"}, "grammar is not valid: `value` is missing"),
     ({"type": "json", "value": 5}, "grammar is not supported"),
     ({"type": "regex", "value": "("}, "grammar is not valid: "),
     ({"type": "json", "value": {"type": "object", "minProperties": 5, "uniqueItems": True}}, "grammar is not valid: "),
