@@ -1,6 +1,6 @@
 """Everything that can go wrong with a request, and what the client is told.
 
-    RouterError
+    RouterError              500  what nobody foresaw: a fault of the server
     ├── ValidationError        422  the request breaks a rule
     ├── TemplateError          422  the chat template refuses the conversation, or there is none
     ├── ToolError              422  its tools are not as they must be
@@ -24,8 +24,8 @@ class RouterError(Exception):
 
     status: ClassVar[int] = 500
     error_type: ClassVar[str] = "internal"
-    metric: ClassVar[str | None] = None
-    """Value of the `err` label of `tgi_request_failure`; None is not counted."""
+    metric: ClassVar[str] = "generation"
+    """Value of the `err` label of `tgi_request_failure`."""
 
     def body(self) -> dict[str, str]:
         """TGI's error body."""

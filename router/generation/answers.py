@@ -119,16 +119,13 @@ class Answers:
 
 
 @asynccontextmanager
-async def answering(
-    service: Service, specs: Sequence[GenerationSpec], is_stream: bool
-) -> AsyncIterator[Answers]:
-    """Permits, validation, submission, in TGI's order; leaving cancels what still runs, and counts.
+async def answering(service: Service, specs: Sequence[GenerationSpec], is_stream: bool) -> AsyncIterator[Answers]:
+    """Takes permits, validates and submits, in TGI's order; on leaving cancels what still runs, and counts.
 
-    Every RouterError passes through here, once.
+    Every failure passes through here, once: a RouterError, a fault of the server, or the client's leaving.
     """
     received_at = time.monotonic()
-    engine = service.engines.choose()
-    metrics = service.metrics
+    engine, metrics = service.engines.choose(), service.metrics
     metrics.requested()
     running: Answers | None = None
     traced = traces.current()
@@ -138,12 +135,10 @@ async def answering(
             check_mode(spec, service.limits, is_stream)
         async with AsyncExitStack() as stack:
             stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs)))
-            valid = await asyncio.gather(
-                *(validate(spec, service.limits, service.tokenizer, engine.facts, service.grammars)
-                  for spec in specs))
+            requests = await _validate_all(service, specs)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
-            for request in (request for requests in valid for request in requests):
+            for request in requests:
                 metrics.accepted(len(request.input_ids), request.max_new_tokens)
                 stream = await stack.enter_async_context(
                     engine.submit(trace.followed(request) if trace else request, queue=queue))
@@ -152,16 +147,23 @@ async def answering(
                 trace.submitted(answers)
             running = Answers(answers, queue, metrics)
             yield running
-    except RouterError as error:
-        _fail(error, metrics, trace)
-        raise
-    except (asyncio.CancelledError, GeneratorExit):
-        if running is None or not running.is_over:
-            _fail(Dropped(), metrics, trace)
+    except BaseException as error:
+        if isinstance(error, RouterError) or running is None or not running.is_over:
+            _count_failure(error, metrics, trace)
         raise
 
 
-def _fail(error: RouterError, metrics: Metrics, trace: traces.Generation | None) -> None:
+async def _validate_all(service: Service, specs: Sequence[GenerationSpec]) -> list[Request]:
+    facts = service.engines.choose().facts
+    valid = await asyncio.gather(
+        *(validate(spec, service.limits, service.tokenizer, facts, service.grammars) for spec in specs))
+    return [request for requests in valid for request in requests]
+
+
+def _count_failure(error: BaseException, metrics: Metrics, trace: traces.Generation | None) -> None:
+    """Counts an error that nobody foresaw as the server's, and a cancellation as the client's leaving."""
+    if not isinstance(error, RouterError):
+        error = RouterError("Internal server error") if isinstance(error, Exception) else Dropped()
     metrics.failed(error)
     if trace is not None:
         trace.failed(error)

@@ -20,7 +20,6 @@ class ServerInfo:
     version: str
     compute_type: str
     model_sha: str | None = None
-    docker_label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body, written
+from penstock.router.api.http.failures import to_router_error
 from penstock.router.api.http.headers import compute_time, request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
 from penstock.router.api.openai.bodies import ChatBody
@@ -14,7 +15,7 @@ from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import converse, parse
 from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure, usage
 from penstock.router.chat.tools_format import CallFormat
-from penstock.router.errors import RouterError, ValidationError
+from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answers, answering
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
@@ -33,8 +34,8 @@ async def answer(request: web.Request, body: ChatBody) -> web.StreamResponse:
     trace.describe("chat", body.model)
     try:
         spec, form = await parse(body, service)
-    except RouterError as error:
-        return refuse(service, error)
+    except Exception as error:
+        return refuse(service, to_router_error(error))
     headers = request_headers(service, spec.inputs)
     if body.stream:
         return await stream_events(request, headers, _chunks(service, body, spec, form), render_failure, last=DONE)

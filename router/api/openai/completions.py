@@ -7,6 +7,7 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
+from penstock.router.api.http.failures import to_router_error
 from penstock.router.api.http.headers import request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
 from penstock.router.api.openai.bodies import CompletionBody
@@ -14,7 +15,6 @@ from penstock.router.api.openai.completion_choice import Choice, Prompt
 from penstock.router.api.openai.completion_spec import is_prompt_only, parse
 from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure
 from penstock.router.engine.stream import Event, Token
-from penstock.router.errors import RouterError
 from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
@@ -34,8 +34,8 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
     trace.describe("text_completion", body.model)
     try:
         specs = parse(body, service.limits)
-    except RouterError as error:
-        return refuse(service, error)
+    except Exception as error:
+        return refuse(service, to_router_error(error))
     headers = request_headers(service, *body.prompt)
     if body.stream:
         return await stream_events(request, headers, _chunks(service, body, specs), render_failure, last=DONE)

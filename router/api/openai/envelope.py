@@ -30,7 +30,7 @@ def head(service: Service, model: str | None, kind: str) -> dict[str, Any]:
         "id": "",
         "created": int(time.time()),
         "model": info.model_id if model in (None, "tgi") else model,
-        "system_fingerprint": f"{info.version}-{info.docker_label or 'native'}",
+        "system_fingerprint": f"{info.version}-native",
     }
 
 

@@ -38,7 +38,7 @@ def describe(service: Service) -> dict[str, Any]:
         "router": "text-generation-router",
         "version": service.info.version,
         "sha": None,
-        "docker_label": service.info.docker_label,
+        "docker_label": None,
         "model_dtype": facts.dtype,
         "model_device_type": "cuda" if facts.has_gpus else "cpu",
         "waiting_served_ratio": 0.0,
