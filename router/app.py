@@ -43,7 +43,7 @@ def make_app(
     app[SERVICE] = Service(engines, tokenizer, limits, metrics, info, grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
-    add_routes(app, route_table.routes(info.version, more_routes), access)
+    add_routes(app, route_table.routes(info.version, more_routes, access.api_key is not None), access)
     return app
 
 

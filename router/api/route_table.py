@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.router.api.clouds import sagemaker, vertex
-from penstock.router.api.http.openapi import Docs
+from penstock.router.api.http.docs import Docs, page_routes
 from penstock.router.api.http.page import for_browsers
 from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
 from penstock.router.api.openai import chat, completions
@@ -94,11 +94,12 @@ _ROUTES = (
 )
 
 
-def routes(version: str, more: Sequence[Route] = ()) -> list[Route]:
-    """With those that describe them all, in a server of this version that has `more` of them."""
+def routes(version: str, more: Sequence[Route] = (), has_key: bool = False) -> list[Route]:
+    """Returns all routes of a server of this version that has `more` of them, with those that describe them all."""
     all_routes = [*_ROUTES, *more]
-    docs = Docs(all_routes, version)
+    docs = Docs(all_routes, version, has_key)
     all_routes += [
+        *page_routes(),
         _open("/docs", docs.page, "This, for readers.", {200: Reply("A page.", {"text/html": str})}),
         _open("/api-doc/openapi.json", docs.document, "This, for programs.",
               {200: Reply("The OpenAPI document.", {JSON: dict[str, Any]})}),

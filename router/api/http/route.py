@@ -36,6 +36,8 @@ class Route:
     body: Any = None
     is_costly: bool = False
     """Whether it takes the API key."""
+    is_documented: bool = True
+    """Whether the OpenAPI document has it."""
 
 
 def add_routes(app: web.Application, routes: Sequence[Route], access: Access) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from penstock.router.api.http.access import Access
 from penstock.router.api.http.route import EVENTS, JSON
 from penstock.router.api.route_table import routes
 from tests.router.api.conftest import Server, Start, until
@@ -33,7 +34,10 @@ async def test_every_route_is_described(server: Server) -> None:
                  for method in methods}
     served = {(route.method, route.resource.canonical) for route in server.client.app.router.routes()
               if route.method != "HEAD" and route.resource is not None}
-    assert described == served == set(ROUTES)
+    assert described == {key for key, route in ROUTES.items() if route.is_documented}
+    assert served == set(ROUTES)
+    assert {path for _, path in served} - {path for _, path in described} == {
+        "/docs/", "/docs/start.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"}
 
 
 async def test_bodies_are_those_that_are_parsed(server: Server) -> None:
@@ -55,8 +59,12 @@ async def test_every_reference_leads_somewhere(server: Server) -> None:
     assert "$defs" not in json.dumps(content)
 
 
-async def test_only_what_costs_something_takes_a_key(server: Server) -> None:
-    paths = (await document(server))["paths"]
+async def test_only_what_costs_something_takes_a_key(start: Start, server: Server) -> None:
+    """And nothing does where there is no key."""
+    assert "security" not in json.dumps(await document(server))
+    content = await document(await start(access=Access(api_key="secret")))
+    paths, (scheme,) = content["paths"], content["components"]["securitySchemes"].values()
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
     assert {path for path, methods in paths.items() for operation in methods.values() if "security" in operation} == \
         {path for (method, path) in ROUTES if method == "POST"}
 
@@ -108,34 +116,32 @@ def assert_described(kind: Any, content: object) -> None:
 
 
 class Reader(HTMLParser):
-    """Collects what a page refers to, and its text."""
+    """Collects what a page refers to."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.anchors: set[str] = set()
         self.targets: set[str] = set()
-        self.others: list[str] = []
-        self.text = ""
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        values = dict(attributes)
-        self.anchors.add(values.get("id") or "")
-        if (target := values.get("href") or values.get("src")) is not None:
-            (self.targets.add(target[1:]) if target.startswith("#") else self.others.append(target))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
+        self.targets |= {value for name, value in attributes if name in ("href", "src") and value != "data:,"}
 
 
 async def test_page(server: Server) -> None:
-    response = await server.client.get("/docs")
-    assert (response.status, response.content_type) == (200, "text/html")
+    """It is Swagger UI, and nothing of it comes from elsewhere."""
+    response = await server.client.get("/docs/")
+    assert (response.status, response.url.path, response.content_type) == (200, "/docs", "text/html")
     reader = Reader()
     reader.feed(await response.text())
-    assert reader.others == ["api-doc/openapi.json"], "nothing comes from elsewhere"
-    assert reader.targets
-    assert reader.targets <= reader.anchors
-    assert all(path in reader.text for _, path in ROUTES)
+    assert reader.targets == {"api-doc/openapi.json", "docs/start.js", "docs/swagger-ui-bundle.js",
+                              "docs/swagger-ui.css"}
+    texts = {}
+    for target in reader.targets:
+        found = await server.client.get(f"/{target}")
+        assert found.status == 200
+        texts[target] = await found.text()
+    assert 'url: "api-doc/openapi.json"' in texts["docs/start.js"]
+    assert "SwaggerUIBundle" in texts["docs/swagger-ui-bundle.js"]
+    assert (await server.client.get("/docs/swagger-initializer.js")).status == 404
 
 
 async def test_statuses_that_are_not_a_routes_own(server: Server) -> None:
