@@ -96,6 +96,8 @@ class Parameters(Body):
     grammar: Annotated[Any, AfterValidator(check_grammar)] = None
     """As TGI writes it; from routes that write it otherwise a `GrammarSpec`."""
     adapter_id: str | None = None
+    n: UInt64 | None = None
+    """Not TGI's, which would ignore it; read so that it can be refused instead of dropped."""
 
     presence_penalty: Float32 | None = None
     min_p: Float32 | None = None

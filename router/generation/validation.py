@@ -181,6 +181,8 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
         largest = max(ids, default=0)
         _refuse_if(largest >= vocab_size,
                    f"`{name}` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
+    _refuse_if(p.n is not None and p.n != 1,
+               f"`n` is not supported on this route, other than 1; `/v1/completions` has it. Given: {p.n}")
     _refuse_if(p.adapter_id is not None, "`adapter_id` is not supported: this server has no adapters")
 
 

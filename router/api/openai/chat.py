@@ -14,6 +14,7 @@ from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import converse, parse
 from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure, usage
+from penstock.router.api.openai.other_fields import REFUSED_IN_CHATS, refuse_unsupported
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answers, answering
@@ -46,6 +47,7 @@ async def chat_tokenize(request: web.Request) -> web.Response:
     """The prompt that a conversation makes, and its tokens, each with its place in it."""
     body = await read_body(request, ChatBody)
     service = request.app[SERVICE]
+    refuse_unsupported(body, REFUSED_IN_CHATS)
     talk = await converse(body, service)
     try:
         tokens = await service.tokenizer.split(talk.prompt, bool(body.add_special_tokens))

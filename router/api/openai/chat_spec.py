@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 
 from penstock.router.api.openai.bodies import ChatBody, Function, Message, Part, ToolCall
-from penstock.router.api.openai.parameters import check_supported, max_tokens, parameters
+from penstock.router.api.openai.other_fields import REFUSED_IN_CHATS, refuse_unsupported
+from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.chat import tools_prompt
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.chat.tools import Offer, Tool, choose
@@ -19,16 +20,6 @@ from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.compiler import MAX_SOURCE
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
-
-_NEUTRAL: dict[str, tuple[object, ...]] = {
-    # OpenAI's
-    "functions": ([],), "function_call": ("none",), "modalities": (["text"],), "audio": (), "reasoning_effort": (),
-    "verbosity": ("medium",), "web_search_options": (),
-    # vLLM's
-    "best_of": (1,), "echo": (False,), "documents": ([],), "mm_processor_kwargs": ({},),
-    "include_reasoning": (True,), "media_io_kwargs": ({},),
-}
-"""Fields that would change an answer and are not built, each with the values that ask for nothing."""
 
 _OURS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
 """What templates are told by fields of the body."""
@@ -45,7 +36,7 @@ class Conversation:
 
 async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallFormat | None]:
     """What is asked for. RouterError names what is wrong, or asks for more than is built."""
-    check_supported(body, _NEUTRAL)
+    refuse_unsupported(body, REFUSED_IN_CHATS)
     if body.n == 0:
         raise ValidationError("`n` must be > 0. Given: 0")
     if body.top_logprobs and not body.logprobs:

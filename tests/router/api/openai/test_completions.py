@@ -198,7 +198,7 @@ NEUTRAL = {
 
 async def test_fields_that_ask_for_nothing(server: Server) -> None:
     for fields in (NEUTRAL, dict.fromkeys(NEUTRAL), {"top_k": -1, "suffix": ""},
-                   {"user": "me", "truncate": 1, "unknown": {"a": [1]}}):
+                   {"user": "me", "unknown": {"a": [1]}}):
         assert (await complete(server, **fields))["choices"] == [
             {"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop"}]
 

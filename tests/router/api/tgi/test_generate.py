@@ -68,7 +68,7 @@ async def test_nulls_and_neutral_values_are_as_absent(server: Server) -> None:
         typical_p=None, max_new_tokens=None, return_full_text=None, truncate=None, seed=None, top_n_tokens=None,
         grammar=None, adapter_id=None, stop=[], watermark=False, do_sample=False, decoder_input_details=False)
     assert answer["generated_text"] == TEXT
-    assert (await server.generate(best_of=1, top_n_tokens=0, unknown={"a": [1]}))["generated_text"] == TEXT
+    assert (await server.generate(best_of=1, n=1, top_n_tokens=0, unknown={"a": [1]}))["generated_text"] == TEXT
 
 
 @pytest.mark.parametrize(("stop", "text"), [

@@ -41,6 +41,8 @@ BROKEN = [
     ({"max_new_tokens": 1024}, TOTAL + "1 `inputs` tokens and 1024 `max_new_tokens`"),
     ({"max_new_tokens": 5000}, TOTAL + "1 `inputs` tokens and 1024 `max_new_tokens`"),
     ({"grammar": {"type": "regex", "value": "a+"}}, "grammar is not supported"),
+    ({"n": 2}, "`n` is not supported on this route, other than 1; `/v1/completions` has it. Given: 2"),
+    ({"n": 0}, "`n` is not supported on this route, other than 1; `/v1/completions` has it. Given: 0"),
     ({"adapter_id": "mine"}, "`adapter_id` is not supported: this server has no adapters"),
     ({"stop": ["a"] * 10_000}, "`stop` supports up to 4 stop sequences. Given: 10000"),
     ({"stop": ""}, "`stop` sequences cannot be empty"),
