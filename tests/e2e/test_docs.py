@@ -12,7 +12,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed: `apt-get install chromium`")]
 
-GENERATE = "#operations-default-post_generate"
+GENERATE = "#operations-Text_Generation_Inference-post_generate"
 ANSWER = f"{GENERATE} .live-responses-table"
 STATUS = f"document.querySelector('{ANSWER} tbody .response-col_status')?.firstChild?.textContent"
 EXECUTE = f"{GENERATE} .execute"

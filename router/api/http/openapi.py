@@ -23,7 +23,7 @@ def describe(routes: Sequence[Route], version: str, has_key: bool) -> dict[str, 
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": version,
-                 "description": "Text Generation Inference's routes, and OpenAI's.",
+                 "description": "The routes of Text Generation Inference and of OpenAI, for one model.",
                  "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
         "paths": paths,
         "components": {"schemas": definitions.get("$defs", {}), **({"securitySchemes": _KEY} if has_key else {})},
@@ -40,6 +40,7 @@ def _types(routes: Sequence[Route]) -> Iterable[Any]:
 
 def _operation(route: Route, schemas: dict[str, Any], has_key: bool) -> dict[str, Any]:
     operation: dict[str, Any] = {
+        "tags": [route.tag],
         "summary": route.summary,
         "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('-', '_')}",
         "responses": {
