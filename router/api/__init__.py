@@ -1,1 +1,2 @@
-"""The HTTP surface: bodies in, bodies and events out."""
+"""The HTTP API: reads bodies, asks the engine for answers and renders them; it may import all of the router but rpc and
+launcher."""

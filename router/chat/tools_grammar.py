@@ -27,8 +27,8 @@ _OPENING = r'OPENING: /\s*\{\s*"name"\s*:\s*/'
 
 
 def tools_grammar(form: CallFormat, offer: Offer, marker_id: int | None = None) -> GrammarSpec:
-    """`marker_id`: the special token that is the format's marker, if it is one. GrammarError names a strict tool whose
-    schema can't be had."""
+    """Returns the grammar of answers to an offer. `marker_id` is the special token that is the format's marker, if it
+    is one. A GrammarError names a strict tool whose schema can't be compiled."""
     more = f"({_text(form.separator)} call)*" if offer.is_parallel else ""
     rest = f"{more} {_text(form.end)}"
     header_start, _, after_name = form.header.partition(NAME)
@@ -45,7 +45,7 @@ def tools_grammar(form: CallFormat, offer: Offer, marker_id: int | None = None) 
 
 
 def _named(form: CallFormat, after_name: str, tools: Sequence[Tool]) -> list[str]:
-    """Rules for the rest of a call, from the function's name on."""
+    """Returns rules for the rest of a call, from the function's name on."""
     names = [f"function_{number}" for number in range(len(tools))]
     return [f"named: {' | '.join(names)}", *(
         f"{name}: {_text(orjson.dumps(tool.name).decode() + after_name)} %json {_arguments(tool)} {_text(form.close)}"

@@ -1,1 +1,1 @@
-"""From what a client asks for to the events of its answers, whichever API it came by."""
+"""From a generation spec to the events of its answers, for every API; it imports the engine, and no API."""

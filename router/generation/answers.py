@@ -43,7 +43,7 @@ class Answer:
         self._last_at: float | None = None
 
     def note(self, event: Event) -> None:
-        """Its next event has come."""
+        """Takes the answer's next event, and counts the time that it took."""
         now = time.monotonic()
         if self._last_at is None:
             self._metrics.first_token(now - self._received_at)
@@ -58,12 +58,12 @@ class Answer:
 
     @property
     def seed(self) -> int | None:
-        """What the answer can be repeated with; None if nothing was drawn."""
+        """The seed with which the answer can be repeated; None if nothing was drawn."""
         return self.request.sampling.seed if self.request.sampling.do_sample else None
 
     @property
     def hit_tokens(self) -> int:
-        """Of the prompt, found in the prefix cache when the request first ran."""
+        """How many of the prompt's tokens were found in the prefix cache when the request first ran."""
         return self._stream.hit_tokens
 
     @property
@@ -98,7 +98,7 @@ class Answers:
 
     @property
     def is_over(self) -> bool:
-        """Whether every answer has ended."""
+        """Tells whether every answer has ended."""
         return not self._num_left
 
     def __aiter__(self) -> Self:

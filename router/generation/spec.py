@@ -7,7 +7,7 @@ from penstock.router.generation.parameters import Parameters
 
 @dataclass(frozen=True, slots=True)
 class GenerationSpec:
-    """What a client asks for of one prompt, by whichever API; not checked yet. The defaults are TGI's ways.
+    """What a client asks for of one prompt, by whichever API, before it is checked. The defaults are TGI's ways.
 
     `inputs`: a text, or token ids. `n` answers share a seed and differ in their noise. `is_greedy`: no sampling,
     whatever the parameters say. `has_openai_penalties`: the frequency penalty counts the output's tokens, instead of
@@ -27,5 +27,5 @@ class GenerationSpec:
 
     @property
     def num_answers(self) -> int:
-        """Sequences that run for it."""
+        """How many sequences run for this prompt."""
         return max(1, self.parameters.best_of or 1, self.n)

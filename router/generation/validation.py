@@ -18,16 +18,16 @@ from penstock.router.scheduling.plan import Sampling
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
 
 _TGI_CHUNK = 1024
-"""Of more new tokens than this, TGI counts only so many against the limit on total tokens."""
+"""TGI counts no more new tokens than this against the limit on total tokens."""
 MAX_STOP_CHARACTERS = 1024
-"""Of one stop string; so much of an answer may have to be held back for it."""
+"""The longest stop string; so much of an answer may have to be held back for it."""
 MAX_STOP_TOKEN_IDS = 128
 MAX_BIAS = 100.0
-"""OpenAI's; a token with it is certain, or impossible."""
+"""The largest bias, as OpenAI has it; a token with it is certain, or impossible."""
 
 
 def check_mode(spec: GenerationSpec, limits: Limits, is_stream: bool) -> None:
-    """The rules that come before a permit: how many answers, and what a stream can't carry."""
+    """Checks the rules that come before a permit: how many answers there may be, and what a stream can't carry."""
     best_of = 1 if spec.parameters.best_of is None else spec.parameters.best_of
     if is_stream:
         _refuse_if(best_of != 1, "`best_of` != 1 is not supported when streaming tokens")
@@ -43,7 +43,7 @@ def check_mode(spec: GenerationSpec, limits: Limits, is_stream: bool) -> None:
 async def validate(
     spec: GenerationSpec, limits: Limits, tokenizer: Tokenizer, facts: Facts, grammars: GrammarCompiler | None,
 ) -> list[Request]:
-    """A request for each answer. ValidationError says the first rule that is broken.
+    """Returns a request for each answer. A ValidationError says the first rule that is broken.
 
     `grammars` is None where the server was told to have none.
     """
@@ -80,7 +80,7 @@ async def _input_ids(spec: GenerationSpec, tokenizer: Tokenizer) -> tuple[int, .
 
 
 async def _compile(parameters: Parameters, grammars: GrammarCompiler | None) -> Grammar | None:
-    """Rule 17."""
+    """Compiles the grammar, if there is one; checks rule 17."""
     grammar = parameters.grammar
     if grammar is None:
         return None
@@ -95,7 +95,7 @@ async def _compile(parameters: Parameters, grammars: GrammarCompiler | None) -> 
 
 
 def _answers(request: Request, spec: GenerationSpec) -> list[Request]:
-    """Candidates for the best have a seed each, which repeats it alone; samples are branches of one seed.
+    """Returns the requests of all answers: candidates for the best have a seed each, samples are branches of one seed.
 
     Prompt logprobs are computed for the first alone.
     """
@@ -116,7 +116,7 @@ def _refuse_if(is_broken: bool, rule: str) -> None:
 
 
 def _check_sampling(parameters: Parameters) -> None:
-    """Rules 1 to 7."""
+    """Checks rules 1 to 7, on how tokens are drawn."""
     p = parameters
     has_warper = any(value is not None for value in (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p))
     _refuse_if((p.best_of or 1) > 1 and not p.do_sample and not has_warper,
@@ -135,7 +135,7 @@ def _check_sampling(parameters: Parameters) -> None:
 
 
 def _check_extent(spec: GenerationSpec, limits: Limits) -> None:
-    """Rules 8 to 13."""
+    """Checks rules 8 to 13, on how long the prompt and the answer may be."""
     p = spec.parameters
     _refuse_if(p.max_new_tokens == 0, "`max_new_tokens` must be strictly positive")
     _refuse_if(len(p.stop) > limits.max_stop_sequences,
@@ -153,7 +153,7 @@ def _check_extent(spec: GenerationSpec, limits: Limits) -> None:
 
 
 def _check_tokens(input_ids: tuple[int, ...], max_new_tokens: int | None, limits: Limits, vocab_size: int) -> None:
-    """Rules 15 and 16, and that the model can take the tokens at all."""
+    """Checks rules 15 and 16, on the number of tokens, and that the model has these tokens at all."""
     length, total = len(input_ids), limits.max_total_tokens
     wanted = max(0, total - length) if max_new_tokens is None else max_new_tokens
     chunk = min(wanted, _TGI_CHUNK)
@@ -169,7 +169,7 @@ def _check_tokens(input_ids: tuple[int, ...], max_new_tokens: int | None, limits
 
 
 def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: int) -> None:
-    """What TGI does not have."""
+    """Checks the rules of parameters that TGI does not have, or ignores."""
     p = parameters
     _refuse_if((p.min_tokens or 0) > max_new_tokens,
                f"`min_tokens` must be <= `max_new_tokens`. Given: {p.min_tokens} and {max_new_tokens}")
@@ -187,7 +187,8 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
 
 
 def _sampling(spec: GenerationSpec, eos_token_ids: Collection[int]) -> Sampling:
-    """With defaults filled in. As in TGI, a warper that changes something makes it sample. The seed is chosen here."""
+    """Fills in defaults and draws the seed. As in TGI, a warper that changes something makes the answer a sampled
+    one."""
     p = spec.parameters
     frequency_penalty = p.frequency_penalty or 0.0
     min_tokens = p.min_tokens or 0

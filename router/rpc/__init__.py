@@ -1,1 +1,1 @@
-"""The gRPC API for services, on a port of its own. Imported only where one is given."""
+"""The gRPC API, on a port of its own, imported only where one is given; it may import the HTTP API."""

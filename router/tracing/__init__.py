@@ -1,1 +1,1 @@
-"""Spans of requests, for OpenTelemetry."""
+"""Spans of requests for OpenTelemetry; it may import the engine and generation, but no API."""

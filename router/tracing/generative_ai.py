@@ -12,7 +12,7 @@ _INT64 = 2**63
 
 
 def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | None]:
-    """What was asked for; of several prompts, for the first. None is what was not."""
+    """Returns the attributes of what was asked of the first prompt; None stands for what was not."""
     generation = trace.generations[0]
     spec = generation.specs[0]
     parameters = spec.parameters
@@ -37,7 +37,7 @@ def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | N
 
 
 def answered(trace: RequestTrace) -> Mapping[str, AttributeValue | None]:
-    """What came of it: tokens, and for each answer that ended, how."""
+    """Returns the attributes of what came of a request: its tokens, and how each answer ended."""
     streams = trace.streams
     if not streams:
         return {}

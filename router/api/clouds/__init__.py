@@ -1,1 +1,1 @@
-"""The routes that clouds expect of a container: SageMaker's and Vertex AI's. May import the rest of the router."""
+"""The routes that clouds expect of a container; they may import the other packages of the API."""

@@ -10,7 +10,7 @@ from penstock.router.api.tgi.bodies import CompatBody
 
 
 async def invocations(request: web.Request) -> web.StreamResponse:
-    """What `POST /`, `/v1/chat/completions` or `/v1/completions` answers, as the body is of one or the other."""
+    """Answers as `POST /`, `/v1/chat/completions` or `/v1/completions`, whichever takes a body with these fields."""
     content = await read_json(request)
     fields = content if isinstance(content, dict) else {}
     if "inputs" in fields:

@@ -19,7 +19,7 @@ from penstock.router.generation.service import SERVICE
 
 
 def _count_messages(instances: object) -> object:
-    """As they came; ValueError if there are too many messages in all of them."""
+    """Returns the instances unchanged; ValueError if their messages are too many in all."""
     if isinstance(instances, list):
         talks = [instance.get("messages") for instance in instances if isinstance(instance, dict)]
         count_items([message for talk in talks if isinstance(talk, list) for message in talk])
@@ -27,7 +27,7 @@ def _count_messages(instances: object) -> object:
 
 
 class VertexBody(Body):
-    """`POST /vertex`."""
+    """The body of `POST /vertex`: a body of `POST /` or of a chat for each answer."""
 
     instances: Annotated[
         list[Annotated[CompatBody | ChatBody, Field(union_mode="left_to_right")]],
@@ -39,7 +39,7 @@ class Predictions(BaseModel):
 
 
 async def vertex(request: web.Request) -> web.StreamResponse:
-    """The texts of whole answers, one to an instance, computed together; if one fails, all do."""
+    """Answers with a text for each instance. They are computed together; if one fails, all do."""
     content = await read_json(request)
     instances = content.get("instances") if isinstance(content, dict) else None
     if isinstance(instances, list) and len(instances) > request.app[SERVICE].limits.max_concurrent_requests:
@@ -58,7 +58,7 @@ async def vertex(request: web.Request) -> web.StreamResponse:
 
 
 async def _answer(request: web.Request, instance: CompatBody | ChatBody) -> web.Response:
-    """A whole answer; its prompt is repeated only if that is asked for."""
+    """Returns the whole answer to an instance; it repeats the prompt only if the instance asks for that."""
     if isinstance(instance, ChatBody):
         response = await chat.answer(request, instance.model_copy(update={"stream": False}))
     else:
@@ -71,7 +71,7 @@ async def _answer(request: web.Request, instance: CompatBody | ChatBody) -> web.
 
 
 def _text(response: web.Response) -> str:
-    """Of the answer; of one that calls tools, the calls as JSON."""
+    """Returns the answer's text, or its calls of tools as JSON."""
     assert isinstance(response.body, bytes)
     content: Any = orjson.loads(response.body)
     if isinstance(content, list):

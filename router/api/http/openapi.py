@@ -64,6 +64,6 @@ def _content(content: Content, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _event(data: dict[str, Any]) -> dict[str, Any]:
-    """An event of a stream, of which `data` describes the JSON; OpenAI's streams end with another one."""
+    """Returns the schema of a stream's event whose JSON is described by `data`; OpenAI's streams end with `[DONE]`."""
     content = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
     return {"type": "object", "required": ["data"], "properties": {"data": {"anyOf": [{"const": "[DONE]"}, content]}}}

@@ -18,23 +18,23 @@ from penstock.router.generation.parameters import (
 from penstock.router.grammar.forms import check_response_format
 
 MAX_TOOLS = 128
-"""OpenAI's limit."""
+"""The most tools that OpenAI takes."""
 MAX_ITEMS = 10_000
 """Messages of a body, and the parts and calls in them. Reading them takes 10 to 20 µs each, while all others wait."""
 MAX_LISTS = 10_000
 
 
 class StreamOptions(Body):
-    """What a stream of OpenAI's carries beside tokens."""
+    """What a stream of OpenAI's routes carries beside tokens."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
 
 
 class OpenAIBody(Body):
-    """What OpenAI's routes share. None is the same as absent. The second group is other servers', not OpenAI's.
+    """The fields that OpenAI's routes share. Null is the same as absent. The second group is that of other servers.
 
-    Other fields are kept, for some of them ask for what is not built; the module that reads a body knows which.
+    Other fields are kept, for some are refused by name: `other_fields` has the rule.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -73,7 +73,8 @@ class OpenAIBody(Body):
 
 
 def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:
-    """Texts or token ids; a list of ids is one prompt. C code looks at the items, for there may be a million."""
+    """Returns texts or tuples of token ids; a list of ids is one prompt. C code looks at the items, which may be a
+    million."""
     if not value:
         raise ValueError("Empty array detected. Do not use an empty array for the prompt.")
     kinds = set(map(type, value))
@@ -90,7 +91,7 @@ def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:
 
 
 class CompletionBody(OpenAIBody):
-    """`POST /v1/completions`."""
+    """The body of `POST /v1/completions`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "def open(path):", "max_tokens": 20}]})
 
@@ -105,7 +106,7 @@ class CompletionBody(OpenAIBody):
 
 
 def count_items(messages: object) -> object:
-    """`messages` as they came, not read yet; ValueError if they have too many items."""
+    """Returns the unread `messages` unchanged; ValueError if they have too many items."""
     if isinstance(messages, list):
         number = len(messages)
         if number <= MAX_ITEMS:
@@ -118,21 +119,21 @@ def count_items(messages: object) -> object:
 
 
 class Part(Body):
-    """Of a message's content. Of a type other than text we take nothing, but know its name."""
+    """A part of a message's content. Only parts of the type `text` are served; others are refused by their type."""
 
     type: str
     text: str | None = None
 
 
 class CalledFunction(Body):
-    """`arguments` is JSON as a string; TGI's clients send an object."""
+    """The function of a call. `arguments` is JSON as a string; TGI's clients send an object."""
 
     name: str
     arguments: str | dict[str, Any] | None = None
 
 
 class ToolCall(Body):
-    """That an earlier answer asked for. Some clients count their calls."""
+    """A call that an earlier answer made. Some clients number their calls instead of naming them."""
 
     id: str | int | None = None
     type: str | None = None
@@ -140,7 +141,7 @@ class ToolCall(Body):
 
 
 class Message(Body):
-    """Other fields are the template's."""
+    """A message of a conversation. Fields that are not named here are handed to the chat template."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -150,7 +151,7 @@ class Message(Body):
 
 
 class Function(Body):
-    """TGI's clients may call the parameters `arguments`."""
+    """The function of a tool. TGI's clients may call its parameters `arguments`."""
 
     name: Annotated[str, Field(min_length=1, max_length=128)]
     description: str | None = None
@@ -171,14 +172,14 @@ class NamedFunction(Body):
 
 
 class NamedTool(Body):
-    """The one that must be called."""
+    """The tool that the answer must call."""
 
     type: Literal["function"] = "function"
     function: NamedFunction
 
 
 class ChatBody(OpenAIBody):
-    """`POST /v1/chat/completions` and `/chat_tokenize`. The second group is TGI's and vLLM's.
+    """The body of `POST /v1/chat/completions` and `/chat_tokenize`. The second group is TGI's and vLLM's.
 
     `tool_choice` as a text is `none`, `auto`, `required`, or, as in TGI, the name of a function.
     """

@@ -22,31 +22,32 @@ class ChatChoice:
     """One of the answers to a conversation."""
 
     def __init__(
-        self, answer: Answer, body: ChatBody, form: CallFormat | None, tokenizer: Tokenizer, tgi_reason: bool
+        self, answer: Answer, body: ChatBody, call_format: CallFormat | None, tokenizer: Tokenizer, tgi_reason: bool
     ) -> None:
-        """`form`: how calls of tools are written, if there may be some. `tgi_reason`: they end as any answer does."""
+        """`call_format` says how calls of tools are written, if there may be any; with `tgi_reason` calls end an answer
+        with the reason that any answer ends with."""
         self.num_tokens = 0
         self._answer = answer
         self._body = body
-        self._form = form
-        self._parser = CallParser(form) if form else None
+        self._form = call_format
+        self._parser = CallParser(call_format) if call_format else None
         self._tokenizer = tokenizer
         self._tgi_reason = tgi_reason
         self._has_role = True
         self._repeats_role = body.model in (None, "tgi")
         self._num_given = 0
-        """Characters of the answer that came with its events."""
+        """The number of characters of the answer that have come with its events."""
         self._tokens: list[Token] = []
-        """Not told of in a chunk yet."""
+        """The tokens that no chunk has told of yet."""
         self._deltas: list[Delta] = []
 
     def note(self, event: Event) -> None:
-        """The next event of a whole answer."""
+        """Takes the next event of an answer that is sent whole."""
         self._tokens.append(event.token)
         self._deltas += self._next_deltas(event)
 
     def whole(self) -> dict[str, Any]:
-        """All that was noted."""
+        """Returns the choice with all events that were noted."""
         contents = [delta.text for delta in self._deltas if isinstance(delta, Content)]
         calls = [self._begin_call(delta) for delta in self._deltas if isinstance(delta, CallBegin)]
         for delta in self._deltas:
@@ -60,9 +61,9 @@ class ChatChoice:
         return self._render({"message": message}, self._tokens, self._reason(self._answer.ending), is_first=True)
 
     def chunks(self, event: Event) -> list[dict[str, Any]]:
-        """What the next event brings: one delta each; none while it is not known whether a call begins.
+        """Returns the chunks that the next event brings, a delta each; none while it is not known if a call begins.
 
-        The last one has the reason. Logprobs come with the next chunk there is. The first has the role; to TGI's
+        The last one has the reason to end. Logprobs come with the next chunk there is. The first has the role; to TGI's
         clients, which ask for the model `tgi`, each has it, for they need it, while OpenAI's joins all that come.
         """
         is_first = not self.num_tokens
@@ -129,7 +130,7 @@ class ChatChoice:
         return {**self._score_one(token.id, token.logprob), "top_logprobs": top}
 
     def _score_one(self, token_id: int, logprob: float) -> dict[str, Any]:
-        """A token that is only a part of a character has no bytes to tell."""
+        """Returns a token's text and logprob; a token that is only a part of a character has no bytes of its own."""
         text = self._tokenizer.text_of(token_id)
         return {"token": text, "logprob": shortest_float32(logprob),
                 "bytes": None if "\ufffd" in text else list(text.encode())}

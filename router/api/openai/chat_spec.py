@@ -1,4 +1,4 @@
-"""What a body of a chat asks for: its prompt, and the form in which tools may be called."""
+"""What a body of a chat asks for: its prompt, and the format in which tools may be called."""
 
 import asyncio
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 
 _OURS = {"messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template"}
-"""What templates are told by fields of the body."""
+"""Variables of templates that fields of the body set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A prompt, and how calls of tools are read in its answer; None if there can't be any."""
+    """A prompt, the tools that it offers, and how calls of them are written; both None if there can't be any calls."""
 
     prompt: str
     offer: Offer | None
-    form: CallFormat | None
+    call_format: CallFormat | None
 
 
 async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallFormat | None]:
-    """What is asked for. RouterError names what is wrong, or asks for more than is built."""
+    """Returns what the body asks for, and how its answer calls tools. A RouterError names the field that is refused."""
     refuse_unsupported(body, REFUSED_IN_CHATS)
     if body.n == 0:
         raise ValidationError("`n` must be > 0. Given: 0")
@@ -44,12 +44,12 @@ async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallF
     common = parameters(body, max_tokens(body), top_n_tokens=body.top_logprobs)
     if common.grammar is not None and body.tools is not None:
         raise ToolError("Grammar and tools are mutually exclusive")
-    talk = await converse(body, service)
-    marker_id = service.tokenizer.special_id(talk.form.marker) if talk.form else None
-    if (grammar := await _grammar(talk, marker_id, service)) is not None:
+    conversation = await converse(body, service)
+    marker_id = service.tokenizer.special_id(conversation.call_format.marker) if conversation.call_format else None
+    if (grammar := await _grammar(conversation, marker_id, service)) is not None:
         common = common.model_copy(update={"grammar": grammar})
     return GenerationSpec(
-        inputs=talk.prompt,
+        inputs=conversation.prompt,
         parameters=common,
         n=1 if body.n is None else body.n,
         is_greedy=body.temperature == 0,
@@ -57,44 +57,47 @@ async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallF
         add_special_tokens=bool(body.add_special_tokens),
         has_openai_penalties=True,
         raw_logprobs=True,
-        shown_ids=frozenset() if marker_id is None else frozenset({marker_id})), talk.form
+        shown_ids=frozenset() if marker_id is None else frozenset({marker_id})), conversation.call_format
 
 
-async def _grammar(talk: Conversation, marker_id: int | None, service: Service) -> GrammarSpec | None:
-    """None also for an answer that need not call, where grammars are off or this one would be too large."""
-    if talk.form is None or talk.offer is None or (service.grammars is None and not talk.offer.must_call):
+async def _grammar(conversation: Conversation, marker_id: int | None, service: Service) -> GrammarSpec | None:
+    """Returns the grammar of calls. An answer that need not call has none where grammars are off or it would be too
+    large."""
+    call_format, offer = conversation.call_format, conversation.offer
+    if call_format is None or offer is None or (service.grammars is None and not offer.must_call):
         return None
     try:
-        grammar = await asyncio.to_thread(tools_grammar, talk.form, talk.offer, marker_id)
+        grammar = await asyncio.to_thread(tools_grammar, call_format, offer, marker_id)
     except GrammarError as error:
         raise ValidationError(f"grammar is not valid: {error}") from error
-    return grammar if talk.offer.must_call or len(grammar.source) <= MAX_SOURCE else None
+    return grammar if offer.must_call or len(grammar.source) <= MAX_SOURCE else None
 
 
 async def converse(body: ChatBody, service: Service) -> Conversation:
-    """The prompt by the model's template; what that does not tell of tools, the prompt's own words do, as in TGI."""
+    """Writes the prompt by the model's template. If that knows nothing of tools, a message describes them, as in
+    TGI."""
     template = service.template
     if template is None:
         raise TemplateError("template not found")
     offer = _read_offer(body)
     messages = [_read_message(message, f"messages[{index}]") for index, message in enumerate(body.messages)]
-    form = native_format(template.source(body.chat_template)) if template.takes_tools else None
+    call_format = native_format(template.source(body.chat_template)) if template.takes_tools else None
     if not template.takes_tools:
         messages = [tools_prompt.calls_as_text(message) for message in messages]
-    if offer is not None and form is None:
+    if offer is not None and call_format is None:
         described = "" if template.takes_tools else tools_prompt.describe(offer.tools) + "\n"
         messages = tools_prompt.add_to_messages(messages, described + (body.tool_prompt or tools_prompt.PROMPT))
     elif offer is not None and body.tool_prompt:
         messages = tools_prompt.add_to_messages(messages, body.tool_prompt)
     tools = [tool.as_openai() for tool in offer.tools] if offer is not None and template.takes_tools else None
     prompt = await _render(body, template, messages, tools)
-    return Conversation(prompt, offer, None if offer is None else form or PLAIN)
+    return Conversation(prompt, offer, None if offer is None else call_format or PLAIN)
 
 
 async def _render(
     body: ChatBody, template: ChatTemplate, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
 ) -> str:
-    """As in TGI, a last message by the assistant is continued unless the body says otherwise."""
+    """Renders the prompt; as in TGI, a last message of the assistant is continued unless the body says otherwise."""
     variables = body.chat_template_kwargs or {}
     if taken := _OURS & variables.keys():
         raise ValidationError(f"`chat_template_kwargs` cannot have `{min(taken)}`, which is a field of its own")
@@ -111,7 +114,7 @@ async def _render(
 
 
 def _read_message(message: Message, where: str) -> dict[str, Any]:
-    """As templates expect it: content as a text, arguments as objects."""
+    """Returns the message as templates expect it: its content as a text, arguments of calls as objects."""
     if message.content is None and not message.tool_calls:
         raise ValidationError(f"`{where}` must have `content` or `tool_calls`")
     content = _read_content(message.content or "", where)
@@ -161,7 +164,7 @@ def _read_offer(body: ChatBody) -> Offer | None:
 
 
 def _read_tool(function: Function, where: str) -> Tool:
-    """Without parameters the function has none."""
+    """Returns the tool; a function whose parameters are left out takes none."""
     schema = function.arguments if function.parameters is None else function.parameters
     if schema is None:
         schema = {"type": "object", "properties": {}}
@@ -172,7 +175,7 @@ def _read_tool(function: Function, where: str) -> Tool:
 
 
 def _check_depth(value: object, where: str) -> None:
-    """What is too deep for a fast writer of JSON would be a danger to slower ones."""
+    """Refuses what is too deep for orjson, for slower writers of JSON would exhaust Python's stack on it."""
     try:
         orjson.dumps(value)
     except orjson.JSONEncodeError as error:

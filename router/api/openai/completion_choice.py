@@ -37,19 +37,20 @@ class Prompt:
         text = prompt if isinstance(prompt, str) else tokenizer.decode(prompt)
         self.text = text if body.echo else ""
         self.logprobs: dict[str, Any] = {}
-        """In the shape of completions, if they are asked for, once they are `read`."""
+        """The prompt's logprobs as completions have them, if they are asked for, once they are `read`."""
         self._answer = answer
         self._body = body
         self._tokenizer = tokenizer
 
     async def read(self) -> None:
-        """Call it when the answer's first event has come. Works once, in a thread: there may be 100,000 tokens."""
+        """Reads the logprobs when the answer's first event has come; once, and in a thread, for there may be 100,000
+        tokens."""
         if self._answer.request.wants_prompt_logprobs and not self.logprobs:
             self.logprobs = await asyncio.to_thread(
                 lambda: _render_logprobs(list(self._score()), self._body, self._tokenizer))
 
     def _score(self) -> Iterator[_Scored]:
-        """Special tokens that the tokenizer adds have no place in the prompt's text."""
+        """Yields the prompt's tokens; special tokens that the tokenizer adds have no place in the prompt's text."""
         ids, scores = self._answer.request.input_ids, self._answer.prompt_scores
         detokenizer, offset = Detokenizer(self._tokenizer.decode), 0
         logprobs, tops = (None, *scores.logprobs), ((), *scores.top) if scores.top else ((),) * len(ids)
@@ -77,10 +78,10 @@ class Choice:
         self._has_logprobs = body.logprobs is not None
         self._is_plain = not (body.echo or self._has_logprobs or body.return_token_ids)
         self._num_given = 0
-        """Characters of the answer."""
+        """The number of characters of the answer that have been given."""
 
     def whole(self, tokens: list[Token]) -> dict[str, Any]:
-        """With all of the answer."""
+        """Returns the choice with all of the answer."""
         ending = self._answer.ending
         assert ending is not None
         if self._is_prompt_only:
@@ -89,7 +90,8 @@ class Choice:
         return self._render(tokens, ending.text, finish_reason(ending), is_first=True)
 
     def chunk(self, event: Event) -> dict[str, Any]:
-        """With the next token. The last one has what was held for a stop string, and TGI's own word for the reason."""
+        """Returns a chunk with the next token. The last has what was held for a stop string, and TGI's own word for the
+        reason."""
         token, ending = event.token, event.ending
         is_first, reason = not self.num_tokens, ""
         text = token.text
@@ -105,7 +107,7 @@ class Choice:
         return self._render([token], text, reason, is_first)
 
     def _render(self, tokens: Sequence[Token], text: str, reason: str, is_first: bool) -> dict[str, Any]:
-        """`text`: of the answer, what comes with `tokens`; the prompt comes first."""
+        """Returns a choice with `tokens` and their `text`; the first begins with the prompt."""
         choice: dict[str, Any] = {
             "index": self.index, "text": self.prompt.text * is_first + text, "logprobs": None, "finish_reason": reason}
         scored = self._score_answer(tokens)
@@ -119,7 +121,8 @@ class Choice:
         return choice
 
     def _score_answer(self, tokens: Sequence[Token]) -> list[_Scored]:
-        """A token whose text is held for a stop string has its place where the text that was given ends."""
+        """Returns tokens with their places; one whose text is held for a stop string stands where the given text
+        ends."""
         scored = []
         for token in tokens:
             scored.append(_Scored(token.id, len(self.prompt.text) + self._num_given, token.logprob, token.top))
@@ -128,12 +131,13 @@ class Choice:
 
 
 def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Logprobs of tokens and of those behind them, as lists or without."""
+    """Returns the logprobs of tokens followed by those of more tokens; a list that is not asked for is None in both."""
     return {name: None if values is None else values + after[name] for name, values in before.items()}
 
 
 def _render_logprobs(tokens: Sequence[_Scored], body: CompletionBody, tokenizer: Tokenizer) -> dict[str, Any]:
-    """In the shape of completions: lists side by side. The chosen token is always among the likeliest."""
+    """Returns logprobs as completions have them, in parallel lists; the chosen token is always among the top
+    logprobs."""
     return {
         "tokens": [tokenizer.text_of(token.id) for token in tokens],
         "token_logprobs": [None if token.logprob is None else shortest_float32(token.logprob) for token in tokens],
@@ -143,7 +147,7 @@ def _render_logprobs(tokens: Sequence[_Scored], body: CompletionBody, tokenizer:
 
 
 def _render_top(token: _Scored, tokenizer: Tokenizer) -> dict[str, float] | None:
-    """By the tokens' texts; of several tokens with one text the likeliest is told."""
+    """Returns a token's top logprobs by text; of several tokens with one text it has the likeliest."""
     if token.logprob is None:
         return None
     top: dict[str, float] = {}

@@ -9,7 +9,7 @@ from penstock.router.generation.spec import GenerationSpec
 
 
 def parse(body: CompletionBody, limits: Limits) -> list[GenerationSpec]:
-    """What is asked of each prompt. RouterError names a field that asks for more than is built or allowed."""
+    """Returns what the body asks of each prompt. A RouterError names the field that is refused."""
     if body.suffix:
         raise SuffixNotSupported
     if len(body.prompt) > limits.max_client_batch_size:
@@ -33,12 +33,13 @@ def parse(body: CompletionBody, limits: Limits) -> list[GenerationSpec]:
 
 
 def is_prompt_only(body: CompletionBody) -> bool:
-    """Whether only the prompt is to be repeated, with its logprobs. A token is generated all the same, and dropped."""
+    """Tells whether only the prompt is to be repeated, with its logprobs; a token is generated all the same, and
+    dropped."""
     return bool(body.echo) and max_tokens(body) == 0
 
 
 def _num_candidates(body: CompletionBody, limits: Limits) -> int:
-    """Answers to generate, of which the `n` best are given."""
+    """Returns how many answers to generate for each prompt, of which the `n` best are given."""
     n = 1 if body.n is None else body.n
     best_of = n if body.best_of is None else body.best_of
     if n == 0:

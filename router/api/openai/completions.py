@@ -24,12 +24,12 @@ _KIND = "text_completion"
 
 
 async def completions(request: web.Request) -> web.StreamResponse:
-    """A whole answer, or a chunk a token, as `stream` says."""
+    """Completes prompts, whole or a chunk per token, as `stream` says."""
     return await answer(request, await read_body(request, CompletionBody))
 
 
 async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
-    """What `/v1/completions` answers to `body`."""
+    """Returns what `/v1/completions` answers to `body`."""
     service = request.app[SERVICE]
     trace.describe("text_completion", body.model)
     try:
@@ -63,14 +63,15 @@ async def _whole_answer(
 
 
 def _best(candidates: Sequence[Answer], tokens: list[list[Token]], number: int) -> list[Answer]:
-    """The best first; all of them in their own order, if there are no more than that."""
+    """Returns the best candidates, the best first; if there are no more than `number`, all in their own order."""
     if len(candidates) == number:
         return list(candidates)
     return sorted(candidates, key=lambda answer: mean_logprob(tokens[answer.index]), reverse=True)[:number]
 
 
 async def _chunks(service: Service, body: CompletionBody, specs: list[GenerationSpec]) -> AsyncGenerator[bytes]:
-    """A chunk a token; the last one of each answer tells its usage, unless all is to be told in a chunk of its own."""
+    """Yields a chunk per token. The last of each answer has its usage, unless that is asked for in a chunk of its
+    own."""
     start = orjson.dumps(head(service, body.model, _KIND))[:-1] + b","
     options = body.stream_options
     has_usage_chunk = bool(options and options.include_usage)
@@ -93,7 +94,7 @@ async def _chunks(service: Service, body: CompletionBody, specs: list[Generation
 
 
 async def _scores_first(answers: Answers, per_prompt: int) -> AsyncGenerator[tuple[Answer, Event]]:
-    """The events; those of a prompt's other answers wait for the first of the one that the prompt's logprobs come with.
+    """Yields the events; those of a prompt's other answers wait for the answer that the prompt's logprobs come with.
 
     A prompt that is in the prefix cache is computed anew for its logprobs alone, while the others go on already.
     """

@@ -16,11 +16,11 @@ from penstock.router.scheduling.plan import FinishReason
 from penstock.router.tracing import request_trace as trace
 
 DONE = b"[DONE]"
-"""The last event of a stream."""
+"""The data of a stream's last event."""
 
 
 def head(service: Service, model: str | None, kind: str) -> dict[str, Any]:
-    """What a whole answer and every chunk begin with. `model`: as asked for; any name is served, and told again.
+    """Returns what a whole answer and every chunk begin with. Any `model` is served, and named as it was asked for.
 
     `kind` is the value of `object`.
     """
@@ -35,12 +35,13 @@ def head(service: Service, model: str | None, kind: str) -> dict[str, Any]:
 
 
 def usage(answers: Sequence[Answer], per_prompt: int = 1) -> dict[str, Any]:
-    """Of answers that have ended, in the order of their indices, `per_prompt` to each prompt: a prompt counts once."""
+    """Returns the usage of answers that have ended, in the order of their indices, of which each prompt has
+    `per_prompt`."""
     return count_usage(answers, sum(answer.ending.num_tokens for answer in answers if answer.ending), per_prompt)
 
 
 def count_usage(answers: Sequence[Answer], num_tokens: int, per_prompt: int = 1) -> dict[str, Any]:
-    """Of answers with `num_tokens` so far. Cached are those of the prompt that were not computed anew."""
+    """Returns the usage of answers with `num_tokens` so far; cached tokens are those found in the prefix cache."""
     prompts = answers[::per_prompt]
     num_prompt_tokens = sum(len(answer.request.input_ids) for answer in prompts)
     return {
@@ -52,12 +53,12 @@ def count_usage(answers: Sequence[Answer], num_tokens: int, per_prompt: int = 1)
 
 
 def finish_reason(ending: Ending) -> str:
-    """TGI's word, but OpenAI's for the model's own end token."""
+    """Returns TGI's word for the reason, but OpenAI's for the model's own end token."""
     return "stop" if ending.finish_reason is FinishReason.EOS_TOKEN else ending.finish_reason.value
 
 
 def refuse(service: Service, error: RouterError) -> web.Response:
-    """Before anything is generated or streamed, so with a status of its own for a stream too.
+    """Refuses a request before anything is generated or streamed, so with a status of its own for a stream too.
 
     TGI's own refusals are in TGI's shape, ours in OpenAI's, whose message its client shows.
     """
@@ -68,7 +69,7 @@ def refuse(service: Service, error: RouterError) -> web.Response:
 
 
 def render_failure(error: RouterError) -> bytes:
-    """The event before the last of a stream that fails."""
+    """Returns the data of the event that tells of a failure, which is the last before `[DONE]`."""
     return orjson.dumps(_failure(error))
 
 

@@ -28,7 +28,7 @@ class Usage(BaseModel):
 
 
 class Logprobs(BaseModel):
-    """Lists side by side, of each token; the prompt's first has no logprob."""
+    """Parallel lists with an item for each token; the first token of a prompt has no logprob."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -37,7 +37,7 @@ class Logprobs(BaseModel):
 
 
 class CompletionChoice(BaseModel):
-    """Token ids come if they are asked for."""
+    """One answer to one prompt; token ids are there if they are asked for."""
 
     index: int
     text: str
@@ -55,7 +55,7 @@ class _Head(BaseModel):
 
 
 class Completion(_Head):
-    """Also each chunk of a stream, with the usage in the last."""
+    """A whole answer, or a chunk of a stream, of which the last has the usage."""
 
     object: Literal["text_completion"]
     choices: list[CompletionChoice]
@@ -63,14 +63,14 @@ class Completion(_Head):
 
 
 class CalledFunction(BaseModel):
-    """In chunks the name comes once, and the arguments, which are JSON, in pieces."""
+    """The function of a call; in chunks the name comes once, and the arguments, which are JSON, in pieces."""
 
     name: str | None = None
     arguments: str
 
 
 class Call(BaseModel):
-    """`index` is told in chunks; id and type in the first of a call."""
+    """A call of a tool; `index` is there in chunks, `id` and `type` in the first chunk of a call."""
 
     index: int | None = None
     id: str | None = None

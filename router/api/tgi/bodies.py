@@ -6,7 +6,7 @@ from penstock.router.generation.parameters import Body, Parameters
 
 
 class GenerateBody(Body):
-    """`POST /generate`, `/generate_stream` and `/tokenize`. Without `parameters` an answer is sampled."""
+    """The body of `POST /generate`, `/generate_stream` and `/tokenize`. Without `parameters` an answer is sampled."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"inputs": "def open(path):", "parameters": {"max_new_tokens": 20}}]})
@@ -16,6 +16,6 @@ class GenerateBody(Body):
 
 
 class CompatBody(GenerateBody):
-    """`POST /`."""
+    """The body of `POST /`."""
 
     stream: bool = False

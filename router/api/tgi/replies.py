@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 
 class Error(BaseModel):
-    """TGI's error body."""
+    """The body of an error, as TGI has it."""
 
     error: str
     error_type: str
@@ -42,7 +42,7 @@ class _WholeDetails(_Details):
 
 
 class Sequence(_WholeDetails):
-    """One of the candidates that were not the best."""
+    """One of the candidates of `best_of` that were not the best."""
 
     generated_text: str
 
@@ -61,7 +61,7 @@ class StreamDetails(_Details):
 
 
 class StreamEvent(BaseModel):
-    """One `data:` line of `/generate_stream`; the last has text, and details if asked."""
+    """One event of a stream; the last has the whole text, and the details if they were asked for."""
 
     index: int
     token: Token
@@ -71,7 +71,7 @@ class StreamEvent(BaseModel):
 
 
 class PlacedToken(BaseModel):
-    """`start` and `stop` count bytes of the text."""
+    """A token of a text; `start` and `stop` count bytes of the text."""
 
     id: int
     text: str
