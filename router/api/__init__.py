@@ -1,2 +1,2 @@
-"""The HTTP API: reads bodies, asks the engine for answers and renders them; it may import all of the router but rpc and
-launcher."""
+"""The HTTP API, bodies in, bodies and events out; may import chat, config, engine, errors, generation, grammar,
+metrics, routing, scheduling, text and tracing."""

@@ -1,1 +1,2 @@
-"""From a generation spec to the events of its answers, for every API; it imports the engine, and no API."""
+"""From a request of any API to the events of its answers; may import chat, engine, errors, fleet, grammar, metrics,
+scheduling, text and tracing."""

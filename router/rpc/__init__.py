@@ -1,1 +1,2 @@
-"""The gRPC API, on a port of its own, imported only where one is given; it may import the HTTP API."""
+"""The gRPC API for services, imported only where a port is given for it; may import api, config, engine, errors,
+generation, metrics, protos, scheduling, text and tracing."""

@@ -1,1 +1,1 @@
-"""Spans of requests for OpenTelemetry; it may import the engine and generation, but no API."""
+"""The spans of requests, for OpenTelemetry; may import engine, errors, generation and routing."""

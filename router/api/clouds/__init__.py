@@ -1,1 +1,2 @@
-"""The routes that clouds expect of a container; they may import the other packages of the API."""
+"""The routes that SageMaker and Vertex AI expect of a container; may import api.http, api.openai, api.tgi, errors and
+generation."""

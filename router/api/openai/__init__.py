@@ -1,2 +1,2 @@
-"""OpenAI's routes, chat completions and completions; they may import the plumbing, chat and generation, but not TGI's
-routes."""
+"""OpenAI's routes for chat completions and completions; may import api.http, chat, engine, errors, generation,
+grammar, scheduling, text and tracing."""

@@ -1,1 +1,2 @@
-"""TGI's own routes and the server's state; they may import the plumbing and generation, but not OpenAI's routes."""
+"""TGI's own routes, their bodies and replies; may import api.http, chat, engine, errors, generation, grammar, metrics,
+scheduling and text."""

@@ -13,7 +13,7 @@ from penstock.router.grammar.forms import (
     parse_response_format,
 )
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.grammar.drive import accepts_of
+from tests.router.grammar.grammar_driver import accepts_of
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 AS_JSON = GrammarSpec("json", '{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}')
