@@ -1,6 +1,8 @@
 """The attention half of a decoder's block: grouped-query attention (Ainslie et al. 2023) behind a norm."""
 
+import importlib
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 from penstock.kernels.kv_cache import KvCache
-from penstock.kernels.linear import PackedWeight
+from penstock.kernels.linear import DenseWeight, PackedWeight
 
 _implementation = dispatch.choose("attention_layer")
 
@@ -75,7 +77,7 @@ class AttentionWeights:
                 check_tensor(op, name, bias, (length,), *FLOATS)
         check_tensor(op, "cos", self.cos, self.cos.shape, torch.float32)
         check_tensor(op, "sin", self.sin, self.cos.shape, torch.float32)
-        object.__setattr__(self, "prepared", _implementation.prepare_weights(self))
+        object.__setattr__(self, "prepared", _implementation_of(self).prepare_weights(self))
 
 
 def attention_layer(
@@ -94,5 +96,12 @@ def attention_layer(
     check_tensor(op, "x", x, shape, *FLOATS)
     if delta is not None:
         check_tensor(op, "delta", delta, shape, x.dtype)
-    result: tuple[Tensor, Tensor] = _implementation.attention_layer(weights, x, delta, tokens, cache, partial)
+    implementation = _implementation_of(weights)
+    result: tuple[Tensor, Tensor] = implementation.attention_layer(weights, x, delta, tokens, cache, partial)
     return result
+
+
+def _implementation_of(weights: AttentionWeights) -> ModuleType:
+    """Returns what computes this layer: its ops one by one, if they have to choose by the format of a weight."""
+    is_dense = isinstance(weights.qkv, DenseWeight) and isinstance(weights.output, DenseWeight)
+    return _implementation if is_dense else importlib.import_module("penstock.kernels.attention_layer.reference")

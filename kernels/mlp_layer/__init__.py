@@ -1,13 +1,15 @@
 """The feed-forward half of a decoder's block: SwiGLU (Shazeer 2020) behind a norm."""
 
+import importlib
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
-from penstock.kernels.linear import PackedWeight
+from penstock.kernels.linear import DenseWeight, PackedWeight
 
 _implementation = dispatch.choose("mlp_layer")
 
@@ -35,7 +37,7 @@ class MlpWeights:
         for name, bias, length in (("gate_up_bias", self.gate_up_bias, outputs), ("down_bias", self.down_bias, width)):
             if bias is not None:
                 check_tensor(op, name, bias, (length,), *FLOATS)
-        object.__setattr__(self, "prepared", _implementation.prepare(self))
+        object.__setattr__(self, "prepared", _implementation_of(self).prepare(self))
 
 
 def mlp_layer(
@@ -55,5 +57,11 @@ def mlp_layer(
     check_tensor(op, "x", x, shape, *FLOATS)
     if delta is not None:
         check_tensor(op, "delta", delta, shape, x.dtype)
-    result: tuple[Tensor, Tensor] = _implementation.mlp_layer(weights, x, delta, partial)
+    result: tuple[Tensor, Tensor] = _implementation_of(weights).mlp_layer(weights, x, delta, partial)
     return result
+
+
+def _implementation_of(weights: MlpWeights) -> ModuleType:
+    """Returns what computes this layer: its ops one by one, if they have to choose by the format of a weight."""
+    is_dense = isinstance(weights.gate_up, DenseWeight) and isinstance(weights.down, DenseWeight)
+    return _implementation if is_dense else importlib.import_module("penstock.kernels.mlp_layer.reference")

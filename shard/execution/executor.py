@@ -28,7 +28,8 @@ from penstock.shard.execution.step import Facts, Open, RowResult, Step, StepResu
 from penstock.shard.execution.watermark import Watermark
 from penstock.shard.models.config import DTYPES
 from penstock.shard.models.decoder import Decoder
-from penstock.shard.weights.checkpoint import Checkpoint, Progress
+from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.rank_weights import Progress
 
 CONTRACT_VERSION = 1                     # of the bits: other numbers for an equal request need another version
 

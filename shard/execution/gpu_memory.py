@@ -8,6 +8,7 @@ from penstock.shard.execution.kv_cache import DEFAULT_MAX_BLOCKS, KvMemoryError,
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.models.config import DTYPES, ModelConfig
 from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.format import memory_of
 
 HEADROOM = 0.02                          # of the GPU's memory: for what falls between the pieces it is dealt out in
 GRAPH_BYTES = 16 << 20                   # of a captured graph, beside its tensors
@@ -47,8 +48,9 @@ def check_weights(config: ShardConfig, free: int) -> None:
 
     Raises what reading a checkpoint's headers raises.
     """
-    dtype = DTYPES[config.dtype] if config.dtype else ModelConfig.from_dir(config.model).dtype
-    needed = Checkpoint(config.model).num_bytes(dtype) // config.world_size
+    model = ModelConfig.from_dir(config.model)
+    dtype = DTYPES[config.dtype] if config.dtype else model.dtype
+    needed = memory_of(Checkpoint(config.model), model.format_of, dtype) // config.world_size
     if needed > free:
         raise KvMemoryError(f"The weights do not fit: this shard's part of them takes {_size(needed)}, its GPU has "
                             f"{_size(free)} free, {_size(needed - free)} are missing. {_help(config)}")

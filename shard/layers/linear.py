@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from penstock.kernels.linear import pack
-from penstock.shard.weights.checkpoint import RankWeights
+from penstock.shard.weights.rank_weights import RankWeights
 
 NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
 
@@ -21,8 +20,8 @@ class ColumnParallel:
         """outputs: the name of each linear in the checkpoint and its number of outputs over all ranks."""
         self.bias = None
         if has_bias:
-            self.bias = weights.stacked_rows({f"{name}.bias": length for name, length in outputs.items()})
-        self.weight = pack(weights.stacked_rows({f"{n}.weight": length for n, length in outputs.items()}, in_features))
+            self.bias = weights.stacked_parts({f"{name}.bias": length for name, length in outputs.items()})
+        self.weight = weights.column_parallel(outputs, in_features)
 
 
 class RowParallel:
@@ -33,7 +32,7 @@ class RowParallel:
         self._group = weights.group
         # Without whole segments the ranks still add in one order, but another number of ranks adds in another.
         segments = num_own_segments(in_features, weights.group.world_size) or 1
-        self.weight = pack(weights.columns(f"{name}.weight", out_features, in_features), segments)
+        self.weight = weights.row_parallel(name, out_features, in_features, segments)
 
     @property
     def is_partial(self) -> bool:

@@ -1,19 +1,24 @@
 """The gated feed-forward network (SwiGLU, Shazeer 2020) behind its norm, split over the ranks by its inner width."""
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
 from penstock.kernels.mlp_layer import MlpWeights, mlp_layer
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
-from penstock.shard.models.config import ModelConfig
-from penstock.shard.weights.checkpoint import RankWeights
+from penstock.shard.models.names import BlockNames
+from penstock.shard.weights.rank_weights import RankWeights
+
+if TYPE_CHECKING:
+    from penstock.shard.models.config import ModelConfig  # whose families name the layers
 
 
 class Mlp:
-    def __init__(self, config: ModelConfig, weights: RankWeights, name: str, norm: Tensor) -> None:
+    def __init__(self, config: "ModelConfig", weights: RankWeights, names: BlockNames) -> None:
         hidden, inner = config.hidden_size, config.intermediate_size
-        outputs = {f"{name}.gate_proj": inner, f"{name}.up_proj": inner}
-        gate_up = ColumnParallel(weights, outputs, hidden, config.mlp_bias)
-        self._down = RowParallel(weights, f"{name}.down_proj", inner, hidden, config.mlp_bias)
+        gate_up = ColumnParallel(weights, {names.gate: inner, names.up: inner}, hidden, config.mlp_bias)
+        self._down = RowParallel(weights, names.down, inner, hidden, config.mlp_bias)
+        norm = weights.whole(f"{names.feed_forward_norm}.weight", hidden)
         self._weights = MlpWeights(
             norm, config.rms_norm_eps, gate_up.weight, gate_up.bias, self._down.weight, self._down.bias)
 

@@ -17,7 +17,7 @@ from penstock.shard.execution.gpu_memory import out_of_memory
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.startup.trial import fit_kv_memory
 from penstock.shard.startup.warmup import warm_up
-from penstock.shard.weights.checkpoint import Progress
+from penstock.shard.weights.rank_weights import Progress
 
 log = logging.getLogger(__name__)
 

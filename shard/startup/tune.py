@@ -106,13 +106,13 @@ def run(model: Path, world_size: int, dtype: str | None, device: str, is_determi
     from tqdm import tqdm  # torch, which the rest needs, takes a second to import
 
     from penstock.kernels import dispatch
-    from penstock.shard.models.config import DTYPES, ModelConfig
 
     dispatch.configure(device, is_deterministic)
     if dispatch.kernel_set() != "gpu":
         raise ValueError("there is nothing to tune: only a GPU's kernels have configurations, and this process runs "
                          f"the kernels {dispatch.path()}")
     from penstock.kernels import tuning  # which needs Triton
+    from penstock.shard.models.config import DTYPES, ModelConfig  # which brings the ops
 
     config = ModelConfig.from_dir(model)
     config.check_world_size(world_size)
