@@ -22,7 +22,7 @@ import click
 import numpy as np
 import torch
 
-from tests.shard.programs import BLOCK_SIZE, make_first, make_row
+from tests.shard.step_programs import BLOCK_SIZE, initial, make_row
 
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "deploy" / "demo_model"
@@ -57,26 +57,26 @@ def held_out_windows(count: int) -> tuple[list[list[list[int]]], int]:
     return parts, total
 
 
-def score(windows: list[list[int]], kv_cache_dtype: str | None) -> dict[str, list[float]]:
+def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: str | None) -> dict[str, list[float]]:
     """The logprob of each token behind a window's first, the likeliest in its place; the bytes of a token's KV."""
     from penstock.shard.communication.distributed import Group
     from penstock.shard.config import ShardConfig
     from penstock.shard.execution.executor import Executor
-    from penstock.shard.execution.step import Open, Sampling, Step
+    from penstock.shard.execution.step import Sampling, Step, StreamLimits
 
     blocks = WINDOW // BLOCK_SIZE
     executor = Executor(ShardConfig(
         DEMO / "checkpoint", kv_cache_dtype=kv_cache_dtype, kv_memory=256 << 20, block_size=BLOCK_SIZE), Group())
-    executor.open(Open(1, TOGETHER, TOGETHER * WINDOW, blocks))
+    executor.open(StreamLimits(1, TOGETHER, TOGETHER * WINDOW, blocks))
     logprobs, likeliest = [], []
     for step, begin in enumerate(range(0, len(windows), TOGETHER)):
         rows = tuple(
             make_row(slot, 0, window[:-1], new_blocks=range(slot * blocks, (slot + 1) * blocks), is_sampled=False,
-                     first=make_first(WINDOW, Sampling(top_n=1)), score_ids=window[1:])
+                     initial_state=initial(WINDOW, Sampling(top_n=1)), prompt_logprob_ids=window[1:])
             for slot, window in enumerate(windows[begin : begin + TOGETHER]))
         for row in executor.execute(Step(step, tuple(range(TOGETHER)) if step else (), rows)).rows:
-            logprobs += row.scores
-            likeliest += [top[0][0] for top in row.score_top]
+            logprobs += row.prompt_logprobs
+            likeliest += [top[0][0] for top in row.prompt_top_logprobs]
     size = sum(cache.data.shape[1] for cache in executor.caches) / BLOCK_SIZE
     return {"logprobs": logprobs, "likeliest": likeliest, "bytes": [size]}
 

@@ -17,8 +17,8 @@ from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Ids, Open, Row, Sampling, Step, StepResult
-from tests.shard.programs import make_first, make_row
+from penstock.shard.execution.step import Ids, Row, Sampling, Step, StepResult, StreamLimits
+from tests.shard.step_programs import initial, make_row
 
 FIRST_ID = 16                            # behind the special tokens
 STEP_TOKENS = 512                        # of prompts in one step
@@ -37,7 +37,7 @@ class OwnEngine:
         sequences = [
             Written(slot, rng.integers(FIRST_ID, bounds.vocab_size, trial.prompt), trial, bounds.block_size)
             for slot in range(trial.sequences)]
-        self._executor.open(Open(0, trial.sequences, 1 << 20, sequences[0].num_blocks))
+        self._executor.open(StreamLimits(0, trial.sequences, 1 << 20, sequences[0].num_blocks))
         prompts, decodes = list(prompt_steps(sequences)), list(decode_steps(sequences))
         result = self._time(prompts)
         if decodes:
@@ -70,7 +70,7 @@ class Written:
     def prompt_row(self) -> Row:
         length = len(self.prompt)
         return make_row(self.slot, 0, self.prompt, new_blocks=self._blocks(0, length),
-                        first=make_first(length, self._sampling))
+                        initial_state=initial(length, self._sampling))
 
     def decode_row(self, position: int) -> Row:
         return make_row(self.slot, position, from_last_sample=True, new_blocks=self._blocks(position, position + 1))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from penstock.shard.execution.step import Ids, Row, Step
-from tests.shard.programs import make_first, make_row
+from tests.shard.step_programs import initial, make_row
 
 FIRST_ID = 3                             # behind the special tokens
 
@@ -57,7 +57,7 @@ class Sequences:
 
     def _prompt_row(self, slot: int, start: int, end: int) -> Row:
         return make_row(slot, start, self.prompts[slot][start:end], new_blocks=self._new_blocks(slot, start, end),
-                        is_sampled=end == self.length, first=make_first(self.length) if start == 0 else None)
+                        is_sampled=end == self.length, initial_state=initial(self.length) if start == 0 else None)
 
     def _new_blocks(self, slot: int, start: int, end: int) -> list[int]:
         """Those that positions from `start` to `end` are the first to need."""
