@@ -1,4 +1,4 @@
-"""What a checkpoint says about its model: the one reader of config.json."""
+"""What a checkpoint says about its model. Nothing else reads config.json."""
 
 from dataclasses import dataclass
 from pathlib import Path

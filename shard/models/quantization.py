@@ -8,11 +8,11 @@ from penstock.shard.weights.dense import dense_everywhere
 from penstock.shard.weights.format import FormatOf
 
 QUANTIZATIONS: dict[str, Callable[[Keys], FormatOf]] = {}
-"""By quant_method, what reads the rest of quantization_config. No quantised format can be computed yet."""
+"""By quant_method, the function that reads the rest of quantization_config. No quantised format can be computed yet."""
 
 
 def read_weight_format(keys: Keys) -> FormatOf:
-    """Returns what tells each linear's format. Raises ModelConfigError for a quantisation that cannot be computed."""
+    """Returns the function that tells each linear's format. Raises ModelConfigError for unknown quantisations."""
     key = "quantization_config"
     value: Any = keys.get(key)
     if value is None:

@@ -18,7 +18,7 @@ from penstock.shard.models.quantization import QUANTIZATIONS
 from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import FormatOf, memory_of
-from tests.shard.spawned import Results, run_ranks
+from tests.shard.spawned_ranks import Results, run_ranks
 from tests.shard.weights.int8_rows import INT8_ROWS, METHOD, quantise
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
