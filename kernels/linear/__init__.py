@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -9,7 +10,18 @@ from torch import Tensor
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
-_implementation = dispatch.choose("linear")
+
+class Implementation(Protocol):
+    """What each kernel set offers for dense weights, in a module of its own."""
+
+    def pack(self, weight: Tensor, segments: int) -> Tensor: ...
+
+    def linear(self, x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor: ...
+
+    def weight_rows(self, packed: "DenseWeight", ids: Tensor) -> Tensor: ...
+
+
+_implementation: Implementation = dispatch.choose("linear")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +50,10 @@ class DenseWeight(PackedWeight):
     data: Tensor
 
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
-        out: Tensor = _implementation.linear(x, self, bias, out_dtype)
-        return out
+        return _implementation.linear(x, self, bias, out_dtype)
 
     def rows(self, ids: Tensor) -> Tensor:
-        out: Tensor = _implementation.weight_rows(self, ids)
-        return out
+        return _implementation.weight_rows(self, ids)
 
 
 def pack(weight: Tensor, segments: int = 1) -> DenseWeight:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from penstock.kernels.mlp_layer import MlpWeights, mlp_layer
+from penstock.kernels.rms_norm import rms_norm
+from penstock.kernels.silu_mul import silu_mul
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
 from penstock.shard.models.names import BlockNames
 from penstock.shard.weights.rank_weights import RankWeights
@@ -16,13 +17,12 @@ if TYPE_CHECKING:
 class Mlp:
     def __init__(self, config: "ModelConfig", weights: RankWeights, names: BlockNames) -> None:
         hidden, inner = config.hidden_size, config.intermediate_size
-        gate_up = ColumnParallel(weights, {names.gate: inner, names.up: inner}, hidden, config.mlp_bias)
-        self._down = RowParallel(weights, names.down, inner, hidden, config.mlp_bias)
-        norm = weights.whole(f"{names.feed_forward_norm}.weight", hidden)
-        self._weights = MlpWeights(
-            norm, config.rms_norm_eps, gate_up.weight, gate_up.bias, self._down.weight, self._down.bias)
+        self.norm = weights.whole(f"{names.feed_forward_norm}.weight", hidden)
+        self.eps = config.rms_norm_eps
+        self.gate_up = ColumnParallel(weights, {names.gate: inner, names.up: inner}, hidden, config.mlp_bias)
+        self.down = RowParallel(weights, names.down, inner, hidden, config.mlp_bias)
 
     def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x + delta, both [T, C], and what the network makes of it, [T, C]."""
-        x, out = mlp_layer(self._weights, x, delta, self._down.is_partial)
-        return x, self._down.join(out, x.dtype)
+        """Returns x + delta, both [T, C], and what the network makes of it, [T, C]."""
+        normed, x = rms_norm(x, self.norm, self.eps, delta)
+        return x, self.down(silu_mul(self.gate_up(normed)))

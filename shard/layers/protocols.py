@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.models.names import BlockNames
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from penstock.shard.models.config import ModelConfig
 
 
-class AttentionLayer(Protocol):
+class AttentionHalf(Protocol):
     """The half that lets the tokens of a sequence see each other."""
 
-    def __call__(self, x: Tensor, delta: Tensor | None, tokens: Tokens, cache: KvCache) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]:
         """Returns x + delta, both [T, C], and what each token gets from those that it sees, [T, C]."""
 
 
-class FeedForwardLayer(Protocol):
+class FeedForwardHalf(Protocol):
     """The half that transforms each token by itself."""
 
     def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -29,14 +31,14 @@ class FeedForwardLayer(Protocol):
 
 
 class AttentionClass(Protocol):
-    """Reads its own part of the weights."""
+    """Makes one from what the checkpoint has; it reads its own part of the weights."""
 
     def __call__(
         self, config: "ModelConfig", weights: RankWeights, names: BlockNames, index: int, rotary: Rotary
-    ) -> AttentionLayer: ...
+    ) -> AttentionHalf: ...
 
 
 class FeedForwardClass(Protocol):
-    """Reads its own part of the weights."""
+    """Makes one from what the checkpoint has; it reads its own part of the weights."""
 
-    def __call__(self, config: "ModelConfig", weights: RankWeights, names: BlockNames) -> FeedForwardLayer: ...
+    def __call__(self, config: "ModelConfig", weights: RankWeights, names: BlockNames) -> FeedForwardHalf: ...

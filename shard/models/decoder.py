@@ -7,11 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.rms_norm import rms_norm
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.batch import StepInputs
+from penstock.shard.layers.fused import fuse
 from penstock.shard.layers.linear import NUM_SEGMENTS, num_own_segments
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.layers.vocab import VocabEmbedding, VocabHead
@@ -29,12 +30,16 @@ class Block:
     def __init__(self, config: ModelConfig, weights: RankWeights, index: int, rotary: Rotary) -> None:
         family = config.family
         names = family.names.of_block(index)
-        self._attention = family.attention(config, index)(config, weights, names, index, rotary)
-        self._feed_forward = family.feed_forward(config, index)(config, weights, names)
+        attention = family.attention(config, index)(config, weights, names, index, rotary)
+        feed_forward = family.feed_forward(config, index)(config, weights, names)
+        self._attention = fuse(attention) or attention
+        self._feed_forward = fuse(feed_forward) or feed_forward
 
-    def forward(self, x: Tensor, delta: Tensor | None, tokens: Tokens, cache: KvCache) -> tuple[Tensor, Tensor]:
-        """Returns the residual stream [T, C] and what the next norm is yet to add to it."""
-        x, delta = self._attention(x, delta, tokens, cache)
+    def forward(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the residual stream [T, C] and what is yet to be added to it: the next norm adds it as it reads."""
+        x, delta = self._attention(x, delta, metadata, cache)
         return self._feed_forward(x, delta)
 
 
@@ -90,7 +95,7 @@ class Decoder:
         """Runs the blocks, each with its own cache."""
         x, delta = self._embedding(inputs.input_ids), None
         for block, cache in zip(self._blocks, caches, strict=True):
-            x, delta = block.forward(x, delta, inputs.tokens, cache)
+            x, delta = block.forward(x, delta, inputs.metadata, cache)
         assert delta is not None, "a model has at least one block"
         return Hidden(x, delta)
 
