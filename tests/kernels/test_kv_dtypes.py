@@ -58,6 +58,7 @@ def test_each_head_of_a_token_is_divided_by_a_scale_of_its_own(kernel_set, cache
     assert (out[4] == 0).all()
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 def test_half_a_unit_away_at_most(kernel_set, cache_dtype):
     made, v = scene([100], cache_dtype=cache_dtype), awkward(torch.float32)
@@ -77,6 +78,7 @@ def test_numbers_too_small_for_a_scale_are_0(kernel_set, cache_dtype):
     assert (made.attend([(0, 5, 15)], scale=0.3)[0] == 0).all()
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
@@ -97,6 +99,7 @@ def test_heads(kernel_set, cache_dtype, heads, head_dim):
     check_against_naive(kernel_set, made, [(0, 30, 7), (1, 19, 1)], form)
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block_size", [1, 5, 32])
@@ -139,6 +142,7 @@ def test_a_token_is_stored_as_if_it_were_alone(kernel_set, cache_dtype, dtype):
     assert (caches[0].data != 0xFF).sum() <= 100 * 2 * 2 * (32 + 4)
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("is_key_bad", [True, False])
@@ -160,6 +164,7 @@ def test_what_a_query_does_not_see_cannot_harm_it(kernel_set, cache_dtype, form,
     assert torch.equal(decode.nan_to_num(9.0, 8.0, 7.0), out[36:].nan_to_num(9.0, 8.0, 7.0))
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 def test_a_block_moves_by_copying_its_row(kernel_set, cache_dtype):
     made = scene([50], cache_dtype=cache_dtype)

@@ -101,6 +101,7 @@ def test_a_sink_may_outweigh_all_keys_or_none(kernel_set):
     assert (sunk[:, 3] == 0).all()
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block_size", [1, 5, 16, 32, 48, 64])
 def test_block_sizes(kernel_set, bit_contract, block_size, dtype):
@@ -341,6 +342,7 @@ def test_every_output_is_written(cpu_kernels, monkeypatch):
     assert all(out.isfinite().all() for out in made.attend([(0, 3, 37), (1, 8, 1)], scale=0.3))
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rewriting_the_end_of_a_sequence(kernel_set, bit_contract, dtype):
     """Drafts that were taken back leave their K and V behind, even Inf; they are overwritten before they are seen."""
