@@ -12,7 +12,7 @@ from torch import Tensor
 
 from penstock.kernels.sample.gpu_adjust import WORD, adjust, has_bans
 from penstock.kernels.sample.gpu_cutoffs import cut, find_largest
-from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from penstock.kernels.sample.parameters import COLUMNS, Biases, History, Sampled, SampleParameters
 from penstock.kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised
 from penstock.kernels.softmax_gpu import (
     NOBODY,
@@ -33,7 +33,7 @@ from penstock.kernels.softmax_gpu import (
 from penstock.kernels.top_logprobs import TopLogprobs
 
 COUNTS = ["num_history", "num_biases", "num_masks", "width"]
-COLUMNS = [*SampleParameters.__slots__, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets",
+POINTERS = [*COLUMNS, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets",
            "masks"]
 """Whatever is known of these at a launch, no kernel is made for it: that would be compiled amid the serving."""
 BLOCK = 2048  # tokens at a time of a program that has a whole row
@@ -60,7 +60,7 @@ def _mask_of(masks, number, num_masks, VOCABULARY: tl.constexpr):
     return masks + tl.where(has_mask, number, 0) * ((VOCABULARY + WORD - 1) // WORD), has_mask
 
 
-@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=COLUMNS)
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=POINTERS)
 def _prepare(logits, adjusted, is_adjusted, bounds, places, counts, prompt_length, repetition_penalty, share_penalty,
              frequency_penalty, presence_penalty, mask, do_sample, temperature, top_k, top_p, typical_p, min_p,
              history_ids, history_offsets, num_history, bias_ids, bias_values, bias_offsets, num_biases,
@@ -125,7 +125,7 @@ def _scores_of(logits, adjusted, is_adjusted, row, VOCABULARY: tl.constexpr):
     return scores
 
 
-@triton.jit(do_not_specialize_on_alignment=COLUMNS)
+@triton.jit(do_not_specialize_on_alignment=POINTERS)
 def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, position, branch, top_n,
            tops, maxima, sums, leads, found,
            VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
@@ -175,7 +175,7 @@ def _winner(maxima, leads, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr
     return rank_token(tl.max(to_rank(to_key(arrival), rank_token(lead)), axis=0))
 
 
-@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=COLUMNS)
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=POINTERS)
 def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, num_masks, top_n, tops, maxima, sums,
           leads, found, ids, logprobs, top_ids, top_logprobs, width,
           VOCABULARY: tl.constexpr, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from penstock.kernels.prompt_logprobs import prompt_logprobs
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
+from penstock.kernels.sample.parameters import COLUMNS
 from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Array
 from penstock.shard.execution.masks import WORD, Masks
@@ -48,13 +49,13 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
     # A token sampled after position p is number p + 1 - prompt_length of its output.
     positions = [row.end - state.prompt_length for row, state in zip(rows, states, strict=True)]
     columns: dict[str, Array] = {name: column[slot_ids] for name, column in slots.sampling.items()}
-    is_raw, top_n = columns.pop("raw_logprobs"), columns["top_n"]
+    top_n = columns["top_n"]
     raw_rows = [index for index, state in enumerate(states) if state.sampling.raw_logprobs]
     raw_top_width = 0
     if raw_rows:
-        columns |= {"raw_rows": np.flatnonzero(is_raw), "raw_top_n": top_n[is_raw]}
-        raw_top_width = int(top_n[is_raw].max())
-        top_n[is_raw] = 0                # their likeliest are not of the scores that tokens are sampled from
+        columns |= {"raw_rows": np.array(raw_rows, np.int64), "raw_top_n": top_n[raw_rows]}
+        raw_top_width = int(top_n[raw_rows].max())
+        top_n[raw_rows] = 0              # their top logprobs are not of the scores that tokens are sampled from
     top_width = max(0 if state.sampling.raw_logprobs else state.sampling.top_n for state in states)
     columns |= places | _biases(states, positions) | {
         "seed": columns["seed"].view(np.int64), "position": np.array(positions, np.int64),
@@ -81,7 +82,7 @@ def launch(
         slots.note_samples(batch.slots, ids, columns["places"])
         return []
     mask_index, mask_bits = _masks(batch, columns, masks, logits, slots)
-    parameters = {name: columns[name] for name in SampleParameters.__slots__}
+    parameters = {name: columns[name] for name in COLUMNS}
     sampled = sample(
         _mark(batch, logits, slots, watermark), SampleParameters(**{**parameters, "mask": mask_index}),
         History(slots.histories(batch.slots), columns["history_offsets"]),

@@ -8,16 +8,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.step import Ids, InitialState, Row, Sampling, Step, StreamLimits
-
-SAMPLING_COLUMNS = {
-    "do_sample": np.bool_, "seed": np.uint64, "branch": np.int64, "repetition_penalty": np.float32,
-    "share_penalty": np.float32, "frequency_penalty": np.float32, "presence_penalty": np.float32,
-    "temperature": np.float32, "top_k": np.int64, "top_p": np.float32, "typical_p": np.float32, "min_p": np.float32,
-    "raw_logprobs": np.bool_, "top_n": np.int64,
-}
-"""What a sampling has a number of, and how the numbers of all slots are kept."""
 
 
 class OrderError(Exception):
@@ -61,7 +54,7 @@ class SlotTable:
         self.max_history = limits.max_blocks_per_slot * bounds.block_size + 1  # the last token is never an input
         self.blocks = np.zeros((limits.max_slots, limits.max_blocks_per_slot), np.int32)
         self.sampling: dict[str, npt.NDArray[Any]] = {
-            name: np.zeros(limits.max_slots, dtype) for name, dtype in SAMPLING_COLUMNS.items()}
+            each.name: np.zeros(limits.max_slots, _numpy_dtype(each.dtype)) for each in PARAMETERS}
         self.last_token = torch.zeros(limits.max_slots, dtype=torch.int64, device=device.device)
         self._slots: list[Slot | None] = [None] * limits.max_slots
         self._histories: Tensor | None = None
@@ -217,3 +210,7 @@ class SlotTable:
     def _check_ids(self, slot: int, name: str, ids: Ids) -> None:
         if len(ids) and (ids.min() < 0 or ids.max() >= self.bounds.vocab_size):
             raise OrderError(f"slot {slot}: {name} has {ids.max()}, the vocabulary has {self.bounds.vocab_size} tokens")
+
+
+def _numpy_dtype(dtype: torch.dtype) -> npt.DTypeLike:
+    return str(dtype).removeprefix("torch.")

@@ -5,6 +5,7 @@ from math import isfinite
 
 import numpy as np
 
+from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.protos import shard_pb2
 from penstock.shard.execution.step import (
     Facts,
@@ -85,14 +86,10 @@ def _decode_row(message: shard_pb2.Row, where: str) -> Row:
 def _decode_initial_state(message: shard_pb2.InitialState, where: str) -> InitialState:
     history_ids = _decode_ids(message.history_ids, f"{where}.history_ids")
     sampling = message.sampling
-    for name in ("temperature", "top_p", "typical_p", "repetition_penalty"):
-        if not getattr(sampling, name) > 0:
-            raise ValueError(f"{where}.sampling.{name} is {getattr(sampling, name)}, it must be above 0")
-    for name in ("share_penalty", "frequency_penalty", "presence_penalty"):
-        if not isfinite(getattr(sampling, name)):
-            raise ValueError(f"{where}.sampling.{name} is {getattr(sampling, name)}, it must be finite")
-    if not 0 <= sampling.min_p <= 1:
-        raise ValueError(f"{where}.sampling.min_p is {sampling.min_p}, it must be between 0 and 1")
+    for parameter in PARAMETERS:
+        value = getattr(sampling, parameter.name)
+        if parameter.bound and not parameter.bound.holds(value):
+            raise ValueError(f"{where}.sampling.{parameter.name} is {value}, it must be {parameter.bound.text}")
     bias_ids = _decode_ids(sampling.bias_ids, f"{where}.sampling.bias_ids")
     if len(bias_ids) != len(sampling.bias_values):
         raise ValueError(f"{where}.sampling has {len(bias_ids)} bias_ids and {len(sampling.bias_values)} values")

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.execution.executor import Executor
@@ -17,9 +18,7 @@ from penstock.shard.startup.measure import prompts
 
 log = logging.getLogger(__name__)
 
-ALL_SAMPLERS = Sampling(
-    do_sample=True, seed=1, repetition_penalty=1.2, frequency_penalty=0.1, presence_penalty=0.1, temperature=0.7,
-    top_k=50, top_p=0.9, typical_p=0.9, min_p=0.01, top_n=5)
+ALL_SAMPLERS = replace(Sampling(), **{parameter.name: parameter.on for parameter in PARAMETERS})
 
 
 def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import grpc
@@ -175,7 +175,7 @@ def _encode_row(row: Row) -> shard_pb2.Row:
 
 
 def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
-    values = {name: getattr(sampling, name) for name in sampling.__slots__}
+    values = {name: getattr(sampling, name) for name in (each.name for each in fields(sampling))}
     values |= {name: _encode_ids(values[name]) for name in ("bias_ids", "banned_ids")}
     return shard_pb2.Sampling(**values)
 
