@@ -170,7 +170,7 @@ async def serve(config: ShardConfig, facts: Facts, worker: Worker) -> None:
     try:
         server.add_insecure_port(config.listen)
     except RuntimeError as error:
-        raise OSError(f"--listen {config.listen}: cannot listen there: {error}") from error
+        raise OSError(f"`listen` {config.listen}: cannot listen there: {error}") from error
     if config.ready_fd is not None:
         # Not later: the first step may kill this process, and its parent must have heard that it got this far.
         os.write(config.ready_fd, b"\n")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -33,8 +34,8 @@ from tests.shard.programs import Program, Request, alone, batched, initial, make
 from tests.shard.ranks import make_config, run_program
 from tests.tiny_models import DEMO_MODEL
 
-MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20), "--watermark-gamma", "0.3",
-         "--watermark-delta", "4.5")
+MODEL: dict[str, Any] = {"model": str(DEMO_MODEL), "dtype": "float32", "kv_memory": 64 << 20, "watermark_gamma": 0.3,
+                         "watermark_delta": 4.5}
 REQUESTS = [
     Request([5, 6, 7, 8], 6),
     Request(list(range(100, 140)), 5, Sampling(do_sample=True, seed=2**64 - 3, top_k=40, repetition_penalty=1.3)),
@@ -59,7 +60,7 @@ def expected(program: Program) -> list[list[tuple[int, float]]]:
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
-    with running(tmp_path_factory.mktemp("shard"), *MODEL) as shards:
+    with running(tmp_path_factory.mktemp("shard"), **MODEL) as shards:
         yield shards[0]
 
 
@@ -284,7 +285,7 @@ def test_a_wait_ends_with_its_stream(
 
 def test_a_shard_ends_in_order_while_a_step_waits(tmp_path: Path) -> None:
     """The step ends when its masks have come, and is answered."""
-    shard = Shard(tmp_path, *MODEL)
+    shard = Shard(tmp_path, **MODEL)
     try:
         shard.wait_until_listening()
         with clients([shard]) as (client,):
