@@ -1,4 +1,4 @@
-"""`python -m penstock.shard`: load a model, measure, then listen for a router."""
+"""`python -m penstock.shard` loads a model, measures, then listens for a router."""
 
 import logging
 import signal

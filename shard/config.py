@@ -1,4 +1,4 @@
-"""The shard's settings: one JSON object on its command line.
+"""Reads the shard's settings: one JSON object on its command line.
 
 The one environment variable is a switch for tests: with SHARD_DIE_ON_TOKEN=ID a shard kills itself (SIGKILL) when it is
 to compute a step with that token among its inputs, as a request does that hits a fatal bug.
@@ -27,7 +27,7 @@ def _die_on_token() -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ShardConfig:
-    """Everything one shard is told when it starts. The rest it finds in the checkpoint or measures."""
+    """Holds everything that one shard is told when it starts. The rest it finds in the checkpoint or measures."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -110,12 +110,13 @@ class ShardConfig:
 
     @property
     def socket_path(self) -> Path | None:
-        """The file that `listen` makes, if it makes one."""
+        """Returns the file that `listen` makes, if it makes one."""
         return Path(self.listen.removeprefix("unix:").removeprefix("//")) if self.listen.startswith("unix:") else None
 
     @property
     def graph_sizes(self) -> tuple[int, ...]:
-        """Rows of the steps that are captured, ascending: as many as steps may have, and none that is not needed."""
+        """Returns the rows of the steps that are captured, ascending: up to what steps may have, and none without need.
+        """
         given = DEFAULT_GRAPHS if self.cuda_graphs is None else self.cuda_graphs
         wanted = sorted({size for size in given if size > 0})
         return tuple(size for index, size in enumerate(wanted)
@@ -127,7 +128,8 @@ class ShardConfig:
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """Where this shard's threads stay: each on a core of its own if the group uses them all, anywhere if not.
+        """Returns where this shard's threads stay: each on a core of its own if the group uses them all, anywhere if
+        not.
 
         A system that is left to itself may keep two threads that wake each other on one core. But on a machine of which
         this group has a part, others may be on the cores that it would choose.
@@ -160,7 +162,7 @@ def _complaints(error: ValidationError) -> Iterator[str]:
 
 
 def _help() -> str:
-    """Every setting with the values that it may have, its default and its meaning."""
+    """Returns a line or two on every setting: the values that it may have, its default and its meaning."""
     schema = TypeAdapter(ShardConfig).json_schema()
     lines = ["settings:"]
     for name, about in schema["properties"].items():
@@ -171,13 +173,13 @@ def _help() -> str:
 
 
 def _values(schema: dict[str, Any]) -> str:
-    """The values that a setting may have: their type, or all of them."""
+    """Returns the values that a setting may have: their type, or all of them."""
     alternatives = schema.get("anyOf", [schema])
     return " or ".join(" or ".join(each["enum"]) if "enum" in each else each["type"] for each in alternatives)
 
 
 def physical_cores() -> tuple[int, ...]:
-    """One CPU of each core that this process may run on: of a core's hyperthreads the first."""
+    """Returns one CPU of each core that this process may run on: of a core's hyperthreads the first."""
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     return tuple(sorted({_core(cpu): cpu for cpu in sorted(cpus, reverse=True)}.values()))
 

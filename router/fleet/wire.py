@@ -61,20 +61,9 @@ def decode_result(message: shard_pb2.StepResult) -> StepResult:
 
 
 def decode_facts(message: shard_pb2.Facts) -> ShardFacts:
-    return ShardFacts(message.rank, message.answers, Facts(
-        model_id=message.model_id,
-        dtype=message.dtype,
-        kv_dtype=message.kv_dtype,
-        block_size=message.block_size,
-        num_blocks=message.num_blocks,
-        vocab_size=message.vocab_size,
-        eos_token_ids=frozenset(message.eos_token_ids),
-        context_length=message.context_length,
-        world_size=message.world_size,
-        numerics=message.numerics,
-        weights_digest=message.weights_digest,
-        step_tokens=message.step_tokens,
-    ))
+    told = {each.name: getattr(message, each.name) for each in fields(Facts)}
+    told["eos_token_ids"] = frozenset(message.eos_token_ids)
+    return ShardFacts(message.rank, message.answers, Facts(**told))
 
 
 def _encode_row(row: Row) -> shard_pb2.Row:

@@ -1,4 +1,4 @@
-"""What the router orders and what a shard answers, as plain values.
+"""Defines what the router orders and what a shard answers, as plain values.
 
 They mirror protos/shard.proto one to one; shard/serving/wire.py converts. Ids and blocks are numpy arrays, for they go
 on into tensors; nothing here is ever changed after it was made.
@@ -21,7 +21,8 @@ NO_IDS: Ids = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling(RowParameters):
-    """How a sequence's tokens are chosen: by the kernel's parameters, and by what the shard does around the kernel."""
+    """Tells how a sequence's tokens are chosen: by the kernel's parameters, and by what the shard does around the
+    kernel."""
 
     watermark: bool = False
     bias_ids: Ids = field(default_factory=lambda: NO_IDS)
@@ -41,10 +42,10 @@ class Sampling(RowParameters):
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """The state that a slot begins a new sequence with. `history_ids`: all its tokens so far, if
-    the sampling reads history.
+    """Holds the state that a slot begins a new sequence with.
 
-    `trace`: the id of a trace and of a span in it, 16 and 8 bytes, if the sequence's request is traced.
+    `history_ids` are all its tokens so far, if the sampling reads history; `trace` the id of a trace and of a span in
+    it, 16 and 8 bytes, if the sequence's request is traced.
     """
 
     sampling: Sampling
@@ -55,7 +56,8 @@ class InitialState:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sequence in one step: inputs at positions `start`, `start + 1`, …, and whether a token is sampled after."""
+    """Orders a part of one sequence in one step: inputs at positions `start`, `start + 1`, …, and whether a token is
+    sampled after."""
 
     slot: int
     start: int
@@ -85,7 +87,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """The first order of a stream: the limits that all its plans keep."""
+    """Opens a stream: the limits that all its plans keep, and an epoch that tells the stream from earlier ones."""
 
     epoch: int
     max_slots: int
@@ -117,7 +119,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the router must know of this shard."""
+    """Tells what the router must know of this shard."""
 
     model_id: str
     dtype: str

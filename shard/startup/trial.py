@@ -1,4 +1,4 @@
-"""The largest step, run once to see what memory a GPU has left for keys and values."""
+"""Runs the largest step once, to see what memory a GPU has left for keys and values."""
 
 import logging
 from dataclasses import replace
@@ -44,9 +44,9 @@ def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:
 
 
 def run_largest_step(executor: Executor, config: ShardConfig) -> None:
-    """As many tokens and rows as a step may have, sampled in every way, and tables as wide as the context makes them:
-    attention shares a long sequence among programs, and has room for what each makes of it, in every row. It leaves the
-    executor without slots."""
+    """Run as many tokens and rows as a step may have, sampled in every way, with tables as wide as the context makes
+    them: attention shares a long sequence among programs, and has room for what each makes of it, in every row. It
+    leaves the executor without slots."""
     bounds = executor.bounds
     lengths = largest_lengths(bounds, config.max_step_tokens, config.max_step_rows)
     width = -(-bounds.context_length // bounds.block_size)
@@ -59,7 +59,7 @@ def run_largest_step(executor: Executor, config: ShardConfig) -> None:
 
 
 def _at_end(row: Row, bounds: Bounds) -> Row:
-    """A new prompt's row as the last chunk of the longest prompt there is, all of it in block 0."""
+    """Returns a new prompt's row as the last chunk of the longest prompt there is, all of it in block 0."""
     assert row.initial_state is not None, "a new prompt"
     context = bounds.context_length
     blocks = np.zeros(-(-context // bounds.block_size), np.int32)
