@@ -22,7 +22,7 @@ import click
 import numpy as np
 import torch
 
-from tests.shard.programs import BLOCK_SIZE, initial, make_row
+from tests.shard.step_programs import BLOCK_SIZE, initial, make_row
 
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "deploy" / "demo_model"

@@ -18,7 +18,7 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Ids, Row, Sampling, Step, StepResult, StreamLimits
-from tests.shard.programs import initial, make_row
+from tests.shard.step_programs import initial, make_row
 
 FIRST_ID = 16                            # behind the special tokens
 STEP_TOKENS = 512                        # of prompts in one step

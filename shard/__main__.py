@@ -25,7 +25,10 @@ def main(argv: Sequence[str]) -> None:
 
         run(config, has_bar=config.rank == 0 and not config.json_output)
     except (ValueError, OSError) as error:
-        print(f"shard {config.rank}: {error}", file=sys.stderr)
+        if config.json_output:
+            logging.error("%s", error)
+        else:
+            print(f"shard {config.rank}: {error}", file=sys.stderr)
         process.leave(1)
     except Exception:
         logging.exception("the shard ends")

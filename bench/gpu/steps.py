@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from penstock.shard.execution.step import Ids, Row, Step
-from tests.shard.programs import initial, make_row
+from tests.shard.step_programs import initial, make_row
 
 FIRST_ID = 3                             # behind the special tokens
 

@@ -1,7 +1,7 @@
-"""The engine: drives one group of shards, from requests to streams of text.
+"""The engine drives one group of shards and turns requests into streams of text.
 
-When the group is lost nothing of a request is: the scheduler lets every sequence wait again, with its output as part
-of its input, and the streams go on where they paused once the group is back.
+A request survives the loss of its group: the scheduler lets every sequence wait again, with its output as part of its
+input, and the streams go on where they paused once the group is back.
 """
 
 import asyncio
@@ -10,18 +10,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.progress import Progress
 from penstock.router.engine.request import Request
-from penstock.router.engine.request_table import Requests, Running
+from penstock.router.engine.request_table import RequestState, RequestTable
 from penstock.router.engine.stream import Queue, Stream
 from penstock.router.errors import GenerationError, Overloaded, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import Fleet
 from penstock.router.fleet.wire import StreamLimits
-from penstock.router.grammar.masking import Guide, Masking
+from penstock.router.grammar.cursor import GrammarCursor
+from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import Plan, PromptLogprobsPart, Sampled, StepResult
@@ -31,17 +33,18 @@ from penstock.router.text.text_path import TextPath
 log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 0.05
-"""Pause between two attempts to open a group that answers but does not hold."""
+"""The pause between two attempts to open a group, in seconds, when the group answers but is lost again at once."""
 _MAY_CHANGE = ("num_blocks", "step_tokens", "numerics")
-"""Facts that may be others when the group is back."""
+"""The facts that may have changed when the group is back."""
 
 
 class Engine:
-    """Owns the scheduler and the fleet. Its one task is `run`; handlers call it on the same event loop.
+    """Owns the scheduler and the fleet. Its one task is `run`; handlers call its other methods on the same event loop.
 
-    `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the next is planned and sent
-    before the tokens of the one that runs are back. What a step's grammars allow is sent after it, once the tokens of
-    all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
+    `facts` are the group's, with no more KV blocks than the engine may use: it never uses more, whatever the group
+    reports when it is opened. `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the
+    next one is planned and sent before the tokens of the running one are back. The masks of a step are sent after it,
+    once the tokens of all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
     """
 
     def __init__(
@@ -69,24 +72,24 @@ class Engine:
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
         self._max_total_tokens = limits.max_total_tokens
-        self._num_blocks = facts.num_blocks
+        self._most_blocks = facts.num_blocks
         self._permits = limits.max_concurrent_requests
-        self._requests = Requests(self._scheduler.finish)
+        self._requests = RequestTable(self._scheduler.finish)
         self._next_id = 0
         self._in_flight: deque[Plan] = deque()
-        self._masking = Masking()
+        self._mask_worker = MaskWorker()
         self._progress = Progress()
         self._work = asyncio.Event()
         self.is_healthy = True
-        """Whether requests are taken: also while the group is away, for as long as they wait for it."""
+        """Whether the engine takes requests: also while the group is away, as long as requests wait for it."""
         self.has_group = False
-        """Whether the group is there."""
+        """Whether the group is open and runs steps."""
         self.changed = asyncio.Event()
-        """Set when one of the two may have changed; the one who follows them clears it."""
+        """Set when `is_healthy` or `has_group` may have changed; the one who follows them clears it."""
 
     @contextmanager
     def permit(self, number: int = 1) -> Iterator[None]:
-        """The right to have so many requests in the router; Overloaded when fewer are left."""
+        """Holds `number` of the permits for requests in the router. Raises Overloaded when fewer are left."""
         if number > self._permits:
             raise Overloaded
         self._permits -= number
@@ -96,9 +99,9 @@ class Engine:
             self._permits += number
 
     def submit(self, request: Request, output_so_far: Sequence[int] = (), queue: Queue | None = None) -> Stream:
-        """Start to generate, going on after `output_so_far`; events go into `queue`, if one is given.
+        """Starts to generate after the prompt and `output_so_far`; puts the events into `queue`, if one is given.
 
-        Unhealthy when the group is gone.
+        Raises Unhealthy while the engine takes no requests.
         """
         if not self.is_healthy:
             raise Unhealthy
@@ -108,8 +111,8 @@ class Engine:
         for token_id in output_so_far:
             text.push(token_id)
         stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
-        guide = None if request.grammar is None else Guide(sequence_id, request.grammar, output_so_far)
-        self._requests[sequence_id] = Running(stream, text, guide, len(output_so_far))
+        cursor = None if request.grammar is None else GrammarCursor(sequence_id, request.grammar, output_so_far)
+        self._requests[sequence_id] = RequestState(stream, text, cursor, len(output_so_far))
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
@@ -120,32 +123,33 @@ class Engine:
         return stream
 
     def stalled_seconds(self, now: float) -> float:
-        """How long a request that runs has got nothing computed, no token and no part of its prompt: the longest such
-        time at `now`, of `time.monotonic`.
+        """Returns for how long, at most, a running request has made no progress: no token and no part of its prompt.
 
-        0 while none runs. None does while the group is away: that ends when it is back, or with `max_downtime`.
+        `now` is of `time.monotonic`. The result is 0 while no request runs, and none runs while the group is away:
+        that time ends when the group is back, or after `max_downtime`.
         """
         return self._progress.stalled_seconds(self._scheduler.running_slots, now)
 
     async def run(self) -> None:
-        """Drive the group, and wait for it when it is lost, until cancelled. Raises what is no loss but a fault."""
+        """Drives the group, and waits for it when it is lost, until cancelled. Raises any error but a lost group."""
         try:
             while True:
                 try:
                     await self._open()
                     await self._drive()
                 except FleetError as error:
-                    self._requests.settle([*await self._masking.seen(), *await self._masking.masks()])
+                    self._requests.settle([*await self._mask_worker.accepted(), *await self._mask_worker.masks()])
                     self._lose(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
         except Exception as error:
             self._fail_all(GenerationError(f"Server error: {error}"))
             raise
         finally:
-            self._masking.close()
+            self._mask_worker.close()
 
     async def _drive(self) -> None:
-        """Plan, submit, send the masks of the oldest step, commit, deliver."""
+        """Plans and submits steps, sends the oldest one's masks, commits its result and delivers the tokens, in a loop.
+        """
         while True:
             while len(self._in_flight) < self._depth and (plan := self._plan()):
                 self._in_flight.append(plan)
@@ -153,30 +157,30 @@ class Engine:
                     self._begin_masks()
                 await self._fleet.submit(plan)
             self._note_occupancy()
-            self._requests.settle(await self._masking.seen())
+            self._requests.settle(await self._mask_worker.accepted())
             if not self._in_flight:
                 await self._work.wait()
                 self._work.clear()
                 continue
-            masks = self._requests.settle(await self._masking.masks())
+            masks = self._requests.settle(await self._mask_worker.masks())
             if (oldest := self._in_flight[0]).masked:
                 await self._fleet.submit_masks(
                     oldest.step_id, {slot: masks[id] for slot, id in oldest.masked if id in masks})
             self._commit(await self._fleet.next_result())
 
     def _commit(self, result: StepResult) -> None:
-        """Deliver what a step yielded; but tokens that a grammar follows wait until it has seen them."""
+        """Delivers what a step yielded; the tokens of requests with a grammar wait until the grammar has seen them."""
         plan, came_at = self._in_flight.popleft(), time.monotonic()
         confirmed = self._scheduler.commit(result)
         committed_at = time.monotonic()
         for each in confirmed:
-            running = self._requests.get(each.sequence_id)
-            if running is None:
+            state = self._requests.get(each.sequence_id)
+            if state is None:
                 continue
             if isinstance(each, PromptLogprobsPart):
-                running.take_prompt_logprobs(each)
-            elif running.guide is not None and each.finish_reason is None:
-                self._masking.hold(running.guide, each)
+                state.take_prompt_logprobs(each)
+            elif state.cursor is not None and each.finish_reason is None:
+                self._mask_worker.hold(state.cursor, each)
             else:
                 self._requests.deliver(each)
         self._begin_masks()
@@ -190,13 +194,14 @@ class Engine:
         return plan
 
     def _begin_masks(self) -> None:
-        """A step has become the oldest in flight, so all tokens are known that its masks depend on."""
+        """Starts to compute the masks of the step that is now the oldest in flight: all tokens before it are known."""
         if self._in_flight:
-            self._masking.begin(self._requests.guides(id for _, id in self._in_flight[0].masked))
+            self._mask_worker.begin(self._requests.cursors(id for _, id in self._in_flight[0].masked))
 
     async def _open(self) -> None:
-        """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
-        facts = await self._fleet.open(self._stream_limits)
+        """Waits for the group. It may come back with other memory and numerics; other facts must be as they were."""
+        found = await self._fleet.open(self._stream_limits)
+        facts = replace(found, num_blocks=min(found.num_blocks, self._most_blocks))
         if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
             raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
         if facts.capacity < self._max_total_tokens:
@@ -205,9 +210,8 @@ class Engine:
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
                         "undisturbed run", self.facts.numerics, facts.numerics)
-        num_blocks = min(facts.num_blocks, self._num_blocks)
-        if num_blocks != self._scheduler.memory.pool.num_blocks:
-            self._scheduler.resize(num_blocks)
+        if facts.num_blocks != self._scheduler.memory.pool.num_blocks:
+            self._scheduler.resize(facts.num_blocks)
         self.facts = facts
         self.is_healthy = self.has_group = True
         self.changed.set()
@@ -217,7 +221,7 @@ class Engine:
             log.info("the group is back")
 
     def _lose(self, error: FleetError) -> None:
-        """The group is gone: let every sequence wait again, give up those that have killed it."""
+        """Lets every sequence wait again after the loss of the group, and fails those that have killed it."""
         self.has_group = False
         self.changed.set()
         for plan in self._in_flight:
@@ -239,11 +243,11 @@ class Engine:
         self.give_up()
 
     def give_up(self) -> None:
-        """Fail all requests as Unhealthy, and take no new ones until the group is opened anew."""
+        """Fails all requests with Unhealthy and refuses new ones until the group is opened anew."""
         self._fail_all(Unhealthy())
 
     def _fail_all(self, error: RouterError) -> None:
-        """Tell every request, and take no new ones."""
+        """Fails all requests with the error and refuses new ones."""
         self.is_healthy = False
         self.changed.set()
         self._requests.fail_all(error)

@@ -18,7 +18,7 @@ import grpc
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.shard.execution.step import Ids, Row, Sampling, Step, StreamLimits
 from tests.paths import ROOT
-from tests.shard.programs import Program
+from tests.shard.step_programs import Program
 
 LIMITS = StreamLimits(epoch=1, max_slots=64, max_step_tokens=1 << 20, max_blocks_per_slot=256)
 SECONDS = 60.0

@@ -20,7 +20,7 @@ from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.step import RowResult, Step, TopLogprobs
 from tests.paths import ROOT
-from tests.shard.programs import Program
+from tests.shard.step_programs import Program
 
 KV_MEMORY = 64 << 20
 MAIN = "import sys; from tests.shard.ranks import run_job; run_job(sys.argv[1], int(sys.argv[2]))"

@@ -12,9 +12,9 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
-from tests.shard.programs import Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run
-from tests.shard.scheduled import Traffic, run_traffic
+from tests.shard.scheduler_with_executor import Traffic, run_traffic
+from tests.shard.step_programs import Request, alone, batched
 from tests.tiny_models import DEMO_MODEL, make_tiny
 
 SAMPLINGS = (

@@ -29,8 +29,8 @@ from tests.shard.processes import (
     run_over_wire,
     running,
 )
-from tests.shard.programs import Request, batched, prompt_step
 from tests.shard.ranks import KV_MEMORY, make_config, run_program
+from tests.shard.step_programs import Request, batched, prompt_step
 from tests.tiny_models import make_tiny
 
 REQUESTS = [

@@ -93,6 +93,29 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])
 
 
+@pytest.mark.parametrize("num_shards", [1, 2, 4])
+async def test_a_plan_is_encoded_once_for_all_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_shards: int
+) -> None:
+    encoded: list[shard_pb2.Order] = []
+    encode = shard_pb2.Order.SerializeToString
+
+    def count(order: shard_pb2.Order) -> bytes:
+        encoded.append(order)
+        return encode(order)
+
+    monkeypatch.setattr(shard_pb2.Order, "SerializeToString", count)
+    shards = [EchoShard(rank, world_size=num_shards) for rank in range(num_shards)]
+    async with running(tmp_path, *shards) as (fleet, _):
+        await fleet.open(LIMITS)
+        encoded.clear()
+        for step_id in range(3):
+            await fleet.submit(Plan(step_id, (Row(slot=0, start=0, token_ids=(1,)),)))
+            assert (await fleet.next_result()).step_id == step_id
+    assert [order.plan.step_id for order in encoded] == [0, 1, 2]
+    assert all(shard.orders[1:] == encoded for shard in shards)
+
+
 async def test_masks_go_to_the_shard_that_samples(tmp_path: Path) -> None:
     shards = [EchoShard(0, answers=False), EchoShard(1, answers=True)]
     row = Row(slot=2, start=0, token_ids=(5, 6), new_blocks=(0,), late_mask=True)

@@ -18,9 +18,9 @@ from penstock.router.scheduling.plan import (
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
-from tests.router.scheduling.client import Client, Flight
 from tests.router.scheduling.invariants import check_blocks, check_flights, check_places
 from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, made_logprob, sample
+from tests.router.scheduling.simulated_client import Client, Flight
 
 CAPACITY, MAX_LENGTH = 96, 80
 """In tokens: of the KV memory, and of a sequence."""
@@ -281,7 +281,8 @@ class Simulation:
             self.end(self.live[id], None)
         assert all(c.sequence.status is Status.WAITING and c.sequence.tokens == c.tokens for c in self.live.values())
         assert self.scheduler.num_waiting == len(self.live)
-        assert self.scheduler.memory.pool.num_used == 0, "the group is gone, blocks are still in use"
+        pool = self.scheduler.memory.pool
+        assert pool.num_free == pool.num_blocks, "the group is gone, blocks are still in use"
         self.counts["losses"] += 1
         self.counts["given up"] += len(guilty)
         if self.chance(0.2):

@@ -14,7 +14,7 @@ from penstock.router.scheduling.plan import (
 )
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
-from tests.router.scheduling.literals import make_scheduler, make_sequence, planned, spans, step
+from tests.router.scheduling.small_schedulers import make_scheduler, make_sequence, planned, spans, step
 
 
 def make_sequence_with_logprobs(id: int, length: int, max_new: int = 8) -> Sequence:

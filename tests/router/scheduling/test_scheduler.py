@@ -14,7 +14,7 @@ from penstock.router.scheduling.plan import (
     Sampling,
     StepResult,
 )
-from tests.router.scheduling.literals import GREEDY, answer, make_scheduler, make_sequence, planned, spans, step
+from tests.router.scheduling.small_schedulers import GREEDY, answer, make_scheduler, make_sequence, planned, spans, step
 
 
 def test_a_prompt_then_its_decode_rows() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.router.scheduling.scheduler import Scheduler
-from tests.router.scheduling import faults
+from tests.router.scheduling import faulty_schedulers
 from tests.router.scheduling.simulation import Simulation
 
 
@@ -37,16 +37,17 @@ def test_the_same_traffic_gives_the_same_plans() -> None:
 
 
 @pytest.mark.parametrize(("faulty", "message"), [
-    (faults.DoubleFree, "holders|nobody holds it|free"),
-    (faults.CachedWhenPlanned, "while a step in flight writes to it|cached but holds other tokens"),
-    (faults.SlotReused, "slot"),
-    (faults.LostPin, "slot|steps in flight name"),
-    (faults.LeakedBlock, "holders|blocks are still in use"),
-    (faults.SkippedVictim, "waiting sequences are"),
-    (faults.SharedAcrossNamespaces, "holds other tokens|reads block"),
-    (faults.UnmaskedPrefill, "who waits for a mask"),
-    (faults.HitsDespitePromptLogprobs, "a hit, though prompt logprobs are missing"),
-    (faults.PromptLogprobsTakenForGranted, "prompt logprobs of other tokens are asked for|a token comes before"),
+    (faulty_schedulers.DoubleFree, "holders|nobody holds it|free"),
+    (faulty_schedulers.CachedWhenPlanned, "while a step in flight writes to it|cached but holds other tokens"),
+    (faulty_schedulers.SlotReused, "slot"),
+    (faulty_schedulers.LostPin, "slot|steps in flight name"),
+    (faulty_schedulers.LeakedBlock, "holders|blocks are still in use"),
+    (faulty_schedulers.SkippedVictim, "waiting sequences are"),
+    (faulty_schedulers.SharedAcrossNamespaces, "holds other tokens|reads block"),
+    (faulty_schedulers.UnmaskedPrefill, "who waits for a mask"),
+    (faulty_schedulers.HitsDespitePromptLogprobs, "a hit, though prompt logprobs are missing"),
+    (faulty_schedulers.PromptLogprobsTakenForGranted,
+     "prompt logprobs of other tokens are asked for|a token comes before"),
 ], ids=lambda value: value.__name__ if isinstance(value, type) else "")
 def test_catches(faulty: type[Scheduler], message: str) -> None:
     simulation = Simulation(1, 2, faulty)

@@ -15,8 +15,8 @@ from penstock.shard.execution.slots import OrderError
 from penstock.shard.execution.step import Row, RowResult, Sampling, Step
 from penstock.shard.models.decoder import Hidden
 from penstock.shard.startup.measure import measure_step_tokens
-from tests.shard.programs import Program, Request, alone, initial, make_row, prompt_step
 from tests.shard.ranks import Sampled, make_config, run_program
+from tests.shard.step_programs import Program, Request, alone, initial, make_row, prompt_step
 from tests.tiny_models import make_tiny
 
 SEEDED = Sampling(do_sample=True, seed=21, temperature=1.1, top_p=0.9, repetition_penalty=1.3, share_penalty=0.2)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from tests.shard.programs import Request, batched
 from tests.shard.ranks import make_config, run
+from tests.shard.step_programs import Request, batched
 from tests.tiny_models import DEMO_MODEL
 
 NUM_TOKENS = 64
@@ -49,7 +49,7 @@ def answers(prompts: list[list[int]], folder: Path, world_size: int) -> list[lis
     return [ids[:ids.index(EOS) + 1] if EOS in ids else ids for ids in tokens]
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("world_size", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_five_prompts(prompts: list[list[int]], tmp_path: Path, world_size: int) -> None:
     few = prompts[::11]
     assert answers(few, tmp_path, world_size) == expected(few)

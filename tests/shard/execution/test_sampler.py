@@ -14,7 +14,7 @@ from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.slots import Bounds, SlotTable
 from penstock.shard.execution.step import RowResult, Sampling, Step, StreamLimits
 from penstock.shard.execution.watermark import Watermark
-from tests.shard.programs import initial, make_row
+from tests.shard.step_programs import initial, make_row
 
 VOCAB_SIZE = 50
 LOGITS = 2 * torch.randn(VOCAB_SIZE, generator=torch.Generator().manual_seed(9))

@@ -11,7 +11,7 @@ from penstock.kernels import dispatch
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Row, Sampling, Step, StreamLimits
-from tests.shard.programs import initial, make_row
+from tests.shard.step_programs import initial, make_row
 
 BOUNDS = Bounds(block_size=4, num_blocks=10, context_length=14, vocab_size=100)
 LIMITS = StreamLimits(epoch=1, max_slots=3, max_step_tokens=8, max_blocks_per_slot=4)

@@ -30,8 +30,8 @@ from tests.shard.processes import (
     running,
     write_program,
 )
-from tests.shard.programs import Program, Request, alone, batched, initial, make_row, prompt_step
 from tests.shard.ranks import make_config, run_program
+from tests.shard.step_programs import Program, Request, alone, batched, initial, make_row, prompt_step
 from tests.tiny_models import DEMO_MODEL
 
 MODEL: dict[str, Any] = {"model": str(DEMO_MODEL), "dtype": "float32", "kv_memory": 64 << 20, "watermark_gamma": 0.3,

@@ -22,8 +22,8 @@ from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.step import Row, Sampling, Step, StepResult, StreamLimits
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.worker import Order, Progress, Worker
-from tests.shard.programs import Program, Request, batched
 from tests.shard.ranks import make_config
+from tests.shard.step_programs import Program, Request, batched
 from tests.tiny_models import make_tiny
 
 SECONDS = 20

@@ -25,8 +25,8 @@ from penstock.shard.execution.step import Sampling
 from penstock.shard.startup.trial import ALL_SAMPLERS
 from penstock.shard.startup.warmup import sizes, warm_up
 from tests.kernels.specialised import Specialised, specialised_for
-from tests.shard.programs import Program, Request, alone, batched
 from tests.shard.ranks import make_config
+from tests.shard.step_programs import Program, Request, alone, batched
 
 MAX_ROWS, CHUNKS = 40, (1, 2, 3, 5, 15, 16, 17, 31, 48, 64, 100)
 MATMULS = [

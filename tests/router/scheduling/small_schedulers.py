@@ -1,0 +1,60 @@
+"""Small schedulers and sequences, with tokens that say where they come from. Blocks hold 4 tokens throughout."""
+
+from collections.abc import Sequence as Items
+
+from penstock.router.scheduling.block_pool import BlockPool
+from penstock.router.scheduling.plan import Output, Plan, RowResult, Sampled, Sampling, StepResult
+from penstock.router.scheduling.prefix_cache import PrefixCache
+from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.sequence import Sequence
+
+GREEDY = Sampling()
+
+
+def make_scheduler(num_blocks: int = 100, max_slots: int = 4, max_step_tokens: int = 16, eos: int = 99) -> Scheduler:
+    return Scheduler(block_size=4, num_blocks=num_blocks, max_slots=max_slots, max_step_tokens=max_step_tokens,
+                     eos_token_ids={eos})
+
+
+def make_sequence(
+    id: int, length: int = 4, max_new: int = 8, sampling: Sampling = GREEDY, *, tokens: Items[int] | None = None,
+    namespace: str = "", ignore_eos: bool = False, confirmed_only: bool = False,
+) -> Sequence:
+    """Prompt of sequence 3, unless `tokens` are given: 300, 301, 302, …"""
+    prompt = list(tokens) if tokens is not None else [100 * id + i for i in range(length)]
+    return Sequence(id=id, tokens=prompt, prompt_length=len(prompt), max_length=len(prompt) + max_new,
+                    sampling=sampling, namespace=namespace, ignore_eos=ignore_eos, confirmed_only=confirmed_only)
+
+
+def cached_blocks(pool: BlockPool, cache: PrefixCache) -> list[int]:
+    """The blocks of the pool that are in the cache."""
+    return [block for block in range(pool.num_blocks) if block in cache]
+
+
+def num_cached(scheduler: Scheduler) -> int:
+    return len(cached_blocks(scheduler.memory.pool, scheduler.memory.cache))
+
+
+def answer(plan: Plan, *tokens: int) -> StepResult:
+    """What the shards say to a plan: a token for each sampled row."""
+    slots = [row.slot for row in plan.rows if row.output is Output.SAMPLE]
+    return StepResult(plan.step_id, tuple(
+        RowResult(slot, (token,), (-1.0,)) for slot, token in zip(slots, tokens, strict=True)))
+
+
+def planned(scheduler: Scheduler) -> Plan:
+    """The next plan, where there has to be one."""
+    plan = scheduler.plan()
+    assert plan is not None
+    return plan
+
+
+def step(scheduler: Scheduler, *tokens: int) -> tuple[Plan, list[Sampled]]:
+    """Plan, and commit the given tokens at once."""
+    plan = planned(scheduler)
+    return plan, scheduler.commit(answer(plan, *tokens))
+
+
+def spans(plan: Plan) -> list[tuple[int, int, int]]:
+    """Slot, start and count of each row."""
+    return [(row.slot, row.start, row.count) for row in plan.rows]

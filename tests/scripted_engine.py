@@ -1,0 +1,90 @@
+"""An engine over a scripted fleet, and what its requests and grammars are made of."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.request import Request
+from penstock.router.engine.stream import Event, Stream
+from penstock.router.fleet.facts import Facts
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.metrics.metrics import Metrics
+from penstock.router.scheduling.plan import Row
+from penstock.router.text.text_path import TextPath
+from penstock.router.text.tokenizer import Tokenizer
+from tests.fakes import FACTS, LIMITS, ScriptedFleet
+from tests.paths import DEMO_MODEL
+
+TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
+
+
+@asynccontextmanager
+async def running_engine(
+    fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1,
+    max_downtime: float = 60.0, facts: Facts = FACTS,
+) -> AsyncIterator[Engine]:
+    engine = Engine(fleet, facts, LIMITS, Metrics(LIMITS), start_text or (lambda r: TextPath(TOKENIZER, r)), depth,
+                    max_downtime)
+    task = asyncio.create_task(engine.run())
+    try:
+        yield engine
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def collect(stream: Stream) -> list[Event]:
+    async with stream:
+        return [event async for event in stream]
+
+
+def shifting(row: Row) -> int:
+    """A token that depends on the position alone, so that a replay must give the same."""
+    return 70 + (row.start + row.count) * 7 % 23
+
+
+class ListGrammar:
+    """Allows as many tokens as there are sets, each from its set; `look` is called by each mask with its number."""
+
+    def __init__(self, *allowed: Collection[int], look: Callable[[int], None] = lambda number: None) -> None:
+        self.allowed = allowed
+        self.look = look
+
+    def start(self) -> "ListMatcher":
+        return ListMatcher(self)
+
+
+class ListMatcher:
+    def __init__(self, grammar: ListGrammar) -> None:
+        self._grammar = grammar
+        self._num_tokens = 0
+
+    def push(self, token_id: int) -> None:
+        if token_id not in self._grammar.allowed[self._num_tokens]:
+            raise GrammarError(f"{token_id} is not allowed at {self._num_tokens}")
+        self._num_tokens += 1
+
+    def mask(self) -> bytes:
+        self._grammar.look(self._num_tokens)
+        return bits(self._grammar.allowed[self._num_tokens])
+
+    @property
+    def is_complete(self) -> bool:
+        return self._num_tokens == len(self._grammar.allowed)
+
+
+def bits(token_ids: Collection[int]) -> bytes:
+    """The mask that allows these."""
+    return sum(1 << token_id for token_id in token_ids).to_bytes(FACTS.vocab_size // 8, "little")
+
+
+def first_allowed(row: Row, mask: bytes) -> int:
+    """The first token from that of `shifting` on that the mask allows, or the first of all."""
+    number = int.from_bytes(mask, "little")
+    allowed = [token_id for token_id in range(number.bit_length()) if number >> token_id & 1]
+    return min((token_id for token_id in allowed if token_id >= shifting(row)), default=allowed[0])
+
+
+def token_ids(events: Sequence[Event]) -> list[int]:
+    return [event.token.id for event in events]

@@ -1,0 +1,125 @@
+"""The real scheduler over a real executor, joined by the real wire, in one process and without a clock."""
+
+import itertools
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from penstock.router.fleet import wire as router_wire
+from penstock.router.scheduling import plan as router_plan
+from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.sequence import Sequence as Scheduled
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.masks import Masks
+from penstock.shard.execution.step import StepResult, StreamLimits, TopLogprobs
+from penstock.shard.serving import wire as shard_wire
+from tests.shard.ranks import Outputs, Sampled, execute
+from tests.shard.step_programs import Request, make_mask, mask_seed_at
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """How requests meet the scheduler. `arrivals[i]`: the step before which request i comes; all at once by default."""
+
+    depth: int = 1
+    num_blocks: int = 256
+    max_step_tokens: int = 64
+    arrivals: Sequence[int] = ()
+    losses: Collection[int] = ()         # after which steps the group is lost, with steps in flight
+
+
+@dataclass
+class Counted:
+    """What the traffic led to."""
+
+    hit_tokens: int = 0
+    preempted: int = 0
+    replayed: int = 0
+
+
+def run_traffic(executor: Executor, requests: Sequence[Request], traffic: Traffic) -> tuple[Outputs, Counted]:
+    """The outputs of all requests, and what happened on the way. What is not written, or lost, is poison."""
+    driver = _Driver(executor, requests, traffic)
+    for step in range(100_000):
+        if not driver.advance(step):
+            return driver.outputs, driver.counted
+    raise AssertionError("the traffic does not end")
+
+
+class _Driver:
+    def __init__(self, executor: Executor, requests: Sequence[Request], traffic: Traffic) -> None:
+        self._executor = executor
+        self._requests = requests
+        self._traffic = traffic
+        self._arrivals = deque(sorted(zip(traffic.arrivals or [0] * len(requests), range(len(requests)), strict=True)))
+        self._scheduler = Scheduler(
+            block_size=executor.bounds.block_size, num_blocks=traffic.num_blocks, max_slots=traffic.max_step_tokens - 1,
+            max_step_tokens=traffic.max_step_tokens)
+        self._in_flight: deque[tuple[router_plan.StepResult, list[bytes]]] = deque()
+        self.outputs: Outputs = [[] for _ in requests]
+        self._collected: list[dict[int, tuple[float, TopLogprobs]]] = [{} for _ in requests]
+        self.counted = Counted()
+        self._open()
+
+    def advance(self, step: int) -> bool:
+        """Let requests arrive, fill the pipeline, commit one step or lose all. False: nothing is left to do."""
+        while self._arrivals and self._arrivals[0][0] <= step:
+            self._add(self._arrivals.popleft()[1])
+        while len(self._in_flight) < self._traffic.depth and (plan := self._scheduler.plan()):
+            self.counted.hit_tokens += sum(admission.hit_tokens for admission in plan.admitted)
+            self.counted.preempted += len(plan.preempted)
+            self._in_flight.append(self._execute(plan))
+        if step in self._traffic.losses:
+            self.counted.replayed += self._scheduler.forget_all().num_replayed
+            self._in_flight.clear()
+            self._open()
+        elif self._in_flight:
+            self._commit()
+        return bool(self._arrivals or self._in_flight or self._scheduler.num_waiting or self._scheduler.num_running)
+
+    def _open(self) -> None:
+        for cache in self._executor.caches:
+            cache.data.fill_(0xFF)
+        bounds, most = self._executor.bounds, self._traffic.max_step_tokens
+        self._executor.open(StreamLimits(1, most - 1, most, -(-bounds.context_length // bounds.block_size)))
+
+    def _add(self, index: int) -> None:
+        request = self._requests[index]
+        sampling = request.sampling
+        fields = {name: getattr(sampling, name) for name in router_plan.Sampling.__slots__ if name != "bias"}
+        fields["bias"] = tuple(zip(sampling.bias_ids.tolist(), sampling.bias_values.tolist(), strict=True))
+        fields["banned_ids"] = tuple(sampling.banned_ids.tolist())
+        self._scheduler.add(Scheduled(
+            id=index, tokens=list(request.prompt), prompt_length=len(request.prompt),
+            max_length=len(request.prompt) + request.num_tokens, sampling=router_plan.Sampling(**fields),
+            has_grammar=request.mask_seed is not None, wants_prompt_logprobs=request.wants_prompt_logprobs))
+
+    def _execute(self, plan: router_plan.Plan) -> tuple[router_plan.StepResult, list[bytes]]:
+        step = shard_wire.decode_plan(router_wire.encode_plan(plan).plan, plan.step_id)
+        rows, logits = execute(self._executor, step, self._masks(plan))
+        assert logits is not None
+        result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
+        return result, [scores.tobytes() for scores in logits]
+
+    def _masks(self, plan: router_plan.Plan) -> Masks:
+        end_of = {row.slot: row.start + row.count for row in plan.rows}
+        return {
+            slot: make_mask(mask_seed_at(self._requests[index], end_of[slot]), self._executor.bounds.vocab_size)
+            for slot, index in plan.masked}
+
+    def _commit(self) -> None:
+        result, logits = self._in_flight.popleft()
+        rows = zip((row for row in result.rows if row.token_ids), logits, strict=True)
+        of_token = {(row.token_ids[0], row.logprobs[0]): scores for row, scores in rows}
+        for news in self._scheduler.commit(result):
+            collected = self._collected[news.sequence_id]
+            if isinstance(news, router_plan.PromptLogprobsPart):
+                tops = news.top_logprobs or [()] * len(news.logprobs)
+                collected.update(zip(itertools.count(news.start), zip(news.logprobs, tops, strict=True)))
+                continue
+            prompt_logprobs = tuple(logprob for _, (logprob, _) in sorted(collected.items()))
+            tops = tuple(top for _, (_, top) in sorted(collected.items()) if top)
+            collected.clear()
+            top = (news.top_logprobs,) if self._requests[news.sequence_id].sampling.top_n else ()
+            self.outputs[news.sequence_id].append(Sampled(
+                of_token[news.token_id, news.logprob], news.token_id, news.logprob, top, prompt_logprobs, tops))
