@@ -1,4 +1,4 @@
-"""Choosing the next token of each row: penalties, cutoffs and noise that depends on nothing but the row itself."""
+"""Chooses the next token of each row by penalties, cutoffs and noise that depends on nothing but the row itself."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Sampling in C++, without a sort and with few logarithms: csrc/sample.cpp says how.
+"""Samples in C++, without a sort and with few logarithms: csrc/sample.cpp says how.
 
 Penalties and noise are computed in float64; scores and weights are float32, the sums that cutoffs compare exact.
 """

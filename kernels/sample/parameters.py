@@ -1,4 +1,4 @@
-"""How the rows of a step are sampled, and what comes of it.
+"""Defines how the rows of a step are sampled, and what comes of it.
 
 `RowParameters` is the one table of the sampling parameters. The columns in which a shard keeps them, the tensors of
 `SampleParameters`, their pointers in csrc/abi.h's SampleBatch and what the wire refuses all follow from its fields.
@@ -17,7 +17,7 @@ from penstock.kernels.top_logprobs import TopLogprobs
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What values a parameter may have, in words and as a test."""
+    """Says which values a parameter may have, in words and as a test."""
 
     text: str
     holds: Callable[[float], bool]
@@ -29,13 +29,13 @@ SHARE = Bound("between 0 and 1", lambda value: 0 <= value <= 1)
 
 
 def _parameter(dtype: torch.dtype, *, off: float, on: float, bound: Bound | None = None) -> Any:
-    """A field of the table. `on`: a value that changes what is sampled, and costs what the parameter costs."""
+    """Makes a field of the table. `on` is a value that changes what is sampled, and costs what the parameter costs."""
     return field(default=off, metadata={"dtype": dtype, "off": off, "on": on, "bound": bound})
 
 
 @dataclass(frozen=True, slots=True)
 class RowParameters:
-    """How one row is sampled, in the order in which it is applied. The defaults are off: the likeliest token."""
+    """Says how one row is sampled, in the order in which it is applied. The defaults are off: the likeliest token."""
 
     repetition_penalty: float = _parameter(torch.float32, off=1.0, on=1.2, bound=ABOVE_0)
     """Divides the positive scores of all tokens so far and multiplies the negative ones."""
@@ -61,7 +61,7 @@ class RowParameters:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One field of `RowParameters`."""
+    """Describes one field of `RowParameters`."""
 
     name: str
     dtype: torch.dtype
@@ -71,7 +71,7 @@ class Parameter:
 
     @property
     def column_dtype(self) -> torch.dtype:
-        """The dtype of its tensor in `SampleParameters`: a uint64 goes as the bits of an int64."""
+        """Returns the dtype of its tensor in `SampleParameters`: a uint64 goes as the bits of an int64."""
         return torch.int64 if self.dtype == torch.uint64 else self.dtype
 
 
@@ -82,11 +82,11 @@ COLUMNS: Mapping[str, torch.dtype] = {
     "position": torch.int64,             # below 2³²: how many tokens of the output come before this one
     **{parameter.name: parameter.column_dtype for parameter in PARAMETERS},
 }
-"""What `SampleParameters` hold: what changes with each token, and then the parameters."""
+"""The columns of `SampleParameters`: those that change with each token, and then the parameters."""
 
 
 class SampleParameters:
-    """How each of R rows is sampled: a tensor [R] for each of COLUMNS, which is an attribute by its name."""
+    """Says how each of R rows is sampled: a tensor [R] for each of COLUMNS, which is an attribute by its name."""
 
     __slots__ = ("columns",)
 
@@ -103,7 +103,7 @@ class SampleParameters:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All tokens before the sampled one, row after row; rows without penalties need none."""
+    """Holds all tokens before the sampled one, row after row; rows without penalties need none."""
 
     ids: Tensor  # int64 [total]
     offsets: Tensor  # int64 [R + 1]: row r has those from offsets[r] to offsets[r + 1]
@@ -111,7 +111,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Biases:
-    """What is added to the scores of some tokens, row after row."""
+    """Holds what is added to the scores of some tokens, row after row."""
 
     ids: Tensor  # int64 [total]
     values: Tensor  # float32 [total]; -inf bans the token
@@ -120,7 +120,7 @@ class Biases:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What was chosen for each of R rows."""
+    """Holds what was chosen for each of R rows."""
 
     ids: Tensor  # int64 [R]
     logprobs: Tensor  # float32 [R]

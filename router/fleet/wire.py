@@ -1,4 +1,4 @@
-"""Plans to protobuf and results from it. No pb2 type goes further than this file and `client.py`."""
+"""Converts plans to protobuf and results from it. No pb2 type goes further than this file and `client.py`."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias",
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """The sizes of a shard's slot table and of its largest step."""
+    """Sets the sizes of a shard's slot table and of its largest step, for as long as a stream lasts."""
 
     max_slots: int
     max_step_tokens: int
@@ -32,7 +32,7 @@ class StreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """One shard's answer to Describe: its place in the group, and the facts of the group as it sees them."""
+    """Holds one shard's answer to Describe: its place in the group, and the facts of the group as it sees them."""
 
     rank: int
     answers: bool
@@ -102,5 +102,5 @@ def _decode_top_logprobs(tops: Iterable[shard_pb2.TopLogprobs]) -> tuple[TopLogp
 
 
 def _encode_ids(ids: Sequence[int]) -> bytes:
-    """Little-endian uint32 each, as every machine that Penstock runs on stores them."""
+    """Encode ids, little-endian uint32 each, as every machine that Penstock runs on stores them."""
     return array("I", ids).tobytes() if ids else b""

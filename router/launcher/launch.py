@@ -1,4 +1,4 @@
-"""`text-generation-launcher`: from a command line to the processes of one group, and to their end."""
+"""`text-generation-launcher` starts the processes of one group by its command line, and sees them to their end."""
 
 import asyncio
 import itertools
@@ -52,7 +52,10 @@ main = click.version_option(package_name="penstock", message="%(prog)s %(version
 
 
 def launch(config: LauncherConfig) -> int:
-    """Find the model, run the group until it ends; the exit code. InvalidArgument if it can't be started."""
+    """Find the model and run the group until it ends; returns the exit code.
+
+    Raises InvalidArgument if it can't be started.
+    """
     _check_port("port", config.hostname, config.port)
     if config.grpc_port is not None:
         _check_port("grpc_port", config.hostname, config.grpc_port)
@@ -73,11 +76,12 @@ async def _supervise(group: Group, router: Program, drain_timeout: float) -> int
 
 
 def make_group(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], private: Path) -> Group:
-    """The group that serves a checkpoint, with files of its own in the directory `private`."""
+    """Makes the group that serves a checkpoint, with files of its own in the directory `private`."""
     starts = itertools.count()
 
     def programs() -> list[Program]:
-        """Each start has a rendezvous of its own; what shards left of theirs when they were killed is removed."""
+        """Returns the shards of one start, with a rendezvous of its own; what killed shards left of theirs is removed.
+        """
         for file in private.glob("meet-*"):
             file.unlink()
         rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
@@ -106,12 +110,13 @@ def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequ
 
 
 def _program(name: str, module: str, arguments: Sequence[str], tells_ready: bool = False) -> Program:
-    """`-P`: a folder called `penstock` in the user's current directory must not be taken for ours."""
+    """Makes a program of a module; `-P`, for a folder `penstock` in the user's current directory must not be taken for
+    ours."""
     return Program(name, [sys.executable, "-P", "-m", f"penstock.{module}", *arguments], tells_ready)
 
 
 def _check_port(name: str, hostname: str, port: int) -> None:
-    """Better now than after a large model was loaded."""
+    """Raises InvalidArgument if nothing can listen there: better now than after a large model was loaded."""
     family = socket.AF_INET6 if ":" in hostname else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -123,7 +128,7 @@ def _check_port(name: str, hostname: str, port: int) -> None:
 
 @contextmanager
 def _socket_path(name: str) -> Iterator[Path]:
-    """A path where a shard may make its socket: nothing is there before or afterwards."""
+    """Yields a path where a shard may make its socket: nothing is there before or afterwards."""
     path = Path(name)
     _remove_stale(path)
     try:
@@ -133,7 +138,8 @@ def _socket_path(name: str) -> Iterator[Path]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket that nobody listens on; InvalidArgument if it is in use, no socket, or too long for one."""
+    """Remove a socket that nobody listens on; raises InvalidArgument if it is in use, no socket, or too long for one.
+    """
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             is_silent = bool(probe.connect_ex(str(path)))
