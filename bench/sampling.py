@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from penstock.kernels.sample import SampleParameters
+from penstock.kernels.sample.parameters import COLUMNS, PARAMETERS
 
 CASES = {
     "greedy": {"do_sample": False},
@@ -21,19 +22,13 @@ CASES = {
     "greedy, 5 likeliest": {"do_sample": False, "top_n": 5},
     "plain, 5 likeliest": {"top_n": 5},
 }
-NO_SAMPLING = SampleParameters(
-    do_sample=torch.tensor(True), seed=torch.tensor(1), position=torch.tensor(7), branch=torch.tensor(0),
-    prompt_length=torch.tensor(0), repetition_penalty=torch.tensor(1.0), share_penalty=torch.tensor(0.0),
-    frequency_penalty=torch.tensor(0.0), presence_penalty=torch.tensor(0.0), mask=torch.tensor(-1),
-    temperature=torch.tensor(1.0), top_k=torch.tensor(0), top_p=torch.tensor(1.0), typical_p=torch.tensor(1.0),
-    min_p=torch.tensor(0.0), top_n=torch.tensor(0))  # fmt: skip
+DEFAULTS = {
+    "prompt_length": 0, "mask": -1, "position": 7, **{each.name: each.off for each in PARAMETERS}, "do_sample": True}
 
 
 def parameters(rows: Sequence[Mapping[str, float]]) -> SampleParameters:
-    """Of rows that are cases each, with seeds of their own."""
-    columns = {}
-    for name in SampleParameters.__slots__:
-        default = getattr(NO_SAMPLING, name)
-        columns[name] = torch.tensor([row.get(name, default.item()) for row in rows], dtype=default.dtype)
+    """The parameters of rows that are cases each, with seeds of their own."""
+    columns = {name: torch.tensor([row.get(name, DEFAULTS[name]) for row in rows], dtype=dtype)
+               for name, dtype in COLUMNS.items()}
     columns["seed"] = torch.arange(len(rows))
     return SampleParameters(**columns)

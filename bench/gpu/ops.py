@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from penstock.bench.gpu.ceilings import Ceilings
-from penstock.bench.gpu.inputs import moved, randn
+from penstock.bench.gpu.inputs import moved_parameters, randn
 from penstock.bench.gpu.paged import Heads, Paged
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
@@ -154,7 +154,7 @@ def _silu(context: Context, rows: int) -> Made:
 
 def _sample(context: Context, name: str, case: str, rows: int) -> Record:
     device, vocab_size = dispatch.device(), context.scale.vocab_size
-    columns = moved(parameters([CASES[case]] * rows))
+    columns = moved_parameters(parameters([CASES[case]] * rows))
     no_ids, offsets = torch.empty(0, dtype=torch.int64, device=device), torch.zeros(
         rows + 1, dtype=torch.int64, device=device)
     history, biases = History(no_ids, offsets), Biases(no_ids, torch.empty(0, device=device), offsets)
