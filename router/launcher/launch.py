@@ -1,4 +1,4 @@
-"""`text-generation-launcher`: from a command line to the processes of one group, and to their end."""
+"""The command `text-generation-launcher`, which runs the processes of one group until they end."""
 
 import asyncio
 import itertools
@@ -30,11 +30,11 @@ from penstock.router.launcher.supervisor import Supervisor
 log = logging.getLogger(__name__)
 
 MAX_SOCKET_PATH = 107
-"""Bytes in the path of a Unix socket (`sun_path`, less the final zero)."""
+"""The most bytes in the path of a Unix socket (`sun_path`, less the final zero)."""
 
 
 def serve(**options: Any) -> None:
-    """Serve a model: Text Generation Inference's command line, on Penstock."""
+    """Serve a model with Penstock, by the command line of Text Generation Inference's launcher."""
     config = LauncherConfig.from_options(options)
     logs.configure(config.log_level, config.json_output)
     for note in click.get_current_context().meta.get(NOTES, []):
@@ -49,7 +49,10 @@ main = click.version_option(package_name="penstock", message="%(prog)s %(version
 
 
 def launch(config: LauncherConfig) -> int:
-    """Find the model, run the group until it ends; the exit code. InvalidArgument if it can't be started."""
+    """Finds the model and runs the group until it ends; returns the exit code.
+
+    Raises InvalidArgument if the group can't be started.
+    """
     _check_port("port", config.hostname, config.port)
     if config.grpc_port is not None:
         _check_port("grpc_port", config.hostname, config.grpc_port)
@@ -70,11 +73,11 @@ async def _supervise(group: Group, router: Program, drain_timeout: float) -> int
 
 
 def make_group(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], private: Path) -> Group:
-    """The group that serves a checkpoint, with files of its own in the directory `private`."""
+    """Makes the group that serves a checkpoint and keeps its files in the directory `private`."""
     starts = itertools.count()
 
     def programs() -> list[Program]:
-        """Each start has a rendezvous of its own; what shards left of theirs when they were killed is removed."""
+        """Makes the shards' programs with a rendezvous of their own; removes what killed shards left of theirs."""
         for file in private.glob("meet-*"):
             file.unlink()
         rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
@@ -111,12 +114,12 @@ def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequ
 
 
 def _program(name: str, module: str, arguments: Sequence[str], tells_ready: bool = False) -> Program:
-    """`-P`: a folder called `penstock` in the user's current directory must not be taken for ours."""
+    """Makes a program of a module. With `-P`, a folder `penstock` in the current directory is not taken for ours."""
     return Program(name, [sys.executable, "-P", "-m", f"penstock.{module}", *arguments], tells_ready)
 
 
 def _check_port(name: str, hostname: str, port: int) -> None:
-    """Better now than after a large model was loaded."""
+    """Raises InvalidArgument if the port is taken, before a large model is loaded."""
     family = socket.AF_INET6 if ":" in hostname else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,7 +131,7 @@ def _check_port(name: str, hostname: str, port: int) -> None:
 
 @contextmanager
 def _socket_path(name: str) -> Iterator[Path]:
-    """A path where a shard may make its socket: nothing is there before or afterwards."""
+    """Yields a path where a shard can make its socket; removes what is left there before and afterwards."""
     if len(os.fsencode(name)) > MAX_SOCKET_PATH:
         raise InvalidArgument(f"`shard_uds_path`: a socket's path has at most {MAX_SOCKET_PATH} bytes, not {name}")
     path = Path(name)
@@ -140,7 +143,7 @@ def _socket_path(name: str) -> Iterator[Path]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket that nobody listens on; InvalidArgument if it is in use or no socket."""
+    """Removes a socket that nobody listens on. Raises InvalidArgument if it is in use or is no socket."""
     if not path.exists():
         return
     with socket.socket(socket.AF_UNIX) as probe:
