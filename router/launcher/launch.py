@@ -1,4 +1,4 @@
-"""`text-generation-launcher` starts the processes of one group by its command line, and sees them to their end."""
+"""The command `text-generation-launcher`, which runs the processes of one group until they end."""
 
 import asyncio
 import itertools
@@ -37,7 +37,7 @@ SHARD_SETTINGS = (
 
 
 def serve(**options: Any) -> None:
-    """Serve a model: Text Generation Inference's command line, on Penstock."""
+    """Serve a model with Penstock, by the command line of Text Generation Inference's launcher."""
     config = LauncherConfig.from_options(options)
     logs.configure(config.log_level, config.json_output)
     for note in click.get_current_context().meta.get(NOTES, []):
@@ -52,9 +52,9 @@ main = click.version_option(package_name="penstock", message="%(prog)s %(version
 
 
 def launch(config: LauncherConfig) -> int:
-    """Find the model and run the group until it ends; returns the exit code.
+    """Finds the model and runs the group until it ends; returns the exit code.
 
-    Raises InvalidArgument if it can't be started.
+    Raises InvalidArgument if the group can't be started.
     """
     _check_port("port", config.hostname, config.port)
     if config.grpc_port is not None:
@@ -76,12 +76,11 @@ async def _supervise(group: Group, router: Program, drain_timeout: float) -> int
 
 
 def make_group(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], private: Path) -> Group:
-    """Makes the group that serves a checkpoint, with files of its own in the directory `private`."""
+    """Makes the group that serves a checkpoint and keeps its files in the directory `private`."""
     starts = itertools.count()
 
     def programs() -> list[Program]:
-        """Returns the shards of one start, with a rendezvous of its own; what killed shards left of theirs is removed.
-        """
+        """Makes the shards' programs with a rendezvous of their own; removes what killed shards left of theirs."""
         for file in private.glob("meet-*"):
             file.unlink()
         rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
@@ -110,13 +109,12 @@ def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequ
 
 
 def _program(name: str, module: str, arguments: Sequence[str], tells_ready: bool = False) -> Program:
-    """Makes a program of a module; `-P`, for a folder `penstock` in the user's current directory must not be taken for
-    ours."""
+    """Makes a program of a module. With `-P`, a folder `penstock` in the current directory is not taken for ours."""
     return Program(name, [sys.executable, "-P", "-m", f"penstock.{module}", *arguments], tells_ready)
 
 
 def _check_port(name: str, hostname: str, port: int) -> None:
-    """Raises InvalidArgument if nothing can listen there: better now than after a large model was loaded."""
+    """Raises InvalidArgument if the port is taken, before a large model is loaded."""
     family = socket.AF_INET6 if ":" in hostname else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,7 +126,7 @@ def _check_port(name: str, hostname: str, port: int) -> None:
 
 @contextmanager
 def _socket_path(name: str) -> Iterator[Path]:
-    """Yields a path where a shard may make its socket: nothing is there before or afterwards."""
+    """Yields a path where a shard can make its socket; removes what is left there before and afterwards."""
     path = Path(name)
     _remove_stale(path)
     try:
@@ -138,8 +136,7 @@ def _socket_path(name: str) -> Iterator[Path]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket that nobody listens on; raises InvalidArgument if it is in use, no socket, or too long for one.
-    """
+    """Removes a socket that nobody listens on. Raises InvalidArgument if it is in use, no socket, or too long."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             is_silent = bool(probe.connect_ex(str(path)))

@@ -1,12 +1,11 @@
-"""Defines what goes to the shards and what comes back, as the scheduler sees it: numbers only, so that it can be
-logged."""
+"""The plans that go to the shards and the results that come back: numbers only, so that they can be logged."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class FinishReason(Enum):
-    """Says why a sequence ended; the values of the first three are TGI's words."""
+    """Tells why a sequence ended; the values of the first three are TGI's words."""
 
     LENGTH = "length"
     EOS_TOKEN = "eos_token"
@@ -16,7 +15,7 @@ class FinishReason(Enum):
 
 
 class Output(Enum):
-    """Says what a row yields."""
+    """Tells what a row yields."""
 
     NONE = 0
     SAMPLE = 1
@@ -61,7 +60,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """Holds what a shard must know before a slot's first row. `history_ids` is empty unless the sampling reads it.
+    """Tells a shard what it must know before a slot's first row. `history_ids` is empty unless the sampling reads it.
 
     `trace` names the span that steps with this sequence are linked to; empty if its request is not traced.
     """
@@ -74,8 +73,8 @@ class InitialState:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Orders a part of one sequence in one step. Its input: the token last sampled in the slot, if so said, then
-    `token_ids`.
+    """Orders one sequence in one step. The input is `token_ids`, behind the token last sampled in the slot if
+    `from_last_sample` is set.
 
     `start` is the position of the first input token; `new_blocks` are appended to the slot's block table. With
     `late_mask` the step waits for a mask before it samples. `prompt_logprob_ids` are the tokens that follow the first
@@ -94,7 +93,7 @@ class Row:
 
     @property
     def count(self) -> int:
-        """Returns the number of input tokens."""
+        """How many input tokens the row has."""
         return len(self.token_ids) + self.from_last_sample
 
     @property
@@ -105,7 +104,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Names a sequence that begins to run, and how many of its tokens it found computed."""
+    """Names a sequence that begins to run, and how many of its tokens it found in the prefix cache."""
 
     sequence_id: int
     hit_tokens: int = 0
@@ -131,12 +130,12 @@ class Plan:
 
     @property
     def num_tokens(self) -> int:
-        """Returns the number of input tokens of all rows."""
+        """How many input tokens all rows have."""
         return sum(row.count for row in self.rows)
 
     @property
     def num_decode_rows(self) -> int:
-        """Returns the number of rows that only continue from a sampled token."""
+        """How many rows only continue from a sampled token."""
         return sum(row.from_last_sample for row in self.rows)
 
 
@@ -146,7 +145,7 @@ TopLogprobs = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """Holds the tokens that a row yielded, with the logprob of each; and the logprobs of its `prompt_logprob_ids`.
+    """Has the tokens that a row yielded, with the logprob of each, and the logprobs of its `prompt_logprob_ids`.
 
     `top_logprobs` has an entry for each of `token_ids`, `prompt_top_logprobs` for each of `prompt_logprobs`; both are
     empty if none was asked for.
@@ -162,8 +161,7 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Holds what a step yielded: the rows that have tokens or prompt logprobs, in the plan's order. Times in seconds.
-    """
+    """Has what a step yielded: its rows with tokens or prompt logprobs, in the plan's order. Times are in seconds."""
 
     step_id: int
     rows: tuple[RowResult, ...]
@@ -173,7 +171,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Holds a confirmed token of a sequence, and why the sequence ended if it did with this token."""
+    """A confirmed token of a sequence, with the reason if the sequence ended with this token."""
 
     sequence_id: int
     token_id: int
@@ -184,8 +182,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class PromptLogprobsPart:
-    """Holds logprobs of tokens of a sequence's prompt from position `start` on, which come before its first sampled
-    token."""
+    """The logprobs of a part of a sequence's prompt, from position `start` on. They precede its first sampled token."""
 
     sequence_id: int
     start: int
