@@ -15,12 +15,12 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
-from penstock.bench.children import ROOT
 from penstock.bench.gpu.part import PARTS, Part
 from penstock.bench.gpu.picture import draw
 from penstock.bench.gpu.records import Record, Records, table
 from penstock.bench.gpu.scale import SCALES, Scale
 from penstock.bench.gpu.targets import targets
+from penstock.bench.programs.root import ROOT
 
 GROUPS = {"kernels": ("kernels", "equalities"), "engine": ("engine", "no graphs"),
           "deterministic": ("tuning", "deterministic")}

@@ -12,7 +12,7 @@ from penstock.bench.gpu.inputs import moved, randn
 from penstock.bench.gpu.paged import Heads, Paged
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
-from penstock.bench.sampling import CASES, parameters
+from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels.linear import linear, pack
 from penstock.kernels.rms_norm import rms_norm
 from penstock.kernels.sample import Biases, History, sample

@@ -14,7 +14,7 @@ from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
 from penstock.bench.gpu.scale import attention_name
 from penstock.bench.gpu.timing import Call, copies, median_seconds
-from penstock.bench.sampling import CASES, parameters
+from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import dispatch
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.linear import linear, pack

@@ -9,11 +9,12 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
+import numpy as np
 import torch
 
+from penstock.bench.engine.sequences import Sequences, random_prompts
 from penstock.bench.gpu.profile import Rests, profile
 from penstock.bench.gpu.scale import Scale
-from penstock.bench.gpu.steps import Sequences, prompts
 from penstock.bench.gpu.weights import Floor, random_model
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
@@ -79,17 +80,17 @@ class Runner:
         """Seconds from the first prompt's step to the last token, the batch given at once."""
         scale = self._scale
         sequences = self._open(batch, scale.prompt, scale.new)
+        steps = [*sequences.prompt_steps(scale.step_tokens), *sequences.decode_steps()]
         begin = time.perf_counter()
-        self._run(sequences.prompt_steps(scale.step_tokens))
-        stamps, _ = self._run(sequences.decode_steps())
+        stamps, _ = self._run(steps)
         self.executor.close()
         return stamps[-1] - begin
 
     def prefill(self, tokens: int) -> float:
         """Seconds until a prompt's first token."""
-        sequences = self._open(1, tokens, 1)
+        steps = self._open(1, tokens, 1).prompt_steps(self._scale.step_tokens)
         begin = time.perf_counter()
-        stamps, _ = self._run(sequences.prompt_steps(self._scale.step_tokens))
+        stamps, _ = self._run(steps)
         self.executor.close()
         return stamps[-1] - begin
 
@@ -106,7 +107,8 @@ class Runner:
 
     def _open(self, batch: int, length: int, new: int) -> Sequences:
         bounds = self.executor.bounds
-        sequences = Sequences(prompts(batch, length, self._scale.vocab_size), new, bounds.block_size, bounds.num_blocks)
+        sequences = Sequences(random_prompts(batch, length, self._scale.vocab_size), new, bounds.block_size,
+                              np.random.default_rng(0).permutation(bounds.num_blocks))
         blocks = -(-bounds.context_length // bounds.block_size)
         self.executor.open(Open(0, max_slots=max(batch, *self._scale.batches), max_step_tokens=1 << 20,
                                 max_blocks_per_slot=blocks))

@@ -1,4 +1,4 @@
-"""`python -m penstock.bench.sample`: milliseconds that sampling takes, the compiled kernel beside the reference.
+"""How many milliseconds sampling takes, by the compiled kernel and the reference: `penstock bench kernels sampling`.
 
 Logits are normally distributed: with a deviation of 1 nearly every token counts, with 4 a few hundred do.
 """
@@ -10,13 +10,13 @@ from collections.abc import Callable
 import click
 import torch
 
-from penstock.bench.sampling import CASES, parameters
+from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import native
 from penstock.kernels.sample import Biases, History, cpu, reference
 
 
 def milliseconds(call: Callable[[], object], seconds: float) -> float:
-    """The median of as many calls as fit, three at least."""
+    """Returns the median of as many calls as fit, three at least."""
     call()
     times: list[float] = []
     while len(times) < 3 or sum(times) < seconds:
@@ -26,7 +26,7 @@ def milliseconds(call: Callable[[], object], seconds: float) -> float:
     return 1e3 * statistics.median(times)
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--rows", default=[1, 32], multiple=True, show_default=True)
 @click.option("--vocabulary", default=49152, show_default=True)
 @click.option("--threads", default=2, show_default=True)
