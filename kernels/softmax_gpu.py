@@ -140,7 +140,7 @@ def split_row(scores, begin, tops, maxima, sums, leads, scale, lowest, middle, r
 
 
 @triton.jit
-def find_likeliest(scores, begin, found, count, lowest, middle, rest, farthest, VOCABULARY: tl.constexpr,
+def find_top_logprobs(scores, begin, found, count, lowest, middle, rest, farthest, VOCABULARY: tl.constexpr,
                    PART: tl.constexpr, BLOCK: tl.constexpr):
     """The ranks of the `count` likeliest tokens of a part of a row, one in each pass over it; NOBODY after the last."""
     previous = tl.full([], 0x7FFFFFFFFFFFFFFF, tl.int64)
@@ -180,9 +180,9 @@ def join_sums(maxima, sums, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexp
 
 
 @triton.jit
-def write_likeliest(ids, logprobs, width, found, count, is_finite, top, temperature, log_total, PARTS: tl.constexpr,
+def write_top_logprobs(ids, logprobs, width, found, count, is_finite, top, temperature, log_total, PARTS: tl.constexpr,
                     PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr):
-    """Merges what `find_likeliest` found in the parts of a row, into `width` places."""
+    """Merges what `find_top_logprobs` found in the parts of a row, into `width` places."""
     part = tl.arange(0, PARTS_BLOCK)[:, None]
     place = tl.arange(0, WIDTH)[None, :]
     is_there = (part < PARTS) & (place < count) & is_finite

@@ -69,16 +69,16 @@ class HealthReply(_message.Message):
     def __init__(self, steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., began_seconds_ago: _Optional[float] = ..., ended_seconds_ago: _Optional[float] = ...) -> None: ...
 
 class Order(_message.Message):
-    __slots__ = ("open", "plan", "masks")
-    OPEN_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("stream_limits", "plan", "masks")
+    STREAM_LIMITS_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     MASKS_FIELD_NUMBER: _ClassVar[int]
-    open: Open
+    stream_limits: StreamLimits
     plan: Plan
     masks: Masks
-    def __init__(self, open: _Optional[_Union[Open, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., masks: _Optional[_Union[Masks, _Mapping]] = ...) -> None: ...
+    def __init__(self, stream_limits: _Optional[_Union[StreamLimits, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., masks: _Optional[_Union[Masks, _Mapping]] = ...) -> None: ...
 
-class Open(_message.Message):
+class StreamLimits(_message.Message):
     __slots__ = ("epoch", "max_slots", "max_step_tokens", "max_blocks_per_slot")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -117,28 +117,28 @@ class Mask(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., bits: _Optional[bytes] = ...) -> None: ...
 
 class Row(_message.Message):
-    __slots__ = ("slot", "start", "from_last_sample", "token_ids", "new_blocks", "output", "first", "late_mask", "score_ids")
+    __slots__ = ("slot", "start", "from_last_sample", "token_ids", "new_blocks", "output", "initial_state", "late_mask", "prompt_logprob_ids")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     FROM_LAST_SAMPLE_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     NEW_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_STATE_FIELD_NUMBER: _ClassVar[int]
     LATE_MASK_FIELD_NUMBER: _ClassVar[int]
-    SCORE_IDS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROB_IDS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     start: int
     from_last_sample: bool
     token_ids: bytes
     new_blocks: _containers.RepeatedScalarFieldContainer[int]
     output: Output
-    first: First
+    initial_state: InitialState
     late_mask: bool
-    score_ids: bytes
-    def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., first: _Optional[_Union[First, _Mapping]] = ..., late_mask: _Optional[bool] = ..., score_ids: _Optional[bytes] = ...) -> None: ...
+    prompt_logprob_ids: bytes
+    def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., initial_state: _Optional[_Union[InitialState, _Mapping]] = ..., late_mask: _Optional[bool] = ..., prompt_logprob_ids: _Optional[bytes] = ...) -> None: ...
 
-class First(_message.Message):
+class InitialState(_message.Message):
     __slots__ = ("sampling", "prompt_length", "history_ids", "trace")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
@@ -205,22 +205,22 @@ class StepResult(_message.Message):
     def __init__(self, step_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowResult, _Mapping]]] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ...) -> None: ...
 
 class RowResult(_message.Message):
-    __slots__ = ("slot", "token_ids", "logprobs", "top", "scores", "score_top")
+    __slots__ = ("slot", "token_ids", "logprobs", "top_logprobs", "prompt_logprobs", "prompt_top_logprobs")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
-    TOP_FIELD_NUMBER: _ClassVar[int]
-    SCORES_FIELD_NUMBER: _ClassVar[int]
-    SCORE_TOP_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedScalarFieldContainer[float]
-    top: _containers.RepeatedCompositeFieldContainer[Top]
-    scores: _containers.RepeatedScalarFieldContainer[float]
-    score_top: _containers.RepeatedCompositeFieldContainer[Top]
-    def __init__(self, slot: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., top: _Optional[_Iterable[_Union[Top, _Mapping]]] = ..., scores: _Optional[_Iterable[float]] = ..., score_top: _Optional[_Iterable[_Union[Top, _Mapping]]] = ...) -> None: ...
+    top_logprobs: _containers.RepeatedCompositeFieldContainer[TopLogprobs]
+    prompt_logprobs: _containers.RepeatedScalarFieldContainer[float]
+    prompt_top_logprobs: _containers.RepeatedCompositeFieldContainer[TopLogprobs]
+    def __init__(self, slot: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., top_logprobs: _Optional[_Iterable[_Union[TopLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[float]] = ..., prompt_top_logprobs: _Optional[_Iterable[_Union[TopLogprobs, _Mapping]]] = ...) -> None: ...
 
-class Top(_message.Message):
+class TopLogprobs(_message.Message):
     __slots__ = ("ids", "logprobs")
     IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]

@@ -62,7 +62,7 @@ class ShardServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Execute(self, request_iterator, context):
-        """One stream at a time. The first order is `open`, every later one a `plan` or the `masks` of one; each
+        """One stream at a time. The first order is `stream_limits`, every later one a `plan` or the `masks` of one; each
         plan is answered by one result, in order. When the stream ends the shard clears its slots and keeps its weights.
         A step that raises ends the process: there is no failed result.
         """

@@ -1,1 +1,1 @@
-"""The router: owns every request, every block table and the schedule; holds no model and imports no torch."""
+"""The router, which owns every request, every block table and the schedule; imports neither the shard nor torch."""

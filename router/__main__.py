@@ -21,7 +21,7 @@ from penstock.router.api.http.access import Access
 from penstock.router.api.table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.config import InvalidArgument, RouterConfig
+from penstock.router.config import USAGE_ERROR, InvalidArgument, RouterConfig
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.engines import Engines
 from penstock.router.engine.limits import LimitError, Limits
@@ -30,7 +30,6 @@ from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.service import ServerInfo
 from penstock.router.grammar.compiler import GrammarCompiler
-from penstock.router.launcher.supervisor import USAGE_ERROR
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
@@ -54,10 +53,19 @@ def main() -> None:
     try:
         uvloop.run(serve(config))
     except (TokenizerError, LimitError, InvalidArgument) as error:
-        print(f"router: {error}", file=sys.stderr)
+        _refuse(config, error)
         sys.exit(USAGE_ERROR)
     except (FleetError, OSError) as error:
-        sys.exit(f"router: {error}")
+        _refuse(config, error)
+        sys.exit(1)
+
+
+def _refuse(config: RouterConfig, error: Exception) -> None:
+    """Says in one line on stderr why the router can't serve; the launcher passes it on and does not repeat it."""
+    if config.json_output:
+        log.error("%s", error)
+    else:
+        print(f"router: {error}", file=sys.stderr)
 
 
 async def serve(config: RouterConfig) -> None:

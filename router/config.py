@@ -14,10 +14,14 @@ API_KEY = "API_KEY"
 """The variable by which the launcher, too, may be told."""
 
 
+USAGE_ERROR = 2
+"""Exit code of a process whose settings can't be met: to start it again would lead to the same end."""
+
+
 class InvalidArgument(click.ClickException):
     """A setting that can't be used; the message names it and the value found."""
 
-    exit_code = 2
+    exit_code = USAGE_ERROR
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"Invalid argument: {self.message}", file=file, err=True)

@@ -85,7 +85,10 @@ def main(parent_pid: int | None, json_output: bool, **settings: Any) -> None:
 
         run(config, has_bar=config.rank == 0 and not json_output)
     except (ValueError, OSError) as error:
-        print(f"shard {config.rank}: {error}", file=sys.stderr)
+        if json_output:
+            logging.error("%s", error)
+        else:
+            print(f"shard {config.rank}: {error}", file=sys.stderr)
         process.leave(1)
     except Exception:
         logging.exception("the shard ends")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from penstock.router.engine.limits import Limits
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
-from penstock.router.fleet.wire import Spaces
-from penstock.router.scheduling.plan import Output, Plan, Row, RowResult, StepResult, Top
+from penstock.router.fleet.wire import StreamLimits
+from penstock.router.scheduling.plan import Output, Plan, Row, RowResult, StepResult, TopLogprobs
 
 FACTS = Facts(
     model_id="fake", dtype="float32", kv_dtype="float32", block_size=16, num_blocks=256, vocab_size=8192,
@@ -21,7 +21,7 @@ class ScriptedFleet:
     """A fleet whose shards are a function: `answer` gives the token of a sampled row.
 
     `answer_masked` gives that of a row that has a mask, from its bits. Without masks such a step is never answered.
-    A token's score is the tenth part of its id, negated; the likeliest tokens are the one sampled or scored, and those
+    A prompt token's logprob is the tenth part of its id, negated; the likeliest tokens are the token itself, and those
     whose ids follow.
 
     Set `failure` to make the next call raise it, once; clear `may_answer` to hold results back, `may_open` to be away.
@@ -45,7 +45,7 @@ class ScriptedFleet:
         self._unmasked: deque[Plan] = deque()
         self._top_n: dict[int, int] = {}
 
-    async def open(self, spaces: Spaces) -> Facts:
+    async def open(self, limits: StreamLimits) -> Facts:
         await self.may_open.wait()
         self._pending.clear()
         self._unmasked.clear()
@@ -60,8 +60,8 @@ class ScriptedFleet:
             self._unmasked.append(plan)
         for row in plan.rows:
             assert row.late_mask == any(slot == row.slot for slot, _ in plan.masked)
-            if row.first is not None:
-                self._top_n[row.slot] = row.first.sampling.top_n
+            if row.initial_state is not None:
+                self._top_n[row.slot] = row.initial_state.sampling.top_n
 
     async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:
         self._fail("submit_masks")
@@ -89,15 +89,16 @@ class ScriptedFleet:
         pass
 
     def _run(self, row: Row, mask: bytes | None) -> RowResult:
-        scores = tuple(-token_id / 10 for token_id in row.score_ids)
-        score_top = tuple(self._top(row, token_id) for token_id in row.score_ids) if self._top_n.get(row.slot) else ()
+        prompt_logprobs = tuple(-token_id / 10 for token_id in row.prompt_logprob_ids)
+        has_top = bool(self._top_n.get(row.slot))
+        prompt_top_logprobs = tuple(self._top(row, token_id) for token_id in row.prompt_logprob_ids) if has_top else ()
         if row.output is Output.NONE:
-            return RowResult(row.slot, (), (), scores=scores, score_top=score_top)
+            return RowResult(row.slot, (), (), prompt_logprobs=prompt_logprobs, prompt_top_logprobs=prompt_top_logprobs)
         token_id = self.answer(row) if mask is None else self.answer_masked(row, mask)
-        top = (self._top(row, token_id),) if self._top_n.get(row.slot) else ()
-        return RowResult(row.slot, (token_id,), (-0.5,), top, scores, score_top)
+        top = (self._top(row, token_id),) if has_top else ()
+        return RowResult(row.slot, (token_id,), (-0.5,), top, prompt_logprobs, prompt_top_logprobs)
 
-    def _top(self, row: Row, token_id: int) -> Top:
+    def _top(self, row: Row, token_id: int) -> TopLogprobs:
         return tuple((token_id + index, -0.5 - index) for index in range(self._top_n[row.slot]))
 
     def fail_at(self, method: str, number: int) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,17 +25,24 @@ FORBIDDEN = {
 }
 """By package, the modules that none of its files may import."""
 
-_API = {"penstock.router.api", "penstock.router.rpc", "penstock.router.app"}
+_API = {"penstock.router.api", "penstock.router.rpc", "penstock.router.app", "penstock.router.__main__"}
+_ABOVE_ENGINE = {"penstock.router.generation", "penstock.router.launcher", *_API}
 ROOMS = {
-    "router/scheduling": {"penstock.router.engine", "penstock.router.fleet", "penstock.router.generation", *_API},
-    "router/fleet": {"penstock.router.engine", "penstock.router.generation", *_API},
-    "router/text": {"penstock.router.generation", *_API},
-    "router/grammar": {"penstock.router.engine", "penstock.router.generation", *_API},
-    "router/engine": {"penstock.router.generation", "penstock.router.tracing.middleware", *_API},
-    "router/generation": _API,
-    "router/tracing": _API,
-    "router/metrics": _API,
+    "router/scheduling": {"penstock.router.engine", "penstock.router.fleet", *_ABOVE_ENGINE},
+    "router/fleet": {"penstock.router.engine", *_ABOVE_ENGINE},
+    "router/text": _ABOVE_ENGINE,
+    "router/grammar": {"penstock.router.engine", *_ABOVE_ENGINE},
+    "router/engine": {"penstock.router.tracing.middleware", *_ABOVE_ENGINE},
+    "router/metrics": _ABOVE_ENGINE,
+    "router/chat": {"penstock.router.engine", "penstock.router.fleet", *_ABOVE_ENGINE},
+    "router/generation": {"penstock.router.launcher", *_API},
+    "router/tracing": {"penstock.router.launcher", *_API},
     "router/launcher": {"penstock.router.engine", "penstock.router.generation", "penstock.router.tracing", *_API},
+    "router/rpc": {"penstock.router.api.openai", "penstock.router.api.clouds", "penstock.router.launcher"},
+    "router/api": {"penstock.router.rpc", "penstock.router.launcher", "penstock.router.app"},
+    "router/api/http": {"penstock.router.api.tgi", "penstock.router.api.openai", "penstock.router.api.clouds"},
+    "router/api/tgi": {"penstock.router.api.openai", "penstock.router.api.clouds"},
+    "router/api/openai": {"penstock.router.api.clouds"},
     "shard/communication": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
                             "penstock.shard.models", "penstock.shard.layers"},
     "shard/weights": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
@@ -104,6 +112,37 @@ def test_all_that_is_ours_is_imported_from_one_namespace():
 
 def test_nothing_that_users_get_imports_tests():
     assert {file: found for file in source_files(*PACKAGES) if (found := imported(file, {"tests"}))} == {}
+
+
+MAY_IMPORT = re.compile(r"; may import ([a-z., \n]+)\.$")
+
+
+def stated(package: str) -> set[str] | None:
+    """What a package may import by its docstring, "…; may import config, api.http and protos.", as full names.
+
+    None if it doesn't say.
+    """
+    doc = MAY_IMPORT.search(ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or "")
+    if doc is None:
+        return None
+    words = re.split(r",\s+|\s+and\s+", doc[1].replace("the standard library only", ""))
+    return {f"penstock.{word}" if word in PACKAGES else f"penstock.router.{word}" for word in words if word}
+
+
+ROUTER_PACKAGES = [file.removesuffix("/__init__.py") for file in source_files("router")
+                   if file.endswith("/__init__.py") and file != "router/__init__.py"]
+
+
+@pytest.mark.parametrize("package", ROUTER_PACKAGES)
+def test_a_package_of_the_router_imports_what_its_docstring_says(package):
+    allowed = stated(package)
+    assert allowed is not None
+    own = f"penstock.{package.replace('/', '.')}"
+    strangers = {file: found for file in source_files(package)
+                 if (found := {name for name in imported(file, {"penstock"}) if not is_below(name, {own, *allowed})})}
+    assert strangers == {}
+    forbidden = set().union(*(names for room, names in ROOMS.items() if f"{package}/".startswith(f"{room}/")))
+    assert {name for name in allowed if is_below(name, forbidden)} == set()
 
 
 def test_scheduling_is_pure():

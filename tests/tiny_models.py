@@ -132,8 +132,8 @@ def prompt_logits(
             starts=torch.zeros(1, dtype=torch.int32),
             counts=torch.tensor([num_tokens], dtype=torch.int32)),
         output_rows=positions if output_rows is None else output_rows,
-        scored_rows=torch.empty(0, dtype=torch.int64),
-        score_ids=torch.empty(0, dtype=torch.int64))
+        prompt_logprob_rows=torch.empty(0, dtype=torch.int64),
+        prompt_logprob_ids=torch.empty(0, dtype=torch.int64))
     return decoder.logits(decoder.forward(inputs, caches), inputs.output_rows)
 
 

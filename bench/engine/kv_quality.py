@@ -55,36 +55,38 @@ def held_out_windows(count: int) -> tuple[list[list[list[int]]], int]:
     return parts, total
 
 
-def score(windows: list[list[int]], kv_cache_dtype: str | None) -> dict[str, list[float]]:
+def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: str | None) -> dict[str, list[float]]:
     """Returns the logprob of each token behind a window's first, the likeliest one there, the bytes of a token's KV."""
     from penstock.shard.communication.distributed import Group
     from penstock.shard.config import ShardConfig
     from penstock.shard.execution.executor import Executor
-    from penstock.shard.execution.step import NO_IDS, First, Open, Row, Sampling, Step
+    from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StreamLimits
 
     blocks = WINDOW // BLOCK_SIZE
     executor = Executor(ShardConfig(
         DEMO_MODEL, kv_cache_dtype=kv_cache_dtype, kv_memory=256 << 20, block_size=BLOCK_SIZE), Group())
-    executor.open(Open(1, TOGETHER, TOGETHER * WINDOW, blocks))
+    executor.open(StreamLimits(1, TOGETHER, TOGETHER * WINDOW, blocks))
     logprobs: list[float] = []
     likeliest: list[float] = []
     for step, begin in enumerate(range(0, len(windows), TOGETHER)):
         rows = tuple(
             Row(slot, 0, from_last_sample=False, token_ids=np.array(window[:-1]),
                 new_blocks=np.arange(slot * blocks, (slot + 1) * blocks, dtype=np.int32), is_sampled=False,
-                first=First(Sampling(top_n=1), WINDOW, NO_IDS), score_ids=np.array(window[1:]))
+                initial_state=InitialState(Sampling(top_n=1), WINDOW, NO_IDS),
+                prompt_logprob_ids=np.array(window[1:]))
             for slot, window in enumerate(windows[begin : begin + TOGETHER]))
         for row in executor.execute(Step(step, tuple(range(TOGETHER)) if step else (), rows)).rows:
-            logprobs += row.scores
-            likeliest += [top[0][0] for top in row.score_top]
+            logprobs += row.prompt_logprobs
+            likeliest += [top[0][0] for top in row.prompt_top_logprobs]
     size = sum(cache.data.shape[1] for cache in executor.caches) / BLOCK_SIZE
     return {"logprobs": logprobs, "likeliest": likeliest, "bytes": [size]}
 
 
 def measure(kernels: str, parts: list[list[list[int]]]) -> None:
     """Print the rows of one kernel set, which a process of its own uses."""
-    script = ("import json, sys; from penstock.bench.engine.kv_quality import score; "
-              "windows, names = json.load(sys.stdin); print(json.dumps([score(windows, name) for name in names]))")
+    script = ("import json, sys; from penstock.bench.engine.kv_quality import prompt_logprobs; "
+              "windows, names = json.load(sys.stdin); "
+              "print(json.dumps([prompt_logprobs(windows, name) for name in names]))")
     names = [None, *CACHES[kernels]]
     child = subprocess.run([sys.executable, "-c", script], text=True, check=True, stdout=subprocess.PIPE, cwd=ROOT,
                            input=json.dumps([[*itertools.chain(*parts)], names]),

@@ -15,7 +15,7 @@ from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Open, Sampling, Step, StepResult
+from penstock.shard.execution.step import Sampling, Step, StepResult, StreamLimits
 
 FIRST_ID = 16                            # behind the special tokens
 STEP_TOKENS = 512                        # of prompts in one step, and of a longer one all of it
@@ -45,7 +45,7 @@ class OwnEngine:
     def run(self, trial: Trial) -> Result:
         bounds = self._executor.bounds
         sequences = trial_sequences(trial, bounds.vocab_size, bounds.block_size, next(self._numbers))
-        self._executor.open(Open(0, trial.sequences, 1 << 20, sequences.blocks_each))
+        self._executor.open(StreamLimits(0, trial.sequences, 1 << 20, sequences.blocks_each))
         prompts, decodes = list(sequences.prompt_steps(budget(trial))), list(sequences.decode_steps())
         result = self._time(prompts)
         if decodes:

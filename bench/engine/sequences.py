@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from penstock.shard.execution.step import NO_IDS, Blocks, First, Ids, Row, Sampling, Step
+from penstock.shard.execution.step import NO_IDS, Blocks, Ids, InitialState, Row, Sampling, Step
 
 GREEDY = Sampling()
 
@@ -54,9 +54,9 @@ class Sequences:
             yield Step(number, (), tuple(self._decode_row(slot, position) for slot in range(len(self.prompts))))
 
     def _prompt_row(self, slot: int, start: int, end: int) -> Row:
-        first = First(self._samplings[slot], self.length, NO_IDS) if start == 0 else None
+        state = InitialState(self._samplings[slot], self.length, NO_IDS) if start == 0 else None
         return Row(slot, start, from_last_sample=False, token_ids=self.prompts[slot][start:end],
-                   new_blocks=self._new_blocks(slot, start, end), is_sampled=end == self.length, first=first)
+                   new_blocks=self._new_blocks(slot, start, end), is_sampled=end == self.length, initial_state=state)
 
     def _decode_row(self, slot: int, position: int) -> Row:
         return Row(slot, position, from_last_sample=True, token_ids=NO_IDS,

@@ -19,13 +19,13 @@ from penstock.kernels import dispatch
 from penstock.kernels.kv_cache import LARGEST
 from penstock.kernels.linear import linear, pack
 from penstock.kernels.paged_attention import block_bytes
+from penstock.kernels.prompt_logprobs import prompt_logprobs
 from penstock.kernels.rms_norm import reference as rms_norm_reference
 from penstock.kernels.rms_norm import rms_norm
 from penstock.kernels.rope import reference as rope_reference
 from penstock.kernels.rope import rope
 from penstock.kernels.sample import Biases, History, sample
 from penstock.kernels.sample import reference as sample_reference
-from penstock.kernels.score import score
 from penstock.kernels.silu_mul import reference as silu_mul_reference
 from penstock.kernels.silu_mul import silu_mul
 
@@ -51,7 +51,7 @@ def cases(context: Context) -> Cases:
             title = f"paged_attention, {other.queries}/{other.keys} heads of {other.size}, {name}"
             yield title, functools.partial(_attention, context, title, dtype, other, "")
     yield "sample", lambda: _sample(context)
-    yield "score", lambda: _score(context)
+    yield "prompt_logprobs", lambda: _prompt_logprobs(context)
     for cache_dtype in LARGEST:
         title = f"paged_attention, cache {str(cache_dtype).removeprefix('torch.')}"
         yield title, functools.partial(_scaled_attention, context, title, cache_dtype)
@@ -184,13 +184,13 @@ def _sample(context: Context) -> Record:
                           note=f"{equal} of {len(rows)} tokens are those of float64")
 
 
-def _score(context: Context) -> Record:
+def _prompt_logprobs(context: Context) -> Record:
     errors = []
     for rows in context.scale.token_counts:
         logits = 3 * randn(rows, context.scale.vocab_size, dtype=torch.float32)
         targets = torch.randint(context.scale.vocab_size, (rows,), device=logits.device)
         with poisoned():
-            logprobs, _ = score(logits, targets, torch.zeros_like(targets), 0)
+            logprobs, _ = prompt_logprobs(logits, targets, torch.zeros_like(targets), 0)
         exact = torch.log_softmax(logits.double(), dim=1).gather(1, targets[:, None])[:, 0]
         errors.append(relative_error(logprobs, exact))
-    return _judged(context, "score", errors, LOGPROB_TOLERANCE)
+    return _judged(context, "prompt_logprobs", errors, LOGPROB_TOLERANCE)

@@ -19,7 +19,7 @@ from penstock.bench.gpu.weights import Floor, random_model
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
-from penstock.shard.execution.step import Open, Step, StepResult
+from penstock.shard.execution.step import Step, StepResult, StreamLimits
 from penstock.shard.startup.load import load
 
 DEPTH = 2
@@ -110,7 +110,7 @@ class Runner:
         sequences = Sequences(random_prompts(batch, length, self._scale.vocab_size), new, bounds.block_size,
                               np.random.default_rng(0).permutation(bounds.num_blocks))
         blocks = -(-bounds.context_length // bounds.block_size)
-        self.executor.open(Open(0, max_slots=max(batch, *self._scale.batches), max_step_tokens=1 << 20,
+        self.executor.open(StreamLimits(0, max_slots=max(batch, *self._scale.batches), max_step_tokens=1 << 20,
                                 max_blocks_per_slot=blocks))
         return sequences
 

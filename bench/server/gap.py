@@ -20,27 +20,26 @@ from penstock.bench.programs.children import Child, exit_on_sigterm
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import DIRECTORY
 from penstock.bench.programs.root import ROOT
-from penstock.protos.shard_pb2 import Order
 from penstock.router.fleet.client import ShardClient
-from penstock.router.fleet.wire import Spaces, encode_plan
-from penstock.router.scheduling.plan import First, Output, Plan, Row, Sampling, StepResult
+from penstock.router.fleet.wire import StreamLimits, encode_plan
+from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, Sampling, StepResult
 from penstock.shard.config import physical_cores
 from penstock.shard.execution import step as shard_step
 
 
-def as_plan(step: shard_step.Step) -> Plan:
-    """Returns the router's plan of a shard's step, of which the sampling is greedy or as the trials want it."""
-    return Plan(step.step_id, tuple(_as_row(row) for row in step.rows))
+def encoded(step: shard_step.Step) -> bytes:
+    """Returns the router's order for a shard's step, of which the sampling is greedy or as the trials want it."""
+    return encode_plan(Plan(step.step_id, tuple(_as_row(row) for row in step.rows))).SerializeToString()
 
 
 def _as_row(row: shard_step.Row) -> Row:
-    first = None
-    if row.first:
+    state = None
+    if row.initial_state:
         names = ("do_sample", "seed", "temperature", "top_p")
-        sampling = Sampling(**{name: getattr(row.first.sampling, name) for name in names})
-        first = First(sampling, row.first.prompt_length)
+        sampling = Sampling(**{name: getattr(row.initial_state.sampling, name) for name in names})
+        state = InitialState(sampling, row.initial_state.prompt_length)
     return Row(row.slot, row.start, tuple(row.token_ids.tolist()), row.from_last_sample,
-               tuple(row.new_blocks.tolist()), Output.SAMPLE if row.is_sampled else Output.NONE, first)
+               tuple(row.new_blocks.tolist()), Output.SAMPLE if row.is_sampled else Output.NONE, state)
 
 
 async def run_trial(target: str, trial: Trial, depth: int) -> tuple[list[float], list[StepResult]]:
@@ -49,16 +48,16 @@ async def run_trial(target: str, trial: Trial, depth: int) -> tuple[list[float],
     try:
         facts = (await client.describe()).facts
         sequences = trial_sequences(trial, facts.vocab_size, facts.block_size)
-        await client.open(1, Spaces(trial.sequences, 1 << 20, sequences.blocks_each))
-        prompts = [encode_plan(as_plan(step)) for step in sequences.prompt_steps(budget(trial))]
-        decodes = [encode_plan(as_plan(step)) for step in sequences.decode_steps(len(prompts))]
+        await client.open(1, StreamLimits(trial.sequences, 1 << 20, sequences.blocks_each))
+        prompts = [encoded(step) for step in sequences.prompt_steps(budget(trial))]
+        decodes = [encoded(step) for step in sequences.decode_steps(len(prompts))]
         await exchange(client, prompts, depth)
         return await exchange(client, decodes, depth)
     finally:
         await client.close()
 
 
-async def exchange(client: ShardClient, orders: Sequence[Order], depth: int) -> tuple[list[float], list[StepResult]]:
+async def exchange(client: ShardClient, orders: Sequence[bytes], depth: int) -> tuple[list[float], list[StepResult]]:
     """Send all orders, `depth` of them ahead of the results."""
     waiting, times, results = deque(orders), [], []
     for _ in range(min(depth, len(orders))):

@@ -179,8 +179,9 @@ void penstock_sample(const SampleBatch* batch, int64_t* is_wrong);
 
 // logits [rows, vocabulary]; targets, top_n and logprobs [rows]; top_ids and top_logprobs [rows, width]. If a target is
 // none of the vocabulary, is_wrong becomes 1 and nothing is written.
-void penstock_score(const float* logits, int64_t rows, int64_t vocabulary, const int64_t* targets, const int64_t* top_n,
-                    int64_t width, float* logprobs, int64_t* top_ids, float* top_logprobs, int64_t* is_wrong);
+void penstock_prompt_logprobs(const float* logits, int64_t rows, int64_t vocabulary, const int64_t* targets,
+                              const int64_t* top_n, int64_t width, float* logprobs, int64_t* top_ids,
+                              float* top_logprobs, int64_t* is_wrong);
 
 }
 #pragma GCC visibility pop

@@ -30,7 +30,7 @@ struct Batch : SampleBatch {
             {bias_ids + first_bias, bias_values + first_bias, bias_offsets[row + 1] - first_bias},
             mask[row] < 0 ? nullptr : masks + mask[row] * mask_words()};
   }
-  Likeliest likeliest() const { return {top_n, top_width, top_ids, top_logprobs}; }
+  TopLogprobs tops() const { return {top_n, top_width, top_ids, top_logprobs}; }
 };
 
 struct Memory {
@@ -109,12 +109,12 @@ void choose(const Batch& batch, int64_t index, bool is_split, Memory& memory) {
   if (!std::isfinite(top.score)) {
     const bool is_none = top.score == -kInfinity && adjustments.mask;
     id = is_none ? lowest_allowed(adjustments.mask, row.size) : top.id, logprob = NAN;
-    return batch.likeliest().write(index, {}, {});
+    return batch.tops().write(index, {}, {});
   }
   if (!batch.do_sample[index]) {
     const Softmax scores = softmax(row, top.score);
     id = top.id, logprob = scores.logprob(top.score);
-    return batch.likeliest().write(index, row, All{}, scores);
+    return batch.tops().write(index, row, All{}, scores);
   }
   Softmax scores{top.score, batch.temperature_of(index)};
   const Weights weights(top.score, scores.temperature);
@@ -122,7 +122,7 @@ void choose(const Batch& batch, int64_t index, bool is_split, Memory& memory) {
   const Philox noise = batch.noise(index);
   id = Race{row, weights, kept, noise, scores}.finish(top);
   logprob = scores.logprob(row.scores[id]);
-  batch.likeliest().write(index, row, kept, scores);
+  batch.tops().write(index, row, kept, scores);
 }
 
 // Whether `offsets` [rows + 1] do not cut all of `count` ids, or one of those is not in the vocabulary.

@@ -83,7 +83,7 @@ struct All {
 
 // At most `count` of the kept tokens: the likeliest first, of equal ones the lowest id first. None of them is -inf.
 template <class Kept>
-void find_likeliest(const Row& row, const Kept& kept, size_t count, std::vector<Token>& found) {
+void find_top_logprobs(const Row& row, const Kept& kept, size_t count, std::vector<Token>& found) {
   found.clear();
   if (count == 0) return;
   float least = -kInfinity;  // a token must exceed it
@@ -105,7 +105,7 @@ void find_likeliest(const Row& row, const Kept& kept, size_t count, std::vector<
 }
 
 // Where the likeliest tokens of all rows go: [rows, width]. A row that has fewer ends with ids of -1.
-struct Likeliest {
+struct TopLogprobs {
   const int64_t* counts;  // [rows], none more than width
   int64_t width;
   int64_t* ids;
@@ -115,7 +115,7 @@ struct Likeliest {
   void write(int64_t index, const Row& row, const Kept& kept, const Softmax& softmax) const {
     if (counts[index] == 0) return write(index, softmax, {});
     thread_local std::vector<Token> found;
-    find_likeliest(row, kept, static_cast<size_t>(counts[index]), found);
+    find_top_logprobs(row, kept, static_cast<size_t>(counts[index]), found);
     write(index, softmax, found);
   }
   void write(int64_t index, const Softmax& softmax, const std::vector<Token>& found) const {

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import native
-from penstock.kernels.likeliest import Likeliest
 from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
 from penstock.kernels.sample.ragged import check_biases, check_history, check_masks
+from penstock.kernels.top_logprobs import TopLogprobs
 
 _Batch = native.structure("SampleBatch")
 
@@ -20,7 +20,7 @@ def sample(
     logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor, top_width: int
 ) -> Sampled:
     num_rows, vocabulary = logits.shape
-    top = Likeliest.empty(num_rows, top_width)
+    top = TopLogprobs.empty(num_rows, top_width)
     sampled = Sampled(torch.empty(num_rows, dtype=torch.int64), torch.empty(num_rows), top)
     columns = {name: getattr(parameters, name).data_ptr() for name in SampleParameters.__slots__}
     batch = _Batch(

@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.kernels.likeliest import Likeliest
 from penstock.kernels.sample.gpu_adjust import WORD, adjust, has_bans
 from penstock.kernels.sample.gpu_cutoffs import cut, find_largest
 from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
@@ -18,7 +17,7 @@ from penstock.kernels.sample.ragged import check_biases, check_history, check_ma
 from penstock.kernels.softmax_gpu import (
     NOBODY,
     Parts,
-    find_likeliest,
+    find_top_logprobs,
     from_key,
     is_number,
     join_sums,
@@ -29,8 +28,9 @@ from penstock.kernels.softmax_gpu import (
     to_key,
     to_rank,
     weigh,
-    write_likeliest,
+    write_top_logprobs,
 )
+from penstock.kernels.top_logprobs import TopLogprobs
 
 COUNTS = ["num_history", "num_biases", "num_masks", "width"]
 COLUMNS = [*SampleParameters.__slots__, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets",
@@ -147,7 +147,7 @@ def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, 
                   farthest, row, row, row, VOCABULARY, PART, BLOCK, False)
     if WIDTH:
         count = tl.minimum(tl.load(top_n + row), WIDTH)
-        find_likeliest(scores, begin, found + index * WIDTH, count, lowest, middle, rest, farthest, VOCABULARY, PART,
+        find_top_logprobs(scores, begin, found + index * WIDTH, count, lowest, middle, rest, farthest, VOCABULARY, PART,
                        BLOCK)
 
 
@@ -197,7 +197,7 @@ def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, nu
     tl.store(ids + row, token)
     tl.store(logprobs + row, tl.where(is_finite, logprob, float("nan")).to(tl.float32))
     if WIDTH:
-        write_likeliest(top_ids + row * width, top_logprobs + row * width, width, found + row * PARTS * WIDTH,
+        write_top_logprobs(top_ids + row * width, top_logprobs + row * width, width, found + row * PARTS * WIDTH,
                         tl.load(top_n + row), is_finite, top, exact, log_total, PARTS, PARTS_BLOCK, WIDTH)
 
 
@@ -209,7 +209,7 @@ def sample(
     if not logits.is_cuda:
         _check(parameters, history, biases, masks, vocabulary)
     ids, logprobs = torch.empty(num_rows, dtype=torch.int64, device=device), torch.empty(num_rows, device=device)
-    top = Likeliest.empty(num_rows, top_width, device)
+    top = TopLogprobs.empty(num_rows, top_width, device)
     sampled = Sampled(ids, logprobs, top)
     if not num_rows:
         return sampled

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from penstock.kernels.likeliest import Likeliest
+from penstock.kernels.top_logprobs import TopLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +52,4 @@ class Sampled:
 
     ids: Tensor  # int64 [R]
     logprobs: Tensor  # float32 [R]
-    top: Likeliest  # what else might have been
+    top_logprobs: TopLogprobs  # of what else might have been

@@ -5,11 +5,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from penstock.kernels.likeliest import find_likeliest
 from penstock.kernels.log_sum_exp import log_sum_exp
 from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
 from penstock.kernels.sample.philox import philox
 from penstock.kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised, unpack
+from penstock.kernels.top_logprobs import find_top_logprobs
 
 NOISE_CHUNK = 1 << 15  # tokens at a time, so that Philox's words stay in the processor's cache
 
@@ -29,7 +29,7 @@ def sample(
     ids = _allowed_argmax(perturbed, parameters, masks)
     total = log_sum_exp(scores)
     logprobs = scores.gather(1, ids[:, None]) - total
-    return Sampled(ids, logprobs[:, 0].float(), find_likeliest(scores, total, parameters.top_n, top_width))
+    return Sampled(ids, logprobs[:, 0].float(), find_top_logprobs(scores, total, parameters.top_n, top_width))
 
 
 def _adjust(

@@ -1,1 +1,2 @@
-"""The HTTP surface: bodies in, bodies and events out."""
+"""The HTTP API, bodies in, bodies and events out; may import chat, config, engine, errors, generation, grammar,
+metrics, routing, scheduling, text and tracing."""

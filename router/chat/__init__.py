@@ -1,1 +1,1 @@
-"""Conversations: from messages to a prompt, and from an answer to calls of tools."""
+"""Conversations, from messages to a prompt and from an answer to tool calls; may import errors, grammar and text."""

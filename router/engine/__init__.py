@@ -1,1 +1,2 @@
-"""The one task that drives a group of shards, and what it keeps of each request."""
+"""The task that drives a group of shards and the state of each request; may import config, errors, fleet, grammar,
+metrics, scheduling, text and tracing."""

@@ -10,21 +10,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.progress import Progress
 from penstock.router.engine.request import Request
-from penstock.router.engine.request_table import Requests, Running
+from penstock.router.engine.request_table import RequestState, RequestTable
 from penstock.router.engine.stream import Queue, Stream
 from penstock.router.errors import GenerationError, Overloaded, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import Fleet
-from penstock.router.fleet.wire import Spaces
-from penstock.router.grammar.masking import Guide, Masking
+from penstock.router.fleet.wire import StreamLimits
+from penstock.router.grammar.cursor import GrammarCursor
+from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
-from penstock.router.scheduling.plan import Plan, Sampled, Scored, StepResult
+from penstock.router.scheduling.plan import Plan, PromptLogprobsPart, Sampled, StepResult
 from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from penstock.router.text.text_path import TextPath
 
@@ -37,11 +39,12 @@ _MAY_CHANGE = ("num_blocks", "step_tokens", "numerics")
 
 
 class Engine:
-    """Owns the scheduler and the fleet. Its one task is `run`; handlers call it on the same event loop.
+    """Owns the scheduler and the fleet. Its one task is `run`; handlers call its other methods on the same event loop.
 
-    `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the next is planned and sent
-    before the tokens of the one that runs are back. What a step's grammars allow is sent after it, once the tokens of
-    all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
+    `facts` are the group's, with no more KV blocks than the engine may use: it never uses more, whatever the group
+    reports when it is opened. `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the
+    next one is planned and sent before the tokens of the running one are back. The masks of a step are sent after it,
+    once the tokens of all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class Engine:
         self._depth = pipeline_depth
         self._max_downtime = max_downtime
         self._downtime: asyncio.TimerHandle | None = None
-        self._spaces = Spaces(
+        self._stream_limits = StreamLimits(
             max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens,
             max_blocks_per_slot=-(-limits.max_total_tokens // facts.block_size))
@@ -69,12 +72,12 @@ class Engine:
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
         self._max_total_tokens = limits.max_total_tokens
-        self._num_blocks = facts.num_blocks
+        self._most_blocks = facts.num_blocks
         self._permits = limits.max_concurrent_requests
-        self._requests = Requests(self._scheduler.finish)
+        self._requests = RequestTable(self._scheduler.finish)
         self._next_id = 0
         self._in_flight: deque[Plan] = deque()
-        self._masking = Masking()
+        self._mask_worker = MaskWorker()
         self._progress = Progress()
         self._work = asyncio.Event()
         self.is_healthy = True
@@ -108,13 +111,13 @@ class Engine:
         for token_id in output_so_far:
             text.push(token_id)
         stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
-        guide = None if request.grammar is None else Guide(sequence_id, request.grammar, output_so_far)
-        self._requests[sequence_id] = Running(stream, text, guide, len(output_so_far))
+        cursor = None if request.grammar is None else GrammarCursor(sequence_id, request.grammar, output_so_far)
+        self._requests[sequence_id] = RequestState(stream, text, cursor, len(output_so_far))
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
             ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
-            has_grammar=request.grammar is not None, wants_scores=request.wants_prompt_logprobs,
+            has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
             trace=request.trace.context if request.trace else b""))
         self._work.set()
         return stream
@@ -135,14 +138,14 @@ class Engine:
                     await self._open()
                     await self._drive()
                 except FleetError as error:
-                    self._requests.settle([*await self._masking.seen(), *await self._masking.masks()])
+                    self._requests.settle([*await self._mask_worker.accepted(), *await self._mask_worker.masks()])
                     self._lose(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
         except Exception as error:
             self._fail_all(GenerationError(f"Server error: {error}"))
             raise
         finally:
-            self._masking.close()
+            self._mask_worker.close()
 
     async def _drive(self) -> None:
         """Plan, submit, send the masks of the oldest step, commit, deliver."""
@@ -153,12 +156,12 @@ class Engine:
                     self._begin_masks()
                 await self._fleet.submit(plan)
             self._note_occupancy()
-            self._requests.settle(await self._masking.seen())
+            self._requests.settle(await self._mask_worker.accepted())
             if not self._in_flight:
                 await self._work.wait()
                 self._work.clear()
                 continue
-            masks = self._requests.settle(await self._masking.masks())
+            masks = self._requests.settle(await self._mask_worker.masks())
             if (oldest := self._in_flight[0]).masked:
                 await self._fleet.submit_masks(
                     oldest.step_id, {slot: masks[id] for slot, id in oldest.masked if id in masks})
@@ -170,13 +173,13 @@ class Engine:
         confirmed = self._scheduler.commit(result)
         committed_at = time.monotonic()
         for each in confirmed:
-            running = self._requests.get(each.sequence_id)
-            if running is None:
+            state = self._requests.get(each.sequence_id)
+            if state is None:
                 continue
-            if isinstance(each, Scored):
-                running.take_scores(each)
-            elif running.guide is not None and each.finish_reason is None:
-                self._masking.hold(running.guide, each)
+            if isinstance(each, PromptLogprobsPart):
+                state.take_prompt_logprobs(each)
+            elif state.cursor is not None and each.finish_reason is None:
+                self._mask_worker.hold(state.cursor, each)
             else:
                 self._requests.deliver(each)
         self._begin_masks()
@@ -192,11 +195,12 @@ class Engine:
     def _begin_masks(self) -> None:
         """A step has become the oldest in flight, so all tokens are known that its masks depend on."""
         if self._in_flight:
-            self._masking.begin(self._requests.guides(id for _, id in self._in_flight[0].masked))
+            self._mask_worker.begin(self._requests.cursors(id for _, id in self._in_flight[0].masked))
 
     async def _open(self) -> None:
         """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
-        facts = await self._fleet.open(self._spaces)
+        found = await self._fleet.open(self._stream_limits)
+        facts = replace(found, num_blocks=min(found.num_blocks, self._most_blocks))
         if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
             raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
         if facts.capacity < self._max_total_tokens:
@@ -205,9 +209,8 @@ class Engine:
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
                         "undisturbed run", self.facts.numerics, facts.numerics)
-        num_blocks = min(facts.num_blocks, self._num_blocks)
-        if num_blocks != self._scheduler.memory.pool.num_blocks:
-            self._scheduler.resize(num_blocks)
+        if facts.num_blocks != self._scheduler.memory.pool.num_blocks:
+            self._scheduler.resize(facts.num_blocks)
         self.facts = facts
         self.is_healthy = self.has_group = True
         self.changed.set()
@@ -260,7 +263,8 @@ class Engine:
         self._metrics.planned(plan, now - began_at)
 
     def _note_step(
-        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | Scored], came_at: float, committed_at: float
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | PromptLogprobsPart], came_at: float,
+        committed_at: float
     ) -> None:
         now = time.monotonic()
         self._progress.committed(plan, now)
@@ -270,4 +274,4 @@ class Engine:
         memory = self._scheduler.memory
         self._metrics.occupancy(
             self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
-            self._scheduler.num_wasted_slots, memory.block_size)
+            self._scheduler.num_wasted_positions, memory.block_size)

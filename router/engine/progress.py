@@ -17,7 +17,7 @@ class Progress:
     def planned(self, plan: Plan, now: float) -> None:
         """What begins to run is new in its slot."""
         for row in plan.rows:
-            if row.first is not None:
+            if row.initial_state is not None:
                 self._times[row.slot] = now
 
     def committed(self, plan: Plan, now: float) -> None:

@@ -1,4 +1,4 @@
-"""The requests that have not ended, each with what the engine keeps of it beside its sequence."""
+"""The table of the requests that have not ended, with the state that the engine keeps for each."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -6,113 +6,116 @@ from dataclasses import dataclass
 
 from penstock.router.engine.stream import Ending, Event, Stream, Token
 from penstock.router.errors import GenerationError, RouterError
-from penstock.router.grammar.masking import Finding, Guide
-from penstock.router.scheduling.plan import FinishReason, Sampled, Scored
+from penstock.router.grammar.cursor import GrammarCursor, MaskResult
+from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled
 from penstock.router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Running:
-    """A request, from its submission to its last event."""
+class RequestState:
+    """The state of one request from its submission to its last event, apart from its sequence in the scheduler."""
 
     stream: Stream
     text: TextPath
-    guide: Guide | None
+    cursor: GrammarCursor | None
     num_tokens: int
-    """Generated, the output that the request came with included."""
+    """Generated tokens, including the output that the request was submitted with."""
 
     def next_event(self, sampled: Sampled) -> Event:
-        """A token as the client sees it."""
+        """Turns a token into the event that the client sees."""
         piece = self.text.push(sampled.token_id)
         self.num_tokens += 1
         reason = FinishReason.STOP_SEQUENCE if piece.is_stop else sampled.finish_reason
         return Event(
-            Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top),
+            Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top_logprobs),
             Ending(reason, self.text.text, self.num_tokens) if reason else None)
 
-    def take_scores(self, scored: Scored) -> None:
-        """Put scores of the prompt in their place. Some may come again, when the prompt is computed again."""
-        scores, place = self.stream.prompt_scores, slice(scored.start - 1, scored.start - 1 + len(scored.logprobs))
-        scores.logprobs[place] = scored.logprobs
-        if scored.top:
-            scores.top[place] = scored.top
+    def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
+        """Stores logprobs of prompt tokens at their positions. A prompt that is computed again yields some twice."""
+        known, place = self.stream.prompt_logprobs, slice(part.start - 1, part.start - 1 + len(part.logprobs))
+        known.logprobs[place] = part.logprobs
+        if part.top_logprobs:
+            known.top_logprobs[place] = part.top_logprobs
 
 
-class Requests(dict[int, Running]):
-    """By their sequences' ids. `finish` ends a sequence in the scheduler."""
+class RequestTable(dict[int, RequestState]):
+    """Maps sequence ids to the states of their requests. `finish` ends a sequence in the scheduler."""
 
     def __init__(self, finish: Callable[[int, FinishReason], None]) -> None:
         super().__init__()
         self._finish = finish
 
     def admitted(self, sequence_id: int, now: float, hit_tokens: int) -> None:
-        """It begins to run, for the first time or again."""
-        running = self.get(sequence_id)
-        if running is not None and running.stream.started_at is None:
-            running.stream.started_at = now
-            running.stream.hit_tokens = hit_tokens
+        """Notes that a request begins to run, unless it only begins again after a preemption or a loss."""
+        state = self.get(sequence_id)
+        if state is not None and state.stream.started_at is None:
+            state.stream.started_at = now
+            state.stream.hit_tokens = hit_tokens
 
     def trace(self, sequence_id: int, name: str, **facts: int) -> None:
-        """Note what happens to it, if it is traced."""
-        running = self.get(sequence_id)
-        if running is not None and (trace := running.stream.request.trace) is not None:
+        """Notes an event in the request's trace, if the request is traced."""
+        state = self.get(sequence_id)
+        if state is not None and (trace := state.stream.request.trace) is not None:
             trace.note(name, **facts)
 
     def trace_replays(self) -> None:
-        """The group is gone: those that had begun to run are to run anew."""
-        for sequence_id, running in self.items():
-            if running.stream.started_at is not None:
-                self.trace(sequence_id, "replay", generated_tokens=running.num_tokens)
+        """Notes in the traces of all requests that had begun to run that they will be computed again."""
+        for sequence_id, state in self.items():
+            if state.stream.started_at is not None:
+                self.trace(sequence_id, "replay", generated_tokens=state.num_tokens)
 
     def deliver(self, sampled: Sampled) -> None:
-        """Turn a token into text and hand it on, unless the request has ended. What fails here ends it alone."""
-        running = self.get(sampled.sequence_id)
-        if running is None:
+        """Turns a token into text and puts it into its stream; an exception on the way ends this request alone.
+
+        Does nothing if the request has ended.
+        """
+        state = self.get(sampled.sequence_id)
+        if state is None:
             return
         try:
-            event = running.next_event(sampled)
+            event = state.next_event(sampled)
         except Exception as error:
             log.exception("request %d failed in the text path", sampled.sequence_id)
             self.fail(sampled.sequence_id, f"{type(error).__name__} in the text path")
             return
-        running.stream.put(event)
+        state.stream.put(event)
         if event.ending is not None:
             self._end(sampled.sequence_id, event.ending.finish_reason)
 
-    def settle(self, findings: Iterable[Finding]) -> dict[int, bytes]:
-        """Deliver the tokens that grammars have seen; returns the masks of those that have not ended."""
+    def settle(self, results: Iterable[MaskResult]) -> dict[int, bytes]:
+        """Delivers the tokens that the grammars have accepted; returns the masks of requests that have not ended."""
         masks = {}
-        for finding in findings:
-            if finding.error is not None:
-                self.fail(finding.sequence_id, f"the grammar can't be followed any further: {finding.error}")
-            if finding.sampled is not None:
-                self.deliver(finding.sampled)
-            if finding.mask is not None and finding.sequence_id in self:
-                masks[finding.sequence_id] = finding.mask
+        for result in results:
+            if result.error is not None:
+                self.fail(result.sequence_id, f"the grammar can't be followed any further: {result.error}")
+            if result.sampled is not None:
+                self.deliver(result.sampled)
+            if result.mask is not None and result.sequence_id in self:
+                masks[result.sequence_id] = result.mask
         return masks
 
-    def guides(self, sequence_ids: Iterable[int]) -> list[Guide]:
-        """Of those that have not ended."""
-        return [running.guide for id in sequence_ids if (running := self.get(id)) and running.guide]
+    def cursors(self, sequence_ids: Iterable[int]) -> list[GrammarCursor]:
+        """Returns the grammar cursors of those of the sequences that have a grammar and have not ended."""
+        return [state.cursor for id in sequence_ids if (state := self.get(id)) and state.cursor]
 
     def cancel(self, sequence_id: int) -> None:
-        """The client has left."""
+        """Ends a request whose client has left."""
         if sequence_id in self:
             self._end(sequence_id, FinishReason.CANCELLED)
 
     def fail(self, sequence_id: int, cause: str) -> None:
-        """End a request, unless it has ended."""
-        running = self.get(sequence_id)
-        if running is not None:
-            running.stream.fail(GenerationError(cause))
+        """Ends a request with an error that names the cause. Does nothing if the request has ended."""
+        state = self.get(sequence_id)
+        if state is not None:
+            state.stream.fail(GenerationError(cause))
             self._end(sequence_id, FinishReason.ERROR)
 
     def fail_all(self, error: RouterError) -> None:
-        """Tell every client, before anything else can fail; then end the sequences."""
-        for running in self.values():
-            running.stream.fail(error)
+        """Tells every client of the error before anything else can fail, then ends the sequences."""
+        for state in self.values():
+            state.stream.fail(error)
         ended = [*self]
         self.clear()
         for sequence_id in ended:

@@ -9,21 +9,21 @@ from typing import Self
 
 from penstock.router.engine.request import Request
 from penstock.router.errors import RouterError
-from penstock.router.scheduling.plan import FinishReason, Top
+from penstock.router.scheduling.plan import FinishReason, TopLogprobs
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
     """One generated token. `text` is empty while a character is incomplete; the token that completes it has it all.
 
-    `top` are the likeliest tokens in its place, if they were asked for.
+    `top_logprobs` are of the likeliest tokens in its place, if they were asked for.
     """
 
     id: int
     text: str
     logprob: float
     is_special: bool
-    top: Top = ()
+    top_logprobs: TopLogprobs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ class Event:
 
 
 @dataclass(slots=True)
-class PromptScores:
+class PromptLogprobs:
     """The logprob of each of the prompt's tokens but the first, by the logits; and the likeliest there, if asked."""
 
     logprobs: list[float] = field(default_factory=list)
-    top: list[Top] = field(default_factory=list)
+    top_logprobs: list[TopLogprobs] = field(default_factory=list)
 
 
 Queue = asyncio.Queue[tuple["Stream", Event | RouterError]]
@@ -60,7 +60,7 @@ class Stream:
     Belongs to the request, not to the engine that happens to run it. Several streams may put into one `queue`, which
     their reader then takes the items from, with `take`. Leaving the `async with` before the end cancels the request.
     Times are of `time.monotonic`; `started_at` is when its first step was sent. `hit_tokens` of the prompt were found
-    in the prefix cache. `prompt_scores` are whole before the first event comes, if they were asked for.
+    in the prefix cache. `prompt_logprobs` are whole before the first event comes, if they were asked for.
     """
 
     def __init__(self, request: Request, cancel: Callable[[], None], queue: Queue | None = None) -> None:
@@ -71,7 +71,7 @@ class Stream:
         self.finished_at: float | None = None
         self.ending: Ending | None = None
         self.hit_tokens = 0
-        self.prompt_scores = PromptScores()
+        self.prompt_logprobs = PromptLogprobs()
         self._cancel = cancel
         self._queue: Queue = asyncio.Queue() if queue is None else queue
         self._is_over = False

@@ -1,1 +1,1 @@
-"""The way to the shards of one group."""
+"""The client of one group's shards; may import protos and scheduling."""

@@ -10,10 +10,11 @@ import grpc
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.fleet import wire
 from penstock.router.fleet.errors import FleetError
-from penstock.router.fleet.wire import ShardFacts, Spaces
+from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import StepResult
 
 _Reply = TypeVar("_Reply")
+_EXECUTE = f"/{shard_pb2.DESCRIPTOR.services_by_name['Shard'].full_name}/Execute"
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -45,6 +46,9 @@ class ShardClient:
         self.target = target
         self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         self._stub = shard_pb2_grpc.ShardStub(self._channel)
+        # Unlike the stub's, it takes orders that are encoded already.
+        self._execute = self._channel.stream_stream(
+            _EXECUTE, request_serializer=None, response_deserializer=shard_pb2.StepResult.FromString)
         self._stream: grpc.aio.StreamStreamCall | None = None
 
     async def describe(self) -> ShardFacts:
@@ -58,12 +62,13 @@ class ShardClient:
             self._stub.Health(shard_pb2.HealthRequest(), timeout=max_seconds, wait_for_ready=True))
         return Health(message.steps_begun, message.steps_ended, message.began_seconds_ago)
 
-    async def open(self, epoch: int, spaces: Spaces) -> None:
+    async def open(self, epoch: int, limits: StreamLimits) -> None:
         """Start the stream; the shard clears its slots."""
-        self._stream = self._stub.Execute()
-        await self.write(wire.encode_open(epoch, spaces))
+        self._stream = self._execute()
+        await self.write(wire.encode_stream_limits(epoch, limits).SerializeToString())
 
-    async def write(self, order: shard_pb2.Order) -> None:
+    async def write(self, order: bytes) -> None:
+        """Sends an `Order`, which the caller has encoded."""
         assert self._stream is not None, "the stream is not open"
         await self._guard(self._stream.write(order))
 

@@ -9,7 +9,7 @@ from penstock.router.fleet import wire
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
-from penstock.router.fleet.wire import ShardFacts, Spaces
+from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import Plan, StepResult
 
 _MINIMUM = ("num_blocks", "step_tokens")
@@ -18,7 +18,7 @@ _MINIMUM = ("num_blocks", "step_tokens")
 class Fleet(Protocol):
     """What the engine needs of a group. Results come in the plans' order. Every method may raise FleetError."""
 
-    async def open(self, spaces: Spaces) -> Facts:
+    async def open(self, limits: StreamLimits) -> Facts:
         """Wait for the group and begin with empty slots: before the first plan, and again after a FleetError."""
 
     async def submit(self, plan: Plan) -> None:
@@ -55,7 +55,7 @@ class GrpcFleet:
         self._answering = next(index for index, shard in enumerate(shards) if shard.answers)
         return facts
 
-    async def open(self, spaces: Spaces) -> Facts:
+    async def open(self, limits: StreamLimits) -> Facts:
         if self._is_open:
             # What is left of the old connections may belong to shards that are about to end.
             await self.close()
@@ -64,18 +64,18 @@ class GrpcFleet:
         self._epoch += 1
         facts = await self.describe()
         for client in self._clients:
-            await client.open(self._epoch, spaces)
+            await client.open(self._epoch, limits)
         return facts
 
     async def submit(self, plan: Plan) -> None:
-        """Encoded once, written to every shard."""
-        order = wire.encode_plan(plan)
+        """Encodes the plan once and writes the same bytes to every shard."""
+        order = wire.encode_plan(plan).SerializeToString()
         for client in self._clients:
             await client.write(order)
 
     async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:
-        """Only to the shard that samples."""
-        await self._clients[self._answering].write(wire.encode_masks(step_id, masks))
+        """Sends the masks to the shard that samples, and to no other."""
+        await self._clients[self._answering].write(wire.encode_masks(step_id, masks).SerializeToString())
 
     async def next_result(self) -> StepResult:
         """The answering shard's result, once every shard has run the step."""

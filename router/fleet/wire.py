@@ -6,14 +6,23 @@ from dataclasses import dataclass, fields
 
 from penstock.protos import shard_pb2
 from penstock.router.fleet.facts import Facts
-from penstock.router.scheduling.plan import First, Output, Plan, Row, RowResult, Sampling, StepResult, Top
+from penstock.router.scheduling.plan import (
+    InitialState,
+    Output,
+    Plan,
+    Row,
+    RowResult,
+    Sampling,
+    StepResult,
+    TopLogprobs,
+)
 
 _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias", "banned_ids")]
 """Fields of a sampling that are a number each."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spaces:
+class StreamLimits:
     """The sizes of a shard's slot table and of its largest step."""
 
     max_slots: int
@@ -30,10 +39,10 @@ class ShardFacts:
     facts: Facts
 
 
-def encode_open(epoch: int, spaces: Spaces) -> shard_pb2.Order:
-    return shard_pb2.Order(open=shard_pb2.Open(
-        epoch=epoch, max_slots=spaces.max_slots, max_step_tokens=spaces.max_step_tokens,
-        max_blocks_per_slot=spaces.max_blocks_per_slot))
+def encode_stream_limits(epoch: int, limits: StreamLimits) -> shard_pb2.Order:
+    return shard_pb2.Order(stream_limits=shard_pb2.StreamLimits(
+        epoch=epoch, max_slots=limits.max_slots, max_step_tokens=limits.max_step_tokens,
+        max_blocks_per_slot=limits.max_blocks_per_slot))
 
 
 def encode_plan(plan: Plan) -> shard_pb2.Order:
@@ -73,14 +82,14 @@ def _encode_row(row: Row) -> shard_pb2.Row:
         slot=row.slot, start=row.start, from_last_sample=row.from_last_sample, token_ids=_encode_ids(row.token_ids),
         new_blocks=row.new_blocks,
         output=shard_pb2.SAMPLE if row.output is Output.SAMPLE else shard_pb2.NONE,
-        first=_encode_first(row.first) if row.first else None,
-        late_mask=row.late_mask, score_ids=_encode_ids(row.score_ids))
+        initial_state=_encode_initial_state(row.initial_state) if row.initial_state else None,
+        late_mask=row.late_mask, prompt_logprob_ids=_encode_ids(row.prompt_logprob_ids))
 
 
-def _encode_first(first: First) -> shard_pb2.First:
-    return shard_pb2.First(
-        sampling=_encode_sampling(first.sampling), prompt_length=first.prompt_length,
-        history_ids=_encode_ids(first.history_ids), trace=first.trace)
+def _encode_initial_state(initial_state: InitialState) -> shard_pb2.InitialState:
+    return shard_pb2.InitialState(
+        sampling=_encode_sampling(initial_state.sampling), prompt_length=initial_state.prompt_length,
+        history_ids=_encode_ids(initial_state.history_ids), trace=initial_state.trace)
 
 
 def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
@@ -92,14 +101,14 @@ def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
 
 
 def _decode_row(row: shard_pb2.RowResult) -> RowResult:
-    if not row.top and not row.scores:
+    if not row.top_logprobs and not row.prompt_logprobs:
         return RowResult(row.slot, tuple(row.token_ids), tuple(row.logprobs))
     return RowResult(
-        row.slot, tuple(row.token_ids), tuple(row.logprobs), _decode_tops(row.top),
-        tuple(row.scores), _decode_tops(row.score_top))
+        row.slot, tuple(row.token_ids), tuple(row.logprobs), _decode_top_logprobs(row.top_logprobs),
+        tuple(row.prompt_logprobs), _decode_top_logprobs(row.prompt_top_logprobs))
 
 
-def _decode_tops(tops: Iterable[shard_pb2.Top]) -> tuple[Top, ...]:
+def _decode_top_logprobs(tops: Iterable[shard_pb2.TopLogprobs]) -> tuple[TopLogprobs, ...]:
     return tuple(tuple(zip(top.ids, top.logprobs, strict=True)) for top in tops)
 
 

@@ -1,1 +1,2 @@
-"""From what a client asks for to the events of its answers, whichever API it came by."""
+"""From a request of any API to the events of its answers; may import chat, engine, errors, fleet, grammar, metrics,
+scheduling, text and tracing."""

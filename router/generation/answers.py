@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from penstock.router.engine.request import Request
-from penstock.router.engine.stream import Ending, Event, PromptScores, Queue, Stream
+from penstock.router.engine.stream import Ending, Event, PromptLogprobs, Queue, Stream
 from penstock.router.errors import Dropped, RouterError
 from penstock.router.generation.service import Service
 from penstock.router.generation.validation import Asked, check_mode, validate
@@ -66,9 +66,9 @@ class Answer:
         return self._stream.hit_tokens
 
     @property
-    def prompt_scores(self) -> PromptScores:
+    def prompt_logprobs(self) -> PromptLogprobs:
         """Whole once the first event has come, if they were asked for."""
-        return self._stream.prompt_scores
+        return self._stream.prompt_logprobs
 
     @property
     def times(self) -> Times:

@@ -1,1 +1,1 @@
-"""Structured output: from what a client asks for to the tokens that may come next."""
+"""Structured output, from what a client asks for to the masks of the next tokens; may import errors and scheduling."""

@@ -64,7 +64,7 @@ class GrammarCompiler:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(compiling)), _PATIENCE)
         except TimeoutError:
             raise GrammarError(f"it takes more than {_PATIENCE:.0f} seconds to compile") from None
-        except GrammarError:
+        except Exception:  # not only GrammarError: what failed for another reason may succeed the next time
             if self._grammars.get(spec) is compiling:
                 del self._grammars[spec]
             raise

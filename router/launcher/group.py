@@ -66,13 +66,15 @@ class Group:
         """One life of all shards, to its loss or to its end in order."""
         async with AsyncExitStack() as stack:
             shards = [await stack.enter_async_context(started(program)) for program in self._programs()]
-            watches = [await stack.enter_async_context(watched(target, self._step_timeout))
+            watching = await stack.enter_async_context(AsyncExitStack())
+            watches = [await watching.enter_async_context(watched(target, self._step_timeout))
                        for target in self._targets]
             stack.callback(_kill, shards)
             ends = [shard.ended for shard in shards]
             await asyncio.wait([end, *ends, *(watch.hung for watch in watches)], return_when=asyncio.FIRST_COMPLETED)
             if not end.done():
                 return _loss(shards, watches)
+            await watching.aclose()  # gRPC would report on stderr that the shards close its connections
             for shard in shards:
                 shard.terminate()
             await asyncio.wait(ends, timeout=END_SECONDS)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from penstock.router.config import USAGE_ERROR
 from penstock.router.launcher.group import Group
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Process, Program, started
 
@@ -15,8 +16,6 @@ log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 QUICK_DEATH_SECONDS = 5.0
-USAGE_ERROR = 2
-"""Exit code of a router that would end in the same way each time: its settings can't be met."""
 DRAIN_SLACK_SECONDS = 1.0
 """The router ends overdue requests itself, and tells their clients; it is killed only if it doesn't."""
 
@@ -61,10 +60,10 @@ class Supervisor:
         async with _background(self._group.keep(drained)) as group, _background(self._keep_router()) as router:
             await asyncio.wait([group, router], return_when=asyncio.FIRST_COMPLETED)
             if group.done() and (loss := group.result()) is not None:
-                return _give_up(loss.causes)
+                return _give_up(loss.causes, loss.is_refusal)
             process = router.result()
             if not self._stop.done():
-                return _give_up([(process, process.ending)])
+                return _give_up([(process, process.ending)], process.status == USAGE_ERROR)
             drained.set_result(None)
             await group
             return 0
@@ -96,11 +95,16 @@ class Supervisor:
             return router
 
 
-def _give_up(causes: Sequence[tuple[Process, str]]) -> int:
-    """Say why; returns the exit code."""
+def _give_up(causes: Sequence[tuple[Process, str]], is_refusal: bool) -> int:
+    """Logs why all processes end; returns the exit code.
+
+    A refusal is one sentence, which the process has just written. The last lines before a crash may be far above, and
+    among those of other processes, so they are repeated.
+    """
     for process, what in causes:
-        log.error("%s %s, so all processes end. Its last lines:\n%s", process.name, what,
-                  "\n".join(f"    {line}" for line in process.last_lines))
+        last_lines = "".join(f"\n    {line}" for line in process.last_lines)
+        log.error("%s %s, so all processes end%s", process.name, what,
+                  "" if is_refusal else f". Its last lines:{last_lines}")
     return 1
 
 

@@ -1,1 +1,1 @@
-"""The figures that Prometheus reads."""
+"""The series that Prometheus reads; may import engine, errors and scheduling."""

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from penstock.router.engine.limits import Limits
 from penstock.router.errors import RouterError
 from penstock.router.metrics import exposition
-from penstock.router.scheduling.plan import Plan, Sampled, Scored, StepResult
+from penstock.router.scheduling.plan import Plan, PromptLogprobsPart, Sampled, StepResult
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 _DURATIONS = tuple(0.0001 * 1.5**power for power in range(1, 36))
@@ -126,7 +126,8 @@ class Metrics:
         self._most_tokens = self._gauge("tgi_batch_max_total_tokens", "Tokens that fit in the KV memory")
         blocks = self._gauge("penstock_kv_blocks", "Blocks of KV memory", "state")
         self._used_blocks, self._free_blocks = blocks.labels("used"), blocks.labels("free")
-        self._wasted_slots = self._gauge("penstock_kv_wasted_slots", "Places for tokens that are held and have none")
+        self._wasted_positions = self._gauge(
+            "penstock_kv_wasted_slots", "Places for tokens that are held and have none")
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self._registry)
@@ -195,7 +196,7 @@ class Metrics:
             self._concat_duration.observe(took)
 
     def step(
-        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | Scored], commit_time: float,
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | PromptLogprobsPart], commit_time: float,
         text_time: float,
     ) -> None:
         """A step came back: its tokens were taken in, then made text of, which took so long."""
@@ -226,14 +227,14 @@ class Metrics:
         self._group_restarts.inc()
 
     def occupancy(
-        self, queue_size: int, running: int, used_blocks: int, free_blocks: int, wasted_slots: int, block_size: int
+        self, queue_size: int, running: int, used_blocks: int, free_blocks: int, wasted_positions: int, block_size: int
     ) -> None:
         """What waits, what runs, and what the KV memory holds."""
         self._queue_size.set(queue_size)
         self._batch_size.set(running)
         self._used_blocks.set(used_blocks)
         self._free_blocks.set(free_blocks)
-        self._wasted_slots.set(wasted_slots)
+        self._wasted_positions.set(wasted_positions)
         self._max_tokens.set(used_blocks * block_size)
         self._most_tokens.set((used_blocks + free_blocks) * block_size)
 

@@ -1,1 +1,2 @@
-"""The gRPC API for services, on a port of its own. Imported only where one is given."""
+"""The gRPC API for services, imported only where a port is given for it; may import api, config, engine, errors,
+generation, metrics, protos, scheduling, text and tracing."""

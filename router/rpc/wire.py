@@ -12,7 +12,7 @@ from penstock.router.api.tgi.schemas import GenerateBody
 from penstock.router.engine.stream import Event, Token
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answer
-from penstock.router.scheduling.plan import FinishReason, Top
+from penstock.router.scheduling.plan import FinishReason, TopLogprobs
 from penstock.router.text.tokenizer import TextToken, Tokenizer
 
 _REASONS = {
@@ -63,7 +63,8 @@ def encode_answer(
     if details is not None:
         details.tokens.extend(map(_encode_token, tokens))
         if answer.request.sampling.top_n:
-            details.top_tokens.extend(pb.TopTokens(tokens=_encode_top(tokenizer, token.top)) for token in tokens)
+            details.top_tokens.extend(
+                pb.TopTokens(tokens=_encode_top(tokenizer, token.top_logprobs)) for token in tokens)
     return pb.GenerateResponse(generated_text=prompt + answer.ending.text, details=details)
 
 
@@ -79,7 +80,7 @@ def encode_prefill(tokenizer: Tokenizer, answer: Answer) -> list[pb.PromptToken]
     """The prompt's tokens, the first without a logprob. Empty unless they were computed."""
     if not answer.request.wants_prompt_logprobs:
         return []
-    logprobs = [None, *answer.prompt_scores.logprobs]
+    logprobs = [None, *answer.prompt_logprobs.logprobs]
     return [pb.PromptToken(id=token_id, text=tokenizer.text_of(token_id), logprob=logprob)
             for token_id, logprob in zip(answer.request.input_ids, logprobs, strict=True)]
 
@@ -89,8 +90,8 @@ def encode_event(
 ) -> pb.GenerateEvent:
     """A token of a stream; the last has the text, after `prompt`, and the details if there are to be any."""
     message = pb.GenerateEvent(index=index, token=_encode_token(event.token))
-    if event.token.top:
-        message.top_tokens.extend(_encode_top(tokenizer, event.token.top))
+    if event.token.top_logprobs:
+        message.top_tokens.extend(_encode_top(tokenizer, event.token.top_logprobs))
     if event.ending is not None:
         message.generated_text = prompt + event.ending.text
         if has_details:
@@ -112,7 +113,7 @@ def _encode_token(token: Token) -> pb.Token:
     return pb.Token(id=token.id, text=token.text, logprob=token.logprob, special=token.is_special)
 
 
-def _encode_top(tokenizer: Tokenizer, top: Top) -> list[pb.Token]:
+def _encode_top(tokenizer: Tokenizer, top: TopLogprobs) -> list[pb.Token]:
     return [
         pb.Token(id=token_id, text=tokenizer.text_of(token_id), logprob=logprob, special=tokenizer.is_special(token_id))
         for token_id, logprob in top]

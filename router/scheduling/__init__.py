@@ -1,1 +1,1 @@
-"""The pure scheduler: standard library only; no clock, randomness, asyncio, logging or protobuf."""
+"""The scheduler, pure: no clock, randomness, asyncio, logging or protobuf; may import the standard library only."""

@@ -15,10 +15,6 @@ class BlockPool:
     def num_free(self) -> int:
         return len(self._free)
 
-    @property
-    def num_used(self) -> int:
-        return self.num_blocks - len(self._free)
-
     def count(self, block: int) -> int:
         """How many hold the block."""
         return self._counts[block]

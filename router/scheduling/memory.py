@@ -33,15 +33,15 @@ class KvMemory:
     def match(self, sequence: Sequence) -> Node:
         """The cached blocks that a sequence may begin with. At least one token is left, to compute the next from.
 
-        None if the prompt's tokens are still to be scored: they all have to be computed for that.
+        None if logprobs of the prompt are still missing: its tokens all have to be computed for them.
         """
-        most = 0 if sequence.is_unscored else (len(sequence.tokens) - 1) // self.block_size
+        most = 0 if sequence.needs_prompt_logprobs else (len(sequence.tokens) - 1) // self.block_size
         sequence.matched = self.cache.match(sequence.namespace, sequence.tokens, most, sequence.matched)
         return sequence.matched
 
     def missing(self, sequence: Sequence, matched: Node) -> tuple[Node, Key] | None:
         """The block that a waiting sequence would match next: the one that it continues, and its key."""
-        if sequence.is_unscored or (matched.depth + 1) * self.block_size >= len(sequence.tokens):
+        if sequence.needs_prompt_logprobs or (matched.depth + 1) * self.block_size >= len(sequence.tokens):
             return None
         return matched, self.cache.key(sequence.namespace, sequence.tokens, matched.depth)
 

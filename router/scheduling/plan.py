@@ -49,7 +49,7 @@ class Sampling:
     raw_logprobs: bool = False
     """Logprobs of the logits, not of the scores that tokens are sampled from."""
     top_n: int = 0
-    """Likeliest tokens to report with each sampled and each scored token."""
+    """Top logprobs to report with each sampled token, and with each of the prompt whose logprob is wanted."""
 
     @property
     def reads_history(self) -> bool:
@@ -59,7 +59,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class First:
+class InitialState:
     """What a shard must know before a slot's first row. `history_ids` is empty unless the sampling reads it.
 
     `trace` names the span that steps with this sequence are linked to; empty if its request is not traced.
@@ -76,8 +76,8 @@ class Row:
     """One sequence in one step. Its input: the token last sampled in the slot, if so said, then `token_ids`.
 
     `start` is the position of the first input token; `new_blocks` are appended to the slot's block table. With
-    `late_mask` the step waits for a mask before it samples. `score_ids` are the tokens that follow the first inputs,
-    one for each: their logprobs are wanted.
+    `late_mask` the step waits for a mask before it samples. `prompt_logprob_ids` are the tokens that follow the first
+    inputs, one for each: their logprobs are wanted.
     """
 
     slot: int
@@ -86,9 +86,9 @@ class Row:
     from_last_sample: bool = False
     new_blocks: tuple[int, ...] = ()
     output: Output = Output.SAMPLE
-    first: First | None = None
+    initial_state: InitialState | None = None
     late_mask: bool = False
-    score_ids: tuple[int, ...] = ()
+    prompt_logprob_ids: tuple[int, ...] = ()
 
     @property
     def count(self) -> int:
@@ -98,7 +98,7 @@ class Row:
     @property
     def is_answered(self) -> bool:
         """Whether the step's result has a row for this one."""
-        return self.output is Output.SAMPLE or bool(self.score_ids)
+        return self.output is Output.SAMPLE or bool(self.prompt_logprob_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,28 +138,29 @@ class Plan:
         return sum(row.from_last_sample for row in self.rows)
 
 
-Top = tuple[tuple[int, float], ...]
+TopLogprobs = tuple[tuple[int, float], ...]
 """The likeliest tokens at one position with their logprobs, the likeliest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """The tokens that a row yielded, with the logprob of each; and the logprobs of its `score_ids`.
+    """The tokens that a row yielded, with the logprob of each; and the logprobs of its `prompt_logprob_ids`.
 
-    `top` has an entry for each of `token_ids`, `score_top` for each of `scores`; both are empty if none was asked for.
+    `top_logprobs` has an entry for each of `token_ids`, `prompt_top_logprobs` for each of `prompt_logprobs`; both are
+    empty if none was asked for.
     """
 
     slot: int
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    top: tuple[Top, ...] = ()
-    scores: tuple[float, ...] = ()
-    score_top: tuple[Top, ...] = ()
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+    prompt_logprobs: tuple[float, ...] = ()
+    prompt_top_logprobs: tuple[TopLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step yielded: the rows that sample or score, in the plan's order. Times in seconds."""
+    """What a step yielded: the rows that have tokens or prompt logprobs, in the plan's order. Times in seconds."""
 
     step_id: int
     rows: tuple[RowResult, ...]
@@ -175,14 +176,14 @@ class Sampled:
     token_id: int
     logprob: float
     finish_reason: FinishReason | None = None
-    top: Top = ()
+    top_logprobs: TopLogprobs = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class PromptLogprobsPart:
     """Logprobs of tokens of a sequence's prompt, from position `start` on. They come before its first sampled token."""
 
     sequence_id: int
     start: int
     logprobs: tuple[float, ...]
-    top: tuple[Top, ...] = ()
+    top_logprobs: tuple[TopLogprobs, ...] = ()

@@ -44,10 +44,6 @@ class PrefixCache:
         return block in self._nodes
 
     @property
-    def num_cached(self) -> int:
-        return len(self._nodes)
-
-    @property
     def num_evictable(self) -> int:
         """Cached blocks that no sequence holds."""
         return len(self._idle)
@@ -118,20 +114,18 @@ class PrefixCache:
         """A sequence lets go of its blocks, cached or not."""
         for block in reversed(blocks):
             self._pool.release([block])
-            if block in self._nodes and self._pool.count(block) == 1:
+            if block in self and self._pool.count(block) == 1:
                 self._idle[block] = None
 
-    def evict(self, number: int) -> int:
-        """Free up to `number` blocks that only the cache holds, the least recently used first; returns how many."""
-        number = min(number, len(self._idle))
-        for _ in range(number):
+    def evict(self, number: int) -> None:
+        """Frees up to `number` blocks that only the cache holds, the least recently used first."""
+        for _ in range(min(number, len(self._idle))):
             block, _ = self._idle.popitem(last=False)
             node = self._nodes.pop(block)
             assert node.parent is not None
             assert not node.children, f"block {block} is evicted before those that continue it"
             del node.parent.children[node.key]
             self._pool.release([block])
-        return number
 
     def clear(self) -> None:
         """Forget everything: the memory behind the blocks is gone."""

@@ -21,13 +21,13 @@ from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import (
     Admission,
     FinishReason,
-    First,
+    InitialState,
     Output,
     Plan,
+    PromptLogprobsPart,
     Row,
     RowResult,
     Sampled,
-    Scored,
     StepResult,
 )
 from penstock.router.scheduling.prefix_cache import Node
@@ -91,7 +91,7 @@ class Scheduler:
         return [s.slot for s in self._running if s.slot is not None]
 
     @property
-    def num_wasted_slots(self) -> int:
+    def num_wasted_positions(self) -> int:
         """Places for tokens in blocks that running sequences hold, with no token planned for them."""
         return sum(len(s.blocks) * self.memory.block_size - s.computed for s in self._running)
 
@@ -137,13 +137,13 @@ class Scheduler:
             self._admit(suspect, self.memory.match(suspect), draft)
         self._draft_prefill(suspect, draft)
 
-    def commit(self, result: StepResult) -> list[Sampled | Scored]:
+    def commit(self, result: StepResult) -> list[Sampled | PromptLogprobsPart]:
         """Append the tokens of the oldest step in flight; what a sequence yields that has ended since is dropped."""
         assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
         step_id, rows = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
         answers = iter(result.rows)
-        confirmed: list[Sampled | Scored] = []
+        confirmed: list[Sampled | PromptLogprobsPart] = []
         for sequence, row in rows:
             sequence.in_flight -= 1
             if sequence.status is not Status.FINISHED:
@@ -153,7 +153,7 @@ class Scheduler:
                 answer = next(answers)
                 assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
                 if sequence.status is not Status.FINISHED:
-                    confirmed += [*_score(sequence, row, answer), *self._append(sequence, answer)]
+                    confirmed += [*_prompt_logprobs(sequence, row, answer), *self._append(sequence, answer)]
             if sequence.status is not Status.RUNNING:
                 self._settle(sequence)
         return confirmed
@@ -229,8 +229,8 @@ class Scheduler:
         self._draft(draft, sequence, Row(
             slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
             new_blocks=sequence.unsent_blocks, output=Output.SAMPLE if is_last else Output.NONE,
-            first=_first(sequence) if sequence.num_blocks_sent == 0 else None,
-            late_mask=is_last and sequence.has_grammar, score_ids=sequence.score_ids(start, end)))
+            initial_state=_initial_state(sequence) if sequence.num_blocks_sent == 0 else None,
+            late_mask=is_last and sequence.has_grammar, prompt_logprob_ids=sequence.prompt_logprob_ids(start, end)))
 
     def _others_wait(self, sequence: Sequence) -> bool:
         """Whether others could compute a prompt with what the sequence leaves of the budget."""
@@ -314,7 +314,7 @@ class Scheduler:
 
     def _append(self, sequence: Sequence, answer: RowResult) -> list[Sampled]:
         confirmed = []
-        tops = answer.top or ((),) * len(answer.token_ids)
+        tops = answer.top_logprobs or ((),) * len(answer.token_ids)
         for token_id, logprob, top in zip(answer.token_ids, answer.logprobs, tops, strict=True):
             sequence.tokens.append(token_id)
             self._clear_suspicion(sequence)
@@ -361,16 +361,17 @@ def _age(sequence: Sequence) -> int:
     return sequence.id
 
 
-def _score(sequence: Sequence, row: Row, answer: RowResult) -> list[Scored]:
-    """The scores that a row yielded, if any were asked for."""
-    assert len(answer.scores) == len(row.score_ids), f"{len(answer.scores)} scores for {len(row.score_ids)} tokens"
-    if not row.score_ids:
+def _prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[PromptLogprobsPart]:
+    """The prompt logprobs that a row yielded, if any were asked for."""
+    count, wanted = len(answer.prompt_logprobs), len(row.prompt_logprob_ids)
+    assert count == wanted, f"{count} prompt logprobs for {wanted} tokens"
+    if not row.prompt_logprob_ids:
         return []
     start = row.start + 1
-    sequence.num_scored = max(sequence.num_scored, start + len(answer.scores))
-    return [Scored(sequence.id, start, answer.scores, answer.score_top)]
+    sequence.prompt_logprobs_end = max(sequence.prompt_logprobs_end, start + len(answer.prompt_logprobs))
+    return [PromptLogprobsPart(sequence.id, start, answer.prompt_logprobs, answer.prompt_top_logprobs)]
 
 
-def _first(sequence: Sequence) -> First:
+def _initial_state(sequence: Sequence) -> InitialState:
     history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
-    return First(sequence.sampling, sequence.prompt_length, history, sequence.trace)
+    return InitialState(sequence.sampling, sequence.prompt_length, history, sequence.trace)

@@ -45,7 +45,7 @@ class Sequence:
     """Tokens that end it as the model's end token does, also where that is ignored."""
     has_grammar: bool = False
     """Its samples wait for masks."""
-    wants_scores: bool = False
+    wants_prompt_logprobs: bool = False
     """The logprobs of the prompt's tokens are wanted. Until all are there nothing is taken from the prefix cache."""
     trace: bytes = b""
     """Names its request's span to the shards; empty if the request is not traced."""
@@ -61,8 +61,8 @@ class Sequence:
     prefill_end: int = 0
     promised: int = 0
     in_flight: int = 0
-    num_scored: int = 1
-    """Tokens at the prompt's beginning that need no score any more; the first one never does."""
+    prompt_logprobs_end: int = 1
+    """The first position of the prompt whose logprob may still be missing; the token at position 0 has none."""
     matched: Node | None = None
     """While it waits: where the last look into the prefix cache ended."""
     num_passed: int = 0
@@ -82,14 +82,15 @@ class Sequence:
         return tuple(self.blocks[self.num_blocks_sent:])
 
     @property
-    def is_unscored(self) -> bool:
-        """Whether scores of the prompt are missing."""
-        return self.wants_scores and self.num_scored < self.prompt_length
+    def needs_prompt_logprobs(self) -> bool:
+        """Whether logprobs of the prompt are missing."""
+        return self.wants_prompt_logprobs and self.prompt_logprobs_end < self.prompt_length
 
-    def score_ids(self, start: int, end: int) -> tuple[int, ...]:
-        """The tokens that follow those from `start` to `end`, if their scores are wanted and not all there yet."""
+    def prompt_logprob_ids(self, start: int, end: int) -> tuple[int, ...]:
+        """The tokens that follow those from `start` to `end`, if their logprobs are wanted and not all there yet."""
         last = min(end + 1, self.prompt_length)
-        return tuple(self.tokens[start + 1:last]) if self.wants_scores and self.num_scored < last else ()
+        is_missing = self.wants_prompt_logprobs and self.prompt_logprobs_end < last
+        return tuple(self.tokens[start + 1:last]) if is_missing else ()
 
     @property
     def is_prefilling(self) -> bool:

@@ -1,1 +1,1 @@
-"""From text to token ids and back, and where an answer ends."""
+"""From text to token ids and back, and the search for the end of an answer; may import engine."""

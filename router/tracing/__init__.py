@@ -1,1 +1,1 @@
-"""Spans of requests, for OpenTelemetry."""
+"""The spans of requests, for OpenTelemetry; may import engine, errors, generation and routing."""

@@ -18,13 +18,13 @@ from penstock.shard.execution.step import NO_IDS, Row
 @dataclass(frozen=True, slots=True)
 class StepInputs:
     """T tokens of S rows, R of them sampled; the tokens of a row are neighbours, in the order of their positions. N of
-    the tokens are followed by one that is scored."""
+    the tokens are followed by one whose prompt logprob is wanted."""
 
     input_ids: Tensor        # int64 [T]
     tokens: Tokens           # where they belong; what lies in a table past a sequence's end is garbage
     output_rows: Tensor      # int64 [R]: index into T of the tokens after which one is sampled
-    scored_rows: Tensor      # int64 [N]: index into T of the tokens after which one is scored
-    score_ids: Tensor        # int64 [N]: the ones that are scored
+    prompt_logprob_rows: Tensor  # int64 [N]: index into T of the tokens before those
+    prompt_logprob_ids: Tensor   # int64 [N]: the tokens whose logprobs are wanted
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # what else was uploaded
 
 
@@ -57,8 +57,8 @@ def build(
             starts=tensors["starts"], counts=tensors["counts"],
             is_decode=len(hosts["positions"]) == len(hosts["starts"])),
         output_rows=tensors["output_rows"],
-        scored_rows=tensors["scored_rows"],
-        score_ids=tensors["score_ids"],
+        prompt_logprob_rows=tensors["prompt_logprob_rows"],
+        prompt_logprob_ids=tensors["prompt_logprob_ids"],
         columns=dict(zip(columns, uploaded[len(hosts) :], strict=True)))
 
 
@@ -83,7 +83,7 @@ def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
         "positions": positions, "slots": slot_mapping, "tables": tables,
         "starts": starts.astype(np.int32), "counts": counts.astype(np.int32),
         "output_rows": (ends - 1)[is_sampled],
-        **_scored(rows, firsts)}
+        **_prompt_logprobs(rows, firsts)}
 
 
 def _inputs(
@@ -120,13 +120,14 @@ def _pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
         hosts[name] = np.concatenate([host, np.full((number, *host.shape[1:]), values[name], host.dtype)])
 
 
-def _scored(rows: tuple[Row, ...], firsts: npt.NDArray[np.int64]) -> dict[str, Array]:
-    """From each of `firsts` on as many tokens as the row's score_ids."""
-    spans = [(first, row.score_ids) for first, row in zip(firsts.tolist(), rows, strict=True) if len(row.score_ids)]
+def _prompt_logprobs(rows: tuple[Row, ...], firsts: npt.NDArray[np.int64]) -> dict[str, Array]:
+    """The columns of the tokens whose logprobs are wanted; each row's follow its first inputs, one by one."""
+    spans = [(first, row.prompt_logprob_ids)
+             for first, row in zip(firsts.tolist(), rows, strict=True) if len(row.prompt_logprob_ids)]
     if not spans:
-        return {"scored_rows": NO_IDS, "score_ids": NO_IDS}
-    return {"scored_rows": np.concatenate([np.arange(first, first + len(ids)) for first, ids in spans]),
-            "score_ids": np.concatenate([ids for _, ids in spans])}
+        return {"prompt_logprob_rows": NO_IDS, "prompt_logprob_ids": NO_IDS}
+    return {"prompt_logprob_rows": np.concatenate([np.arange(first, first + len(ids)) for first, ids in spans]),
+            "prompt_logprob_ids": np.concatenate([ids for _, ids in spans])}
 
 
 def _column(dtype: type[Any], rows: tuple[Row, ...], values: Iterable[int]) -> npt.NDArray[Any]:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,16 +15,16 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
-from penstock.shard.execution import batch, sampler, scorer
+from penstock.shard.execution import batch, prompt_logprobs, sampler
 from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.gpu_memory import check_weights, trial_blocks
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype, num_blocks
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.sampler import Draw
-from penstock.shard.execution.scorer import Scoring
+from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch, RowPromptLogprobs
+from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
-from penstock.shard.execution.step import Facts, Open, RowResult, Step, StepResult
+from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
 from penstock.shard.models.config import DTYPES
 from penstock.shard.models.decoder import Decoder
@@ -35,13 +35,13 @@ CONTRACT_VERSION = 1                     # of the bits: other numbers for an equ
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the model says of a step, and what sampling wants to know besides."""
+    """What the model computed in a step, and what sampling and prompt logprobs need besides."""
 
     logits: Tensor | None                # float32 [sampled rows, V] on rank 0, None elsewhere
-    scores: list[Tensor]                 # of the tokens that are scored, on rank 0
-    draw: Draw
-    scoring: Scoring
-    columns: Mapping[str, Tensor]        # of the draw, on the device
+    prompt_logprobs: list[Tensor]        # as `prompt_logprobs.launch` returns them
+    sampling_batch: SamplingBatch
+    prompt_batch: PromptLogprobsBatch
+    columns: Mapping[str, Tensor]        # of the two batches, on the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class Launched:
     """A step whose work is all on its way. The marks are those of its begin, the model's end, and sampling's both."""
 
     step: Step
-    draw: Draw
-    scoring: Scoring
+    sampling_batch: SamplingBatch
+    prompt_batch: PromptLogprobsBatch
     download: Download
-    num_score_tensors: int
+    num_prompt_tensors: int
     marks: tuple[Moment, Moment, Moment, Moment]
 
 
@@ -111,7 +111,7 @@ class Executor:
             weights_digest=self._digest,
             step_tokens=step_tokens)
 
-    def open(self, limits: Open) -> None:
+    def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""
         self._slots = SlotTable(limits, self.bounds, self._device)
 
@@ -137,46 +137,46 @@ class Executor:
         sampling = self._device.mark()
         sampled = self._launch_sampling(outputs, masks)
         marks = begin, end, sampling, self._device.mark()
-        download = self._device.download([*outputs.scores, *sampled])
-        return Launched(step, outputs.draw, outputs.scoring, download, len(outputs.scores), marks)
+        download = self._device.download([*outputs.prompt_logprobs, *sampled])
+        return Launched(
+            step, outputs.sampling_batch, outputs.prompt_batch, download, len(outputs.prompt_logprobs), marks)
 
     def finish(self, launched: Launched) -> StepResult:
         """Wait for a step's result. Steps are finished in the order of their launches, on any thread."""
         tensors = launched.download.wait()
-        number = launched.num_score_tensors
-        rows = _results(launched.step, launched.draw, launched.scoring, tensors[:number], tensors[number:])
-        begin, end, sampling, sampled = launched.marks
-        return StepResult(launched.step.step_id, rows, nanoseconds(begin, end), nanoseconds(sampling, sampled))
+        number = launched.num_prompt_tensors
+        sampled = sampler.read(launched.sampling_batch, tensors[number:])
+        of_prompts = prompt_logprobs.read(launched.prompt_batch, tensors[:number])
+        begin, end, sampling_begin, sampling_end = launched.marks
+        return StepResult(
+            launched.step.step_id, _join(launched.step, sampled, of_prompts), nanoseconds(begin, end),
+            nanoseconds(sampling_begin, sampling_end))
 
     @torch.inference_mode()
     def forward(self, step: Step) -> Outputs:
         """Take the step in and run the model."""
         slots = self._open_slots()
         slots.apply(step)
-        draw = sampler.prepare([row for row in step.rows if row.is_sampled], slots, answers=self._group.rank == 0)
-        scoring = scorer.prepare(step.rows, slots)
+        sampled = [row for row in step.rows if row.is_sampled]
+        sampling_batch = sampler.prepare(sampled, slots, answers=self._group.rank == 0)
+        prompt_batch = prompt_logprobs.prepare(step.rows, slots)
         size = self.graphs.size_of(step.rows) if self.graphs else None
         padding = None if size is None else Padding(size, self.bounds.num_blocks)
-        inputs = batch.build(step.rows, slots, {**draw.columns, **scoring.columns}, padding)
+        inputs = batch.build(step.rows, slots, {**sampling_batch.columns, **prompt_batch.columns}, padding)
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.graphs and padding:
-            return Outputs(self.graphs.replay(inputs, len(step.rows)), [], draw, scoring, inputs.columns)
+            return Outputs(self.graphs.replay(inputs, len(step.rows)), [], sampling_batch, prompt_batch, inputs.columns)
         hidden = self.decoder.forward(inputs, self.caches)
         logits = self.decoder.logits(hidden, inputs.output_rows)
-        scores = scorer.launch(scoring, inputs, partial(self.decoder.logits, hidden))
-        return Outputs(logits, scores, draw, scoring, inputs.columns)
-
-    def sample(self, step: Step, outputs: Outputs, masks: Masks) -> tuple[RowResult, ...]:
-        """The step's tokens, which every rank keeps for the steps that follow, and its scores."""
-        sampled = self._device.download(self._launch_sampling(outputs, masks)).wait()
-        scores = self._device.download(outputs.scores).wait()
-        return _results(step, outputs.draw, outputs.scoring, scores, sampled)
+        of_prompts = prompt_logprobs.launch(prompt_batch, inputs, partial(self.decoder.logits, hidden))
+        return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns)
 
     @torch.inference_mode()
     def _launch_sampling(self, outputs: Outputs, masks: Masks) -> list[Tensor]:
         return sampler.launch(
-            outputs.draw, outputs.columns, outputs.logits, self._open_slots(), self._group, self._watermark, masks)
+            outputs.sampling_batch, outputs.columns, outputs.logits, self._open_slots(), self._group, self._watermark,
+            masks)
 
     def _open_slots(self) -> SlotTable:
         if self._slots is None:
@@ -184,12 +184,13 @@ class Executor:
         return self._slots
 
 
-def _results(
-    step: Step, draw: Draw, scoring: Scoring, scores: Sequence[Tensor], sampled: Sequence[Tensor]
+def _join(
+    step: Step, sampled: Mapping[int, RowResult], of_prompts: Mapping[int, RowPromptLogprobs]
 ) -> tuple[RowResult, ...]:
-    """Of the rows that sample or score, in their order; tensors on the host."""
-    results = sampler.read(draw, sampled)
-    for slot, scored in scorer.read(scoring, scores).items():
+    """The results of the rows that have a sampled token or prompt logprobs, in the step's order; arguments are by slot.
+    """
+    results = dict(sampled)
+    for slot, own in of_prompts.items():
         result = results.get(slot, RowResult(slot, (), ()))
-        results[slot] = replace(result, scores=scored.logprobs, score_top=scored.top)
+        results[slot] = replace(result, prompt_logprobs=own.logprobs, prompt_top_logprobs=own.top_logprobs)
     return tuple(results[row.slot] for row in step.rows if row.slot in results)

@@ -76,8 +76,8 @@ class DecodeGraphs:
 
     def size_of(self, rows: Sequence[Row]) -> int | None:
         """The size that a step with these rows is to be padded to; None if it is not one that was captured: for every
-        row is one token that is sampled and not scored."""
-        if any(row.count != 1 or not row.is_sampled or len(row.score_ids) for row in rows):
+        row is one token, is sampled, and wants no prompt logprobs."""
+        if any(row.count != 1 or not row.is_sampled or len(row.prompt_logprob_ids) for row in rows):
             return None
         return next((size for size in self.sizes if size >= len(rows)), None)
 

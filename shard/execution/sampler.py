@@ -12,12 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.kernels.prompt_logprobs import prompt_logprobs
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
-from penstock.kernels.score import score
 from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Array
 from penstock.shard.execution.masks import WORD, Masks
-from penstock.shard.execution.scorer import to_tops
+from penstock.shard.execution.prompt_logprobs import to_top_logprobs
 from penstock.shard.execution.slots import Slot, SlotTable
 from penstock.shard.execution.step import NO_IDS, Row, RowResult
 from penstock.shard.execution.watermark import Watermark
@@ -26,7 +26,7 @@ _NO_VALUES = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class SamplingBatch:
     """The rows of a step that are sampled, as far as the host knows them."""
 
     rows: list[Row]
@@ -38,13 +38,13 @@ class Draw:
     raw_top_width: int = 0
 
 
-def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> Draw:
+def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
     """Of rows that `slots` has taken in, which sample a token each. `answers`: this is rank 0."""
     slot_ids = np.array([row.slot for row in rows], np.int64)
     states = [slots[row.slot] for row in rows]
     places: dict[str, Array] = {"places": slots.places(slot_ids)}
     if not answers or not rows:
-        return Draw(rows, states, slot_ids, places)
+        return SamplingBatch(rows, states, slot_ids, places)
     # A token sampled after position p is number p + 1 - prompt_length of its output.
     positions = [row.end - state.prompt_length for row, state in zip(rows, states, strict=True)]
     columns: dict[str, Array] = {name: column[slot_ids] for name, column in slots.sampling.items()}
@@ -60,68 +60,68 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> Draw:
         "seed": columns["seed"].view(np.int64), "position": np.array(positions, np.int64),
         "prompt_length": np.array([state.prompt_length for state in states], np.int64),
         "mask": np.full(len(rows), -1), "history_offsets": slots.history_offsets(slot_ids)}
-    return Draw(rows, states, slot_ids, columns, top_width, raw_rows, raw_top_width)
+    return SamplingBatch(rows, states, slot_ids, columns, top_width, raw_rows, raw_top_width)
 
 
 def launch(
-    draw: Draw, columns: Mapping[str, Tensor], logits: Tensor | None, slots: SlotTable, group: Group,
+    batch: SamplingBatch, columns: Mapping[str, Tensor], logits: Tensor | None, slots: SlotTable, group: Group,
     watermark: Watermark, masks: Masks,
 ) -> list[Tensor]:
     """Sample one token after each row and note it in `slots`. What `read` wants to have on the host is returned.
 
-    columns  the draw's, on the device
+    columns  the batch's, on the device
     logits   float32 [R, V] on rank 0, None elsewhere
     masks    what the rows of some slots may sample; read on rank 0
     """
-    if not draw.rows:
+    if not batch.rows:
         return []
     if logits is None:
-        ids = torch.empty(len(draw.rows), dtype=torch.int64, device=slots.device.device)
+        ids = torch.empty(len(batch.rows), dtype=torch.int64, device=slots.device.device)
         group.broadcast(ids)
-        slots.note_samples(draw.slots, ids, columns["places"])
+        slots.note_samples(batch.slots, ids, columns["places"])
         return []
-    mask_index, mask_bits = _masks(draw, columns, masks, logits, slots)
+    mask_index, mask_bits = _masks(batch, columns, masks, logits, slots)
     parameters = {name: columns[name] for name in SampleParameters.__slots__}
     sampled = sample(
-        _mark(draw, logits, slots, watermark), SampleParameters(**{**parameters, "mask": mask_index}),
-        History(slots.histories(draw.slots), columns["history_offsets"]),
-        Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, draw.top_width)
+        _mark(batch, logits, slots, watermark), SampleParameters(**{**parameters, "mask": mask_index}),
+        History(slots.histories(batch.slots), columns["history_offsets"]),
+        Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, batch.top_width)
     group.broadcast(sampled.ids)
-    slots.note_samples(draw.slots, sampled.ids, columns["places"])
-    tensors = [sampled.ids, sampled.logprobs, sampled.top.ids, sampled.top.logprobs]
-    if draw.raw_rows:
+    slots.note_samples(batch.slots, sampled.ids, columns["places"])
+    tensors = [sampled.ids, sampled.logprobs, sampled.top_logprobs.ids, sampled.top_logprobs.logprobs]
+    if batch.raw_rows:
         rows = columns["raw_rows"]
         of_rows = (logits, sampled.ids) if len(rows) == len(logits) else (logits[rows], sampled.ids[rows])
-        logprobs, top = score(*of_rows, columns["raw_top_n"], draw.raw_top_width)
-        tensors += [logprobs, top.ids, top.logprobs]
+        logprobs, top_logprobs = prompt_logprobs(*of_rows, columns["raw_top_n"], batch.raw_top_width)
+        tensors += [logprobs, top_logprobs.ids, top_logprobs.logprobs]
     return tensors
 
 
-def read(draw: Draw, tensors: Sequence[Tensor]) -> dict[int, RowResult]:
+def read(batch: SamplingBatch, tensors: Sequence[Tensor]) -> dict[int, RowResult]:
     """The results by slot, from what `launch` returned, on the host. Only rank 0 has some."""
     if not tensors:
         return {}
     token_ids, logprobs = tensors[0].tolist(), tensors[1].tolist()
-    tops = to_tops(tensors[2], tensors[3])
-    if draw.raw_rows:
+    tops = to_top_logprobs(tensors[2], tensors[3])
+    if batch.raw_rows:
         for index, logprob, top in zip(
-                draw.raw_rows, tensors[4].tolist(), to_tops(tensors[5], tensors[6]), strict=True):
+                batch.raw_rows, tensors[4].tolist(), to_top_logprobs(tensors[5], tensors[6]), strict=True):
             logprobs[index], tops[index] = logprob, top
     return {
         row.slot: RowResult(row.slot, (token_id,), (logprob,), (top,) if state.sampling.top_n else ())
-        for row, state, token_id, logprob, top in zip(draw.rows, draw.states, token_ids, logprobs, tops, strict=True)}
+        for row, state, token_id, logprob, top in zip(batch.rows, batch.states, token_ids, logprobs, tops, strict=True)}
 
 
-def _mark(draw: Draw, logits: Tensor, slots: SlotTable, watermark: Watermark) -> Tensor:
+def _mark(batch: SamplingBatch, logits: Tensor, slots: SlotTable, watermark: Watermark) -> Tensor:
     """The logits, with a watermark in the rows that want one; those given stay as they are.
 
     The green list is drawn on the host, from the token before: so a step with such a row waits for the device, and is
     not launched ahead.
     """
-    if not any(state.sampling.watermark for state in draw.states):
+    if not any(state.sampling.watermark for state in batch.states):
         return logits
     logits = logits.clone()
-    for row, slot, state in zip(logits, draw.slots.tolist(), draw.states, strict=True):
+    for row, slot, state in zip(logits, batch.slots.tolist(), batch.states, strict=True):
         if state.sampling.watermark and (previous := slots.previous_token(slot)) is not None:
             watermark.add_to(row, previous)
     return logits
@@ -146,11 +146,11 @@ def _biases(states: list[Slot], positions: list[int]) -> dict[str, Array]:
 
 
 def _masks(
-    draw: Draw, columns: Mapping[str, Tensor], masks: Masks, logits: Tensor, slots: SlotTable
+    batch: SamplingBatch, columns: Mapping[str, Tensor], masks: Masks, logits: Tensor, slots: SlotTable
 ) -> tuple[Tensor, Tensor]:
     """Which mask each row has, or -1, and the masks: if there are some, in an upload of their own, for they come late.
     """
-    row_slots = draw.slots.tolist()
+    row_slots = batch.slots.tolist()
     masked = [slot for slot in row_slots if slot in masks]
     if not masked:
         return columns["mask"], logits.new_empty(0, -(-logits.shape[1] // WORD), dtype=torch.int32)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from penstock.shard.devices.device import Device
-from penstock.shard.execution.step import First, Ids, Open, Row, Sampling, Step
+from penstock.shard.execution.step import Ids, InitialState, Row, Sampling, Step, StreamLimits
 
 SAMPLING_COLUMNS = {
     "do_sample": np.bool_, "seed": np.uint64, "branch": np.int64, "repetition_penalty": np.float32,
@@ -54,7 +54,7 @@ class SlotTable:
     sampled tokens stay on the device, where the next step reads them, so nothing here waits for one.
     """
 
-    def __init__(self, limits: Open, bounds: Bounds, device: Device) -> None:
+    def __init__(self, limits: StreamLimits, bounds: Bounds, device: Device) -> None:
         self.limits = limits
         self.bounds = bounds
         self.device = device
@@ -86,8 +86,8 @@ class SlotTable:
         for slot in step.cleared_slots:
             self._clear(slot)
         for row in step.rows:
-            if row.first:
-                self._reset(row.slot, row.start, row.first)
+            if row.initial_state:
+                self._reset(row.slot, row.start, row.initial_state)
             self._append_blocks(row.slot, row.new_blocks)
             self._advance(row)
 
@@ -146,20 +146,20 @@ class SlotTable:
         self._check_slot(slot)
         self._slots[slot] = None
 
-    def _reset(self, slot: int, start: int, first: First) -> None:
+    def _reset(self, slot: int, start: int, initial_state: InitialState) -> None:
         """A sequence may start behind position 0: its first blocks are then another's, written already."""
         self._clear(slot)
-        self._check_ids(slot, "history_ids", first.history_ids)
-        sampling = first.sampling
+        self._check_ids(slot, "history_ids", initial_state.history_ids)
+        sampling = initial_state.sampling
         self._check_ids(slot, "bias_ids", sampling.bias_ids)
         self._check_ids(slot, "banned_ids", sampling.banned_ids)
         if sampling.top_n > self.bounds.vocab_size:
             raise OrderError(
                 f"slot {slot}: top_n is {sampling.top_n}, the vocabulary has {self.bounds.vocab_size} tokens")
-        if sampling.watermark and not len(first.history_ids):
+        if sampling.watermark and not len(initial_state.history_ids):
             raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
-        length = self._keep_history(slot, first.history_ids) if sampling.reads_history else None
-        self._slots[slot] = Slot(sampling, first.prompt_length, num_written=start, history_length=length)
+        length = self._keep_history(slot, initial_state.history_ids) if sampling.reads_history else None
+        self._slots[slot] = Slot(sampling, initial_state.prompt_length, num_written=start, history_length=length)
         for name, column in self.sampling.items():
             column[slot] = getattr(sampling, name)
 
@@ -207,7 +207,7 @@ class SlotTable:
         if row.late_mask and not row.is_sampled:
             raise OrderError(f"slot {row.slot}: a mask comes late for a row that samples nothing")
         self._check_ids(row.slot, "token_ids", row.token_ids)
-        self._check_ids(row.slot, "score_ids", row.score_ids)
+        self._check_ids(row.slot, "prompt_logprob_ids", row.prompt_logprob_ids)
         state.num_written = row.end
 
     def _check_slot(self, slot: int) -> None:

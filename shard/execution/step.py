@@ -39,7 +39,7 @@ class Sampling:
     typical_p: float = 1.0               # 1 = off
     min_p: float = 0.0                   # 0 = off
     raw_logprobs: bool = False           # of the logits, not of the scores that tokens are sampled from
-    top_n: int = 0                       # likeliest tokens to report with each sampled and each scored one
+    top_n: int = 0                       # top logprobs to report with each sampled token and each of the prompt's
 
     @property
     def reads_history(self) -> bool:
@@ -48,8 +48,9 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class First:
-    """What a slot must know of a new sequence. `history_ids`: all its tokens so far, if the sampling reads history.
+class InitialState:
+    """The state that a slot begins a new sequence with. `history_ids`: all its tokens so far, if
+    the sampling reads history.
 
     `trace`: the id of a trace and of a span in it, 16 and 8 bytes, if the sequence's request is traced.
     """
@@ -70,9 +71,9 @@ class Row:
     token_ids: Ids                       # the inputs that follow
     new_blocks: Blocks                   # appended to the slot's table before the row runs
     is_sampled: bool
-    first: First | None = None           # resets the slot
+    initial_state: InitialState | None = None           # resets the slot
     late_mask: bool = False              # what may be sampled is said by a mask that comes while the model runs
-    score_ids: Ids = field(default_factory=lambda: NO_IDS)     # the tokens that follow the first inputs
+    prompt_logprob_ids: Ids = field(default_factory=lambda: NO_IDS)  # the tokens that follow the first inputs
 
     @property
     def count(self) -> int:
@@ -91,7 +92,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class StreamLimits:
     """The first order of a stream: the limits that all its plans keep."""
 
     epoch: int
@@ -100,7 +101,7 @@ class Open:
     max_blocks_per_slot: int
 
 
-Top = tuple[tuple[int, float], ...]
+TopLogprobs = tuple[tuple[int, float], ...]
 """The likeliest tokens at one position with their logprobs, the likeliest first."""
 
 
@@ -109,15 +110,15 @@ class RowResult:
     slot: int
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
-    top: tuple[Top, ...] = ()            # for each of token_ids, if asked for
-    scores: tuple[float, ...] = ()       # the logprob of each of the row's score_ids, by the logits
-    score_top: tuple[Top, ...] = ()      # for each of scores, if asked for
+    top_logprobs: tuple[TopLogprobs, ...] = ()  # for each of token_ids, if asked for
+    prompt_logprobs: tuple[float, ...] = ()       # one for each of the row's prompt_logprob_ids, by the logits
+    prompt_top_logprobs: tuple[TopLogprobs, ...] = ()  # for each of prompt_logprobs, if asked for
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
     step_id: int
-    rows: tuple[RowResult, ...]          # the rows that sample or score, in plan order; empty unless this shard answers
+    rows: tuple[RowResult, ...]          # those that have results, in plan order; none unless this shard answers
     forward_ns: int                      # model and collectives
     sample_ns: int
 

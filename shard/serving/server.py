@@ -3,7 +3,7 @@
 A second stream takes the place of the first, which is aborted. There is one router to a group, so a second stream means
 that the first one's router is dead, or has given up on it, and only this shard has not noticed yet: over TCP that can
 take minutes. Refusing the new stream would make every recovery wait for the old one. A stream takes over with its first
-valid `open`; one that says nothing changes nothing.
+valid `stream_limits`; one that says nothing changes nothing.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.masks import LateMasks, Masks
-from penstock.shard.execution.step import Facts, Open, Step, StepResult
+from penstock.shard.execution.step import Facts, Step, StepResult, StreamLimits
 from penstock.shard.serving import wire
 from penstock.shard.serving.worker import Order, Worker
 
@@ -131,9 +131,9 @@ class ShardServicer(shard_pb2_grpc.ShardServicer):
                     self._take_masks(message.masks, stream)
                     continue
                 if step_id < 0:
-                    if kind != "open":
-                        raise ValueError("the first order of a stream must be open")
-                    work: Open | Step = wire.decode_open(message.open)
+                    if kind != "stream_limits":
+                        raise ValueError("the first order of a stream must be stream_limits")
+                    work: StreamLimits | Step = wire.decode_stream_limits(message.stream_limits)
                     self._take_over(stream)
                 else:
                     if kind != "plan":

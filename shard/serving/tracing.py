@@ -55,11 +55,11 @@ class StepTracing:
         for slot in step.cleared_slots:
             self._traced.pop(slot, None)
         for row in step.rows:
-            if row.first is None:
+            if row.initial_state is None:
                 continue
             self._traced.pop(row.slot, None)
-            if row.first.trace:
-                self._traced[row.slot] = link = Link(_unpack(row.first.trace))
+            if row.initial_state.trace:
+                self._traced[row.slot] = link = Link(_unpack(row.initial_state.trace))
                 begun.append(link)
         return begun
 

@@ -6,19 +6,30 @@ from math import isfinite
 import numpy as np
 
 from penstock.protos import shard_pb2
-from penstock.shard.execution.step import Facts, First, Ids, Open, Row, RowResult, Sampling, Step, StepResult, Top
+from penstock.shard.execution.step import (
+    Facts,
+    Ids,
+    InitialState,
+    Row,
+    RowResult,
+    Sampling,
+    Step,
+    StepResult,
+    StreamLimits,
+    TopLogprobs,
+)
 
 _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias_ids", "bias_values", "banned_ids")]
 """Fields of a sampling that are a number each."""
 TRACE_BYTES = 24
 
 
-def decode_open(message: shard_pb2.Open) -> Open:
+def decode_stream_limits(message: shard_pb2.StreamLimits) -> StreamLimits:
     """Raises ValueError for a limit of 0: nothing could ever run under it."""
-    limits = Open(message.epoch, message.max_slots, message.max_step_tokens, message.max_blocks_per_slot)
+    limits = StreamLimits(message.epoch, message.max_slots, message.max_step_tokens, message.max_blocks_per_slot)
     for name in ("max_slots", "max_step_tokens", "max_blocks_per_slot"):
         if getattr(limits, name) == 0:
-            raise ValueError(f"open.{name} is 0, it must be at least 1")
+            raise ValueError(f"stream_limits.{name} is 0, it must be at least 1")
     return limits
 
 
@@ -60,40 +71,41 @@ def _decode_row(message: shard_pb2.Row, where: str) -> Row:
         token_ids=_decode_ids(message.token_ids, f"{where}.token_ids"),
         new_blocks=np.array(message.new_blocks, dtype=np.int64).astype(np.int32),
         is_sampled=message.output == shard_pb2.SAMPLE,
-        first=_decode_first(message.first, where) if message.HasField("first") else None,
+        initial_state=(_decode_initial_state(message.initial_state, f"{where}.initial_state")
+                       if message.HasField("initial_state") else None),
         late_mask=message.late_mask,
-        score_ids=_decode_ids(message.score_ids, f"{where}.score_ids"))
+        prompt_logprob_ids=_decode_ids(message.prompt_logprob_ids, f"{where}.prompt_logprob_ids"))
     if row.count == 0:
         raise ValueError(f"{where} has no input tokens")
-    if len(row.score_ids) > row.count:
-        raise ValueError(f"{where} has {len(row.score_ids)} score_ids for {row.count} input tokens")
+    if len(row.prompt_logprob_ids) > row.count:
+        raise ValueError(f"{where} has {len(row.prompt_logprob_ids)} prompt_logprob_ids for {row.count} input tokens")
     return row
 
 
-def _decode_first(message: shard_pb2.First, where: str) -> First:
-    history_ids = _decode_ids(message.history_ids, f"{where}.first.history_ids")
+def _decode_initial_state(message: shard_pb2.InitialState, where: str) -> InitialState:
+    history_ids = _decode_ids(message.history_ids, f"{where}.history_ids")
     sampling = message.sampling
     for name in ("temperature", "top_p", "typical_p", "repetition_penalty"):
         if not getattr(sampling, name) > 0:
-            raise ValueError(f"{where}.first.sampling.{name} is {getattr(sampling, name)}, it must be above 0")
+            raise ValueError(f"{where}.sampling.{name} is {getattr(sampling, name)}, it must be above 0")
     for name in ("share_penalty", "frequency_penalty", "presence_penalty"):
         if not isfinite(getattr(sampling, name)):
-            raise ValueError(f"{where}.first.sampling.{name} is {getattr(sampling, name)}, it must be finite")
+            raise ValueError(f"{where}.sampling.{name} is {getattr(sampling, name)}, it must be finite")
     if not 0 <= sampling.min_p <= 1:
-        raise ValueError(f"{where}.first.sampling.min_p is {sampling.min_p}, it must be between 0 and 1")
-    bias_ids = _decode_ids(sampling.bias_ids, f"{where}.first.sampling.bias_ids")
+        raise ValueError(f"{where}.sampling.min_p is {sampling.min_p}, it must be between 0 and 1")
+    bias_ids = _decode_ids(sampling.bias_ids, f"{where}.sampling.bias_ids")
     if len(bias_ids) != len(sampling.bias_values):
-        raise ValueError(f"{where}.first.sampling has {len(bias_ids)} bias_ids and {len(sampling.bias_values)} values")
+        raise ValueError(f"{where}.sampling has {len(bias_ids)} bias_ids and {len(sampling.bias_values)} values")
     if not all(map(isfinite, sampling.bias_values)):
-        raise ValueError(f"{where}.first.sampling.bias_values are {list(sampling.bias_values)}, they must be finite")
+        raise ValueError(f"{where}.sampling.bias_values are {list(sampling.bias_values)}, they must be finite")
     if len(message.trace) not in (0, TRACE_BYTES):
-        raise ValueError(f"{where}.first.trace has {len(message.trace)} bytes, a trace has {TRACE_BYTES}")
-    return First(
+        raise ValueError(f"{where}.trace has {len(message.trace)} bytes, a trace has {TRACE_BYTES}")
+    return InitialState(
         sampling=Sampling(
             **{name: getattr(sampling, name) for name in _PLAIN},
             bias_ids=bias_ids,
             bias_values=np.array(sampling.bias_values, np.float32),
-            banned_ids=_decode_ids(sampling.banned_ids, f"{where}.first.sampling.banned_ids")),
+            banned_ids=_decode_ids(sampling.banned_ids, f"{where}.sampling.banned_ids")),
         prompt_length=message.prompt_length,
         history_ids=history_ids,
         trace=message.trace)
@@ -101,12 +113,13 @@ def _decode_first(message: shard_pb2.First, where: str) -> First:
 
 def _encode_row(row: RowResult) -> shard_pb2.RowResult:
     return shard_pb2.RowResult(
-        slot=row.slot, token_ids=row.token_ids, logprobs=row.logprobs, top=map(_encode_top, row.top), scores=row.scores,
-        score_top=map(_encode_top, row.score_top))
+        slot=row.slot, token_ids=row.token_ids, logprobs=row.logprobs,
+        top_logprobs=map(_encode_top_logprobs, row.top_logprobs), prompt_logprobs=row.prompt_logprobs,
+        prompt_top_logprobs=map(_encode_top_logprobs, row.prompt_top_logprobs))
 
 
-def _encode_top(top: Top) -> shard_pb2.Top:
-    return shard_pb2.Top(ids=[token_id for token_id, _ in top], logprobs=[logprob for _, logprob in top])
+def _encode_top_logprobs(top: TopLogprobs) -> shard_pb2.TopLogprobs:
+    return shard_pb2.TopLogprobs(ids=[token_id for token_id, _ in top], logprobs=[logprob for _, logprob in top])
 
 
 def _decode_ids(data: bytes, where: str) -> Ids:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 
 from penstock.shard.execution.executor import Executor, Launched
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.step import Open, Step, StepResult
+from penstock.shard.execution.step import Step, StepResult, StreamLimits
 from penstock.shard.serving.agreement import Agreement
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Caller(Protocol):
     def drop(self) -> None: ...
 
 
-class Witness(Protocol):
+class StepObserver(Protocol):
     """Who is told of what the worker has done, in its order: by one thread at a time, not always the same."""
 
     def opened(self) -> None: ...
@@ -51,7 +51,7 @@ class Order:
     """`work` None: nothing more will come from this caller. `content`: the order as it was encoded."""
 
     caller: Caller
-    work: Open | Step | None
+    work: StreamLimits | Step | None
     content: bytes = b""
 
 
@@ -98,14 +98,14 @@ class Worker:
 
     def __init__(
         self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn],
-        witness: Witness | None = None, results: ThreadPoolExecutor | None = None,
+        observer: StepObserver | None = None, results: ThreadPoolExecutor | None = None,
     ) -> None:
         self.progress = Progress(began_at=time.monotonic(), ended_at=time.monotonic())
         self._executor = executor
         self._agreement = agreement
         self._steps = steps
         self._die = die
-        self._witness = witness
+        self._observer = observer
         self._results = results
         self._in_flight: list[Future[None]] = []
         self._is_serving = threading.Lock()
@@ -151,17 +151,17 @@ class Worker:
         elif not self._agree(order):
             self._drain()
             order.caller.drop()
-        elif isinstance(order.work, Open):
+        elif isinstance(order.work, StreamLimits):
             self._drain()
             self._executor.open(order.work)
-            if self._witness is not None:
-                self._witness.opened()
+            if self._observer is not None:
+                self._observer.opened()
         else:
             self._run(order.work, order.caller)
 
     def _agree(self, order: Order) -> bool:
         self._is_agreeing = True
-        is_common = self._agreement.reach(order.content, isinstance(order.work, Open), order.caller.ended)
+        is_common = self._agreement.reach(order.content, isinstance(order.work, StreamLimits), order.caller.ended)
         self._is_agreeing = False
         return is_common
 
@@ -179,8 +179,8 @@ class Worker:
         result = self._executor.finish(launched)
         self.progress.end()
         caller.answer(result)
-        if self._witness is not None:
-            self._witness.ran(launched.step, result)
+        if self._observer is not None:
+            self._observer.ran(launched.step, result)
 
     def _drain(self) -> None:
         """Wait until every step that was launched is finished and answered."""

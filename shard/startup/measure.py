@@ -9,7 +9,7 @@ import torch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import NO_IDS, First, Open, Row, Sampling, Step
+from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StreamLimits
 
 GREEDY = Sampling()
 TARGET_SECONDS = 0.25
@@ -27,7 +27,7 @@ def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS
     prompt_blocks = -(-bounds.context_length // bounds.block_size)
     limit = min(most, room(bounds))
     max_prompts = -(-limit // bounds.context_length)
-    executor.open(Open(0, max_slots=max_prompts, max_step_tokens=limit, max_blocks_per_slot=prompt_blocks))
+    executor.open(StreamLimits(0, max_slots=max_prompts, max_step_tokens=limit, max_blocks_per_slot=prompt_blocks))
     executor.execute(full_prompts(bounds, min(GRAIN, limit)))       # the first step also pays for what happens once
     num_tokens = min(GRAIN, limit)
     seconds = _seconds(executor, group, num_tokens)
@@ -74,6 +74,6 @@ def prompts(bounds: Bounds, lengths: Sequence[int], sampling: Sampling = GREEDY)
         rows.append(Row(
             slot=slot, start=0, from_last_sample=False, token_ids=ids,
             new_blocks=np.arange(first_block, end_block, dtype=np.int32), is_sampled=True,
-            first=First(sampling, length, ids if sampling.reads_history else NO_IDS)))
+            initial_state=InitialState(sampling, length, ids if sampling.reads_history else NO_IDS)))
         first_block = end_block
     return Step(0, (), tuple(rows))

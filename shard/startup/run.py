@@ -16,7 +16,7 @@ from penstock.shard.devices import gpu
 from penstock.shard.execution.executor import Executor
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.server import serve
-from penstock.shard.serving.worker import Witness, Worker
+from penstock.shard.serving.worker import StepObserver, Worker
 from penstock.shard.startup.load import load
 from penstock.shard.startup.measure import MAX_TOKENS, measure_step_tokens
 
@@ -48,9 +48,9 @@ def run(config: ShardConfig, has_bar: bool) -> None:
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
              facts.step_tokens, facts.numerics, batches(config), _equality(executor))
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
-    with _tracing(config) as witness:
+    with _tracing(config) as observer:
         worker = Worker(
-            executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), witness, results)
+            executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), observer, results)
         asyncio.run(serve(config, facts, worker))
 
 
@@ -74,7 +74,7 @@ def _equality(executor: Executor) -> str:
 
 
 @contextmanager
-def _tracing(config: ShardConfig) -> Iterator[Witness | None]:
+def _tracing(config: ShardConfig) -> Iterator[StepObserver | None]:
     """Sends spans of steps while the block runs, if they are wanted."""
     if config.otlp_endpoint is None:
         yield None

@@ -12,7 +12,7 @@ from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import Needs, blocks_that_fit, graph_bytes, largest_lengths
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import Open, Row, Sampling
+from penstock.shard.execution.step import Row, Sampling, StreamLimits
 from penstock.shard.startup.measure import prompts
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def run_largest_step(executor: Executor, config: ShardConfig) -> None:
     bounds = executor.bounds
     lengths = largest_lengths(bounds, config.max_step_tokens, config.max_step_rows)
     width = -(-bounds.context_length // bounds.block_size)
-    executor.open(Open(0, max_slots=len(lengths), max_step_tokens=sum(lengths), max_blocks_per_slot=width))
+    executor.open(StreamLimits(0, max_slots=len(lengths), max_step_tokens=sum(lengths), max_blocks_per_slot=width))
     for cache in executor.caches:
         cache.data[0].zero_()            # which was never written, and is read now
     step = prompts(bounds, lengths, ALL_SAMPLERS)
@@ -61,7 +61,8 @@ def run_largest_step(executor: Executor, config: ShardConfig) -> None:
 
 def _at_end(row: Row, bounds: Bounds) -> Row:
     """A new prompt's row as the last chunk of the longest prompt there is, all of it in block 0."""
-    assert row.first is not None, "a new prompt"
+    assert row.initial_state is not None, "a new prompt"
     context = bounds.context_length
     blocks = np.zeros(-(-context // bounds.block_size), np.int32)
-    return replace(row, start=context - row.count, new_blocks=blocks, first=replace(row.first, prompt_length=context))
+    return replace(row, start=context - row.count, new_blocks=blocks,
+                   initial_state=replace(row.initial_state, prompt_length=context))

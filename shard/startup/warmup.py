@@ -17,9 +17,9 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import WORD, Masks
-from penstock.shard.execution.scorer import SLICE
+from penstock.shard.execution.prompt_logprobs import SLICE
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import NO_IDS, Open, Row, Step
+from penstock.shard.execution.step import NO_IDS, Row, Step, StreamLimits
 from penstock.shard.startup.measure import full_prompts, prompts, room, smallest_bounds
 from penstock.shard.startup.trial import ALL_SAMPLERS
 
@@ -31,7 +31,7 @@ def warm_up(executor: Executor, group: Group, config: ShardConfig, has_bar: bool
     bounds = smallest_bounds(executor, group)
     steps = list(warm_up_steps(bounds, config.max_step_tokens, config.max_step_rows))
     rows = [row for step in steps for row in step.rows]
-    executor.open(Open(
+    executor.open(StreamLimits(
         0, max_slots=max(row.slot for row in rows) + 1,
         max_step_tokens=max(sum(row.count for row in step.rows) for step in steps),
         max_blocks_per_slot=-(-max(row.end for row in rows) // bounds.block_size)))
@@ -48,9 +48,9 @@ def warm_up_steps(bounds: Bounds, max_tokens: int, max_rows: int) -> Iterator[St
     for number in sizes(max_tokens):
         yield full_prompts(bounds, number)
     for number in sizes(min(SLICE, max_tokens, bounds.context_length)):
-        yield _scored(bounds, number, 0)
+        yield _with_prompt_logprobs(bounds, number, 0)
     for width in TOP_WIDTHS:
-        yield _scored(bounds, 1, min(width, bounds.vocab_size))
+        yield _with_prompt_logprobs(bounds, 1, min(width, bounds.vocab_size))
     # What was sampled is the next input, and what a row has before is read again.
     yield Step(0, (), (Row(
         slot=0, start=1, from_last_sample=True, token_ids=NO_IDS, is_sampled=True,
@@ -63,11 +63,11 @@ def sizes(most: int) -> list[int]:
     return sorted({size for power in powers for size in (power, power + 1) if size <= most} | {most})
 
 
-def _scored(bounds: Bounds, length: int, top_n: int) -> Step:
-    """A prompt whose tokens are all scored, with a mask that comes late. Sampling and scoring tell `top_n` tokens."""
+def _with_prompt_logprobs(bounds: Bounds, length: int, top_n: int) -> Step:
+    """A prompt that wants all its logprobs and waits for a mask; `top_n` top logprobs come with each."""
     sampling = replace(ALL_SAMPLERS, top_n=top_n, bias_ids=np.zeros(1, np.int64), bias_values=np.ones(1, np.float32))
     [row] = prompts(bounds, [length], sampling).rows
-    return Step(0, (), (replace(row, late_mask=True, score_ids=row.token_ids),))
+    return Step(0, (), (replace(row, late_mask=True, prompt_logprob_ids=row.token_ids),))
 
 
 def _all_allowed(step: Step, vocab_size: int) -> Masks:

@@ -19,7 +19,7 @@ from penstock.bench.gpu.targets import targets
 from penstock.bench.gpu.weights import Floor
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.slots import Bounds, SlotTable
-from penstock.shard.execution.step import Open
+from penstock.shard.execution.step import StreamLimits
 from tests.paths import ROOT
 
 GPU = pytest.param("gpu", marks=pytest.mark.slow)
@@ -82,7 +82,7 @@ def test_the_floor_counts_the_weights_of_a_llama():
 
 def test_steps_keep_the_budget_and_are_what_a_shard_takes():
     sequences = Sequences(random_prompts(3, 20, 160), new=5, block_size=16, blocks=range(9))
-    slots = SlotTable(Open(0, 3, 32, 16), Bounds(16, 9, 256, 160), Device(torch.device("cpu")))
+    slots = SlotTable(StreamLimits(0, 3, 32, 16), Bounds(16, 9, 256, 160), Device(torch.device("cpu")))
     steps = list(sequences.prompt_steps(32))
     assert [sum(row.count for row in step.rows) for step in steps] == [32, 28]
     assert [row.is_sampled for step in steps for row in step.rows] == [True, False, True, True]

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from tests.e2e.client import Answer, generate, many_clients
 from tests.e2e.prompts import source
 from tests.e2e.server import Server, serve
-from tests.router.grammar.schemas import SchemaMaker
+from tests.router.grammar.schema_maker import SchemaMaker
 
 NUM_CLIENTS = 32
 MAX_TOKENS = 1600

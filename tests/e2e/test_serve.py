@@ -104,6 +104,7 @@ async def test_sigterm_drains_and_the_port_is_free_at_once(tmp_path: Path) -> No
             answers = await asyncio.gather(*streams)
         assert all(answer.finish_reason in ("length", "eos_token") for answer in answers)
         assert await asyncio.to_thread(server.process.wait, 30) == 0
+        assert not re.findall(r"^[IWEF]\d{4} .*", server.log.read_text(), re.MULTILINE), "gRPC has lines of its own"
     with serve(tmp_path, "--num-shard", "2", port=server.port) as second:
         assert second.is_healthy()
 

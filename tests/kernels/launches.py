@@ -11,12 +11,12 @@ from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.kv_write import gpu as kv_write
 from penstock.kernels.linear import fixed_order
 from penstock.kernels.paged_attention import gpu as paged_attention
+from penstock.kernels.prompt_logprobs import gpu as prompt_logprobs
 from penstock.kernels.rms_norm import gpu as rms_norm
 from penstock.kernels.rope import gpu as rope
 from penstock.kernels.sample import _DTYPES as SAMPLE_DTYPES
 from penstock.kernels.sample import Biases, History, SampleParameters
 from penstock.kernels.sample import gpu as sample
-from penstock.kernels.score import gpu as score
 from penstock.kernels.silu_mul import gpu as silu_mul
 from tests.kernels.accuracy import DTYPES
 
@@ -47,7 +47,7 @@ def linears() -> None:
 def scores() -> None:
     for num_rows, vocabulary, width in ((1, 8192, 5), (256, 128256, 0)):
         ids = torch.zeros(num_rows, dtype=torch.int64)
-        score.score(torch.empty(num_rows, vocabulary), ids, ids, width)
+        prompt_logprobs.prompt_logprobs(torch.empty(num_rows, vocabulary), ids, ids, width)
 
 
 def samples() -> None:

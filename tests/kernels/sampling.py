@@ -13,8 +13,8 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from penstock.kernels.likeliest import Likeliest
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
+from penstock.kernels.top_logprobs import TopLogprobs
 
 DEFAULTS = {
     "do_sample": True,
@@ -90,7 +90,7 @@ def draw(logits: Tensor, rows: list[dict], histories: list[list[int]] | None = N
     return sampled.ids, sampled.logprobs
 
 
-def told(top: Likeliest) -> list[list[tuple[int, float]]]:
+def told(top: TopLogprobs) -> list[list[tuple[int, float]]]:
     """The likeliest tokens of each row, without the places that are not used."""
     for ids, logprobs in zip(top.ids, top.logprobs, strict=True):
         count = int((ids >= 0).sum())

@@ -64,9 +64,9 @@ def test_a_row_has_the_same_bits_alone_and_in_any_batch(vocabulary, kernel_set):
     count = few(kernel_set, 3 * len(rows), 5)
     order = torch.randperm(3 * len(rows), generator=torch.Generator().manual_seed(1))[:count] % len(rows)
     sampled = sample(*arguments(logits[order], [rows[i] for i in order], [histories[i] for i in order]))
-    for i, *results in zip(order.tolist(), sampled.ids, sampled.logprobs, told(sampled.top), strict=True):
+    for i, *results in zip(order.tolist(), sampled.ids, sampled.logprobs, told(sampled.top_logprobs), strict=True):
         alone = sample(*arguments(logits[i : i + 1], [rows[i]], [histories[i]]))
-        assert results == [alone.ids.item(), alone.logprobs.item(), *told(alone.top)]
+        assert results == [alone.ids.item(), alone.logprobs.item(), *told(alone.top_logprobs)]
 
 
 @pytest.mark.parametrize("kernel_set", ["reference"], indirect=True)
@@ -134,7 +134,7 @@ def test_penalties_on_the_output_in_numbers(kernel_set):
     row = {"do_sample": False, "frequency_penalty": 0.5, "presence_penalty": 0.25, "prompt_length": 3, "top_n": 4}
     reward = {**row, "frequency_penalty": -1.0, "presence_penalty": -2.0}
     sampled = sample(*arguments(logits, [row, reward], [[0, 1, 0, 0, 3, 0]] * 2))
-    for top, scores in zip(told(sampled.top), ([1.75, 2.9, 2.0, 0.25], [7.0, 2.9, 2.0, 4.0]), strict=True):
+    for top, scores in zip(told(sampled.top_logprobs), ([1.75, 2.9, 2.0, 0.25], [7.0, 2.9, 2.0, 4.0]), strict=True):
         expected = torch.log_softmax(torch.tensor(scores, dtype=torch.float64), dim=0)
         assert [token for token, _ in top] == expected.argsort(descending=True).tolist()
         assert [logprob for _, logprob in top] == pytest.approx([float(expected[token]) for token, _ in top], abs=2e-7)
@@ -185,11 +185,11 @@ def test_the_likeliest_tokens_are_those_that_are_left(kernel_set):
     logits = torch.tensor([[0.0, 2.0, 1.0, 2.0, 2.0, -torch.inf] + [-9.0] * 30] * 4)
     logits[3, 3] = torch.nan
     rows = [{"top_n": 4}, {"top_n": 5, "top_k": 1}, {}, {"top_n": 2}]
-    top = told(sample(*arguments(logits, rows)).top)
+    top = told(sample(*arguments(logits, rows)).top_logprobs)
     assert [[token for token, _ in row] for row in top] == [[1, 3, 4, 2], [1, 3, 4], [], []]
     assert [logprob for _, logprob in top[1]] == pytest.approx([-1.0986123] * 3, abs=2e-7)
     greedy = [{"top_n": 36, "do_sample": False}, {"top_n": 1, "do_sample": False}]
-    assert [len(row) for row in told(sample(*arguments(logits[:2], greedy)).top)] == [35, 1]
+    assert [len(row) for row in told(sample(*arguments(logits[:2], greedy)).top_logprobs)] == [35, 1]
 
 
 @pytest.mark.parametrize("kernel_set", ["reference"], indirect=True)

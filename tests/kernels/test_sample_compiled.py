@@ -81,7 +81,7 @@ def assert_as_the_reference(logits, rows, histories=None) -> int:
     assert torch.equal(sampled.logprobs.isnan(), expected.logprobs.isnan())  # a mask may leave only holes
     error = (sampled.logprobs - expected.logprobs)[is_same].abs().nan_to_num()
     assert error.max() <= 1e-5, rows[int(is_same.nonzero()[error.argmax()])]
-    for row, top, expected_top in zip(rows, told(sampled.top), told(expected.top), strict=True):
+    for row, top, expected_top in zip(rows, told(sampled.top_logprobs), told(expected.top_logprobs), strict=True):
         assert_same_likeliest(top, expected_top, row)
     return int((~is_same).sum())
 
@@ -195,5 +195,6 @@ def test_threads_change_no_bits(vocabulary, cpu_kernels):
                     for i in range(0, len(rows), size)
                 ]
             ids, logprobs = (torch.cat([getattr(part, name) for part in parts]) for name in ("ids", "logprobs"))
-            results.append((ids.tolist(), logprobs.tolist(), [row for part in parts for row in told(part.top)]))
+            tops = [row for part in parts for row in told(part.top_logprobs)]
+            results.append((ids.tolist(), logprobs.tolist(), tops))
     assert results[1:] == results[:1] * (len(results) - 1)

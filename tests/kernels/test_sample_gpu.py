@@ -76,14 +76,14 @@ def test_what_does_not_fit_is_left_out(gpu_kernels, monkeypatch):
     wrong = ((2, 1.0), (10**12, 3.0), (5, -2.0), (-1, 4.0))
     parts = arguments(logits, [{**row, "bias": bias}, {**row, "bias": wrong, "mask": 7}], [[3, 4, 3], [7, 3, 9]])
     bad = sample(*parts)
-    assert told(bad.top) == told(good.top)
+    assert told(bad.top_logprobs) == told(good.top_logprobs)
     history = arguments(logits, [row, row], [[3, 4, 3], [-5, 10**12, 40]])[2]
     bad = sample(*parts[:2], history, *parts[3:])
     unpenalised = sample(*arguments(logits, [{**row, "bias": bias}, {"bias": bias, "top_n": 40, "do_sample": False}],
                                     [[3, 4, 3], []]))
-    assert told(bad.top) == told(unpenalised.top)
+    assert told(bad.top_logprobs) == told(unpenalised.top_logprobs)
     history.offsets[2] = 10**9
-    assert told(sample(*parts[:2], history, *parts[3:]).top) == told(unpenalised.top)
+    assert told(sample(*parts[:2], history, *parts[3:]).top) == told(unpenalised.top_logprobs)
 
 
 @pytest.mark.skipif(HAS_GPU, reason="the values are looked at on a processor only")

@@ -14,11 +14,11 @@ from pathlib import Path
 import grpc
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
-from penstock.shard.execution.step import Ids, Open, Row, Sampling, Step
+from penstock.shard.execution.step import Ids, Row, Sampling, Step, StreamLimits
 from tests.paths import ROOT
-from tests.shard.programs import Program
+from tests.shard.step_programs import Program
 
-LIMITS = Open(epoch=1, max_slots=64, max_step_tokens=1 << 20, max_blocks_per_slot=256)
+LIMITS = StreamLimits(epoch=1, max_slots=64, max_step_tokens=1 << 20, max_blocks_per_slot=256)
 SECONDS = 60.0
 
 
@@ -75,10 +75,10 @@ class Client:
         self._channel = grpc.insecure_channel(f"unix:{shard.socket}")
         self.stub = shard_pb2_grpc.ShardStub(self._channel)
 
-    def open(self, limits: Open = LIMITS) -> "ClientStream":
+    def open(self, limits: StreamLimits = LIMITS) -> "ClientStream":
         """The streams of one router have the same limits, epoch included; no other router's have."""
         stream = ClientStream(self.stub)
-        stream.write(encode_open(limits))
+        stream.write(encode_stream_limits(limits))
         return stream
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class ClientStream:
         self._orders.put(None)
 
 
-def new_epoch() -> Open:
+def new_epoch() -> StreamLimits:
     """The limits with which a router opens its streams, all of them."""
     return replace(LIMITS, epoch=time.time_ns())
 
@@ -146,8 +146,8 @@ def run_over_wire(
     return outputs
 
 
-def encode_open(limits: Open) -> shard_pb2.Order:
-    return shard_pb2.Order(open=shard_pb2.Open(
+def encode_stream_limits(limits: StreamLimits) -> shard_pb2.Order:
+    return shard_pb2.Order(stream_limits=shard_pb2.StreamLimits(
         epoch=limits.epoch, max_slots=limits.max_slots, max_step_tokens=limits.max_step_tokens,
         max_blocks_per_slot=limits.max_blocks_per_slot))
 
@@ -163,15 +163,15 @@ def encode_masks(step_id: int, bits: Mapping[int, bytes]) -> shard_pb2.Order:
 
 
 def _encode_row(row: Row) -> shard_pb2.Row:
-    first = None
-    if row.first:
-        first = shard_pb2.First(
-            prompt_length=row.first.prompt_length, history_ids=_encode_ids(row.first.history_ids),
-            sampling=_encode_sampling(row.first.sampling))
+    initial_state = None
+    if row.initial_state:
+        initial_state = shard_pb2.InitialState(
+            prompt_length=row.initial_state.prompt_length, history_ids=_encode_ids(row.initial_state.history_ids),
+            sampling=_encode_sampling(row.initial_state.sampling))
     return shard_pb2.Row(
         slot=row.slot, start=row.start, from_last_sample=row.from_last_sample, token_ids=_encode_ids(row.token_ids),
-        new_blocks=row.new_blocks.tolist(), output=shard_pb2.SAMPLE if row.is_sampled else shard_pb2.NONE, first=first,
-        late_mask=row.late_mask, score_ids=_encode_ids(row.score_ids))
+        new_blocks=row.new_blocks.tolist(), output=shard_pb2.SAMPLE if row.is_sampled else shard_pb2.NONE,
+        initial_state=initial_state, late_mask=row.late_mask, prompt_logprob_ids=_encode_ids(row.prompt_logprob_ids))
 
 
 def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:

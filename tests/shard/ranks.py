@@ -6,17 +6,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.config import ShardConfig
+from penstock.shard.execution import executor as executors
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import RowResult, Top
+from penstock.shard.execution.masks import Masks
+from penstock.shard.execution.step import RowResult, Step, TopLogprobs
 from tests.paths import ROOT
-from tests.shard.programs import Program
+from tests.shard.step_programs import Program
 
 KV_MEMORY = 64 << 20
 MAIN = "import sys; from tests.shard.ranks import run_job; run_job(sys.argv[1], int(sys.argv[2]))"
@@ -24,14 +28,14 @@ MAIN = "import sys; from tests.shard.ranks import run_job; run_job(sys.argv[1], 
 
 @dataclass(frozen=True)
 class Sampled:
-    """One token of a request's output, and all that it was chosen from; the scores that came since the one before."""
+    """One token of a request's output, what it was chosen from, and the prompt logprobs that came before it."""
 
     logits: bytes
     token_id: int
     logprob: float
-    top: tuple[Top, ...] = ()
-    scores: tuple[float, ...] = ()
-    score_top: tuple[Top, ...] = ()
+    top_logprobs: tuple[TopLogprobs, ...] = ()
+    prompt_logprobs: tuple[float, ...] = ()
+    prompt_top_logprobs: tuple[TopLogprobs, ...] = ()
 
 
 Outputs = list[list[Sampled]]            # per request
@@ -73,23 +77,42 @@ def run_program(executor: Executor, program: Program) -> Outputs:
         cache.data.fill_(0xFF)
     executor.open(program.limits)
     outputs: Outputs = [[] for _ in range(program.limits.max_slots)]
-    scored: list[list[RowResult]] = [[] for _ in outputs]
+    collected: list[list[RowResult]] = [[] for _ in outputs]
     for index, (step, owners) in enumerate(zip(program.steps, program.owners, strict=True)):
-        computed = executor.forward(step)
         masks = program.masks(index, executor.bounds.vocab_size)
-        results = executor.sample(step, computed, masks)
-        if computed.logits is None:
+        results, sampled_from = execute(executor, step, masks)
+        if sampled_from is None:
             continue
-        assert np.isfinite(computed.logits.cpu().numpy()).all()
-        logits = iter(computed.logits.cpu().numpy())
-        assert [row.slot for row in step.rows if row.is_sampled or len(row.score_ids)] == [row.slot for row in results]
+        logits = iter(sampled_from)
+        with_results = [row.slot for row in step.rows if row.is_sampled or len(row.prompt_logprob_ids)]
+        assert with_results == [row.slot for row in results]
         for owner, result in zip(owners, results, strict=True):
-            scored[owner].append(result)
+            collected[owner].append(result)
             if result.token_ids:
                 assert result.slot not in masks or is_allowed(masks[result.slot], result.token_ids[0])
-                outputs[owner].append(_collect(next(logits).tobytes(), scored[owner]))
-                scored[owner] = []
+                outputs[owner].append(_collect(next(logits).tobytes(), collected[owner]))
+                collected[owner] = []
     return outputs
+
+
+def execute(
+    executor: Executor, step: Step, masks: Masks
+) -> tuple[tuple[RowResult, ...], npt.NDArray[np.float32] | None]:
+    """Run a step; returns its results and the logits that were sampled from, which only rank 0 has."""
+    computed: list[Tensor | None] = []
+
+    def forward(step: Step) -> executors.Outputs:
+        outputs = Executor.forward(executor, step)
+        computed.append(outputs.logits)
+        return outputs
+
+    with mock.patch.object(executor, "forward", forward):
+        result = executor.execute(step, lambda: masks)
+    (logits,) = computed
+    if logits is None:
+        return result.rows, None
+    assert torch.isfinite(logits).all()
+    return result.rows, logits.cpu().numpy()
 
 
 def is_allowed(mask: npt.NDArray[np.int32], token_id: int) -> bool:
@@ -97,11 +120,11 @@ def is_allowed(mask: npt.NDArray[np.int32], token_id: int) -> bool:
 
 
 def _collect(logits: bytes, results: list[RowResult]) -> Sampled:
-    """The last of the results has a token; all may have scores."""
+    """The last of the results has a token; all may have prompt logprobs."""
     return Sampled(
-        logits, results[-1].token_ids[0], results[-1].logprobs[0], results[-1].top,
-        tuple(score for result in results for score in result.scores),
-        tuple(top for result in results for top in result.score_top))
+        logits, results[-1].token_ids[0], results[-1].logprobs[0], results[-1].top_logprobs,
+        tuple(logprob for result in results for logprob in result.prompt_logprobs),
+        tuple(top for result in results for top in result.prompt_top_logprobs))
 
 
 def run_job(path: str, rank: int) -> None:

@@ -12,9 +12,9 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
-from tests.shard.programs import Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run
-from tests.shard.scheduled import Traffic, run_traffic
+from tests.shard.scheduler_with_executor import Traffic, run_traffic
+from tests.shard.step_programs import Request, alone, batched
 from tests.tiny_models import DEMO_MODEL, make_tiny
 
 SAMPLINGS = (
@@ -40,12 +40,13 @@ def set_threads(count: int) -> None:
 
 
 def make_requests(vocab_size: int, num_requests: int = 12) -> list[Request]:
-    """Every third waits for masks, every second has its prompt scored."""
+    """Every third waits for masks, every second wants its prompt's logprobs."""
     rng = np.random.default_rng(7)
     return [
         Request(
             rng.integers(3, vocab_size, int(length)).tolist(), int(rng.integers(1, 12)),
-            SAMPLINGS[index % len(SAMPLINGS)], mask_seed=index if index % 3 == 2 else None, is_scored=index % 2 == 1)
+            SAMPLINGS[index % len(SAMPLINGS)], mask_seed=index if index % 3 == 2 else None,
+            wants_prompt_logprobs=index % 2 == 1)
         for index, length in enumerate([1, 16, 17, 140, *rng.integers(2, 60, num_requests - 4)])]
 
 
@@ -85,9 +86,9 @@ def expected(
     (outputs,) = run(make_config(model, dtype), [alone(requests)], tmp_path_factory.mktemp("alone"))
     assert [len(tokens) for tokens in outputs] == [request.num_tokens for request in requests]
     for tokens, request in zip(outputs, requests, strict=True):
-        number = len(request.prompt) - 1 if request.is_scored else 0
-        assert [len(sampled.scores) for sampled in tokens] == [number] + [0] * (len(tokens) - 1)
-        assert len(tokens[0].score_top) == number * (request.sampling.top_n > 0)
+        number = len(request.prompt) - 1 if request.wants_prompt_logprobs else 0
+        assert [len(sampled.prompt_logprobs) for sampled in tokens] == [number] + [0] * (len(tokens) - 1)
+        assert len(tokens[0].prompt_top_logprobs) == number * (request.sampling.top_n > 0)
     return outputs
 
 
@@ -101,9 +102,9 @@ def test_batched_is_alone(
 def test_chunked_is_whole(
     model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path
 ) -> None:
-    """Scores too, though their logits are computed in slices that are cut at other places."""
+    """Prompt logprobs too, though their logits are computed in slices that are cut at other places."""
     longest = max(range(len(requests)), key=lambda index: len(requests[index].prompt))
-    with_top = next(i for i, request in enumerate(requests) if request.is_scored and request.sampling.top_n)
+    with_top = next(i for i, request in enumerate(requests) if request.wants_prompt_logprobs and request.sampling.top_n)
     programs = [alone([requests[longest], requests[with_top]], chunk=chunk) for chunk in CHUNKS]
     whole = [expected[longest], expected[with_top]]
     assert run(make_config(model, dtype), programs, tmp_path) == [whole] * len(CHUNKS)
@@ -181,7 +182,7 @@ def conversations(vocab_size: int) -> list[Request]:
         rng.integers(3, vocab_size, 20).tolist() for _ in range(4))]
     return [
         Request(prompt, 14 + index, SAMPLINGS[index % len(SAMPLINGS)], mask_seed=index if index % 4 == 3 else None,
-                is_scored=index in (1, 8)) for index, prompt in enumerate([*prompts, prompts[-1]])]
+                wants_prompt_logprobs=index in (1, 8)) for index, prompt in enumerate([*prompts, prompts[-1]])]
 
 
 @pytest.mark.parametrize("traffic", [

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from penstock.shard.execution.step import Sampling
-from tests.shard.programs import Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run
+from tests.shard.step_programs import Request, alone, batched
 from tests.tiny_models import FAMILIES, SCALINGS, WINDOW, make_tiny
 
 VOCAB = 160

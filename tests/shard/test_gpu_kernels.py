@@ -9,15 +9,15 @@ import pytest
 from penstock.kernels import dispatch
 from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
-from tests.shard.programs import Program, Request, alone, batched
 from tests.shard.ranks import Outputs, make_config, run
+from tests.shard.step_programs import Program, Request, alone, batched
 from tests.tiny_models import make_tiny
 
 REQUESTS = [
     Request([5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23], 4),
     Request([31], 5, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9), mask_seed=1),
     Request([101, 50, 4], 4, Sampling(do_sample=True, seed=11, top_k=40, repetition_penalty=1.3, top_n=2),
-            is_scored=True),
+            wants_prompt_logprobs=True),
     Request([7, 7, 9, 3], 3, Sampling(bias_ids=np.array([7, 9]), bias_values=np.array([1.5, -3], np.float32),
                                       frequency_penalty=0.4, raw_logprobs=True, top_n=1)),
 ]
@@ -58,9 +58,9 @@ def assert_near(outputs: Outputs, others: Outputs) -> None:
             logits, near = (np.frombuffer(each.logits, np.float32) for each in (sampled, fellow))
             np.testing.assert_allclose(logits, near, atol=1e-4)
             assert sampled.logprob == pytest.approx(fellow.logprob, abs=1e-4)
-            assert sampled.scores == pytest.approx(fellow.scores, abs=1e-4)
-            assert [[token for token, _ in top] for top in sampled.top] == [
-                [token for token, _ in top] for top in fellow.top]
+            assert sampled.prompt_logprobs == pytest.approx(fellow.prompt_logprobs, abs=1e-4)
+            assert [[token for token, _ in top] for top in sampled.top_logprobs] == [
+                [token for token, _ in top] for top in fellow.top_logprobs]
 
 
 def test_tokens_of_the_processor(model: Path, gpu: str, tmp_path: Path) -> None:

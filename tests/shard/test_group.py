@@ -29,8 +29,8 @@ from tests.shard.processes import (
     run_over_wire,
     running,
 )
-from tests.shard.programs import Request, batched, prompt_step
 from tests.shard.ranks import KV_MEMORY, make_config, run_program
+from tests.shard.step_programs import Request, batched, prompt_step
 from tests.tiny_models import make_tiny
 
 MODEL_FLAGS = ("--kv-memory", str(KV_MEMORY))
@@ -40,7 +40,8 @@ REQUESTS = [
     Request([9], 5, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9)),
 ]
 PROGRAM = batched(REQUESTS, seed=1)
-MASKED = batched([replace(request, mask_seed=seed, is_scored=True) for seed, request in enumerate(REQUESTS)], seed=1)
+MASKED = batched([
+    replace(request, mask_seed=seed, wants_prompt_logprobs=True) for seed, request in enumerate(REQUESTS)], seed=1)
 PAUSE = 0.1
 """Seconds in which an order reaches a shard and is proposed to the group; without it, it may still be on its way."""
 
@@ -170,7 +171,7 @@ def test_an_open_that_only_one_shard_got(
 def test_routers_that_all_count_from_one(
     shards: list[Shard], expected: list[list[tuple[int, float]]], favoured: int
 ) -> None:
-    """Equal opens are told apart by their streams, once the shards have noticed that the old ones ended."""
+    """Equal stream limits are told apart by their streams, once the shards have noticed that the old ones ended."""
     for _ in range(3):
         with clients(shards) as group:
             stream = group[favoured].open()
@@ -233,7 +234,7 @@ def test_one_broken_stream_of_a_living_router(
 ROUTER = """
 import pickle, sys, time
 from pathlib import Path
-from tests.shard.processes import ClientStream, encode_open, encode_plan, new_epoch
+from tests.shard.processes import ClientStream, encode_stream_limits, encode_plan, new_epoch
 from protos import shard_pb2_grpc
 import grpc
 
@@ -241,7 +242,7 @@ sockets, steps, favoured = pickle.loads(bytes.fromhex(sys.argv[1]))
 streams = [ClientStream(shard_pb2_grpc.ShardStub(grpc.insecure_channel(f"unix:{path}"))) for path in sockets]
 limits = new_epoch()
 for stream in streams:
-    stream.write(encode_open(limits))
+    stream.write(encode_stream_limits(limits))
 for step in steps[:-1]:
     for stream in streams:
         stream.write(encode_plan(step))

@@ -1,1 +1,2 @@
-"""The routes that clouds expect of a container: SageMaker's and Vertex AI's. May import the rest of the router."""
+"""The routes that SageMaker and Vertex AI expect of a container; may import api.http, api.openai, api.tgi, errors and
+generation."""

@@ -1,1 +1,1 @@
-"""The HTTP plumbing that all routes share: bodies, events, access, documentation."""
+"""The HTTP plumbing that all routes share; may import errors, generation and routing."""

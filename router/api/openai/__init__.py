@@ -1,1 +1,2 @@
-"""OpenAI's routes: chat completions and completions."""
+"""OpenAI's routes for chat completions and completions; may import api.http, api.tgi, chat, engine, errors, generation,
+grammar, scheduling, text and tracing."""

@@ -92,7 +92,7 @@ class ChatChoice:
     ) -> dict[str, Any]:
         choice = {"index": self._answer.index, **content, "logprobs": None, "finish_reason": reason}
         if self._body.logprobs:
-            choice["logprobs"] = {"content": [self._score(token) for token in tokens]}
+            choice["logprobs"] = {"content": [self._render_logprobs(token) for token in tokens]}
         if self._body.return_token_ids:
             choice["token_ids"] = [token.id for token in tokens]
             choice["prompt_token_ids"] = self._answer.request.input_ids if is_first else None
@@ -124,11 +124,11 @@ class ChatChoice:
             "index": delta.index, "id": short if has_short_id else f"call_{secrets.token_hex(12)}", "type": "function",
             "function": {"name": delta.name, "arguments": ""}}
 
-    def _score(self, token: Token) -> dict[str, Any]:
-        top = [self._score_one(token_id, logprob) for token_id, logprob in token.top]
-        return {**self._score_one(token.id, token.logprob), "top_logprobs": top}
+    def _render_logprobs(self, token: Token) -> dict[str, Any]:
+        top = [self._render_logprob(token_id, logprob) for token_id, logprob in token.top_logprobs]
+        return {**self._render_logprob(token.id, token.logprob), "top_logprobs": top}
 
-    def _score_one(self, token_id: int, logprob: float) -> dict[str, Any]:
+    def _render_logprob(self, token_id: int, logprob: float) -> dict[str, Any]:
         """A token that is only a part of a character has no bytes to tell."""
         text = self._tokenizer.text_of(token_id)
         return {"token": text, "logprob": shortest_float32(logprob),

@@ -11,19 +11,19 @@ from penstock.router.api.tgi.schemas import CompletionBody
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.float32 import shortest_float32
-from penstock.router.scheduling.plan import Top
+from penstock.router.scheduling.plan import TopLogprobs
 from penstock.router.text.detokenizer import Detokenizer
 from penstock.router.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
+class _TokenLogprob:
     """A token of a choice: its place in the choice's text, and its logprobs. The first of a prompt has none."""
 
     id: int
     offset: int
     logprob: float | None
-    top: Top = ()
+    top_logprobs: TopLogprobs = ()
 
 
 class Prompt:
@@ -46,15 +46,16 @@ class Prompt:
         """Call it when the answer's first event has come. Works once, in a thread: there may be 100,000 tokens."""
         if self._answer.request.wants_prompt_logprobs and not self.logprobs:
             self.logprobs = await asyncio.to_thread(
-                lambda: _render_logprobs(list(self._score()), self._body, self._tokenizer))
+                lambda: _render_logprobs(list(self._prompt_tokens()), self._body, self._tokenizer))
 
-    def _score(self) -> Iterator[_Scored]:
+    def _prompt_tokens(self) -> Iterator[_TokenLogprob]:
         """Special tokens that the tokenizer adds have no place in the prompt's text."""
-        ids, scores = self._answer.request.input_ids, self._answer.prompt_scores
+        ids, known = self._answer.request.input_ids, self._answer.prompt_logprobs
         detokenizer, offset = Detokenizer(self._tokenizer.decode), 0
-        logprobs, tops = (None, *scores.logprobs), ((), *scores.top) if scores.top else ((),) * len(ids)
+        logprobs = None, *known.logprobs
+        tops = ((), *known.top_logprobs) if known.top_logprobs else ((),) * len(ids)
         for token_id, logprob, top in zip(ids, logprobs, tops, strict=True):
-            yield _Scored(token_id, offset, logprob, top)
+            yield _TokenLogprob(token_id, offset, logprob, top)
             text = detokenizer.push(token_id)
             if self.text.startswith(text, offset):
                 offset += len(text)
@@ -108,9 +109,9 @@ class Choice:
         """`text`: of the answer, what comes with `tokens`; the prompt comes first."""
         choice: dict[str, Any] = {
             "index": self.index, "text": self.prompt.text * is_first + text, "logprobs": None, "finish_reason": reason}
-        scored = self._score_answer(tokens)
+        own = self._answer_tokens(tokens)
         if self._has_logprobs:
-            choice["logprobs"] = _render_logprobs(scored, self._body, self._tokenizer)
+            choice["logprobs"] = _render_logprobs(own, self._body, self._tokenizer)
             if is_first and self.prompt.logprobs:
                 choice["logprobs"] = _joined(self.prompt.logprobs, choice["logprobs"])
         if self._body.return_token_ids:
@@ -118,13 +119,14 @@ class Choice:
             choice["prompt_token_ids"] = self._answer.request.input_ids if is_first else None
         return choice
 
-    def _score_answer(self, tokens: Sequence[Token]) -> list[_Scored]:
+    def _answer_tokens(self, tokens: Sequence[Token]) -> list[_TokenLogprob]:
         """A token whose text is held for a stop string has its place where the text that was given ends."""
-        scored = []
+        found = []
         for token in tokens:
-            scored.append(_Scored(token.id, len(self.prompt.text) + self._num_given, token.logprob, token.top))
+            offset = len(self.prompt.text) + self._num_given
+            found.append(_TokenLogprob(token.id, offset, token.logprob, token.top_logprobs))
             self._num_given += len(token.text)
-        return scored
+        return found
 
 
 def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +134,7 @@ def _joined(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return {name: None if values is None else values + after[name] for name, values in before.items()}
 
 
-def _render_logprobs(tokens: Sequence[_Scored], body: CompletionBody, tokenizer: Tokenizer) -> dict[str, Any]:
+def _render_logprobs(tokens: Sequence[_TokenLogprob], body: CompletionBody, tokenizer: Tokenizer) -> dict[str, Any]:
     """In the shape of completions: lists side by side. The chosen token is always among the likeliest."""
     return {
         "tokens": [tokenizer.text_of(token.id) for token in tokens],
@@ -142,11 +144,11 @@ def _render_logprobs(tokens: Sequence[_Scored], body: CompletionBody, tokenizer:
     }
 
 
-def _render_top(token: _Scored, tokenizer: Tokenizer) -> dict[str, float] | None:
+def _render_top(token: _TokenLogprob, tokenizer: Tokenizer) -> dict[str, float] | None:
     """By the tokens' texts; of several tokens with one text the likeliest is told."""
     if token.logprob is None:
         return None
     top: dict[str, float] = {}
-    for token_id, logprob in (*token.top, (token.id, token.logprob)):
+    for token_id, logprob in (*token.top_logprobs, (token.id, token.logprob)):
         top.setdefault(tokenizer.text_of(token_id), shortest_float32(logprob))
     return top

@@ -79,7 +79,8 @@ async def _chunks(service: Service, body: CompletionBody, asked: list[Asked]) ->
     per_prompt = asked[0].num_answers
     async with answering(service, asked, is_stream=True) as answers:
         choices = _choices(answers, body, per_prompt, service)
-        async for answer, event in _scores_first(answers, per_prompt) if asked[0].wants_prompt_logprobs else answers:
+        events = _prompt_logprobs_first(answers, per_prompt) if asked[0].wants_prompt_logprobs else answers
+        async for answer, event in events:
             choice = choices[answer.index]
             await choice.prompt.read()
             chunk: dict[str, Any] = {"choices": [choice.chunk(event)]}
@@ -93,7 +94,7 @@ async def _chunks(service: Service, body: CompletionBody, asked: list[Asked]) ->
         yield start + orjson.dumps({"choices": [], "usage": count_usage(answers.each, num_tokens, per_prompt)})[1:]
 
 
-async def _scores_first(answers: Answers, per_prompt: int) -> AsyncGenerator[tuple[Answer, Event]]:
+async def _prompt_logprobs_first(answers: Answers, per_prompt: int) -> AsyncGenerator[tuple[Answer, Event]]:
     """The events; those of a prompt's other answers wait for the first of the one that the prompt's logprobs come with.
 
     A prompt that is in the prefix cache is computed anew for its logprobs alone, while the others go on already.

@@ -1,1 +1,2 @@
-"""TGI's own routes, and what they take and give."""
+"""TGI's own routes, their bodies and replies; may import api.http, chat, engine, errors, generation, grammar, metrics,
+scheduling and text."""

@@ -17,7 +17,7 @@ from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.validation import Asked
 from penstock.router.generation.whole import mean_logprob, tokens_of
-from penstock.router.scheduling.plan import Top
+from penstock.router.scheduling.plan import TopLogprobs
 from penstock.router.text.tokenizer import Tokenizer
 
 
@@ -85,7 +85,7 @@ def _sequence(service: Service, answer: Answer, tokens: list[Token], prefill: li
     """Details of one answer; its likeliest tokens only if they were asked for."""
     details = {**_details(answer, _ending(answer)), "prefill": prefill, "tokens": [_token(token) for token in tokens]}
     if answer.request.sampling.top_n:
-        details["top_tokens"] = [_top(service.tokenizer, token.top) for token in tokens]
+        details["top_tokens"] = [_top(service.tokenizer, token.top_logprobs) for token in tokens]
     return details
 
 
@@ -93,7 +93,7 @@ def _prefill(service: Service, answer: Answer) -> list[dict[str, Any]]:
     """The prompt's tokens; nothing follows from nothing, so the first has no logprob. Empty unless computed."""
     if not answer.request.wants_prompt_logprobs:
         return []
-    logprobs = [None, *map(shortest_float32, answer.prompt_scores.logprobs)]
+    logprobs = [None, *map(shortest_float32, answer.prompt_logprobs.logprobs)]
     return [{"id": token_id, "text": service.tokenizer.text_of(token_id), "logprob": logprob}
             for token_id, logprob in zip(answer.request.input_ids, logprobs, strict=True)]
 
@@ -112,8 +112,8 @@ async def _events(service: Service, body: GenerateBody, is_full_text: bool) -> A
             index += 1
             content: dict[str, Any] = {
                 "index": index, "token": _token(event.token), "generated_text": None, "details": None}
-            if event.token.top:
-                content["top_tokens"] = _top(service.tokenizer, event.token.top)
+            if event.token.top_logprobs:
+                content["top_tokens"] = _top(service.tokenizer, event.token.top_logprobs)
             if event.ending is not None:
                 content.update(_render_ending(answer, event.ending, body, is_full_text))
             yield orjson.dumps(content)
@@ -147,7 +147,7 @@ def _token(token: Token) -> dict[str, Any]:
         "id": token.id, "text": token.text, "logprob": shortest_float32(token.logprob), "special": token.is_special}
 
 
-def _top(tokenizer: Tokenizer, top: Top) -> list[dict[str, Any]]:
+def _top(tokenizer: Tokenizer, top: TopLogprobs) -> list[dict[str, Any]]:
     return [
         {"id": token_id, "text": tokenizer.text_of(token_id), "logprob": shortest_float32(logprob),
          "special": tokenizer.is_special(token_id)}

@@ -42,7 +42,7 @@ def text_of(streamed: list[dict[str, Any]]) -> str:
 
 def sampling_of(server: Server) -> Sampling:
     """Of the last request."""
-    return [row.first.sampling for plan in server.fleet.plans for row in plan.rows if row.first][-1]
+    return [row.initial_state.sampling for plan in server.fleet.plans for row in plan.rows if row.initial_state][-1]
 
 
 async def test_a_whole_answer(server: Server) -> None:

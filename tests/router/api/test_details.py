@@ -53,7 +53,7 @@ async def test_the_best_is_the_likeliest_per_token(start: Start) -> None:
 
 async def test_a_candidate_can_be_repeated_by_its_seed(server: Server) -> None:
     details = (await server.generate(best_of=2, do_sample=True, details=True))["details"]
-    firsts = [row.first for plan in server.fleet.plans for row in plan.rows if row.first]
+    firsts = [row.initial_state for plan in server.fleet.plans for row in plan.rows if row.initial_state]
     assert [first.sampling.seed for first in firsts] == [
         details["seed"], details["best_of_sequences"][0]["seed"]]
     assert [first.sampling.branch for first in firsts] == [0, 0]
@@ -98,7 +98,7 @@ async def test_tokens_of_the_prompt_are_an_option_of_the_server(server: Server) 
     details = (await server.generate(decoder_input_details=True))["details"]
     assert details["prefill"] == []
     assert details["tokens"]
-    assert not any(row.score_ids for plan in server.fleet.plans for row in plan.rows)
+    assert not any(row.prompt_logprob_ids for plan in server.fleet.plans for row in plan.rows)
 
 
 @pytest.mark.parametrize("number", [1, 5])

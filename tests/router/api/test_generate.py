@@ -117,7 +117,7 @@ async def test_without_a_limit_an_answer_runs_to_the_end_of_the_context(start: S
 async def test_sampling_parameters_reach_the_shards_as_float32(server: Server) -> None:
     await server.generate(temperature=0.7, top_p=0.95, top_k=40, typical_p=0.9, repetition_penalty=1.1,
                           frequency_penalty=-1, seed=2**64 - 1, max_new_tokens=1)
-    first = server.fleet.plans[0].rows[0].first
+    first = server.fleet.plans[0].rows[0].initial_state
     assert first is not None
     sampling = first.sampling
     assert (sampling.do_sample, sampling.seed, sampling.top_k) == (True, 2**64 - 1, 40)
@@ -135,7 +135,7 @@ async def test_sampling_parameters_reach_the_shards_as_float32(server: Server) -
 ])
 async def test_when_it_samples(server: Server, parameters: dict[str, object], does_sample: bool) -> None:
     details = (await server.generate(**parameters, max_new_tokens=1, details=True))["details"]
-    first = server.fleet.plans[0].rows[0].first
+    first = server.fleet.plans[0].rows[0].initial_state
     assert first is not None
     assert first.sampling.do_sample is does_sample
     assert details["seed"] == (first.sampling.seed if does_sample else None)
@@ -144,7 +144,7 @@ async def test_when_it_samples(server: Server, parameters: dict[str, object], do
 async def test_it_samples_if_parameters_are_left_out(server: Server) -> None:
     await server.post("/generate", {"inputs": "a"})
     await server.post("/generate", {"inputs": "a"})
-    firsts = [row.first for plan in server.fleet.plans for row in plan.rows if row.first]
+    firsts = [row.initial_state for plan in server.fleet.plans for row in plan.rows if row.initial_state]
     assert [first.sampling.do_sample for first in firsts] == [True, True]
     assert firsts[0].sampling.seed != firsts[1].sampling.seed
 

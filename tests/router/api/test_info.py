@@ -6,7 +6,8 @@ import pytest
 
 from penstock.router.engine.engine import Engine
 from penstock.router.generation.service import SERVICE
-from tests.router.api.conftest import Server
+from tests.fakes import FACTS, ScriptedFleet
+from tests.router.api.conftest import Script, Server, Start
 
 
 async def test_info(server: Server) -> None:
@@ -18,6 +19,18 @@ async def test_info(server: Server) -> None:
         "sha": None, "docker_label": None, "model_dtype": "float32", "model_device_type": "cpu",
         "waiting_served_ratio": 0.0, "max_batch_total_tokens": 4096, "max_waiting_tokens": 0, "max_batch_size": 128,
         "numerics": "scripted", "deterministic": True}
+
+
+async def test_info_keeps_the_limit_on_kv_tokens_when_the_group_has_room_for_more(start: Start) -> None:
+    def make_fleet(script: Script) -> ScriptedFleet:
+        fleet = ScriptedFleet(script)
+        fleet.facts = replace(FACTS, num_blocks=2 * FACTS.num_blocks)
+        return fleet
+
+    server = await start(make_fleet=make_fleet)
+    await server.generate(max_new_tokens=1)
+    assert server.engine.has_group
+    assert (await (await server.client.get("/info")).json())["max_batch_total_tokens"] == FACTS.capacity
 
 
 @pytest.mark.parametrize(("path", "device", "is_deterministic"), [

@@ -108,7 +108,7 @@ def test_metrics_of_plans_and_losses() -> None:
     metrics.lost(joining)
     metrics.replayed(3)
     metrics.group_restarted()
-    metrics.occupancy(1, 2, used_blocks=3, free_blocks=4, wasted_slots=5, block_size=16)
+    metrics.occupancy(1, 2, used_blocks=3, free_blocks=4, wasted_positions=5, block_size=16)
     lines = metrics.exposition().decode().splitlines()
     assert {
         "penstock_prefix_hit_tokens 48.0", "penstock_preemptions 2.0", "penstock_replays 3.0",

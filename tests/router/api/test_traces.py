@@ -125,7 +125,7 @@ async def test_the_trace_of_the_caller_goes_on(traced: Traced) -> None:
 async def test_shards_are_told_of_the_span(traced: Traced) -> None:
     await traced.server.generate("a", max_new_tokens=3)
     context = traced.request().context
-    firsts = [row.first for plan in traced.server.fleet.plans for row in plan.rows if row.first is not None]
+    firsts = [row.initial_state for plan in traced.server.fleet.plans for row in plan.rows if row.initial_state is not None]
     assert [first.trace for first in firsts] == [
         context.trace_id.to_bytes(16, "big") + context.span_id.to_bytes(8, "big")]
 
@@ -136,7 +136,7 @@ async def test_a_trace_that_is_not_sampled(traced: Traced) -> None:
         assert response.status == 200
     assert traced.spans == ()
     rows = [row for plan in traced.server.fleet.plans for row in plan.rows]
-    assert {row.first.trace for row in rows if row.first is not None} == {b""}
+    assert {row.initial_state.trace for row in rows if row.initial_state is not None} == {b""}
     assert not any(plan.chunks for plan in traced.server.fleet.plans)
 
 
@@ -161,7 +161,7 @@ async def test_a_lost_group_shows(traced: Traced) -> None:
         "replay", {"penstock.answer.index": 0, "penstock.generated_tokens": 0})
     assert request.start_time < replay.timestamp < request.end_time
     assert len(traced.one("prefill").events) == 2
-    firsts = [row.first.trace for plan in traced.server.fleet.plans for row in plan.rows if row.first is not None]
+    firsts = [row.initial_state.trace for plan in traced.server.fleet.plans for row in plan.rows if row.initial_state is not None]
     assert len(firsts) == 2
     assert len(set(firsts)) == 1
 
@@ -262,5 +262,5 @@ async def test_what_is_no_generation(traced: Traced) -> None:
 async def test_nothing_is_kept_of_a_request_that_is_not_traced(server: Server) -> None:
     await server.generate("a", max_new_tokens=2)
     rows = [row for plan in server.fleet.plans for row in plan.rows]
-    assert {row.first.trace for row in rows if row.first is not None} == {b""}
+    assert {row.initial_state.trace for row in rows if row.initial_state is not None} == {b""}
     assert not any(plan.chunks for plan in server.fleet.plans)

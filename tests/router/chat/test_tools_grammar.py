@@ -13,7 +13,7 @@ from penstock.router.chat.tools_grammar import tools_grammar
 from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser, Content
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import GrammarError
-from tests.router.grammar.drive import EOS_ID, TOKENIZER, accepts, allows, make_compiler
+from tests.router.grammar.grammar_driver import EOS_ID, TOKENIZER, accepts, allows, make_compiler
 
 TOOLS = (
     Tool("weather", "Of a city.", {

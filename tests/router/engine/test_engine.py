@@ -11,8 +11,8 @@ from penstock.router.errors import GenerationError, Overloaded, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.scheduling.plan import FinishReason, Row, Sampling
 from penstock.router.text.text_path import Piece, TextPath
-from tests.engines import TOKENIZER, collect, running, shifting
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
+from tests.scripted_engine import TOKENIZER, collect, running_engine, shifting
 
 EOS = 2
 
@@ -27,7 +27,7 @@ def counting(row: Row) -> int:
 
 @pytest.mark.parametrize("depth", [1, 2])
 async def test_tokens_arrive_in_order_and_the_last_has_the_ending(depth: int) -> None:
-    async with running(ScriptedFleet(counting), depth=depth) as engine:
+    async with running_engine(ScriptedFleet(counting), depth=depth) as engine:
         events = await collect(engine.submit(request(4)))
     assert [event.token.id for event in events] == [70, 71, 72, 70]
     assert [event.ending is None for event in events] == [True, True, True, False]
@@ -38,7 +38,7 @@ async def test_tokens_arrive_in_order_and_the_last_has_the_ending(depth: int) ->
 
 
 async def test_the_end_token_is_special_and_not_in_the_text() -> None:
-    async with running(ScriptedFleet(lambda row: EOS if row.start else 70)) as engine:
+    async with running_engine(ScriptedFleet(lambda row: EOS if row.start else 70)) as engine:
         events = await collect(engine.submit(request()))
     ending = events[-1].ending
     assert ending is not None
@@ -49,7 +49,7 @@ async def test_the_end_token_is_special_and_not_in_the_text() -> None:
 async def test_a_stop_string_ends_the_sequence_in_the_scheduler_too() -> None:
     fleet = ScriptedFleet(counting)
     stop = TOKENIZER.decode([71, 72])
-    async with running(fleet) as engine:
+    async with running_engine(fleet) as engine:
         events = await collect(engine.submit(request(100, stop=(stop,))))
         num_plans = len(fleet.plans)
         await collect(engine.submit(request(1)))
@@ -62,7 +62,7 @@ async def test_a_stop_string_ends_the_sequence_in_the_scheduler_too() -> None:
 
 async def test_a_reader_that_leaves_ends_its_sequence() -> None:
     fleet = ScriptedFleet(counting)
-    async with running(fleet) as engine:
+    async with running_engine(fleet) as engine:
         async with engine.submit(request(1000)) as stream:
             async for _ in stream:
                 break
@@ -73,7 +73,7 @@ async def test_a_reader_that_leaves_ends_its_sequence() -> None:
 
 async def test_going_on_after_known_output() -> None:
     """The answer is the one of an undisturbed run; the known tokens are not streamed again."""
-    async with running(ScriptedFleet(counting)) as engine:
+    async with running_engine(ScriptedFleet(counting)) as engine:
         whole = await collect(engine.submit(request(5)))
         rest = await collect(engine.submit(request(5), output_so_far=[event.token.id for event in whole[:2]]))
     assert rest == whole[2:]
@@ -89,7 +89,7 @@ async def test_what_fails_in_the_text_path_ends_alone() -> None:
     def start(made: Request) -> TextPath:
         return (Failing if made.max_new_tokens == 7 else TextPath)(TOKENIZER, made)
 
-    async with running(ScriptedFleet(counting), start) as engine:
+    async with running_engine(ScriptedFleet(counting), start) as engine:
         failing, fine = engine.submit(request(7)), engine.submit(request(6))
         with pytest.raises(GenerationError, match="RuntimeError in the text path"):
             await collect(failing)
@@ -99,7 +99,7 @@ async def test_what_fails_in_the_text_path_ends_alone() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 3])
 async def test_a_lost_group_is_a_pause(depth: int) -> None:
     fleet = ScriptedFleet(shifting)
-    async with running(fleet, depth=depth) as engine:
+    async with running_engine(fleet, depth=depth) as engine:
         undisturbed = await collect(engine.submit(request(40)))
         streams = [asyncio.create_task(collect(engine.submit(request(40)))) for _ in range(3)]
         for _ in range(3):
@@ -114,7 +114,7 @@ async def test_a_lost_group_is_a_pause(depth: int) -> None:
 
 async def test_requests_wait_for_a_group_that_is_away() -> None:
     fleet = ScriptedFleet(counting)
-    async with running(fleet) as engine:
+    async with running_engine(fleet) as engine:
         await collect(engine.submit(request(1)))
         fleet.may_open.clear()
         stream = engine.submit(request(5))
@@ -128,7 +128,7 @@ async def test_requests_wait_for_a_group_that_is_away() -> None:
 
 async def test_a_group_that_stays_away_fails_what_waits_and_comes_back_clean() -> None:
     fleet = ScriptedFleet(counting)
-    async with running(fleet, max_downtime=0.1) as engine:
+    async with running_engine(fleet, max_downtime=0.1) as engine:
         await collect(engine.submit(request(1)))
         fleet.may_open.clear()
         stream = engine.submit(request(5))
@@ -147,7 +147,7 @@ async def test_a_group_that_stays_away_fails_what_waits_and_comes_back_clean() -
 async def test_a_group_of_another_model_is_a_fault() -> None:
     """Tokens of two models must not end up in one answer: the router ends, and a new one learns the new facts."""
     fleet = ScriptedFleet(counting)
-    async with running(fleet) as engine:
+    async with running_engine(fleet) as engine:
         stream = engine.submit(request(1000))
         fleet.facts = replace(FACTS, weights_digest="1")
         fleet.failure = FleetError("shard 0 is gone")
@@ -158,7 +158,7 @@ async def test_a_group_of_another_model_is_a_fault() -> None:
 
 async def test_a_group_with_too_little_memory_for_a_request_is_a_fault() -> None:
     fleet = ScriptedFleet(counting)
-    async with running(fleet) as engine:
+    async with running_engine(fleet) as engine:
         stream = engine.submit(request(1000))
         fleet.facts = replace(FACTS, num_blocks=63)
         fleet.failure = FleetError("shard 0 is gone")
@@ -168,12 +168,12 @@ async def test_a_group_with_too_little_memory_for_a_request_is_a_fault() -> None
 
 async def test_the_memory_follows_the_group() -> None:
     fleet = ScriptedFleet(counting)
-    async with running(fleet) as engine:
+    async with running_engine(fleet) as engine:
         for num_blocks, expected in ((70, 70), (100, 100), (300, FACTS.num_blocks)):
             fleet.facts = replace(FACTS, num_blocks=num_blocks)
             fleet.failure = FleetError("shard 0 is gone")
             assert len(await collect(engine.submit(request(3)))) == 3
-            assert engine._scheduler.memory.pool.num_blocks == expected
+            assert engine._scheduler.memory.pool.num_blocks == engine.facts.num_blocks == expected
 
 
 async def test_a_request_that_kills_is_found_and_the_others_finish() -> None:
@@ -183,7 +183,7 @@ async def test_a_request_that_kills_is_found_and_the_others_finish() -> None:
         return shifting(row)
 
     fleet = ScriptedFleet(deadly)
-    async with running(fleet) as engine:
+    async with running_engine(fleet) as engine:
         undisturbed = await collect(engine.submit(request(30)))
         others = [asyncio.create_task(collect(engine.submit(request(30)))) for _ in range(4)]
         poisoned = engine.submit(Request(input_ids=(13, 13), sampling=Sampling(), max_new_tokens=3))
@@ -193,7 +193,7 @@ async def test_a_request_that_kills_is_found_and_the_others_finish() -> None:
 
 
 async def test_what_is_given_up_fails_and_frees_its_blocks() -> None:
-    async with running(ScriptedFleet(counting)) as engine:
+    async with running_engine(ScriptedFleet(counting)) as engine:
         stream = engine.submit(request(1000))
         await anext(stream)
         engine.give_up()
@@ -208,7 +208,7 @@ async def test_what_is_given_up_fails_and_frees_its_blocks() -> None:
 
 async def test_a_fault_of_our_own_fails_every_request_and_ends_the_task() -> None:
     fleet = ScriptedFleet(counting)
-    async with running(fleet) as engine:
+    async with running_engine(fleet) as engine:
         stream = engine.submit(request(1000))
         fleet.failure = ZeroDivisionError("a bug")
         with pytest.raises(GenerationError, match="a bug"):
@@ -217,7 +217,7 @@ async def test_a_fault_of_our_own_fails_every_request_and_ends_the_task() -> Non
 
 
 async def test_permits_run_out_and_come_back() -> None:
-    async with running(ScriptedFleet(counting)) as engine:
+    async with running_engine(ScriptedFleet(counting)) as engine:
         permits = [engine.permit() for _ in range(LIMITS.max_concurrent_requests)]
         for permit in permits:
             permit.__enter__()
@@ -230,7 +230,7 @@ async def test_permits_run_out_and_come_back() -> None:
 
 async def test_a_late_request_joins_the_running_ones() -> None:
     fleet = ScriptedFleet(counting)
-    async with running(fleet) as engine:
+    async with running_engine(fleet) as engine:
         first = asyncio.create_task(collect(engine.submit(request(50))))
         fleet.may_answer.clear()
         await fleet.has_plan.wait()
@@ -241,7 +241,7 @@ async def test_a_late_request_joins_the_running_ones() -> None:
 
 
 async def test_permits_for_several_answers() -> None:
-    async with running(ScriptedFleet(counting)) as engine:
+    async with running_engine(ScriptedFleet(counting)) as engine:
         most = LIMITS.max_concurrent_requests
         with engine.permit(most - 2):
             with pytest.raises(Overloaded), engine.permit(3):
@@ -257,7 +257,7 @@ async def test_answers_to_one_prompt_share_what_is_computed(depth: int) -> None:
     """Of 100 tokens the last 4 are in no full block: 3 of the 4 answers compute those and nothing else."""
     fleet = ScriptedFleet(counting)
     asked = Request(input_ids=tuple(range(100, 200)), sampling=Sampling(), max_new_tokens=4)
-    async with running(fleet, depth=depth) as engine:
+    async with running_engine(fleet, depth=depth) as engine:
         answers = [replace(asked, sampling=Sampling(branch=branch)) for branch in range(4)]
         streams = [engine.submit(answer) for answer in answers]
         await asyncio.gather(*map(collect, streams))
@@ -267,7 +267,7 @@ async def test_answers_to_one_prompt_share_what_is_computed(depth: int) -> None:
 
 @pytest.mark.parametrize("ignore_eos", [False, True])
 async def test_a_stop_token_ends_as_the_end_token_does(ignore_eos: bool) -> None:
-    async with running(ScriptedFleet(counting), depth=2) as engine:
+    async with running_engine(ScriptedFleet(counting), depth=2) as engine:
         events = await collect(engine.submit(replace(
             request(100), stop_token_ids=frozenset({72}), ignore_eos=ignore_eos)))
     assert [event.token.id for event in events] == [70, 71, 72]
@@ -276,17 +276,17 @@ async def test_a_stop_token_ends_as_the_end_token_does(ignore_eos: bool) -> None
 
 
 async def test_the_likeliest_tokens_come_with_each_token() -> None:
-    async with running(ScriptedFleet(counting)) as engine:
+    async with running_engine(ScriptedFleet(counting)) as engine:
         events = await collect(engine.submit(replace(request(2), sampling=Sampling(top_n=2))))
-    assert [event.token.top for event in events] == [((70, -0.5), (71, -1.5)), ((71, -0.5), (72, -1.5))]
+    assert [event.token.top_logprobs for event in events] == [((70, -0.5), (71, -1.5)), ((71, -0.5), (72, -1.5))]
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-async def test_the_scores_of_a_prompt_are_whole_before_its_first_token(depth: int) -> None:
+async def test_the_prompt_logprobs_are_whole_before_its_first_token(depth: int) -> None:
     """In chunks of 256 or less, with the group lost on the way."""
     fleet = ScriptedFleet(shifting)
     asked = Request(tuple(range(3, 1003)), Sampling(top_n=1), max_new_tokens=2, wants_prompt_logprobs=True)
-    async with running(fleet, depth=depth) as engine:
+    async with running_engine(fleet, depth=depth) as engine:
         for num_plans in (1, 2, 3):
             stream = engine.submit(asked)
             so_far = len(fleet.plans)
@@ -294,13 +294,13 @@ async def test_the_scores_of_a_prompt_are_whole_before_its_first_token(depth: in
                 await asyncio.sleep(0)
             fleet.failure = FleetError("shard 1 is gone")
             async for _ in stream:
-                assert stream.prompt_scores.logprobs == [-token_id / 10 for token_id in range(4, 1003)]
-                assert stream.prompt_scores.top == [((token_id, -0.5),) for token_id in range(4, 1003)]
+                assert stream.prompt_logprobs.logprobs == [-token_id / 10 for token_id in range(4, 1003)]
+                assert stream.prompt_logprobs.top_logprobs == [((token_id, -0.5),) for token_id in range(4, 1003)]
 
 
 async def test_what_runs_is_stalled_while_no_step_comes_back() -> None:
     fleet = ScriptedFleet(counting)
-    async with running(fleet, depth=2) as engine:
+    async with running_engine(fleet, depth=2) as engine:
         assert engine.stalled_seconds(time.monotonic() + 100) == 0, "nothing runs"
         stream = engine.submit(request(1000))
         await anext(stream)

@@ -13,11 +13,11 @@ import pytest
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.fleet import GrpcFleet, agree
-from penstock.router.fleet.wire import ShardFacts, Spaces
-from penstock.router.scheduling.plan import First, Output, Plan, Row, RowResult, Sampling
+from penstock.router.fleet.wire import ShardFacts, StreamLimits
+from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, Sampling
 from tests.fakes import FACTS
 
-SPACES = Spaces(max_slots=4, max_step_tokens=64, max_blocks_per_slot=8)
+LIMITS = StreamLimits(max_slots=4, max_step_tokens=64, max_blocks_per_slot=8)
 
 
 class EchoShard(shard_pb2_grpc.ShardServicer):
@@ -74,11 +74,11 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     shards = [EchoShard(0, answers=False), EchoShard(1, answers=True)]
     sampling = Sampling(do_sample=True, seed=2**64 - 1, temperature=0.5, top_k=7, repetition_penalty=2.0)
     plan = Plan(0, (
-        Row(slot=2, start=0, token_ids=(5, 6), new_blocks=(0,), first=First(sampling, 2, (5, 6))),
+        Row(slot=2, start=0, token_ids=(5, 6), new_blocks=(0,), initial_state=InitialState(sampling, 2, (5, 6))),
         Row(slot=3, start=16, from_last_sample=True, output=Output.NONE)), cleared_slots=(1,))
     async with running(tmp_path, *shards) as (fleet, _):
         await fleet.describe()
-        await fleet.open(SPACES)
+        await fleet.open(LIMITS)
         await fleet.submit(plan)
         result = await fleet.next_result()
     assert (result.step_id, result.forward_time) == (0, 5e-6)
@@ -86,10 +86,34 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     assert isinstance(result.rows[0], RowResult)
     assert shards[0].orders == shards[1].orders
     opened, planned = shards[0].orders
-    assert (opened.open.max_slots, opened.open.max_step_tokens, opened.open.max_blocks_per_slot) == (4, 64, 8)
-    first = planned.plan.rows[0].first
+    limits = opened.stream_limits
+    assert (limits.max_slots, limits.max_step_tokens, limits.max_blocks_per_slot) == (4, 64, 8)
+    first = planned.plan.rows[0].initial_state
     assert (first.sampling.seed, first.sampling.top_k, first.prompt_length) == (2**64 - 1, 7, 2)
     assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 4])
+async def test_a_plan_is_encoded_once_for_all_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_shards: int
+) -> None:
+    encoded: list[shard_pb2.Order] = []
+    encode = shard_pb2.Order.SerializeToString
+
+    def count(order: shard_pb2.Order) -> bytes:
+        encoded.append(order)
+        return encode(order)
+
+    monkeypatch.setattr(shard_pb2.Order, "SerializeToString", count)
+    shards = [EchoShard(rank, world_size=num_shards) for rank in range(num_shards)]
+    async with running(tmp_path, *shards) as (fleet, _):
+        await fleet.open(LIMITS)
+        encoded.clear()
+        for step_id in range(3):
+            await fleet.submit(Plan(step_id, (Row(slot=0, start=0, token_ids=(1,)),)))
+            assert (await fleet.next_result()).step_id == step_id
+    assert [order.plan.step_id for order in encoded] == [0, 1, 2]
+    assert all(shard.orders[1:] == encoded for shard in shards)
 
 
 async def test_masks_go_to_the_shard_that_samples(tmp_path: Path) -> None:
@@ -97,7 +121,7 @@ async def test_masks_go_to_the_shard_that_samples(tmp_path: Path) -> None:
     row = Row(slot=2, start=0, token_ids=(5, 6), new_blocks=(0,), late_mask=True)
     async with running(tmp_path, *shards) as (fleet, _):
         await fleet.describe()
-        await fleet.open(SPACES)
+        await fleet.open(LIMITS)
         await fleet.submit(Plan(0, (row,), masked=((2, 7),)))
         await fleet.submit_masks(0, {2: b"\x05\0\0\0"})
         await fleet.submit(Plan(1, (replace(row, slot=3),), masked=((3, 8),)))
@@ -105,8 +129,9 @@ async def test_masks_go_to_the_shard_that_samples(tmp_path: Path) -> None:
         assert [(await fleet.next_result()).step_id for _ in range(2)] == [0, 1]
         while len(shards[1].orders) < 5:
             await asyncio.sleep(0.001)
-    assert [order.WhichOneof("kind") for order in shards[0].orders] == ["open", "plan", "plan"]
-    assert [order.WhichOneof("kind") for order in shards[1].orders] == ["open", "plan", "masks", "plan", "masks"]
+    assert [order.WhichOneof("kind") for order in shards[0].orders] == ["stream_limits", "plan", "plan"]
+    assert [order.WhichOneof("kind") for order in shards[1].orders] == [
+        "stream_limits", "plan", "masks", "plan", "masks"]
     assert shards[1].orders[1].plan.rows[0].late_mask
     masks = shards[1].orders[2].masks
     assert (masks.step_id, [(mask.slot, mask.bits) for mask in masks.masks]) == (0, [(2, b"\x05\0\0\0")])
@@ -116,10 +141,10 @@ async def test_opened_again_it_counts_on(tmp_path: Path) -> None:
     shard = EchoShard(0, world_size=1)
     async with running(tmp_path, shard) as (fleet, _):
         for _ in range(2):
-            assert (await fleet.open(SPACES)).num_blocks == 50
+            assert (await fleet.open(LIMITS)).num_blocks == 50
             await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,)),)))
             assert (await fleet.next_result()).rows[0].token_ids == (100,)
-    first, second = (order.open.epoch for order in shard.orders if order.HasField("open"))
+    first, second = (order.stream_limits.epoch for order in shard.orders if order.HasField("stream_limits"))
     assert 0 < first < second
 
 
@@ -128,7 +153,7 @@ async def test_shards_out_of_step_are_an_error(tmp_path: Path) -> None:
     shards[1].step_offset = 3
     async with running(tmp_path, *shards) as (fleet, _):
         await fleet.describe()
-        await fleet.open(SPACES)
+        await fleet.open(LIMITS)
         await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,)),)))
         with pytest.raises(FleetError, match="ran step 3, the group is at 0"):
             await fleet.next_result()
@@ -137,7 +162,7 @@ async def test_shards_out_of_step_are_an_error(tmp_path: Path) -> None:
 async def test_a_dead_shard_is_an_error_that_names_it(tmp_path: Path) -> None:
     async with running(tmp_path, EchoShard(0), EchoShard(1)) as (fleet, servers):
         await fleet.describe()
-        await fleet.open(SPACES)
+        await fleet.open(LIMITS)
         waiting = asyncio.create_task(fleet.next_result())
         await asyncio.sleep(0)
         await servers[0].stop(None)
@@ -148,7 +173,7 @@ async def test_a_dead_shard_is_an_error_that_names_it(tmp_path: Path) -> None:
 async def test_a_shard_that_died_while_nothing_ran_is_an_error_too(tmp_path: Path) -> None:
     """The stream is over before the write: gRPC has another exception for that than for one that breaks it off."""
     async with running(tmp_path, EchoShard(0, world_size=1)) as (fleet, servers):
-        await fleet.open(SPACES)
+        await fleet.open(LIMITS)
         await servers[0].stop(None)
         while not fleet._clients[0]._stream.done():
             await asyncio.sleep(0.001)

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.router.grammar.compiler import GrammarCompiler
-from tests.router.grammar.drive import make_compiler
+from tests.router.grammar.grammar_driver import make_compiler
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from penstock.router.grammar.compiler import MAX_SOURCE
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.grammar.drive import draw
+from tests.router.grammar.grammar_driver import draw
 
 STEPS = 60
 

@@ -1,13 +1,15 @@
 import asyncio
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from penstock.router.grammar import compiler as compiler_module
 from penstock.router.grammar.compiler import MAX_SOURCE
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.grammar.drive import (
+from tests.router.grammar.grammar_driver import (
     EOS_ID,
     TOKENIZER,
     TOKENIZER_JSON,
@@ -96,6 +98,17 @@ async def test_the_oldest_is_forgotten():
     assert await compiler.compile(specs[2]) is first[2]
     assert await compiler.compile(specs[1]) is first[1]
     assert await compiler.compile(specs[0]) is not first[0]
+    compiler.close()
+
+
+@pytest.mark.parametrize("error", [GrammarError("too much"), MemoryError(), RuntimeError("a fault of the library")])
+async def test_what_failed_is_compiled_anew_when_it_is_asked_for_again(monkeypatch, error):
+    compiler, spec = make_compiler(), GrammarSpec("regex", "abc")
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler_module, "_lark", Mock(side_effect=error))
+        with pytest.raises(type(error)):
+            await compiler.compile(spec)
+    assert accepts(await compiler.compile(spec), "abc")
     compiler.close()
 
 

@@ -5,7 +5,7 @@ import pytest
 from penstock.router.errors import ValidationError
 from penstock.router.grammar.forms import JSON_OBJECT, parse_grammar, parse_guided, parse_response_format
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.grammar.drive import accepts_of
+from tests.router.grammar.grammar_driver import accepts_of
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 AS_JSON = GrammarSpec("json", '{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}')

@@ -8,8 +8,8 @@ from jsonschema import Draft202012Validator
 
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.grammar.drive import draw
-from tests.router.grammar.schemas import SchemaMaker
+from tests.router.grammar.grammar_driver import draw
+from tests.router.grammar.schema_maker import SchemaMaker
 
 MAX_TOKENS = 600
 

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.rewrite import TEXTS, of_length, of_type
-from tests.router.grammar.drive import accepts, draw
+from tests.router.grammar.grammar_driver import accepts, draw
 
 
 @pytest.mark.parametrize(("value", "accepted", "refused"), [

@@ -5,7 +5,7 @@ import pytest
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.schema import prepare
 from penstock.router.grammar.spec import GrammarSpec
-from tests.router.grammar.drive import accepts, accepts_of
+from tests.router.grammar.grammar_driver import accepts, accepts_of
 
 
 @pytest.mark.parametrize(("schema", "reason"), [

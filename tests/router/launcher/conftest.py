@@ -10,7 +10,7 @@ from penstock.router import logs
 from penstock.router.launcher import launch as launcher
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.options import OPTIONS
-from tests.router.launcher.stand_ins import Launch
+from tests.router.launcher.stand_in_processes import Launch
 
 Parse = Callable[..., LauncherConfig]
 Invoke = Callable[..., Result]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.router.launcher.processes import NUM_LAST_LINES, Program, started
-from tests.router.launcher.stand_ins import is_alive, wait_until
+from tests.router.launcher.stand_in_processes import is_alive, wait_until
 
 TIMEOUT = 20
 

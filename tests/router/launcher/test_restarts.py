@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.router.launcher.stand_ins import Launch, wait_until
+from tests.router.launcher.stand_in_processes import Launch, wait_until
 from tests.router.launcher.test_lifecycle import READY, assert_nothing_is_left
 
 

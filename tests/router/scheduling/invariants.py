@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
-from tests.router.scheduling.client import Flight
+from tests.router.scheduling.simulated_client import Flight
 
 
 def check_blocks(scheduler: Scheduler, present: Collection[Sequence]) -> None:

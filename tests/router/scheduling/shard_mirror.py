@@ -27,8 +27,8 @@ def sample(value: int, salt: int, mask: int | None) -> int:
     return token_id if mask is None or token_id % 2 == mask else token_id + 1
 
 
-def score(value: int, token_id: int) -> int:
-    """What a token has as its score after a position that holds `value`."""
+def made_logprob(value: int, token_id: int) -> int:
+    """The logprob that a token is given after a position that holds `value`."""
     return hash((value, token_id)) % 1000
 
 
@@ -66,7 +66,7 @@ class ShardMirror:
             assert slot in self._slots, f"slot {slot} is cleared but holds no sequence"
             del self._slots[slot]
         for row in plan.rows:
-            if row.first is not None:
+            if row.initial_state is not None:
                 assert row.slot not in self._slots, f"slot {row.slot} is given out twice"
                 self._slots[row.slot] = firsts[row.slot]
         assert masks.keys() <= {row.slot for row in plan.rows if row.late_mask}, "a mask comes that no row waits for"
@@ -97,12 +97,12 @@ class ShardMirror:
             extend(chain, token_id)
             assert index < len(resident.blocks), f"slot {row.slot} has no block for position {len(chain) - 2}"
             self.memory[resident.blocks[index]][offset] = chain[-1]
-        scores = tuple(float(score(self._read(resident, row.start + index), token_id))
-                       for index, token_id in enumerate(row.score_ids))
+        logprobs = tuple(float(made_logprob(self._read(resident, row.start + index), token_id))
+                       for index, token_id in enumerate(row.prompt_logprob_ids))
         if row.output is Output.NONE:
-            return RowResult(row.slot, (), (), scores=scores)
+            return RowResult(row.slot, (), (), prompt_logprobs=logprobs)
         resident.last_token = sample(self._read(resident, len(chain) - 2), resident.salt, mask)
-        return RowResult(row.slot, (resident.last_token,), (-1.0,), scores=scores)
+        return RowResult(row.slot, (resident.last_token,), (-1.0,), prompt_logprobs=logprobs)
 
     def _read(self, resident: Resident, position: int) -> int:
         """What the memory holds for a position."""

@@ -5,13 +5,22 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.router.scheduling.plan import FinishReason, First, Output, Plan, Row, Sampled, Sampling, Scored
+from penstock.router.scheduling.plan import (
+    FinishReason,
+    InitialState,
+    Output,
+    Plan,
+    PromptLogprobsPart,
+    Row,
+    Sampled,
+    Sampling,
+)
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
-from tests.router.scheduling.client import Client, Flight
 from tests.router.scheduling.invariants import check_blocks, check_flights, check_places
-from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, sample, score
+from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, made_logprob, sample
+from tests.router.scheduling.simulated_client import Client, Flight
 
 CAPACITY, MAX_LENGTH = 96, 80
 """In tokens: of the KV memory, and of a sequence."""
@@ -94,7 +103,7 @@ class Simulation:
                 id=self.next_id, tokens=list(tokens), prompt_length=len(tokens), max_length=limit, sampling=Sampling(),
                 namespace=namespace, ignore_eos=self.chance(0.2),
                 stop_token_ids=frozenset({7} if self.chance(0.3) else ()),
-                has_grammar=self.chance(0.3), wants_scores=self.chance(0.15), confirmed_only=self.chance(0.1))
+                has_grammar=self.chance(0.3), wants_prompt_logprobs=self.chance(0.15), confirmed_only=self.chance(0.1))
             self.next_id += 1
             chain = chain_of(NAMESPACES[namespace], tokens)
             client = Client(sequence, list(tokens), chain, salt=self.random.choice([0, 0, 1]))
@@ -186,13 +195,13 @@ class Simulation:
 
     def flight(self, plan: Plan) -> Flight:
         """Find the clients behind a plan's rows: a first row belongs to an admitted sequence, in this order."""
-        firsts = [row for row in plan.rows if row.first is not None]
+        firsts = [row for row in plan.rows if row.initial_state is not None]
         flight = Flight(plan, [], {})
         for row, admission in zip(firsts, plan.admitted, strict=True):
             client = self.live[admission.sequence_id]
             assert admission.hit_tokens == row.start
-            assert not (row.start and client.is_unscored), "blocks are shared whose tokens are still to be scored"
-            assert row.first == First(client.sequence.sampling, client.sequence.prompt_length)
+            assert not (row.start and client.needs_prompt_logprobs), "a hit, though prompt logprobs are missing"
+            assert row.initial_state == InitialState(client.sequence.sampling, client.sequence.prompt_length)
             self.present[admission.sequence_id] = client
             flight.firsts[row.slot] = Resident(client.chain[:row.start + 1], client.salt)
             self.counts["hits"] += row.start > 0
@@ -205,7 +214,7 @@ class Simulation:
         late = [(client, row) for client, row, _ in flight.rows
                 if client.sequence.has_grammar and row.output is Output.SAMPLE]
         assert plan.masked == tuple((row.slot, client.sequence.id) for client, row in late), "who waits for a mask?"
-        self.counts.update(masked=len(late), scored=sum(len(row.score_ids) for row in plan.rows))
+        self.counts.update(masked=len(late), prompt_logprobs=sum(len(row.prompt_logprob_ids) for row in plan.rows))
         return flight
 
     def commit(self) -> None:
@@ -226,25 +235,26 @@ class Simulation:
         tokens = [sampled for sampled in confirmed if isinstance(sampled, Sampled)]
         assert [sampled.sequence_id for sampled in tokens] == expected, "tokens are lost, or come for nobody"
         for item in confirmed:
-            if isinstance(item, Scored):
-                self.take_scores(item)
+            if isinstance(item, PromptLogprobsPart):
+                self.take_prompt_logprobs(item)
             else:
                 self.deliver(item)
         self.check()
 
-    def take_scores(self, scored: Scored) -> None:
-        """Scores reach their client: those that follow from the prompt, whatever happened on the way."""
-        client = self.live[scored.sequence_id]
-        for position, logprob in enumerate(scored.logprobs, scored.start):
-            assert logprob == score(client.chain[position], client.tokens[position]), "the scores changed"
-            client.scores[position] = int(logprob)
+    def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
+        """Prompt logprobs reach their client: those that follow from the prompt, whatever happened on the way."""
+        client = self.live[part.sequence_id]
+        for position, logprob in enumerate(part.logprobs, part.start):
+            assert logprob == made_logprob(client.chain[position], client.tokens[position]), "the logprobs changed"
+            client.prompt_logprobs[position] = int(logprob)
 
     def deliver(self, sampled: Sampled) -> None:
         """A token reaches its client: the one that follows from all tokens before it, whatever happened on the way."""
         client = self.live[sampled.sequence_id]
         self.suspects.pop(sampled.sequence_id, None)
         assert sampled.token_id == sample(client.chain[-1], client.salt, client.mask), "the answer changed"
-        assert not client.is_unscored, f"a token comes before {client.sequence.prompt_length - 1} scores"
+        num_prompt_logprobs = client.sequence.prompt_length - 1
+        assert not client.needs_prompt_logprobs, f"a token comes before {num_prompt_logprobs} prompt logprobs"
         client.tokens.append(sampled.token_id)
         extend(client.chain, sampled.token_id)
         is_full = len(client.tokens) == client.sequence.max_length
@@ -271,7 +281,8 @@ class Simulation:
             self.end(self.live[id], None)
         assert all(c.sequence.status is Status.WAITING and c.sequence.tokens == c.tokens for c in self.live.values())
         assert self.scheduler.num_waiting == len(self.live)
-        assert self.scheduler.memory.pool.num_used == 0, "the group is gone, blocks are still in use"
+        pool = self.scheduler.memory.pool
+        assert pool.num_free == pool.num_blocks, "the group is gone, blocks are still in use"
         self.counts["losses"] += 1
         self.counts["given up"] += len(guilty)
         if self.chance(0.2):
@@ -299,14 +310,15 @@ class Simulation:
 
 
 def check_row(client: Client, row: Row) -> None:
-    """A row waits for a mask if it samples by a grammar, and asks for the scores of its part of the prompt."""
+    """A row waits for a mask if it samples by a grammar, and asks for the logprobs of its part of the prompt."""
     assert row.late_mask == (client.sequence.has_grammar and row.output is Output.SAMPLE), "who waits for a mask?"
-    if not client.is_unscored:
-        assert not row.score_ids, "scores are asked for that are there already, or that nobody wants"
+    if not client.needs_prompt_logprobs:
+        assert not row.prompt_logprob_ids, "prompt logprobs are asked for that are there already, or that nobody wants"
     end = min(row.start + row.count + 1, client.sequence.prompt_length)
-    missing = [position for position in range(row.start + 1, end) if position not in client.scores]
-    if client.is_unscored and missing:
-        assert list(row.score_ids) == client.tokens[row.start + 1:end], "scores of other tokens are asked for"
+    missing = [position for position in range(row.start + 1, end) if position not in client.prompt_logprobs]
+    if client.needs_prompt_logprobs and missing:
+        expected = client.tokens[row.start + 1:end]
+        assert list(row.prompt_logprob_ids) == expected, "prompt logprobs of other tokens are asked for"
 
 
 def path_tokens(node: Node) -> list[Any]:

@@ -3,7 +3,15 @@
 import pytest
 
 from penstock.router.scheduling.plan import Admission, FinishReason, Output
-from tests.router.scheduling.literals import answer, make_scheduler, make_sequence, planned, spans, step
+from tests.router.scheduling.small_schedulers import (
+    answer,
+    make_scheduler,
+    make_sequence,
+    num_cached,
+    planned,
+    spans,
+    step,
+)
 
 
 @pytest.mark.parametrize(("length", "hit"), [(4, 0), (5, 4), (8, 4), (9, 8), (12, 8), (13, 12)])
@@ -104,11 +112,11 @@ def test_nothing_is_shared_while_the_step_that_computes_it_is_in_flight() -> Non
     scheduler.add(make_sequence(1, 4))
     plans = [planned(scheduler) for _ in range(6)]
     assert scheduler._running[0].computed == 9
-    num_cached = []
+    numbers = []
     for plan, token in zip(plans, range(11, 17), strict=True):
-        num_cached.append(scheduler.memory.cache.num_cached)
+        numbers.append(num_cached(scheduler))
         scheduler.commit(answer(plan, token))
-    assert [*num_cached, scheduler.memory.cache.num_cached] == [0, 1, 1, 1, 1, 2, 2]
+    assert [*numbers, num_cached(scheduler)] == [0, 1, 1, 1, 1, 2, 2]
 
 
 def test_nothing_is_shared_of_a_row_that_came_too_late() -> None:
@@ -117,7 +125,7 @@ def test_nothing_is_shared_of_a_row_that_came_too_late() -> None:
     plan = planned(scheduler)
     scheduler.finish(1, FinishReason.CANCELLED)
     scheduler.commit(answer(plan, 11))
-    assert (scheduler.memory.cache.num_cached, scheduler.memory.pool.num_used) == (0, 0)
+    assert (num_cached(scheduler), scheduler.memory.pool.num_free) == (0, scheduler.memory.pool.num_blocks)
 
 
 def test_a_smaller_request_passes_one_that_does_not_fit_64_times() -> None:

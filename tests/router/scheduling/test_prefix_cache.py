@@ -9,7 +9,7 @@ from penstock.router.scheduling.block_pool import BlockPool
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.prefix_cache import PrefixCache
 from penstock.router.scheduling.sequence import Sequence
-from tests.router.scheduling.literals import make_sequence
+from tests.router.scheduling.small_schedulers import cached_blocks, make_sequence
 
 TOKENS = list(range(12))
 
@@ -32,8 +32,8 @@ def cache_tokens(pool: BlockPool, cache: PrefixCache, tokens: list[int], namespa
 
 
 def test_nothing_is_cached_at_first() -> None:
-    _, cache = make_cache()
-    assert (match(cache, TOKENS), cache.num_cached, cache.num_evictable) == ([], 0, 0)
+    pool, cache = make_cache()
+    assert (match(cache, TOKENS), cached_blocks(pool, cache), cache.num_evictable) == ([], [], 0)
 
 
 def test_a_match_is_the_longest_prefix_of_full_blocks() -> None:
@@ -88,10 +88,11 @@ def test_the_cache_holds_what_it_caches() -> None:
     pool, cache = make_cache()
     blocks = pool.allocate(3)
     assert cache.insert("", TOKENS, blocks, 2, 0) == 2
-    assert ([pool.count(block) for block in blocks], cache.num_cached, cache.num_evictable) == ([2, 2, 1], 2, 0)
+    assert ([pool.count(block) for block in blocks], cached_blocks(pool, cache)) == ([2, 2, 1], blocks[:2])
+    assert cache.num_evictable == 0
     cache.release(blocks)
-    assert ([pool.count(block) for block in blocks], cache.num_cached, cache.num_evictable) == ([1, 1, 0], 2, 2)
-    assert [block in cache for block in blocks] == [True, True, False]
+    assert ([pool.count(block) for block in blocks], cached_blocks(pool, cache)) == ([1, 1, 0], blocks[:2])
+    assert cache.num_evictable == 2
 
 
 def test_an_insert_goes_on_behind_what_is_cached() -> None:
@@ -130,7 +131,7 @@ def test_held_blocks_are_not_evicted() -> None:
     assert ([pool.count(block) for block in (0, 1, 2)], cache.num_evictable) == ([2, 2, 1], 1)
     assert cache.num_idle(cache.match("", TOKENS, 3)) == 1
     assert cache.num_idle(cache.match("", TOKENS, 2)) == 0
-    assert cache.evict(3) == 1
+    cache.evict(3)
     assert match(cache, TOKENS) == [0, 1]
 
 
@@ -139,10 +140,11 @@ def test_eviction_goes_from_the_last_block_to_the_first() -> None:
     cache_tokens(pool, cache, TOKENS)
     assert cache.num_idle(cache.match("", TOKENS, 3)) == 3
     left = []
-    while cache.evict(1):
+    while cache.num_evictable:
+        cache.evict(1)
         left.append(match(cache, TOKENS))
     assert left == [[0, 1], [0], []]
-    assert (pool.num_free, cache.num_cached) == (10, 0)
+    assert (pool.num_free, cached_blocks(pool, cache)) == (10, [])
 
 
 def test_the_least_recently_used_is_evicted_first() -> None:
@@ -172,7 +174,9 @@ def test_a_shared_head_outlives_its_tails() -> None:
 def test_no_more_is_evicted_than_is_there() -> None:
     pool, cache = make_cache()
     cache_tokens(pool, cache, TOKENS)
-    assert [cache.evict(number) for number in (0, 2, 5, 5)] == [0, 2, 1, 0]
+    for number, num_left in [(0, 3), (2, 1), (5, 0), (5, 0)]:
+        cache.evict(number)
+        assert len(cached_blocks(pool, cache)) == cache.num_evictable == num_left
 
 
 def test_clear_forgets_everything() -> None:
@@ -180,7 +184,7 @@ def test_clear_forgets_everything() -> None:
     cache_tokens(pool, cache, TOKENS)
     cache_tokens(pool, cache, TOKENS, "adapter")
     cache.clear()
-    assert (pool.num_free, cache.num_cached, cache.num_evictable) == (10, 0, 0)
+    assert (pool.num_free, cached_blocks(pool, cache), cache.num_evictable) == (10, [], 0)
     assert [match(cache, TOKENS), match(cache, TOKENS, namespace="adapter")] == [[], []]
 
 
@@ -191,7 +195,7 @@ def test_memory_adds_up() -> None:
     memory.extend(sequence, 3)
     assert (memory.num_available, memory.num_held, sequence.blocks) == (7, 3, [0, 1, 2])
     memory.confirm(sequence, 9)
-    assert (memory.cache.num_cached, sequence.num_blocks_cached) == (2, 2)
+    assert (cached_blocks(memory.pool, memory.cache), sequence.num_blocks_cached) == ([0, 1], 2)
     memory.release(sequence)
     assert (memory.num_available, memory.num_held, memory.pool.num_free) == (10, 0, 8)
     assert (sequence.blocks, sequence.num_blocks_cached) == ([], 0)
@@ -214,7 +218,8 @@ def test_extending_evicts_what_is_missing() -> None:
     memory.confirm(first, 12)
     memory.release(first)
     memory.extend(second, 2)
-    assert (sorted(second.blocks), memory.cache.num_cached, memory.pool.num_free) == ([2, 3], 2, 0)
+    assert (sorted(second.blocks), memory.pool.num_free) == ([2, 3], 0)
+    assert cached_blocks(memory.pool, memory.cache) == [0, 1]
 
 
 def test_blocks_that_would_be_matched_are_no_room() -> None:
@@ -304,7 +309,7 @@ def test_a_dict_of_prefixes_says_the_same(seed: int) -> None:
             memory.release(leaver)
             model.release(blocks)
         assert list(memory.cache._idle) == model.idle
-        assert memory.cache.num_cached == len(model.blocks)
+        assert len(cached_blocks(memory.pool, memory.cache)) == len(model.blocks)
         assert memory.num_held == len(+model.holders)
     assert num_evicted > 500
     assert num_hits > 100

@@ -2,9 +2,17 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import Admission, FinishReason, First, Plan, Sampling
+from penstock.router.scheduling.plan import Admission, FinishReason, InitialState, Plan, Sampling
 from penstock.router.scheduling.scheduler import Forgotten, Scheduler
-from tests.router.scheduling.literals import answer, make_scheduler, make_sequence, planned, spans, step
+from tests.router.scheduling.small_schedulers import (
+    answer,
+    make_scheduler,
+    make_sequence,
+    num_cached,
+    planned,
+    spans,
+    step,
+)
 
 
 def lose_a_step(scheduler: Scheduler) -> tuple[Plan, Forgotten]:
@@ -27,13 +35,13 @@ def test_everything_waits_again_with_its_output_as_input() -> None:
     scheduler.add(make_sequence(3, 2))
     assert scheduler.forget_all() == Forgotten(num_replayed=2, given_up=())
     assert (scheduler.num_running, scheduler.num_waiting) == (0, 3)
-    assert (scheduler.memory.pool.num_used, scheduler.memory.cache.num_cached) == (0, 0)
+    assert (num_cached(scheduler), scheduler.memory.pool.num_free) == (0, scheduler.memory.pool.num_blocks)
     plan, _ = step(scheduler, 13, 23, 31)
     assert (plan.step_id, plan.cleared_slots) == (0, ())
     assert plan.admitted == (Admission(1), Admission(2), Admission(3))
     assert [row.token_ids for row in plan.rows] == [
         (100, 101, 102, 103, 11, 12), (200, 201, 202, 203, 21, 22), (300, 301)]
-    assert plan.rows[0].first == First(sampling, 4, (100, 101, 102, 103, 11, 12))
+    assert plan.rows[0].initial_state == InitialState(sampling, 4, (100, 101, 102, 103, 11, 12))
 
 
 def test_what_follows_a_loss_is_always_the_same() -> None:
@@ -61,7 +69,7 @@ def test_a_loss_gives_back_what_finished_sequences_held() -> None:
     scheduler.finish(1, FinishReason.CANCELLED)
     scheduler.finish(2, FinishReason.CANCELLED)
     assert scheduler.forget_all() == Forgotten(0, ())
-    assert scheduler.memory.pool.num_used == 0
+    assert scheduler.memory.pool.num_free == scheduler.memory.pool.num_blocks
     for id in (3, 4):
         scheduler.add(make_sequence(id))
     assert sorted(row.slot for row in planned(scheduler).rows) == [0, 1]

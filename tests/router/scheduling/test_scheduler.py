@@ -5,7 +5,7 @@ import pytest
 from penstock.router.scheduling.plan import (
     Admission,
     FinishReason,
-    First,
+    InitialState,
     Output,
     Plan,
     Row,
@@ -14,7 +14,7 @@ from penstock.router.scheduling.plan import (
     Sampling,
     StepResult,
 )
-from tests.router.scheduling.literals import GREEDY, answer, make_scheduler, make_sequence, planned, spans, step
+from tests.router.scheduling.small_schedulers import GREEDY, answer, make_scheduler, make_sequence, planned, spans, step
 
 
 def test_a_prompt_then_its_decode_rows() -> None:
@@ -22,7 +22,7 @@ def test_a_prompt_then_its_decode_rows() -> None:
     scheduler.add(make_sequence(1, 5, max_new=2))
     plan, sampled = step(scheduler, 7)
     assert plan == Plan(0, (Row(slot=0, start=0, token_ids=(100, 101, 102, 103, 104), new_blocks=(0, 1),
-                                first=First(GREEDY, prompt_length=5)),), admitted=(Admission(1),))
+                                initial_state=InitialState(GREEDY, prompt_length=5)),), admitted=(Admission(1),))
     assert sampled == [Sampled(1, 7, -1.0)]
     plan, sampled = step(scheduler, 8)
     assert plan == Plan(1, (Row(slot=0, start=5, from_last_sample=True),))
@@ -47,7 +47,7 @@ def test_a_long_prompt_is_cut_to_the_budget() -> None:
         (16, 16, Output.NONE, (4, 5, 6, 7)),
         (32, 5, Output.SAMPLE, (8, 9)),
     ]
-    assert [row.first is None for row in rows] == [False, True, True]
+    assert [row.initial_state is None for row in rows] == [False, True, True]
 
 
 def test_decode_rows_come_first_and_a_prefill_takes_the_rest() -> None:
@@ -111,7 +111,7 @@ def test_history_goes_to_the_shard_when_the_sampling_reads_it() -> None:
     scheduler = make_scheduler()
     sampling = Sampling(repetition_penalty=1.5)
     scheduler.add(make_sequence(1, 3, sampling=sampling))
-    assert step(scheduler, 7)[0].rows[0].first == First(sampling, 3, (100, 101, 102))
+    assert step(scheduler, 7)[0].rows[0].initial_state == InitialState(sampling, 3, (100, 101, 102))
 
 
 def test_a_waiting_sequence_leaves_a_block_for_each_that_runs() -> None:
@@ -138,7 +138,7 @@ def test_the_youngest_is_preempted_and_comes_back_with_its_output() -> None:
     row = plan.rows[0]
     assert plan.admitted == (Admission(2, hit_tokens=8),), "its full blocks were not needed by others"
     assert (row.start, row.token_ids, row.new_blocks) == (8, (23,), (2, 3, 4))
-    assert row.first == First(GREEDY, prompt_length=6)
+    assert row.initial_state == InitialState(GREEDY, prompt_length=6)
 
 
 def test_a_preempted_sequence_keeps_its_place_in_the_line() -> None:
@@ -261,7 +261,7 @@ def test_the_likeliest_tokens_come_with_the_token() -> None:
     scheduler.add(make_sequence(1, 4))
     planned(scheduler)
     top = ((7, -1.0), (8, -2.0))
-    assert scheduler.commit(StepResult(0, (RowResult(0, (7,), (-1.0,), (top,)),))) == [Sampled(1, 7, -1.0, top=top)]
+    assert scheduler.commit(StepResult(0, (RowResult(0, (7,), (-1.0,), (top,)),))) == [Sampled(1, 7, -1.0, top_logprobs=top)]
 
 
 def test_rows_that_sample_by_a_grammar_wait_for_a_mask() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.router.scheduling.scheduler import Scheduler
-from tests.router.scheduling import faults
+from tests.router.scheduling import faulty_schedulers
 from tests.router.scheduling.simulation import Simulation
 
 
@@ -11,7 +11,7 @@ def check_traffic(seed: int, depth: int, num_rounds: int) -> None:
     simulation = Simulation(seed, depth)
     simulation.run(num_rounds)
     for what, least in {"steps": 900, "ended": 50, "preempted": 5, "hits": 20, "losses": 1, "masked": 150,
-                        "scored": 50}.items():
+                        "prompt_logprobs": 50}.items():
         assert simulation.counts[what] * 1000 >= least * num_rounds, f"too little happened: {simulation.counts}"
 
 
@@ -37,16 +37,17 @@ def test_the_same_traffic_gives_the_same_plans() -> None:
 
 
 @pytest.mark.parametrize(("faulty", "message"), [
-    (faults.DoubleFree, "holders|nobody holds it|free"),
-    (faults.CachedWhenPlanned, "while a step in flight writes to it|cached but holds other tokens"),
-    (faults.SlotReused, "slot"),
-    (faults.LostPin, "slot|steps in flight name"),
-    (faults.LeakedBlock, "holders|blocks are still in use"),
-    (faults.SkippedVictim, "waiting sequences are"),
-    (faults.SharedAcrossNamespaces, "holds other tokens|reads block"),
-    (faults.UnmaskedPrefill, "who waits for a mask"),
-    (faults.ScoredBehindAHit, "blocks are shared whose tokens are still to be scored"),
-    (faults.ScoresTakenForGranted, "scores of other tokens are asked for|a token comes before"),
+    (faulty_schedulers.DoubleFree, "holders|nobody holds it|free"),
+    (faulty_schedulers.CachedWhenPlanned, "while a step in flight writes to it|cached but holds other tokens"),
+    (faulty_schedulers.SlotReused, "slot"),
+    (faulty_schedulers.LostPin, "slot|steps in flight name"),
+    (faulty_schedulers.LeakedBlock, "holders|blocks are still in use"),
+    (faulty_schedulers.SkippedVictim, "waiting sequences are"),
+    (faulty_schedulers.SharedAcrossNamespaces, "holds other tokens|reads block"),
+    (faulty_schedulers.UnmaskedPrefill, "who waits for a mask"),
+    (faulty_schedulers.HitsDespitePromptLogprobs, "a hit, though prompt logprobs are missing"),
+    (faulty_schedulers.PromptLogprobsTakenForGranted,
+     "prompt logprobs of other tokens are asked for|a token comes before"),
 ], ids=lambda value: value.__name__ if isinstance(value, type) else "")
 def test_catches(faulty: type[Scheduler], message: str) -> None:
     simulation = Simulation(1, 2, faulty)

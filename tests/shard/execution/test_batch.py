@@ -10,11 +10,11 @@ from penstock.kernels import dispatch
 from penstock.shard.devices.device import Device
 from penstock.shard.execution import batch
 from penstock.shard.execution.slots import Bounds, SlotTable
-from penstock.shard.execution.step import Open, Step
-from tests.shard.programs import BLOCK_SIZE, Request, batched, make_first, make_row
+from penstock.shard.execution.step import Step, StreamLimits
+from tests.shard.step_programs import BLOCK_SIZE, Request, batched, initial, make_row
 
 BOUNDS = Bounds(4, num_blocks=256, context_length=4096, vocab_size=1000)
-LIMITS = Open(1, 4, 1 << 20, max_blocks_per_slot=256)
+LIMITS = StreamLimits(1, 4, 1 << 20, max_blocks_per_slot=256)
 
 
 def table(block_size: int = 4, max_slots: int = 4) -> SlotTable:
@@ -29,12 +29,12 @@ def note(slots: SlotTable, index: list[int], token_ids: list[int]) -> None:
 
 def test_a_chunk_beside_a_decode_row() -> None:
     slots = table()
-    slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], first=make_first(5)),)))
+    slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], initial_state=initial(5)),)))
     note(slots, [2], [77])
     rows = (
-        make_row(0, 0, [1, 2, 3], new_blocks=[9], is_sampled=False, first=make_first(6)),
+        make_row(0, 0, [1, 2, 3], new_blocks=[9], is_sampled=False, initial_state=initial(6)),
         make_row(2, 5, from_last_sample=True),
-        make_row(1, 0, [5], new_blocks=[8], first=make_first(1)),
+        make_row(1, 0, [5], new_blocks=[8], initial_state=initial(1)),
     )
     slots.apply(Step(1, (), rows))
     inputs = batch.build(rows, slots)
@@ -49,34 +49,35 @@ def test_a_chunk_beside_a_decode_row() -> None:
     assert inputs.output_rows.tolist() == [3, 4]
 
 
-def test_the_first_inputs_are_followed_by_tokens_that_are_scored() -> None:
+def test_the_first_inputs_are_followed_by_tokens_whose_logprobs_are_wanted() -> None:
     slots = table()
     rows = (
-        make_row(0, 0, [1, 2, 3], new_blocks=[9], is_sampled=False, first=make_first(6), score_ids=[2, 3, 4]),
-        make_row(1, 0, [5], new_blocks=[8], first=make_first(1)),
-        make_row(2, 0, [7, 8, 9], new_blocks=[7], first=make_first(3), score_ids=[8, 9]),
+        make_row(0, 0, [1, 2, 3], new_blocks=[9], is_sampled=False, initial_state=initial(6),
+                 prompt_logprob_ids=[2, 3, 4]),
+        make_row(1, 0, [5], new_blocks=[8], initial_state=initial(1)),
+        make_row(2, 0, [7, 8, 9], new_blocks=[7], initial_state=initial(3), prompt_logprob_ids=[8, 9]),
     )
     slots.apply(Step(0, (), rows))
     inputs = batch.build(rows, slots)
-    assert inputs.scored_rows.tolist() == [0, 1, 2, 4, 5]
-    assert inputs.score_ids.tolist() == [2, 3, 4, 8, 9]
+    assert inputs.prompt_logprob_rows.tolist() == [0, 1, 2, 4, 5]
+    assert inputs.prompt_logprob_ids.tolist() == [2, 3, 4, 8, 9]
     assert inputs.output_rows.tolist() == [3, 6]
 
 
 def test_dtypes() -> None:
     slots = table()
-    rows = (make_row(0, 0, [1, 2], new_blocks=[3], first=make_first(2)),)
+    rows = (make_row(0, 0, [1, 2], new_blocks=[3], initial_state=initial(2)),)
     slots.apply(Step(0, (), rows))
     inputs = batch.build(rows, slots)
     assert inputs.input_ids.dtype == inputs.output_rows.dtype == torch.int64
-    assert inputs.scored_rows.dtype == inputs.score_ids.dtype == torch.int64
+    assert inputs.prompt_logprob_rows.dtype == inputs.prompt_logprob_ids.dtype == torch.int64
     assert inputs.input_ids.is_contiguous()
     assert inputs.output_rows.is_contiguous()
 
 
 def test_last_sample_then_more_tokens() -> None:
     slots = table()
-    slots.apply(Step(0, (), (make_row(0, 0, [1], new_blocks=[3], first=make_first(1)),)))
+    slots.apply(Step(0, (), (make_row(0, 0, [1], new_blocks=[3], initial_state=initial(1)),)))
     note(slots, [0], [50])
     rows = (make_row(0, 1, [51, 52], from_last_sample=True),)
     slots.apply(Step(1, (), rows))
@@ -113,8 +114,8 @@ def test_against_a_loop_over_tokens(seed: int) -> None:
 @pytest.mark.parametrize("packs", [False, True])
 def test_other_columns_go_along(packs: bool) -> None:
     slots = SlotTable(LIMITS, BOUNDS, Device(dispatch.device(), packs))
-    rows = (make_row(0, 0, [1, 2], new_blocks=[3], first=make_first(2)), make_row(1, 0, [5], new_blocks=[4],
-            first=make_first(1)))
+    rows = (make_row(0, 0, [1, 2], new_blocks=[3], initial_state=initial(2)), make_row(1, 0, [5], new_blocks=[4],
+            initial_state=initial(1)))
     slots.apply(Step(0, (), rows))
     columns = {"slots": np.array([0.5, 2], np.float32), "is": np.array([[True], [False]])}
     inputs = batch.build(rows, slots, columns)
@@ -128,9 +129,9 @@ def test_other_columns_go_along(packs: bool) -> None:
 
 def test_padding_is_rows_in_a_block_of_their_own() -> None:
     slots = table()
-    slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], first=make_first(5)),)))
+    slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], initial_state=initial(5)),)))
     note(slots, [2], [77])
-    rows = (make_row(2, 5, from_last_sample=True), make_row(1, 0, [5], new_blocks=[8], first=make_first(1)))
+    rows = (make_row(2, 5, from_last_sample=True), make_row(1, 0, [5], new_blocks=[8], initial_state=initial(1)))
     slots.apply(Step(1, (), rows))
     plain = batch.build(rows, slots)
     padded = batch.build(rows, slots, padding=batch.Padding(num_rows=4, scratch_block=256))
@@ -149,7 +150,7 @@ def test_padding_is_rows_in_a_block_of_their_own() -> None:
 
 def test_padding_of_rows_that_all_go_on() -> None:
     slots = table()
-    slots.apply(Step(0, (), tuple(make_row(slot, 0, [slot], new_blocks=[slot], first=make_first(1))
+    slots.apply(Step(0, (), tuple(make_row(slot, 0, [slot], new_blocks=[slot], initial_state=initial(1))
                                   for slot in (1, 2))))
     note(slots, [1, 2], [71, 72])
     rows = (make_row(2, 1, from_last_sample=True), make_row(1, 1, from_last_sample=True))

@@ -15,8 +15,8 @@ from penstock.shard.execution.slots import OrderError
 from penstock.shard.execution.step import Row, RowResult, Sampling, Step
 from penstock.shard.models.decoder import Hidden
 from penstock.shard.startup.measure import measure_step_tokens
-from tests.shard.programs import Program, Request, alone, make_first, make_row, prompt_step
 from tests.shard.ranks import Sampled, make_config, run_program
+from tests.shard.step_programs import Program, Request, alone, initial, make_row, prompt_step
 from tests.tiny_models import make_tiny
 
 SEEDED = Sampling(do_sample=True, seed=21, temperature=1.1, top_p=0.9, repetition_penalty=1.3, share_penalty=0.2)
@@ -56,15 +56,15 @@ def decode_rows(start: int, count: int, first_block: int) -> list[Row]:
 def test_replayed_is_undisturbed(executor: Executor, expected: list[Sampled]) -> None:
     """Forgotten after five tokens, the sequence comes back with its prompt and output as the input."""
     tokens = [*REQUEST.prompt, *(sampled.token_id for sampled in expected[:5])]
-    begin = make_row(0, 0, tokens, new_blocks=[9, 10, 11], first=make_first(len(REQUEST.prompt), SEEDED, tokens))
+    begin = make_row(0, 0, tokens, new_blocks=[9, 10, 11], initial_state=initial(len(REQUEST.prompt), SEEDED, tokens))
     assert run_rows(executor, [begin, *decode_rows(len(tokens), 6, 20)]) == expected[5:]
 
 
 def test_cached_is_fresh(executor: Executor, expected: list[Sampled]) -> None:
     """A sequence that starts behind two blocks which another slot wrote."""
     prompt = REQUEST.prompt
-    other = make_row(1, 0, [*prompt[:32], 5, 6], new_blocks=[7, 4, 30], is_sampled=False, first=make_first(34))
-    begin = make_row(0, 32, prompt[32:], new_blocks=[7, 4, 2], first=make_first(len(prompt), SEEDED, prompt))
+    other = make_row(1, 0, [*prompt[:32], 5, 6], new_blocks=[7, 4, 30], is_sampled=False, initial_state=initial(34))
+    begin = make_row(0, 32, prompt[32:], new_blocks=[7, 4, 2], initial_state=initial(len(prompt), SEEDED, prompt))
     program = Program(
         alone([REQUEST] * 2).limits,
         [Step(0, (), (other,)), Step(1, (1,), (begin,)),
@@ -76,7 +76,7 @@ def test_cached_is_fresh(executor: Executor, expected: list[Sampled]) -> None:
 def test_a_row_may_go_back_and_write_again(executor: Executor, expected: list[Sampled]) -> None:
     prompt = REQUEST.prompt
     wrong = make_row(0, 0, [*prompt[:30], 9, 9, 9], new_blocks=[1, 2, 3], is_sampled=False,
-                     first=make_first(len(prompt), SEEDED, prompt))
+                     initial_state=initial(len(prompt), SEEDED, prompt))
     right = make_row(0, 30, prompt[30:])
     program = Program(alone([REQUEST]).limits, [Step(0, (), (wrong,)), Step(1, (), (right,))], [[], [0]])
     assert run_program(executor, program)[0] == expected[:1]
@@ -84,58 +84,62 @@ def test_a_row_may_go_back_and_write_again(executor: Executor, expected: list[Sa
 
 def test_a_step_may_sample_nothing(executor: Executor) -> None:
     executor.open(alone([REQUEST]).limits)
-    row = make_row(0, 0, [5, 6], new_blocks=[1], is_sampled=False, first=make_first(4))
+    row = make_row(0, 0, [5, 6], new_blocks=[1], is_sampled=False, initial_state=initial(4))
     result = executor.execute(Step(0, (), (row,)))
     assert result.rows == ()
     assert result.forward_ns > 0
 
 
-def score(executor: Executor, prompt: list[int], score_ids: list[int], **sampling: int) -> RowResult:
-    """One step that scores and samples nothing."""
+def prompt_result(executor: Executor, prompt: list[int], prompt_logprob_ids: list[int], **sampling: int) -> RowResult:
+    """The result of a step that samples nothing."""
     blocks = range(-(-len(prompt) // 16))
-    row = make_row(0, 0, prompt, new_blocks=blocks, is_sampled=False, score_ids=score_ids,
-                   first=make_first(len(prompt) + 1, Sampling(**sampling)))
+    row = make_row(0, 0, prompt, new_blocks=blocks, is_sampled=False, prompt_logprob_ids=prompt_logprob_ids,
+                   initial_state=initial(len(prompt) + 1, Sampling(**sampling)))
     executor.open(alone([REQUEST]).limits)
     (result,) = executor.execute(Step(0, (), (row,))).rows
     return result
 
 
-def test_scores_are_the_log_softmax_of_the_logits(executor: Executor) -> None:
-    """Of the model's, at each position; a row that scores may sample nothing."""
+def test_prompt_logprobs_are_the_log_softmax_of_the_logits(executor: Executor) -> None:
+    """They are the model's at each position; a row that wants them may sample nothing."""
     prompt = np.random.default_rng(8).integers(3, 160, 150).tolist()
     targets = [*prompt[1:], 77]
-    result = score(executor, prompt, targets, top_n=2)
-    assert (result.token_ids, result.logprobs, result.top) == ((), (), ())
+    result = prompt_result(executor, prompt, targets, top_n=2)
+    assert (result.token_ids, result.logprobs, result.top_logprobs) == ((), (), ())
     for position in (0, 1, 62, 63, 64, 65, 127, 128, 149):
         executor.open(alone([REQUEST]).limits)
-        row = make_row(0, 0, prompt[:position + 1], new_blocks=range(10), first=make_first(position + 1))
+        row = make_row(0, 0, prompt[:position + 1], new_blocks=range(10), initial_state=initial(position + 1))
         logits = executor.forward(Step(0, (), (row,))).logits
         assert logits is not None
         expected = torch.log_softmax(logits[0].double(), dim=0)
-        assert result.scores[position] == pytest.approx(float(expected[targets[position]]), abs=1e-6)
+        assert result.prompt_logprobs[position] == pytest.approx(float(expected[targets[position]]), abs=1e-6)
         best = expected.topk(2)
-        assert [token for token, _ in result.score_top[position]] == best.indices.tolist()
-        assert [logprob for _, logprob in result.score_top[position]] == pytest.approx(best.values.tolist(), abs=1e-6)
-    assert len(result.scores) == len(result.score_top) == 150
-    assert score(executor, prompt, targets[:70]).scores == result.scores[:70], "only the first inputs, if so asked"
-    assert score(executor, prompt, targets[:70]).score_top == ()
+        assert [token for token, _ in result.prompt_top_logprobs[position]] == best.indices.tolist()
+        logprobs = [logprob for _, logprob in result.prompt_top_logprobs[position]]
+        assert logprobs == pytest.approx(best.values.tolist(), abs=1e-6)
+    assert len(result.prompt_logprobs) == len(result.prompt_top_logprobs) == 150
+    part = prompt_result(executor, prompt, targets[:70])
+    assert part.prompt_logprobs == result.prompt_logprobs[:70], "only the first inputs, if so asked"
+    assert part.prompt_top_logprobs == ()
 
 
-def test_scores_take_no_more_memory_for_longer_chunks(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompt_logprobs_take_no_more_memory_for_longer_chunks(
+    executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
 
     def count(hidden: Hidden, rows: torch.Tensor, logits=executor.decoder.logits) -> object:  # type: ignore[no-untyped-def]
         sizes.append(len(rows))
         return logits(hidden, rows)
     monkeypatch.setattr(executor.decoder, "logits", count)
-    score(executor, [5] * 200, [5] * 150)
+    prompt_result(executor, [5] * 200, [5] * 150)
     assert sizes == [0, 64, 64, 22]
 
 
 def test_a_step_waits_for_masks_after_the_model(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only if a row of it says so; what it does not get it does without. The wait is nobody's work."""
     executor.open(alone([REQUEST]).limits)
-    prompt = make_row(0, 0, [5, 6, 7], new_blocks=[1], first=make_first(3), late_mask=True)
+    prompt = make_row(0, 0, [5, 6, 7], new_blocks=[1], initial_state=initial(3), late_mask=True)
     mask = np.zeros(5, np.int32)
     mask[2] = 1 << 9
     result = executor.execute(Step(0, (), (prompt,)), lambda: {0: mask})

@@ -19,8 +19,8 @@ from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.models.decoder import Hidden
-from tests.shard.programs import Request, alone, batched, make_first, make_row
 from tests.shard.ranks import ROOT, make_config, run_program
+from tests.shard.step_programs import Request, alone, batched, initial, make_row
 from tests.tiny_models import make_tiny
 
 SIZES = (1, 2, 4, 7)
@@ -132,13 +132,14 @@ def run_rank(path: str, rank: int) -> None:
 
 
 def test_which_steps_are_captured(model: Path) -> None:
-    """Those whose rows are all one token, sampled and not scored, and no more of them than the largest size."""
+    """Every row must be one sampled token without prompt logprobs, and no more of them than the largest size."""
     executor = Executor(make_config(model), Group())
     graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, SIZES)
     decode = make_row(0, 5, from_last_sample=True)
     assert [graphs.size_of([decode] * count) for count in range(1, 9)] == [1, 2, 4, 4, 7, 7, 7, None]
-    for other in (make_row(1, 0, [4, 5], first=make_first(2)), make_row(1, 5, from_last_sample=True, is_sampled=False),
-                  make_row(1, 5, from_last_sample=True, score_ids=[3])):
+    for other in (make_row(1, 0, [4, 5], initial_state=initial(2)),
+                  make_row(1, 5, from_last_sample=True, is_sampled=False),
+                  make_row(1, 5, from_last_sample=True, prompt_logprob_ids=[3])):
         assert graphs.size_of([decode, other]) is None
     none = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, ())
     none.capture()

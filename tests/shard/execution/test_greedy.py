@@ -6,8 +6,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from tests.shard.programs import Request, batched
 from tests.shard.ranks import make_config, run
+from tests.shard.step_programs import Request, batched
 from tests.tiny_models import DEMO_MODEL
 
 NUM_TOKENS = 64

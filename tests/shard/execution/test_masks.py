@@ -7,7 +7,7 @@ import pytest
 
 from penstock.shard.execution.masks import LateMasks
 from penstock.shard.execution.step import Step
-from tests.shard.programs import make_row
+from tests.shard.step_programs import make_row
 
 
 def step(step_id: int, *late_slots: int) -> Step:

@@ -12,9 +12,9 @@ from penstock.shard.devices.device import Device
 from penstock.shard.execution import sampler
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.slots import Bounds, SlotTable
-from penstock.shard.execution.step import Open, RowResult, Sampling, Step
+from penstock.shard.execution.step import RowResult, Sampling, Step, StreamLimits
 from penstock.shard.execution.watermark import Watermark
-from tests.shard.programs import make_first, make_row
+from tests.shard.step_programs import initial, make_row
 
 VOCAB_SIZE = 50
 LOGITS = 2 * torch.randn(VOCAB_SIZE, generator=torch.Generator().manual_seed(9))
@@ -28,18 +28,18 @@ def sample(
     *samplings: Sampling, num_sampled: int = 0, prompt_length: int = 3, masks: Masks | None = None
 ) -> list[RowResult]:
     """Of rows with the same logits, one for each slot, after as many tokens of output."""
-    slots = SlotTable(Open(1, 8, 1 << 10, 8), Bounds(16, 64, 512, VOCAB_SIZE), DEVICE)
+    slots = SlotTable(StreamLimits(1, 8, 1 << 10, 8), Bounds(16, 64, 512, VOCAB_SIZE), DEVICE)
     tokens = HISTORY + [4] * num_sampled
     rows = [
         make_row(slot, 0, tokens, new_blocks=range(4 * slot, 4 * slot + 4),
-                 first=make_first(prompt_length, sampling, tokens))
+                 initial_state=initial(prompt_length, sampling, tokens))
         for slot, sampling in enumerate(samplings)]
     slots.apply(Step(0, (), tuple(rows)))
     logits = LOGITS.expand(len(rows), -1).contiguous().to(DEVICE.device)
-    draw = sampler.prepare(rows, slots, answers=True)
-    columns = dict(zip(draw.columns, DEVICE.upload(list(draw.columns.values())), strict=True))
-    tensors = sampler.launch(draw, columns, logits, slots, Group(), WATERMARK, masks or {})
-    results = sampler.read(draw, DEVICE.download(tensors).wait())
+    batch = sampler.prepare(rows, slots, answers=True)
+    columns = dict(zip(batch.columns, DEVICE.upload(list(batch.columns.values())), strict=True))
+    tensors = sampler.launch(batch, columns, logits, slots, Group(), WATERMARK, masks or {})
+    results = sampler.read(batch, DEVICE.download(tensors).wait())
     assert torch.equal(logits.cpu(), LOGITS.expand(len(rows), -1)), "they are read again for the raw logprobs"
     assert slots.last_token[: len(rows)].tolist() == [results[slot].token_ids[0] for slot in range(len(rows))]
     return [results[slot] for slot in range(len(rows))]
@@ -50,7 +50,7 @@ def only(sampling: Sampling, **kwargs: int) -> RowResult:
     result, other = sample(sampling, Sampling(), **kwargs)
     assert other.token_ids == (ORDER[0],)
     assert other.logprobs == pytest.approx([raw(ORDER[0])], abs=1e-6)
-    assert (other.top, other.scores, other.score_top) == ((), (), ())
+    assert (other.top_logprobs, other.prompt_logprobs, other.prompt_top_logprobs) == ((), (), ())
     return result
 
 
@@ -88,23 +88,24 @@ def test_branches_draw_apart() -> None:
     assert sample(*[drawn] * 8)[0].token_ids == tokens[0]
 
 
-def test_likeliest_tokens_are_of_the_scores_that_the_logprob_is_of() -> None:
+def test_top_logprobs_are_of_the_scores_that_the_logprob_is_of() -> None:
     result = only(Sampling(do_sample=True, seed=1, top_k=2, top_n=4))
     kept = torch.log_softmax(LOGITS[ORDER[:2]].double(), dim=0).tolist()
-    assert [token for token, _ in result.top[0]] == ORDER[:2]
-    assert [logprob for _, logprob in result.top[0]] == pytest.approx(kept, abs=1e-6)
-    assert result.logprobs[0] in [logprob for _, logprob in result.top[0]]
+    assert [token for token, _ in result.top_logprobs[0]] == ORDER[:2]
+    assert [logprob for _, logprob in result.top_logprobs[0]] == pytest.approx(kept, abs=1e-6)
+    assert result.logprobs[0] in [logprob for _, logprob in result.top_logprobs[0]]
 
     result = only(Sampling(do_sample=True, seed=1, top_k=2, temperature=0.5, top_n=4, raw_logprobs=True))
-    assert [token for token, _ in result.top[0]] == ORDER[:4]
-    assert [logprob for _, logprob in result.top[0]] == pytest.approx([raw(token) for token in ORDER[:4]], abs=1e-6)
+    assert [token for token, _ in result.top_logprobs[0]] == ORDER[:4]
+    logprobs = [logprob for _, logprob in result.top_logprobs[0]]
+    assert logprobs == pytest.approx([raw(token) for token in ORDER[:4]], abs=1e-6)
     assert result.logprobs == pytest.approx([raw(result.token_ids[0])], abs=1e-6)
 
 
 def test_rows_that_want_other_logprobs_stand_side_by_side() -> None:
     drawn = Sampling(do_sample=True, seed=5, temperature=1.7, top_n=3)
     rows = sample(drawn, replace(drawn, raw_logprobs=True, top_n=1), Sampling(raw_logprobs=True), drawn)
-    assert [len(row.top[0]) if row.top else 0 for row in rows] == [3, 1, 0, 3]
+    assert [len(row.top_logprobs[0]) if row.top_logprobs else 0 for row in rows] == [3, 1, 0, 3]
     assert rows[0] == replace(rows[3], slot=0)
     assert rows[0].token_ids == rows[1].token_ids
     assert rows[0].logprobs != rows[1].logprobs
@@ -117,7 +118,7 @@ def test_a_watermark_follows_the_last_token() -> None:
     result = only(Sampling(watermark=True, raw_logprobs=True, top_n=1), num_sampled=1)
     assert result.token_ids == (best,) != (ORDER[0],)
     assert result.logprobs == pytest.approx([raw(best)], abs=1e-6), "of the logits without it"
-    assert result.top[0][0][0] == ORDER[0]
+    assert result.top_logprobs[0][0][0] == ORDER[0]
     marked = only(Sampling(watermark=True), num_sampled=1)
     assert marked.token_ids == (best,)
     assert marked.logprobs[0] > raw(best)

@@ -10,11 +10,11 @@ import torch
 from penstock.kernels import dispatch
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
-from penstock.shard.execution.step import Open, Row, Sampling, Step
-from tests.shard.programs import make_first, make_row
+from penstock.shard.execution.step import Row, Sampling, Step, StreamLimits
+from tests.shard.step_programs import initial, make_row
 
 BOUNDS = Bounds(block_size=4, num_blocks=10, context_length=14, vocab_size=100)
-LIMITS = Open(epoch=1, max_slots=3, max_step_tokens=8, max_blocks_per_slot=4)
+LIMITS = StreamLimits(epoch=1, max_slots=3, max_step_tokens=8, max_blocks_per_slot=4)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def histories(slots: SlotTable, *of: int) -> list[list[int]]:
 
 def prompt(slot: int = 0, length: int = 5, blocks: tuple[int, ...] = (7, 3), sampling: Sampling | None = None) -> Row:
     return make_row(slot, 0, range(1, length + 1), new_blocks=blocks,
-                    first=make_first(length, sampling or Sampling(), range(1, length + 1)))
+                    initial_state=initial(length, sampling or Sampling(), range(1, length + 1)))
 
 
 def test_blocks_are_appended_in_order(slots: SlotTable) -> None:
@@ -65,7 +65,7 @@ def test_a_first_row_resets_its_slot(slots: SlotTable) -> None:
 
 
 def test_a_sequence_may_start_behind_shared_blocks(slots: SlotTable) -> None:
-    slots.apply(step(make_row(0, 4, [5, 6], new_blocks=[7, 3], first=make_first(6))))
+    slots.apply(step(make_row(0, 4, [5, 6], new_blocks=[7, 3], initial_state=initial(6))))
     assert slots[0].num_written == 6
 
 
@@ -97,7 +97,7 @@ def test_histories_fill_their_places_and_no_more(slots: SlotTable) -> None:
     with pytest.raises(OrderError, match="slot 0: a token sampled after 5 tokens of history, more than 1 blocks hold"):
         small.apply(step(make_row(0, 3, [7])))
     with pytest.raises(OrderError, match="slot 2: 6 history_ids, and 1 blocks and a token sampled after them have 5"):
-        small.apply(step(make_row(2, 0, [7], new_blocks=[3], first=make_first(1, penalty, range(6)))))
+        small.apply(step(make_row(2, 0, [7], new_blocks=[3], initial_state=initial(1, penalty, range(6)))))
     small.apply(step(prompt(0, 2, (1,), penalty)))
     assert histories(small, 0, 1) == [[1, 2], [1, 2, 3, 30]]
 
@@ -118,26 +118,27 @@ def test_what_reads_history_has_one(slots: SlotTable) -> None:
 
 
 @pytest.mark.parametrize(("rows", "message"), [
-    ([make_row(3, 0, [1], first=make_first(1))], r"slot 3 is out of range: max_slots is 3"),
+    ([make_row(3, 0, [1], initial_state=initial(1))], r"slot 3 is out of range: max_slots is 3"),
     ([make_row(1, 0, [1])], r"slot 1 has had no first row"),
     ([prompt(blocks=(1, 10))], r"slot 0: new_blocks \[1, 10\] go beyond num_blocks 10"),
     ([prompt(blocks=(1, -1))], r"new_blocks \[1, -1\]"),
     ([prompt(blocks=(1, 2, 3, 4, 5))], r"slot 0: 5 blocks, max_blocks_per_slot is 4"),
     ([prompt(blocks=(1,))], r"slot 0: positions up to 4, but 1 blocks and a context of 14 tokens end at 3"),
-    ([make_row(0, 12, [1, 2, 3], new_blocks=[1, 2, 3, 4], first=make_first(15))], r"positions up to 14"),
+    ([make_row(0, 12, [1, 2, 3], new_blocks=[1, 2, 3, 4], initial_state=initial(15))], r"positions up to 14"),
     ([prompt(0, 3, (1,)), prompt(0, 3, (2,))], r"two rows for one slot: \[0, 0\]"),
     ([prompt(0, 5), prompt(1, 4)], r"step 0 has 9 tokens, max_step_tokens is 8"),
-    ([make_row(0, 0, [100], new_blocks=[1], first=make_first(1))], r"token_ids has 100, the vocabulary has 100"),
-    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(1, history=[5, 700]))], r"history_ids has 700"),
-    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(2))], r"after position 0, inside the prompt of 2"),
+    ([make_row(0, 0, [100], new_blocks=[1], initial_state=initial(1))], r"token_ids has 100, the vocabulary has 100"),
+    ([make_row(0, 0, [1], new_blocks=[1], initial_state=initial(1, history=[5, 700]))], r"history_ids has 700"),
+    ([make_row(0, 0, [1], new_blocks=[1], initial_state=initial(2))], r"after position 0, inside the prompt of 2"),
     ([prompt(sampling=Sampling(bias_ids=np.array([100]), bias_values=np.ones(1)))], r"slot 0: bias_ids has 100, the"),
     ([prompt(sampling=Sampling(banned_ids=np.array([3, 101])))], r"slot 0: banned_ids has 101, the vocabulary has 100"),
     ([prompt(sampling=Sampling(top_n=101))], r"slot 0: top_n is 101, the vocabulary has 100 tokens"),
-    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(1, Sampling(watermark=True)))],
+    ([make_row(0, 0, [1], new_blocks=[1], initial_state=initial(1, Sampling(watermark=True)))],
      r"slot 0: a watermark needs history_ids, and there are 0"),
-    ([make_row(0, 0, [1], new_blocks=[1], is_sampled=False, first=make_first(2), late_mask=True)],
+    ([make_row(0, 0, [1], new_blocks=[1], is_sampled=False, initial_state=initial(2), late_mask=True)],
      r"slot 0: a mask comes late for a row that samples nothing"),
-    ([make_row(0, 0, [1], new_blocks=[1], first=make_first(1), score_ids=[100])], r"slot 0: score_ids has 100, the"),
+    ([make_row(0, 0, [1], new_blocks=[1], initial_state=initial(1), prompt_logprob_ids=[100])],
+     r"slot 0: prompt_logprob_ids has 100, the"),
 ])
 def test_what_no_router_may_send(slots: SlotTable, rows: list[Row], message: str) -> None:
     with pytest.raises(OrderError, match=message):

@@ -21,7 +21,7 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.startup.run import batches
 from tests import kernel_sets
 from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
-from tests.shard.programs import prompt_step
+from tests.shard.step_programs import prompt_step
 from tests.tiny_models import DEMO_MODEL
 
 MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20))
@@ -79,9 +79,9 @@ def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> No
 def test_what_cannot_be_served_is_one_line(tmp_path: Path, flags: list[str], message: str) -> None:
     shard = Shard(tmp_path, "--json-output", *flags)
     assert shard.process.wait(SECONDS) == 1
-    lines = [line for line in shard.log.read_text().splitlines() if not line.startswith("{")]
-    assert len(lines) == 1
-    assert message in lines[0]
+    lines = [json.loads(line) for line in shard.log.read_text().splitlines()]
+    (error,) = [line["message"] for line in lines if line["level"] == "ERROR"]
+    assert message in error
     assert not shard.socket.exists()
 
 
@@ -171,7 +171,7 @@ def test_what_a_processor_cannot_do_is_refused_in_one_line(
     shard = Shard(tmp_path, *MODEL, "--json-output", *flags)
     assert shard.process.wait(SECONDS) == 1
     (line,) = shard.log.read_text().splitlines()
-    assert line.startswith(f"shard 0: {sentence}")
+    assert json.loads(line)["message"].startswith(sentence)
 
 
 def test_what_a_processor_does_anyway_is_said(tmp_path: Path) -> None:

@@ -23,14 +23,14 @@ from tests.shard.processes import (
     Shard,
     clients,
     encode_masks,
-    encode_open,
     encode_plan,
+    encode_stream_limits,
     run_over_wire,
     running,
     write_program,
 )
-from tests.shard.programs import Program, Request, alone, batched, make_first, make_row, prompt_step
 from tests.shard.ranks import make_config, run_program
+from tests.shard.step_programs import Program, Request, alone, batched, initial, make_row, prompt_step
 from tests.tiny_models import DEMO_MODEL
 
 MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20), "--watermark-gamma", "0.3",
@@ -40,7 +40,7 @@ REQUESTS = [
     Request(list(range(100, 140)), 5, Sampling(do_sample=True, seed=2**64 - 3, top_k=40, repetition_penalty=1.3)),
     Request([9], 7, Sampling(do_sample=True, seed=4, temperature=1.2, top_p=0.9)),
     Request(list(range(50, 60)), 5, Sampling(do_sample=True, seed=8, branch=1, min_p=0.01), mask_seed=5),
-    Request([7, 8], 4, Sampling(watermark=True, raw_logprobs=True), mask_seed=6, is_scored=True),
+    Request([7, 8], 4, Sampling(watermark=True, raw_logprobs=True), mask_seed=6, wants_prompt_logprobs=True),
 ]
 
 
@@ -127,10 +127,11 @@ def refusal(client: Client, *orders: shard_pb2.Order) -> tuple[grpc.StatusCode, 
 
 
 @pytest.mark.parametrize(("orders", "message"), [
-    ([encode_plan(prompt_step(0))], "the first order of a stream must be open"),
-    ([shard_pb2.Order()], "the first order of a stream must be open"),
-    ([encode_masks(0, {})], "the first order of a stream must be open"),
-    ([shard_pb2.Order(open=shard_pb2.Open(max_slots=1, max_step_tokens=1))], "open.max_blocks_per_slot is 0"),
+    ([encode_plan(prompt_step(0))], "the first order of a stream must be stream_limits"),
+    ([shard_pb2.Order()], "the first order of a stream must be stream_limits"),
+    ([encode_masks(0, {})], "the first order of a stream must be stream_limits"),
+    ([shard_pb2.Order(stream_limits=shard_pb2.StreamLimits(max_slots=1, max_step_tokens=1))],
+     "stream_limits.max_blocks_per_slot is 0"),
 ])
 def test_a_stream_must_begin_with_open(client: Client, orders: list[shard_pb2.Order], message: str) -> None:
     code, details = refusal(client, *orders)
@@ -143,7 +144,7 @@ def test_a_stream_must_begin_with_open(client: Client, orders: list[shard_pb2.Or
     (encode_plan(prompt_step(0)), "plan.step_id is 0, the next one of this stream is 1"),
     (encode_plan(Step(1, (), ())), "plan 1 has no rows"),
     (shard_pb2.Order(), "must be a plan or masks"),
-    (encode_open(alone(REQUESTS).limits), "must be a plan or masks"),
+    (encode_stream_limits(alone(REQUESTS).limits), "must be a plan or masks"),
     (encode_masks(0, {}), "masks.step_id is 0, the steps that wait for masks are []"),
 ])
 def test_a_bad_order_ends_its_stream_alone(
@@ -203,7 +204,7 @@ def test_a_stream_that_says_nothing_takes_nothing_over(client: Client) -> None:
 def test_what_is_no_order_ends_its_stream(shard: Shard, client: Client) -> None:
     with grpc.insecure_channel(f"unix:{shard.socket}") as channel:
         execute = channel.stream_stream("/penstock.shard.v1.Shard/Execute", request_serializer=bytes)
-        for orders in ([b"\xff\xff"], [encode_open(alone(REQUESTS).limits).SerializeToString(), b"\xff\xff"]):
+        for orders in ([b"\xff\xff"], [encode_stream_limits(alone(REQUESTS).limits).SerializeToString(), b"\xff\xff"]):
             with pytest.raises(grpc.RpcError) as refused:
                 list(execute(iter(orders), timeout=SECONDS))
             assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -221,7 +222,7 @@ def test_damaged_token_ids_are_named(client: Client) -> None:
 
 def wait_for_a_mask(client: Client) -> ClientStream:
     """A stream whose step 0 has run and waits: for nobody else reads what the model gave while the shard is busy."""
-    row = make_row(0, 0, range(3, 11), new_blocks=[0], first=make_first(8), late_mask=True)
+    row = make_row(0, 0, range(3, 11), new_blocks=[0], initial_state=initial(8), late_mask=True)
     begun = client.stub.Health(shard_pb2.HealthRequest()).steps_begun
     stream = client.open()
     stream.write(encode_plan(Step(0, (), (row,))))

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from penstock.protos import shard_pb2
 from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling import plan as router_plan
-from penstock.shard.execution.step import NO_IDS, First, Row, Sampling, Step, StepResult
+from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StepResult
 from penstock.shard.serving import wire as shard_wire
 from penstock.shard.serving.tracing import StepTracing
 
@@ -21,7 +21,7 @@ def row(slot: int, of: tuple[int, int] | None = None, is_first: bool = False) ->
     trace = of[0].to_bytes(16, "big") + of[1].to_bytes(8, "big") if of else b""
     return Row(slot=slot, start=0, from_last_sample=not is_first, token_ids=np.array([5, 6]) if is_first else NO_IDS,
                new_blocks=np.empty(0, np.int32), is_sampled=True,
-               first=First(Sampling(), 2, NO_IDS, trace) if is_first else None)
+               initial_state=InitialState(Sampling(), 2, NO_IDS, trace) if is_first else None)
 
 
 class Shard:
@@ -102,16 +102,16 @@ def test_slots_that_are_given_up(shard: Shard) -> None:
 
 @pytest.mark.parametrize("trace", [b"", bytes(range(24))])
 def test_over_the_wire(trace: bytes) -> None:
-    first = router_plan.First(router_plan.Sampling(), 1, trace=trace)
-    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), first=first),)))
+    initial_state = router_plan.InitialState(router_plan.Sampling(), 1, trace=trace)
+    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), initial_state=initial_state),)))
     read = shard_pb2.Order.FromString(order.SerializeToString())
-    received = shard_wire.decode_plan(read.plan, 0).rows[0].first
+    received = shard_wire.decode_plan(read.plan, 0).rows[0].initial_state
     assert received is not None
     assert received.trace == trace
 
 
 def test_a_trace_of_another_length_is_refused() -> None:
-    first = router_plan.First(router_plan.Sampling(), 1, trace=bytes(23))
-    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), first=first),)))
-    with pytest.raises(ValueError, match=r"plan 0, rows\[0\]\.first\.trace has 23 bytes, a trace has 24"):
+    initial_state = router_plan.InitialState(router_plan.Sampling(), 1, trace=bytes(23))
+    order = router_wire.encode_plan(router_plan.Plan(0, (router_plan.Row(0, 0, (5,), initial_state=initial_state),)))
+    with pytest.raises(ValueError, match=r"plan 0, rows\[0\]\.initial_state\.trace has 23 bytes, a trace has 24"):
         shard_wire.decode_plan(order.plan, 0)

@@ -18,10 +18,10 @@ def plan(**row: object) -> shard_pb2.Plan:
     return shard_pb2.Plan(step_id=3, rows=[shard_pb2.Row(**{"token_ids": ids(1), **row})])  # type: ignore[arg-type]
 
 
-def first(**values: object) -> shard_pb2.First:
+def initial_state(**values: object) -> shard_pb2.InitialState:
     """A sampling that is valid but for these values."""
     off = {"temperature": 1, "top_p": 1, "typical_p": 1, "repetition_penalty": 1}
-    return shard_pb2.First(sampling=shard_pb2.Sampling(**{**off, **values}))  # type: ignore[arg-type]
+    return shard_pb2.InitialState(sampling=shard_pb2.Sampling(**{**off, **values}))  # type: ignore[arg-type]
 
 
 def test_a_row_in_full() -> None:
@@ -32,10 +32,10 @@ def test_a_row_in_full() -> None:
         "top_n": 5}
     sampling = shard_pb2.Sampling(
         **values, bias_ids=ids(8, 9), bias_values=[0.5, -100], banned_ids=ids(2, 70_000))  # type: ignore[arg-type]
-    first = shard_pb2.First(sampling=sampling, prompt_length=9, history_ids=ids(4, 2**32 - 1))
+    initial_state = shard_pb2.InitialState(sampling=sampling, prompt_length=9, history_ids=ids(4, 2**32 - 1))
     message = shard_pb2.Plan(step_id=3, cleared_slots=[5, 6], rows=[shard_pb2.Row(
         slot=2, start=8, from_last_sample=True, token_ids=ids(1, 70_000), new_blocks=[3, 2],
-        output=shard_pb2.SAMPLE, first=first, late_mask=True, score_ids=ids(70_000, 12))])
+        output=shard_pb2.SAMPLE, initial_state=initial_state, late_mask=True, prompt_logprob_ids=ids(70_000, 12))])
     step = wire.decode_plan(shard_pb2.Plan.FromString(message.SerializeToString()), 3)
     row = step.rows[0]
     assert (step.step_id, step.cleared_slots) == (3, (5, 6))
@@ -43,23 +43,23 @@ def test_a_row_in_full() -> None:
     assert row.token_ids.tolist() == [1, 70_000]
     assert row.new_blocks.tolist() == [3, 2]
     assert row.new_blocks.dtype == "int32"
-    assert row.first is not None
-    assert {name: getattr(row.first.sampling, name) for name in values} == values
+    assert row.initial_state is not None
+    assert {name: getattr(row.initial_state.sampling, name) for name in values} == values
     assert set(Sampling.__slots__) - set(values) == {"bias_ids", "bias_values", "banned_ids"}
-    assert row.first.sampling.bias_ids.tolist() == [8, 9]
-    assert row.first.sampling.bias_values.tolist() == [0.5, -100]
-    assert row.first.sampling.bias_values.dtype == "float32"
-    assert row.first.sampling.banned_ids.tolist() == [2, 70_000]
+    assert row.initial_state.sampling.bias_ids.tolist() == [8, 9]
+    assert row.initial_state.sampling.bias_values.tolist() == [0.5, -100]
+    assert row.initial_state.sampling.bias_values.dtype == "float32"
+    assert row.initial_state.sampling.banned_ids.tolist() == [2, 70_000]
     assert row.late_mask
-    assert row.score_ids.tolist() == [70_000, 12]
-    assert row.first.prompt_length == 9
-    assert row.first.history_ids.tolist() == [4, 2**32 - 1]
+    assert row.prompt_logprob_ids.tolist() == [70_000, 12]
+    assert row.initial_state.prompt_length == 9
+    assert row.initial_state.history_ids.tolist() == [4, 2**32 - 1]
 
 
 def test_a_row_with_nothing_but_its_input() -> None:
     row = wire.decode_plan(plan(token_ids=b"", from_last_sample=True), 3).rows[0]
     assert row.count == 1
-    assert row.first is None
+    assert row.initial_state is None
     assert not row.is_sampled
     assert row.new_blocks.tolist() == []
 
@@ -69,17 +69,22 @@ def test_a_row_with_nothing_but_its_input() -> None:
     (shard_pb2.Plan(step_id=3), r"plan 3 has no rows"),
     (plan(token_ids=b""), r"plan 3, rows\[0\] has no input tokens"),
     (plan(token_ids=b"12345"), r"plan 3, rows\[0\]\.token_ids has 5 bytes, no multiple of 4"),
-    (plan(first=shard_pb2.First(history_ids=b"1")), r"plan 3, rows\[0\]\.first\.history_ids has 1 bytes"),
-    (plan(first=shard_pb2.First()), r"plan 3, rows\[0\]\.first\.sampling\.temperature is 0\.0, it must be above 0"),
-    (plan(first=shard_pb2.First(sampling=shard_pb2.Sampling(temperature=1, top_p=math.nan))), r"\.top_p is nan"),
-    (plan(token_ids=ids(1, 2), score_ids=ids(2, 3, 4)), r"plan 3, rows\[0\] has 3 score_ids for 2 input tokens"),
-    (plan(first=first(min_p=1.5)), r"\.min_p is 1\.5, it must be between 0 and 1"),
-    (plan(first=first(min_p=math.nan)), r"\.min_p is nan"),
-    (plan(first=first(share_penalty=math.inf)), r"\.share_penalty is inf, it must be finite"),
-    (plan(first=first(frequency_penalty=math.nan)), r"\.frequency_penalty is nan"),
-    (plan(first=first(presence_penalty=-math.inf)), r"\.presence_penalty is -inf"),
-    (plan(first=first(bias_ids=ids(4), bias_values=[math.inf])), r"\.bias_values are \[inf\], they must be finite"),
-    (plan(first=first(bias_ids=ids(4))), r"has 1 bias_ids and 0 values"),
+    (plan(initial_state=shard_pb2.InitialState(history_ids=b"1")),
+     r"plan 3, rows\[0\]\.initial_state\.history_ids has 1 bytes"),
+    (plan(initial_state=shard_pb2.InitialState()),
+     r"plan 3, rows\[0\]\.initial_state\.sampling\.temperature is 0\.0, it must be above 0"),
+    (plan(initial_state=shard_pb2.InitialState(sampling=shard_pb2.Sampling(temperature=1, top_p=math.nan))),
+     r"\.top_p is nan"),
+    (plan(token_ids=ids(1, 2), prompt_logprob_ids=ids(2, 3, 4)),
+     r"plan 3, rows\[0\] has 3 prompt_logprob_ids for 2 input tokens"),
+    (plan(initial_state=initial_state(min_p=1.5)), r"\.min_p is 1\.5, it must be between 0 and 1"),
+    (plan(initial_state=initial_state(min_p=math.nan)), r"\.min_p is nan"),
+    (plan(initial_state=initial_state(share_penalty=math.inf)), r"\.share_penalty is inf, it must be finite"),
+    (plan(initial_state=initial_state(frequency_penalty=math.nan)), r"\.frequency_penalty is nan"),
+    (plan(initial_state=initial_state(presence_penalty=-math.inf)), r"\.presence_penalty is -inf"),
+    (plan(initial_state=initial_state(bias_ids=ids(4), bias_values=[math.inf])),
+     r"\.bias_values are \[inf\], they must be finite"),
+    (plan(initial_state=initial_state(bias_ids=ids(4))), r"has 1 bias_ids and 0 values"),
     (plan(output=2), r"plan 3, rows\[0\]\.output is 2, known are NONE \(0\) and SAMPLE \(1\)"),
 ])
 def test_what_a_plan_is_refused_for(message: shard_pb2.Plan, complaint: str) -> None:
@@ -88,13 +93,13 @@ def test_what_a_plan_is_refused_for(message: shard_pb2.Plan, complaint: str) -> 
 
 
 @pytest.mark.parametrize("name", ["max_slots", "max_step_tokens", "max_blocks_per_slot"])
-def test_an_open_without_room_is_refused(name: str) -> None:
+def test_stream_limits_without_room_is_refused(name: str) -> None:
     limits = {"max_slots": 1, "max_step_tokens": 2, "max_blocks_per_slot": 3}
-    message = shard_pb2.Open(epoch=9, **limits)
-    assert wire.decode_open(message).max_blocks_per_slot == 3
+    message = shard_pb2.StreamLimits(epoch=9, **limits)
+    assert wire.decode_stream_limits(message).max_blocks_per_slot == 3
     setattr(message, name, 0)
-    with pytest.raises(ValueError, match=rf"open\.{name} is 0, it must be at least 1"):
-        wire.decode_open(message)
+    with pytest.raises(ValueError, match=rf"stream_limits\.{name} is 0, it must be at least 1"):
+        wire.decode_stream_limits(message)
 
 
 def test_results() -> None:
@@ -105,16 +110,16 @@ def test_results() -> None:
     assert (message.step_id, message.forward_ns, message.sample_ns) == (7, 12, 3)
 
 
-def test_likeliest_tokens_and_scores() -> None:
+def test_top_logprobs_and_prompt_logprobs() -> None:
     """One list for each token, of any length: fewer than were asked for may have a probability."""
     top, empty = ((5, -0.5), (7, -1.25)), ()
     rows = (RowResult(1, (5,), (-0.5,), (top,)), RowResult(2, (6,), (0.0,), (empty,)),
-            RowResult(0, (), (), scores=(-1.0, -2.0), score_top=(top, top[:1])))
+            RowResult(0, (), (), prompt_logprobs=(-1.0, -2.0), prompt_top_logprobs=(top, top[:1])))
     message = shard_pb2.StepResult.FromString(wire.encode_result(StepResult(7, rows, 0, 0)).SerializeToString())
-    assert [[(list(top.ids), list(top.logprobs)) for top in row.top] for row in message.rows] == [
+    assert [[(list(top.ids), list(top.logprobs)) for top in row.top_logprobs] for row in message.rows] == [
         [([5, 7], [-0.5, -1.25])], [([], [])], []]
-    assert list(message.rows[2].scores) == [-1.0, -2.0]
-    assert [list(top.ids) for top in message.rows[2].score_top] == [[5, 7], [5]]
+    assert list(message.rows[2].prompt_logprobs) == [-1.0, -2.0]
+    assert [list(top.ids) for top in message.rows[2].prompt_top_logprobs] == [[5, 7], [5]]
 
 
 def test_a_slot_has_one_mask() -> None:

@@ -17,13 +17,13 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Device, Download
 from penstock.shard.execution.executor import Executor, Launched
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.sampler import Draw
-from penstock.shard.execution.scorer import Scoring
-from penstock.shard.execution.step import Open, Row, Sampling, Step, StepResult
+from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch
+from penstock.shard.execution.sampler import SamplingBatch
+from penstock.shard.execution.step import Row, Sampling, Step, StepResult, StreamLimits
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.worker import Order, Progress, Worker
-from tests.shard.programs import Program, Request, batched
 from tests.shard.ranks import make_config
+from tests.shard.step_programs import Program, Request, batched
 from tests.tiny_models import make_tiny
 
 SECONDS = 20
@@ -37,13 +37,14 @@ class SlowExecutor:
         self.begun = threading.Semaphore(0)
         self.may_end = threading.Event()
 
-    def open(self, limits: Open) -> None:
+    def open(self, limits: StreamLimits) -> None:
         self.events.append("open")
 
     def launch(self, step: Step, late_masks: Callable[[], Masks]) -> Launched:
         self.events.append(f"launch {step.step_id}")
         self.begun.release()
-        return Launched(step, Draw([], [], np.empty(0, np.int64), {}), Scoring([], {}), Download([], []), 0, (0,) * 4)
+        sampling_batch, prompt_batch = SamplingBatch([], [], np.empty(0, np.int64), {}), PromptLogprobsBatch([], {})
+        return Launched(step, sampling_batch, prompt_batch, Download([], []), 0, (0,) * 4)
 
     def finish(self, launched: Launched) -> StepResult:
         assert self.may_end.wait(SECONDS)
@@ -97,7 +98,7 @@ class SlowAgreement(Agreement):
         self.asked = threading.Event()
         self.others_agree = threading.Event()
 
-    def reach(self, content: bytes, is_open: bool, stream_ended: threading.Event) -> bool:
+    def reach(self, content: bytes, opens_stream: bool, stream_ended: threading.Event) -> bool:
         self.asked.set()
         return self.others_agree.wait(SECONDS)
 
@@ -198,7 +199,7 @@ def test_a_shard_stops_though_the_others_never_agree(monkeypatch: pytest.MonkeyP
 
 
 def test_slots_are_cleared_when_nothing_runs(threads: ExitStack) -> None:
-    """An `open` after a lost stream, whose steps are in flight."""
+    """Stream limits come after a lost stream, whose steps are in flight."""
     executor, old, new = SlowExecutor(), Listener(), Listener()
     worker = make_worker(threads, executor)
     for step_id in range(2):
@@ -206,7 +207,7 @@ def test_slots_are_cleared_when_nothing_runs(threads: ExitStack) -> None:
         assert executor.begun.acquire(timeout=SECONDS)
     old.ended.set()
     worker.put(Order(old, make_step(2)))
-    worker.put(Order(new, Open(2, 1, 1, 1)))
+    worker.put(Order(new, StreamLimits(2, 1, 1, 1)))
     worker.put(Order(new, make_step(0)))
     worker.put(Order(new, None))
     assert not executor.begun.acquire(timeout=0.05)
@@ -260,7 +261,7 @@ class LaggingExecutor(Executor):
 
     num_steps = 0
 
-    def open(self, limits: Open) -> None:
+    def open(self, limits: StreamLimits) -> None:
         super().open(limits)
         self._launched = threading.Semaphore(0)
 
@@ -286,8 +287,9 @@ def program() -> Program:
         Request([5, 6, 7, 8], 6),
         Request(list(range(100, 140)), 5, Sampling(do_sample=True, seed=3, top_k=40, repetition_penalty=1.3, top_n=2)),
         Request(list(range(50, 60)), 5, Sampling(do_sample=True, seed=8, presence_penalty=0.5), mask_seed=5),
-        Request([7, 8], 4, Sampling(watermark=True, raw_logprobs=True, top_n=1), mask_seed=6, is_scored=True),
-        Request(list(range(3, 90)), 3, Sampling(top_n=3), is_scored=True),
+        Request([7, 8], 4, Sampling(watermark=True, raw_logprobs=True, top_n=1), mask_seed=6,
+                wants_prompt_logprobs=True),
+        Request(list(range(3, 90)), 3, Sampling(top_n=3), wants_prompt_logprobs=True),
     ]
     return batched(requests, seed=1)
 

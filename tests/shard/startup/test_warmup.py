@@ -33,8 +33,8 @@ COUNTS = {
     "penstock.kernels.sample.gpu._prepare": 1,
     "penstock.kernels.sample.gpu._split": 4,      # none, 8, 16 and 32 of the likeliest tokens
     "penstock.kernels.sample.gpu._join": 4,
-    "penstock.kernels.score.gpu._split": 4,
-    "penstock.kernels.score.gpu._join": 4,
+    "penstock.kernels.prompt_logprobs.gpu._split": 4,
+    "penstock.kernels.prompt_logprobs.gpu._join": 4,
 }
 
 

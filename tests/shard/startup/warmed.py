@@ -25,8 +25,8 @@ from penstock.shard.execution.step import Sampling
 from penstock.shard.startup.trial import ALL_SAMPLERS
 from penstock.shard.startup.warmup import sizes, warm_up
 from tests.kernels.specialised import Specialised, specialised_for
-from tests.shard.programs import Program, Request, alone, batched
 from tests.shard.ranks import make_config
+from tests.shard.step_programs import Program, Request, alone, batched
 
 MAX_ROWS, CHUNKS = 40, (1, 2, 3, 5, 15, 16, 17, 31, 48, 64, 100)
 MATMULS = [
@@ -46,7 +46,7 @@ def workload(seed: int) -> list[Program]:
     requests = [
         Request(rng.integers(3, 160, int(rng.choice([1, 2, 16, 17, 33, 70, 130]))).tolist(), int(rng.integers(1, 40)),
                 SAMPLINGS[index % len(SAMPLINGS)], mask_seed=index if index % 4 == 1 else None,
-                is_scored=index % 5 == 2)
+                wants_prompt_logprobs=index % 5 == 2)
         for index in range(60)]
     return [alone(requests[:20]), alone(requests[20:30], chunk=7), batched(requests[:7], seed, chunks=CHUNKS),
             batched(requests, seed, num_blocks=1000, chunks=CHUNKS, max_running=MAX_ROWS)]

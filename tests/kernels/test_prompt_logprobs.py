@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from penstock.kernels.prompt_logprobs import prompt_logprobs, reference
 from penstock.kernels.sample import sample
-from penstock.kernels.score import reference, score
 from tests.kernel_sets import CHECKED_SETS, few
 from tests.kernels.compiled import poison, threads
 from tests.kernels.sampling import arguments, told
@@ -28,7 +28,7 @@ def batch(vocabulary, num_rows=40):
 def test_log_softmax(vocabulary, kernel_set):
     num_rows = few(kernel_set, 40, 7)
     logits, targets, top_n = batch(vocabulary, num_rows)
-    logprobs, top = score(logits, targets, top_n)
+    logprobs, top = prompt_logprobs(logits, targets, top_n)
     expected = torch.log_softmax(logits.double(), dim=1)
     assert torch.allclose(logprobs.double(), expected.gather(1, targets[:, None])[:, 0], rtol=1e-6, atol=1e-6)
     assert (logprobs.dtype, top.ids.shape) == (torch.float32, (num_rows, 6))
@@ -42,9 +42,9 @@ def test_log_softmax(vocabulary, kernel_set):
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_as_the_reference_in_poisoned_memory(vocabulary, cpu_kernels, monkeypatch):
     logits, targets, top_n = batch(vocabulary)
-    expected, expected_top = reference.score(logits, targets, top_n, int(top_n.max()))
+    expected, expected_top = reference.prompt_logprobs(logits, targets, top_n, int(top_n.max()))
     poison(monkeypatch)
-    logprobs, top = score(logits, targets, top_n)
+    logprobs, top = prompt_logprobs(logits, targets, top_n)
     assert torch.allclose(logprobs, expected, rtol=1e-6, atol=1e-6)
     assert torch.equal(top.ids, expected_top.ids)
     assert torch.allclose(top.logprobs, expected_top.logprobs, rtol=1e-6, atol=1e-6)
@@ -57,7 +57,8 @@ def test_a_row_has_the_same_bits_alone_and_with_any_number_of_threads(vocabulary
     for count in (1, 2, 3):
         for size in (1, 2, 8):
             with threads(count):
-                parts = [score(*(x[i : i + size] for x in (logits, targets, top_n))) for i in range(0, 8, size)]
+                parts = [prompt_logprobs(*(x[i : i + size] for x in (logits, targets, top_n)))
+                         for i in range(0, 8, size)]
             logprobs = [logprob for part, _ in parts for logprob in part.tolist()]
             results.append((logprobs, [row for _, top in parts for row in told(top)]))
     assert results[1:] == results[:1] * 8
@@ -67,9 +68,9 @@ def test_the_bits_of_a_sampled_token_without_parameters(kernel_set):
     num_rows = few(kernel_set, 40, 8)
     logits, *_ = batch(1001, num_rows)
     sampled = sample(*arguments(logits, [{"do_sample": False, "top_n": 5}] * num_rows))
-    logprobs, top = score(logits, sampled.ids, torch.full((num_rows,), 5))
+    logprobs, top = prompt_logprobs(logits, sampled.ids, torch.full((num_rows,), 5))
     assert torch.equal(logprobs, sampled.logprobs)
-    assert told(top) == told(sampled.top)
+    assert told(top) == told(sampled.top_logprobs)
 
 
 def test_what_is_no_number_is_no_probability(kernel_set):
@@ -77,23 +78,23 @@ def test_what_is_no_number_is_no_probability(kernel_set):
     logits[0, 70] = torch.inf
     logits[1, 50:] = torch.nan
     logits[2] = -torch.inf
-    logprobs, top = score(logits, torch.full((4,), 70), torch.full((4,), 2))
+    logprobs, top = prompt_logprobs(logits, torch.full((4,), 70), torch.full((4,), 2))
     assert logprobs[:3].isnan().all()
     assert [len(row) for row in told(top)] == [0, 0, 0, 2]
 
 
 def test_no_rows(kernel_set):
     none = torch.empty(0, dtype=torch.int64)
-    logprobs, top = score(torch.empty(0, 64), none, none)
+    logprobs, top = prompt_logprobs(torch.empty(0, 64), none, none)
     assert (logprobs.shape, top.ids.shape) == ((0,), (0, 0))
 
 
 def test_errors_name_the_shapes(kernel_set):
     logits, zeros = torch.zeros(2, 8), torch.zeros(2, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"score: logits \[2, 8\] has dtype torch.float64, expected torch.float32"):
-        score(logits.double(), zeros, zeros)
-    with pytest.raises(ValueError, match=r"score: targets has shape \[1\], expected \[2\]"):
-        score(logits, zeros[:1], zeros)
+    with pytest.raises(ValueError, match=r"prompt_logprobs: logits \[2, 8\] has dtype torch.float64, expected torch.float32"):
+        prompt_logprobs(logits.double(), zeros, zeros)
+    with pytest.raises(ValueError, match=r"prompt_logprobs: targets has shape \[1\], expected \[2\]"):
+        prompt_logprobs(logits, zeros[:1], zeros)
 
 
 @pytest.mark.parametrize("kernel_set", CHECKED_SETS, indirect=True)
@@ -101,4 +102,4 @@ def test_errors_name_the_targets(kernel_set):
     logits, zeros = torch.zeros(2, 8), torch.zeros(2, dtype=torch.int64)
     for targets in ([0, 8], [-1, 7]):
         with pytest.raises(ValueError, match=rf"targets are between {min(targets)} and {max(targets)}, the vocabulary"):
-            score(logits, torch.tensor(targets), zeros)
+            prompt_logprobs(logits, torch.tensor(targets), zeros)

@@ -20,7 +20,7 @@ TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
 
 
 @asynccontextmanager
-async def running(
+async def running_engine(
     fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1,
     max_downtime: float = 60.0, facts: Facts = FACTS,
 ) -> AsyncIterator[Engine]:

@@ -1,18 +1,18 @@
-"""How likely given tokens are: what a prompt's own tokens are scored by, and sampled ones by the logits as they are."""
+"""The log-probabilities of given tokens, by the logits as they are: of a prompt's own tokens, and of sampled ones."""
 
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import check_axes, check_tensor
-from penstock.kernels.likeliest import Likeliest
+from penstock.kernels.top_logprobs import TopLogprobs
 
-_implementation = dispatch.choose("score")
+_implementation = dispatch.choose("prompt_logprobs")
 
 
-def score(
+def prompt_logprobs(
     logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int | None = None
-) -> tuple[Tensor, Likeliest]:
+) -> tuple[Tensor, TopLogprobs]:
     """The log-probability of each row's target, float32 [R], and the likeliest tokens.
 
     logits   [R, V]  float32
@@ -24,11 +24,11 @@ def score(
     result depends only on that row, and is what `sample` tells of a row without any parameters. Raises ValueError
     for shapes and dtypes that do not fit, and, on a processor, for targets.
     """
-    op = "score"
+    op = "prompt_logprobs"
     check_axes(op, "logits", logits, "R, V")
     check_tensor(op, "logits", logits, logits.shape, torch.float32)
     check_tensor(op, "targets", targets, logits.shape[:1], torch.int64)
     check_tensor(op, "top_n", top_n, logits.shape[:1], torch.int64)
     width = int(top_n.max()) if top_width is None and len(top_n) else top_width or 0
-    result: tuple[Tensor, Likeliest] = _implementation.score(logits, targets, top_n, width)
+    result: tuple[Tensor, TopLogprobs] = _implementation.prompt_logprobs(logits, targets, top_n, width)
     return result

@@ -19,12 +19,12 @@ class Client:
     """The length at which its next token takes the group down."""
     pause: int = 0
     """Steps since its last row."""
-    scores: dict[int, int] = field(default_factory=dict)
+    prompt_logprobs: dict[int, int] = field(default_factory=dict)
     """Of the prompt's tokens, by position."""
 
     @property
-    def is_unscored(self) -> bool:
-        return self.sequence.wants_scores and len(self.scores) < self.sequence.prompt_length - 1
+    def needs_prompt_logprobs(self) -> bool:
+        return self.sequence.wants_prompt_logprobs and len(self.prompt_logprobs) < self.sequence.prompt_length - 1
 
     @property
     def mask(self) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from penstock.shard.execution.step import First, Open, Row, Sampling, Step
+from penstock.shard.execution.step import InitialState, Row, Sampling, Step, StreamLimits
 
 GREEDY = Sampling()
 BLOCK_SIZE = 16
@@ -23,7 +23,7 @@ class Request:
     num_tokens: int
     sampling: Sampling = GREEDY
     mask_seed: int | None = None
-    is_scored: bool = False
+    wants_prompt_logprobs: bool = False
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Program:
     """`owners[i]`: for each row of step i that yields something, the request it belongs to. `mask_seeds[i]`: for each
     slot that waits for a mask, the seed of the mask."""
 
-    limits: Open
+    limits: StreamLimits
     steps: list[Step] = field(default_factory=list)
     owners: list[list[int]] = field(default_factory=list)
     mask_seeds: list[dict[int, int]] = field(default_factory=list)
@@ -67,21 +67,23 @@ def make_mask(seed: int, vocab_size: int) -> npt.NDArray[np.int32]:
 
 def make_row(
     slot: int = 0, start: int = 0, token_ids: Sequence[int] = (), from_last_sample: bool = False,
-    new_blocks: Sequence[int] = (), is_sampled: bool = True, first: First | None = None, late_mask: bool = False,
-    score_ids: Sequence[int] = (),
+    new_blocks: Sequence[int] = (), is_sampled: bool = True, initial_state: InitialState | None = None,
+    late_mask: bool = False,
+    prompt_logprob_ids: Sequence[int] = (),
 ) -> Row:
     return Row(slot, start, from_last_sample, np.array(token_ids, np.int64), np.array(new_blocks, np.int32), is_sampled,
-               first, late_mask, np.array(score_ids, np.int64))
+               initial_state, late_mask, np.array(prompt_logprob_ids, np.int64))
 
 
-def make_first(prompt_length: int, sampling: Sampling = GREEDY, history: Sequence[int] = ()) -> First:
-    return First(sampling, prompt_length, np.array(history, np.int64))
+def initial(prompt_length: int, sampling: Sampling = GREEDY, history: Sequence[int] = ()) -> InitialState:
+    return InitialState(sampling, prompt_length, np.array(history, np.int64))
 
 
 def prompt_step(step_id: int, slot: int = 0, length: int = 8) -> Step:
     """One prompt in the blocks from 0 on, greedy."""
     blocks = range(-(-length // BLOCK_SIZE))
-    return Step(step_id, (), (make_row(slot, 0, range(3, 3 + length), new_blocks=blocks, first=make_first(length)),))
+    row = make_row(slot, 0, range(3, 3 + length), new_blocks=blocks, initial_state=initial(length))
+    return Step(step_id, (), (row,))
 
 
 def alone(requests: Sequence[Request], num_blocks: int = 256, chunk: int | None = None) -> Program:
@@ -130,23 +132,23 @@ def _write(
     order: Callable[[list[int]], list[int]],
 ) -> Program:
     """`schedule`: per step, (request, number of input tokens) of each row. Slots and blocks are used again."""
-    program = Program(Open(1, max_slots=len(requests), max_step_tokens=1 << 20, max_blocks_per_slot=num_blocks))
+    program = Program(StreamLimits(1, max_slots=len(requests), max_step_tokens=1 << 20, max_blocks_per_slot=num_blocks))
     blocks, slots = order(list(range(num_blocks))), list(range(len(requests)))
     held: dict[int, tuple[_Sequence, list[int]]] = {}
     cleared: list[int] = []
     for picked in schedule:
         rows, owners, seeds, ended = [], [], {}, []
         for index, count in picked:
-            first = index not in held
-            if first:
+            is_first = index not in held
+            if is_first:
                 held[index] = _Sequence(requests[index], slots.pop(0)), []
             sequence, own = held[index]
             needed = -(-(sequence.position + count) // BLOCK_SIZE) - len(own)
             new_blocks = [blocks.pop() for _ in range(needed)]
             own += new_blocks
-            rows.append(_row(sequence, count, new_blocks, first))
+            rows.append(_row(sequence, count, new_blocks, is_first))
             sequence.position += count
-            owners += [index] * (rows[-1].is_sampled or len(rows[-1].score_ids) > 0)
+            owners += [index] * (rows[-1].is_sampled or len(rows[-1].prompt_logprob_ids) > 0)
             if rows[-1].late_mask:
                 seeds[sequence.slot] = mask_seed_at(requests[index], rows[-1].end)
             if sequence.position == sequence.end:
@@ -163,7 +165,7 @@ def _write(
     return program
 
 
-def _row(sequence: _Sequence, count: int, new_blocks: list[int], first: bool) -> Row:
+def _row(sequence: _Sequence, count: int, new_blocks: list[int], is_first: bool) -> Row:
     prompt, sampling = sequence.request.prompt, sequence.request.sampling
     is_decode = sequence.position >= len(prompt)
     end = sequence.position + count
@@ -171,5 +173,5 @@ def _row(sequence: _Sequence, count: int, new_blocks: list[int], first: bool) ->
         slot=sequence.slot, start=sequence.position, from_last_sample=is_decode,
         token_ids=() if is_decode else prompt[sequence.position:end], new_blocks=new_blocks,
         is_sampled=end >= len(prompt), late_mask=sequence.request.mask_seed is not None and end >= len(prompt),
-        score_ids=prompt[sequence.position + 1:end + 1] if sequence.request.is_scored else (),
-        first=make_first(len(prompt), sampling, prompt if sampling.reads_history else ()) if first else None)
+        prompt_logprob_ids=prompt[sequence.position + 1:end + 1] if sequence.request.wants_prompt_logprobs else (),
+        initial_state=initial(len(prompt), sampling, prompt if sampling.reads_history else ()) if is_first else None)

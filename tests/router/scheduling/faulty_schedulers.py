@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.memory import KvMemory
-from penstock.router.scheduling.plan import FinishReason, Row, Sampled, Scored, StepResult
+from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Row, Sampled, StepResult
 from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
@@ -42,7 +42,7 @@ class SlotReused(Scheduler):
 class LostPin(Scheduler):
     """The first of several results takes all pins."""
 
-    def commit(self, result: StepResult) -> list[Sampled | Scored]:
+    def commit(self, result: StepResult) -> list[Sampled | PromptLogprobsPart]:
         for sequence, _ in self._in_flight[0][1]:
             sequence.in_flight = 1
         return super().commit(result)
@@ -82,8 +82,8 @@ class UnmaskedPrefill(Scheduler):
         super()._draft(draft, sequence, replace(row, late_mask=row.late_mask and row.from_last_sample))
 
 
-class ScoredBehindAHit(Scheduler):
-    """Prompts whose scores are wanted begin behind cached blocks too."""
+class HitsDespitePromptLogprobs(Scheduler):
+    """Prompts whose logprobs are wanted begin behind cached blocks too."""
 
     def add(self, sequence: Sequence) -> None:
         super().add(sequence)
@@ -92,18 +92,18 @@ class ScoredBehindAHit(Scheduler):
 
 class _MatchesAll(KvMemory):
     def match(self, sequence: Sequence) -> Node:
-        wants_scores, sequence.wants_scores = sequence.wants_scores, False
+        wants_prompt_logprobs, sequence.wants_prompt_logprobs = sequence.wants_prompt_logprobs, False
         matched = super().match(sequence)
-        sequence.wants_scores = wants_scores
+        sequence.wants_prompt_logprobs = wants_prompt_logprobs
         return matched
 
 
-class ScoresTakenForGranted(Scheduler):
-    """A sequence that is computed again is not asked for scores again, though some never came."""
+class PromptLogprobsTakenForGranted(Scheduler):
+    """A sequence that is computed again is not asked for its prompt's logprobs again, though some never came."""
 
     def _preempt(self, sequence: Sequence) -> None:
         super()._preempt(sequence)
-        sequence.num_scored = sequence.prompt_length
+        sequence.prompt_logprobs_end = sequence.prompt_length
 
 
 class _OneNamespace(PrefixCache):

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence as Items
 
+from penstock.router.scheduling.block_pool import BlockPool
 from penstock.router.scheduling.plan import Output, Plan, RowResult, Sampled, Sampling, StepResult
+from penstock.router.scheduling.prefix_cache import PrefixCache
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
 
@@ -22,6 +24,15 @@ def make_sequence(
     prompt = list(tokens) if tokens is not None else [100 * id + i for i in range(length)]
     return Sequence(id=id, tokens=prompt, prompt_length=len(prompt), max_length=len(prompt) + max_new,
                     sampling=sampling, namespace=namespace, ignore_eos=ignore_eos, confirmed_only=confirmed_only)
+
+
+def cached_blocks(pool: BlockPool, cache: PrefixCache) -> list[int]:
+    """The blocks of the pool that are in the cache."""
+    return [block for block in range(pool.num_blocks) if block in cache]
+
+
+def num_cached(scheduler: Scheduler) -> int:
+    return len(cached_blocks(scheduler.memory.pool, scheduler.memory.cache))
 
 
 def answer(plan: Plan, *tokens: int) -> StepResult:

@@ -15,8 +15,8 @@ from penstock.router.errors import GenerationError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.scheduling.plan import FinishReason, Row, Sampling
-from tests.engines import ListGrammar, bits, collect, first_allowed, running, shifting, token_ids
 from tests.fakes import FACTS, ScriptedFleet
+from tests.scripted_engine import ListGrammar, bits, collect, first_allowed, running_engine, shifting, token_ids
 
 ALL = range(60, 100)
 EOS = 2
@@ -50,7 +50,7 @@ async def test_an_answer_is_a_sentence_of_its_grammar_and_ends_with_it(depth: in
     """Its masks are those of its own tokens, however many steps are in flight; no token comes after the last."""
     fleet = make_fleet()
     grammar = ListGrammar({80, 85}, {90}, {65, 66}, ALL, {99})
-    async with running(fleet, depth=depth) as engine:
+    async with running_engine(fleet, depth=depth) as engine:
         plain, guided = engine.submit(request()), engine.submit(request(grammar))
         events = await collect(guided)
         assert token_ids(events) == answer_of(request(grammar)) == [80, 90, 65, 89, 99]
@@ -72,14 +72,14 @@ async def test_an_answer_is_a_sentence_of_its_grammar_and_ends_with_it(depth: in
 async def test_other_ends(
     allowed: list[set[int]], ignore_eos: bool, max_new_tokens: int, expected: tuple[list[int], FinishReason],
 ) -> None:
-    async with running(make_fleet(), depth=2) as engine:
+    async with running_engine(make_fleet(), depth=2) as engine:
         events = await collect(engine.submit(replace(
             request(ListGrammar(*allowed), max_new_tokens), ignore_eos=ignore_eos)))
     assert (token_ids(events), reason(events)) == expected
 
 
 async def test_a_stop_string_ends_within_a_grammar() -> None:
-    async with running(make_fleet(), depth=2) as engine:
+    async with running_engine(make_fleet(), depth=2) as engine:
         whole = await collect(engine.submit(request(ListGrammar({80}, {90}, {81}))))
         stop = whole[1].token.text
         events = await collect(engine.submit(replace(request(ListGrammar({80}, {90}, {81})), stop=(stop,))))
@@ -89,7 +89,7 @@ async def test_a_stop_string_ends_within_a_grammar() -> None:
 async def test_going_on_after_known_output() -> None:
     """The matcher is at the place where the output ends."""
     grammar = ListGrammar({80}, {90}, {81, 82}, {99})
-    async with running(make_fleet()) as engine:
+    async with running_engine(make_fleet()) as engine:
         events = await collect(engine.submit(request(grammar), output_so_far=[80, 90]))
     assert (token_ids(events), reason(events)) == ([82, 99], FinishReason.EOS_TOKEN)
     assert events[-1].ending is not None
@@ -112,7 +112,7 @@ class Gate:
 
 async def test_while_a_mask_is_worked_out_others_get_their_tokens_and_the_next_step_is_sent() -> None:
     fleet, gate = make_fleet(), Gate(3)
-    async with running(fleet, depth=2) as engine:
+    async with running_engine(fleet, depth=2) as engine:
         slow = engine.submit(request(ListGrammar(*[ALL] * 10, look=gate)))
         plain = engine.submit(request())
         await until(gate.has_come.is_set)
@@ -129,7 +129,7 @@ async def test_while_a_mask_is_worked_out_others_get_their_tokens_and_the_next_s
 @pytest.mark.parametrize("is_solo", [False, True])
 async def test_who_leaves_while_its_mask_is_worked_out_is_left_out_of_the_order(is_solo: bool) -> None:
     fleet, gate = make_fleet(), Gate(2)
-    async with running(fleet, depth=2) as engine:
+    async with running_engine(fleet, depth=2) as engine:
         plain = None if is_solo else asyncio.create_task(collect(engine.submit(request())))
         async with engine.submit(request(ListGrammar(*[ALL] * 10, look=gate))):
             await until(gate.has_come.is_set)
@@ -164,7 +164,7 @@ async def test_a_grammar_that_fails_ends_its_answer_alone(
     depth: int, grammar: ListGrammar, num_tokens: int, message: str,
 ) -> None:
     fleet = make_fleet()
-    async with running(fleet, depth=depth) as engine:
+    async with running_engine(fleet, depth=depth) as engine:
         others = [asyncio.create_task(collect(engine.submit(request(other)))) for other in (
             None, ListGrammar(*[ALL] * 9))]
         stream = engine.submit(request(grammar))
@@ -179,7 +179,7 @@ async def test_a_grammar_that_fails_ends_its_answer_alone(
 
 async def test_a_token_that_the_grammar_refuses_ends_the_answer() -> None:
     """As when a limit is met while it is taken in."""
-    async with running(ScriptedFleet(shifting), depth=2) as engine:
+    async with running_engine(ScriptedFleet(shifting), depth=2) as engine:
         with pytest.raises(GenerationError, match="91 is not allowed at 0"):
             await collect(engine.submit(request(ListGrammar({80}, {90}))))
 
@@ -190,7 +190,7 @@ async def test_a_loss_at_any_time_is_a_pause(depth: int, where: str) -> None:
     """No token is lost that its grammar had not seen yet, and none comes twice."""
     fleet = make_fleet()
     grammar = ListGrammar(*[ALL] * 12)
-    async with running(fleet, depth=depth) as engine:
+    async with running_engine(fleet, depth=depth) as engine:
         expected = [await collect(engine.submit(request(each))) for each in (grammar, None)]
         for number in (1, 2, 4, 7):
             fleet.fail_at(where, number)
@@ -207,7 +207,7 @@ async def test_a_request_with_a_grammar_that_kills_is_found() -> None:
 
     fleet = make_fleet(deadly)
     fleet.answer_masked = lambda row, mask: deadly(row)
-    async with running(fleet, depth=2) as engine:
+    async with running_engine(fleet, depth=2) as engine:
         fine = asyncio.create_task(collect(engine.submit(request(ListGrammar(*[ALL] * 12)))))
         with pytest.raises(GenerationError, match="3 times in a row the shards died"):
             await collect(engine.submit(replace(request(ListGrammar(*[ALL] * 12)), input_ids=(13, 13))))
@@ -225,7 +225,7 @@ class Traffic:
         self.num_ended = 0
 
     async def run(self, num_requests: int) -> None:
-        async with running(self.fleet, depth=self.depth, facts=self.facts) as engine:
+        async with running_engine(self.fleet, depth=self.depth, facts=self.facts) as engine:
             tasks = []
             for _ in range(num_requests):
                 tasks.append(asyncio.create_task(self.ask(engine)))
@@ -254,7 +254,7 @@ class Traffic:
         async with engine.submit(asked) as stream:
             async for event in stream:
                 if asked.wants_prompt_logprobs:
-                    assert stream.prompt_scores.logprobs == [-token_id / 10 for token_id in prompt[1:]]
+                    assert stream.prompt_logprobs.logprobs == [-token_id / 10 for token_id in prompt[1:]]
                 received.append(event.token.id)
                 if len(received) >= patience:
                     break

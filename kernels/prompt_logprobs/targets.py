@@ -9,4 +9,4 @@ def check_targets(targets: Tensor, vocabulary: int) -> None:
         return
     low, high = int(targets.min()), int(targets.max())
     if low < 0 or high >= vocabulary:
-        raise ValueError(f"score: targets are between {low} and {high}, the vocabulary has {vocabulary} ids")
+        raise ValueError(f"prompt_logprobs: targets are between {low} and {high}, the vocabulary has {vocabulary} ids")

@@ -5,18 +5,16 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling import plan as router_plan
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence as Scheduled
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.step import Open, StepResult, Top
+from penstock.shard.execution.step import StepResult, StreamLimits, TopLogprobs
 from penstock.shard.serving import wire as shard_wire
-from tests.shard.programs import Request, make_mask, mask_seed_at
-from tests.shard.ranks import Outputs, Sampled
+from tests.shard.ranks import Outputs, Sampled, execute
+from tests.shard.step_programs import Request, make_mask, mask_seed_at
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class _Driver:
             max_step_tokens=traffic.max_step_tokens)
         self._in_flight: deque[tuple[router_plan.StepResult, list[bytes]]] = deque()
         self.outputs: Outputs = [[] for _ in requests]
-        self._scored: list[dict[int, tuple[float, Top]]] = [{} for _ in requests]
+        self._collected: list[dict[int, tuple[float, TopLogprobs]]] = [{} for _ in requests]
         self.counted = Counted()
         self._open()
 
@@ -83,7 +81,7 @@ class _Driver:
         for cache in self._executor.caches:
             cache.data.fill_(0xFF)
         bounds, most = self._executor.bounds, self._traffic.max_step_tokens
-        self._executor.open(Open(1, most - 1, most, -(-bounds.context_length // bounds.block_size)))
+        self._executor.open(StreamLimits(1, most - 1, most, -(-bounds.context_length // bounds.block_size)))
 
     def _add(self, index: int) -> None:
         request = self._requests[index]
@@ -94,17 +92,14 @@ class _Driver:
         self._scheduler.add(Scheduled(
             id=index, tokens=list(request.prompt), prompt_length=len(request.prompt),
             max_length=len(request.prompt) + request.num_tokens, sampling=router_plan.Sampling(**fields),
-            has_grammar=request.mask_seed is not None, wants_scores=request.is_scored))
+            has_grammar=request.mask_seed is not None, wants_prompt_logprobs=request.wants_prompt_logprobs))
 
     def _execute(self, plan: router_plan.Plan) -> tuple[router_plan.StepResult, list[bytes]]:
         step = shard_wire.decode_plan(router_wire.encode_plan(plan).plan, plan.step_id)
-        outputs = self._executor.forward(step)
-        rows = self._executor.sample(step, outputs, self._masks(plan))
-        logits = outputs.logits
+        rows, logits = execute(self._executor, step, self._masks(plan))
         assert logits is not None
-        assert np.isfinite(logits.cpu().numpy()).all()
         result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
-        return result, [scores.tobytes() for scores in logits.cpu().numpy()]
+        return result, [scores.tobytes() for scores in logits]
 
     def _masks(self, plan: router_plan.Plan) -> Masks:
         end_of = {row.slot: row.start + row.count for row in plan.rows}
@@ -117,14 +112,14 @@ class _Driver:
         rows = zip((row for row in result.rows if row.token_ids), logits, strict=True)
         of_token = {(row.token_ids[0], row.logprobs[0]): scores for row, scores in rows}
         for news in self._scheduler.commit(result):
-            scored = self._scored[news.sequence_id]
-            if isinstance(news, router_plan.Scored):
-                tops = news.top or [()] * len(news.logprobs)
-                scored.update(zip(itertools.count(news.start), zip(news.logprobs, tops, strict=True)))
+            collected = self._collected[news.sequence_id]
+            if isinstance(news, router_plan.PromptLogprobsPart):
+                tops = news.top_logprobs or [()] * len(news.logprobs)
+                collected.update(zip(itertools.count(news.start), zip(news.logprobs, tops, strict=True)))
                 continue
-            scores = tuple(score for _, (score, _) in sorted(scored.items()))
-            tops = tuple(top for _, (_, top) in sorted(scored.items()) if top)
-            scored.clear()
-            top = (news.top,) if self._requests[news.sequence_id].sampling.top_n else ()
+            prompt_logprobs = tuple(logprob for _, (logprob, _) in sorted(collected.items()))
+            tops = tuple(top for _, (_, top) in sorted(collected.items()) if top)
+            collected.clear()
+            top = (news.top_logprobs,) if self._requests[news.sequence_id].sampling.top_n else ()
             self.outputs[news.sequence_id].append(Sampled(
-                of_token[news.token_id, news.logprob], news.token_id, news.logprob, top, scores, tops))
+                of_token[news.token_id, news.logprob], news.token_id, news.logprob, top, prompt_logprobs, tops))

@@ -42,8 +42,9 @@ class Launch:
                      **{name.upper(): value for name, value in behaviour.items()}}
         with self._errors.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.router.launcher.stand_ins", "launcher", "--model-id", str(DEMO_MODEL),
-                 "--hostname", "127.0.0.1", "--port", str(port), "--num-shard", "2", *arguments],
+                [sys.executable, "-m", "tests.router.launcher.stand_in_processes", "launcher",
+                 "--model-id", str(DEMO_MODEL), "--hostname", "127.0.0.1", "--port", str(port), "--num-shard", "2",
+                 *arguments],
                 cwd=ROOT, env=os.environ | variables, stderr=stderr)
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Likeliest:
+class TopLogprobs:
     """The likeliest tokens of each row: the likeliest first, of equal ones the lowest id first.
 
     A row has as many as were asked for, or all that have a probability above 0 if those are fewer; the rest of its
@@ -18,15 +18,15 @@ class Likeliest:
     logprobs: Tensor  # float32 [R, N]
 
     @classmethod
-    def empty(cls, num_rows: int, width: int, device: torch.device | str = "cpu") -> "Likeliest":
+    def empty(cls, num_rows: int, width: int, device: torch.device | str = "cpu") -> "TopLogprobs":
         """With anything in it."""
         return cls(torch.empty(num_rows, width, dtype=torch.int64, device=device),
                    torch.empty(num_rows, width, device=device))
 
 
-def find_likeliest(scores: Tensor, total: Tensor, top_n: Tensor, width: int) -> Likeliest:
+def find_top_logprobs(scores: Tensor, total: Tensor, top_n: Tensor, width: int) -> TopLogprobs:
     """Of scores [R, V] whose log-sum-exp is total [R, 1], both float64, by a sort: the reference."""
-    top = Likeliest.empty(len(scores), width)
+    top = TopLogprobs.empty(len(scores), width)
     top.ids.fill_(-1)
     top.logprobs.fill_(-torch.inf)
     for row in top_n.nonzero()[:, 0].tolist():

@@ -1,21 +1,24 @@
-"""Scores in Triton: the parts of each row, and a program for each row that joins them (kernels/softmax_gpu.py)."""
+"""Prompt logprobs in Triton: the parts of each row, and a program for each row that joins them.
+
+kernels/softmax_gpu.py says how.
+"""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.kernels.likeliest import Likeliest
-from penstock.kernels.score.targets import check_targets
+from penstock.kernels.prompt_logprobs.targets import check_targets
 from penstock.kernels.softmax_gpu import (
     Parts,
-    find_likeliest,
+    find_top_logprobs,
     is_number,
     join_sums,
     join_tops,
     split_row,
-    write_likeliest,
+    write_top_logprobs,
 )
+from penstock.kernels.top_logprobs import TopLogprobs
 
 
 @triton.jit
@@ -31,8 +34,8 @@ def _split(logits, top_n, tops, maxima, sums, leads, found, VOCABULARY: tl.const
               infinity, row, row, row, VOCABULARY, PART, BLOCK, False)
     if WIDTH:
         count = tl.minimum(tl.load(top_n + row), WIDTH)
-        find_likeliest(scores, begin, found + index * WIDTH, count, -infinity, zero, zero, infinity, VOCABULARY, PART,
-                       BLOCK)
+        find_top_logprobs(scores, begin, found + index * WIDTH, count, -infinity, zero, zero, infinity, VOCABULARY,
+                          PART, BLOCK)
 
 
 @triton.jit(do_not_specialize=["width"])
@@ -49,15 +52,15 @@ def _join(logits, targets, top_n, tops, maxima, sums, leads, found, logprobs, to
     logprob = (score - top) / temperature - log_total
     tl.store(logprobs + row, tl.where(is_finite, logprob, float("nan")).to(tl.float32))
     if WIDTH:
-        write_likeliest(top_ids + row * width, top_logprobs + row * width, width, found + row * PARTS * WIDTH,
-                        tl.load(top_n + row), is_finite, top, temperature, log_total, PARTS, PARTS_BLOCK, WIDTH)
+        write_top_logprobs(top_ids + row * width, top_logprobs + row * width, width, found + row * PARTS * WIDTH,
+                           tl.load(top_n + row), is_finite, top, temperature, log_total, PARTS, PARTS_BLOCK, WIDTH)
 
 
-def score(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, Likeliest]:
+def prompt_logprobs(logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int) -> tuple[Tensor, TopLogprobs]:
     if not logits.is_cuda:
         check_targets(targets, logits.shape[1])
     logprobs = torch.empty(len(logits), device=logits.device)
-    top = Likeliest.empty(len(logits), top_width, logits.device)
+    top = TopLogprobs.empty(len(logits), top_width, logits.device)
     if len(logits):
         parts = Parts(logits, top_width)
         tops, maxima, sums, leads, found = parts.tensors
