@@ -8,10 +8,14 @@ PIP_TORCH_ARGS ?=
 MODEL_ID ?= deploy/demo_model/checkpoint
 NUM_SHARD ?= 2
 PORT ?= 3000
+# Tests that are not about time run on so many workers.
+WORKERS ?= 2
+SHARED = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 
-.PHONY: help setup serve test test-slow sanitize sanitize-gpu bench bench-gpu lint protos clean
+.PHONY: help setup clients serve test test-slow sanitize sanitize-gpu bench bench-gpu lint protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -31,11 +35,20 @@ setup: .venv/stamp  ## Install everything into .venv, and compile the kernels
 serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; the demo model, unless told otherwise
 	.venv/bin/text-generation-launcher --model-id $(MODEL_ID) --num-shard $(NUM_SHARD) --port $(PORT)
 
-test: setup  ## Run the quick tests
-	.venv/bin/pytest
+clients: $(CLIENTS:%=.venv/clients/%/stamp)  ## Install the clients that the slow tests run, each into an environment
 
-test-slow: setup  ## Run the slow tests
-	.venv/bin/pytest -m "slow and not gpu"
+.venv/clients/%/stamp: pyproject.toml | .venv/stamp
+	@rm -rf $(@D) && .venv/bin/python -m venv --without-pip $(@D)
+	@.venv/bin/pip --python $(@D)/bin/python install --quiet --group client-$* && touch $@ || \
+		echo 'client-$* could not be installed: its tests are skipped'
+
+test: setup  ## Run the quick tests
+	.venv/bin/pytest $(SHARED) -m "not slow and not gpu and not alone"
+	.venv/bin/pytest -m "alone and not slow and not gpu"
+
+test-slow: setup clients  ## Run the slow tests
+	.venv/bin/pytest $(SHARED) -m "slow and not gpu and not alone"
+	.venv/bin/pytest -m "slow and alone and not gpu"
 
 sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBehaviorSanitizer
 	.venv/bin/python -m penstock.kernels.build --sanitize

@@ -1,1 +1,2 @@
-"""The arithmetic of a model: one public function for each op, for processors and GPUs; imports none of our packages."""
+"""The arithmetic of a model: each op has one public function, for processors and GPUs. It imports nothing else
+of ours."""

@@ -28,11 +28,11 @@ _SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-
 
 
 class BuildError(RuntimeError):
-    """There is no compiler, or it refused; has its words."""
+    """The kernels could not be compiled; the message says why, in the compiler's words."""
 
 
 def library(path: str, is_sanitized: bool = False) -> Path:
-    """Where the library of an instruction path is, once it is built from the sources that are there now."""
+    """Returns where the library of an instruction path lies once it is built from the present sources."""
     digest = hashlib.sha256(" ".join(_flags(path, is_sanitized)).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
@@ -40,7 +40,7 @@ def library(path: str, is_sanitized: bool = False) -> Path:
 
 
 def build(is_sanitized: bool = False) -> list[Path]:
-    """Make the libraries that are not there, and remove those of other sources. Raises BuildError."""
+    """Makes the libraries that are missing, and removes those made from other sources. Raises BuildError."""
     wanted = {path: library(path, is_sanitized) for path in PATHS}
     missing = [path for path, file in wanted.items() if not file.exists()]
     LIBRARIES.mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ def build(is_sanitized: bool = False) -> list[Path]:
 
 
 def can_build() -> bool:
-    """Whether the sources are for this kind of machine."""
+    """Tells whether the sources are written for this kind of machine."""
     return platform.system() == "Linux" and platform.machine() == "x86_64"
 
 

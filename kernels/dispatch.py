@@ -1,4 +1,4 @@
-"""Which implementation of the kernels this process uses, and on which device: chosen once, never silently.
+"""Chooses which implementation of the kernels this process uses, and on which device: once, and never silently.
 
 A GPU is used where torch finds one, a processor's compiled kernels elsewhere, and the reference, with a warning, where
 there are none for the processor. `configure`, or KERNELS=reference | cpu | gpu, asks for one, and it is an error if
@@ -14,7 +14,6 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -35,7 +34,7 @@ _wishes = _Wishes()
 
 
 def configure(device: str = "auto", is_deterministic: bool = False) -> None:
-    """Ask for a device, and for the bit contract on a GPU (a processor keeps it always). To be called before an op is
+    """Asks for a device, and for the bit contract on a GPU (a processor always keeps it). Call it before an op is
     imported. Raises ValueError if the device cannot be had."""
     _wishes.device, _wishes.is_deterministic = device, is_deterministic
     kernel_set.cache_clear()
@@ -44,7 +43,7 @@ def configure(device: str = "auto", is_deterministic: bool = False) -> None:
 
 @functools.cache
 def kernel_set() -> str:
-    """The name of the kernel set of this process. Raises ValueError if what is asked for cannot be had."""
+    """Returns the name of this process's kernel set. Raises ValueError if what is asked for cannot be had."""
     name = os.environ.get("KERNELS") or None
     if name and name not in KERNEL_SETS:
         raise ValueError(
@@ -61,22 +60,22 @@ def kernel_set() -> str:
 
 
 def device() -> torch.device:
-    """Where the tensors of the ops are."""
+    """Returns the device on which the ops want their tensors."""
     return torch.device("cuda" if kernel_set() == "gpu" and not is_interpreted() else "cpu")
 
 
 def is_deterministic() -> bool:
-    """Whether the kernels keep the bit contract: always, but on a GPU where it was not asked for."""
+    """Tells whether the kernels keep the bit contract: they do, except on a GPU where nobody asked for it."""
     return kernel_set() != "gpu" or _wishes.is_deterministic
 
 
 def is_interpreted() -> bool:
-    """Whether Triton's kernels run on the processor."""
+    """Tells whether Triton's kernels run on the processor, in its interpreter."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def path() -> str:
-    """The kernel set with its instruction path, for the log and for `numerics`."""
+    """Returns the kernel set with its instruction path, for the log and for `numerics`."""
     name = kernel_set()
     if name == "cpu":
         return f"cpu-{_library().path}"
@@ -87,9 +86,9 @@ def path() -> str:
 
 
 def set_threads(count: int, cpus: Sequence[int] = ()) -> None:
-    """How many threads the ops use, the calling one included, and where each of them stays, if that is to be fixed.
+    """Sets how many threads the ops use, the calling one included, and the processor on which each stays, if any.
 
-    To be called by the thread that calls the ops. Where compiled ops compute, torch has but trifles to do, for which
+    The thread that calls the ops must call it. Where compiled ops compute, torch has only trifles to do, for which
     threads of its own would take cores away.
     """
     if kernel_set() == "cpu":
@@ -97,8 +96,8 @@ def set_threads(count: int, cpus: Sequence[int] = ()) -> None:
     torch.set_num_threads(count if kernel_set() == "reference" else 1)
 
 
-def choose(op: str) -> ModuleType:
-    """The module that implements `op`. Each op binds it once, at import."""
+def choose(op: str) -> Any:
+    """Returns the module that implements `op`, which fulfils the op's Protocol. Each op binds it once, at import."""
     return importlib.import_module(f"penstock.kernels.{op}.{kernel_set()}")
 
 
@@ -117,7 +116,7 @@ def _processor_set(name: str | None) -> str:
 
 
 def _no_gpu_because() -> str:
-    """Why the GPU's kernels cannot run; empty if they can."""
+    """Returns why the GPU's kernels cannot run; an empty string if they can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed; torch's CUDA build brings it, and so does `pip install triton`"
     if is_interpreted() and _wishes.device != "cuda":

@@ -1,4 +1,4 @@
-"""The KV cache of one layer, as the ops hand it around. Only they know how a block is laid out."""
+"""The KV cache of one layer, which the ops hand around. Only they know how a block is laid out."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ by the largest number, or 1 where that is 0. It follows from the token alone, so
 
 @dataclass(frozen=True, slots=True)
 class KvCache:
-    """K and V of one layer in blocks; copying or moving a block is copying a row of `data`."""
+    """Holds K and V of one layer in blocks; to copy or move a block, copy a row of `data`."""
 
     data: Tensor  # uint8 [num_blocks, block_bytes]
     block_size: int  # tokens in a block
@@ -29,5 +29,5 @@ class KvCache:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether K and V are numbers of 8 bits with scales beside them."""
+        """Tells whether K and V are numbers of 8 bits with scales beside them."""
         return self.dtype in LARGEST

@@ -8,7 +8,7 @@ SEGMENTS = 8  # of the vocabulary
 
 
 def log_sum_exp(scores: Tensor) -> Tensor:
-    """[R, 1]: the sums of SEGMENTS equal parts of the vocabulary, added in a binary tree."""
+    """Returns [R, 1]: sums over SEGMENTS equal parts of the vocabulary are added in a binary tree."""
     num_rows, vocabulary = scores.shape
     top = scores.amax(dim=1, keepdim=True)
     width = -(-vocabulary // SEGMENTS)

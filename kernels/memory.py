@@ -14,8 +14,11 @@ _chunk = torch.empty(0, dtype=torch.uint8)
 
 
 def huge(num_bytes: int) -> Tensor:
-    """Uint8 [num_bytes] with any contents, at a 64-byte boundary. It goes back to the system with the last tensor on it
-    and, if it is less than 32 MB, on those that were made just before or after."""
+    """Returns uint8 [num_bytes] at a 64-byte boundary, whose contents are undefined.
+
+    The system gets it back with the last tensor on it and, if it is less than 32 MB, with the last one on those that
+    were made just before or after.
+    """
     global _chunk
     if num_bytes >= _CHUNK:
         return _map(num_bytes)[:num_bytes]
@@ -27,7 +30,7 @@ def huge(num_bytes: int) -> Tensor:
 
 
 def _map(num_bytes: int) -> Tensor:
-    """Whole pages, at a page's boundary."""
+    """Returns whole pages, at a page's boundary."""
     size = -(-num_bytes // _PAGE) * _PAGE
     memory = mmap.mmap(-1, size + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     whole = torch.frombuffer(memory, dtype=torch.uint8)

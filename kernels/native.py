@@ -9,7 +9,9 @@ import ctypes
 import functools
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,7 +29,7 @@ _NEEDS = {
 
 
 class Library:
-    """The library of one instruction path. Its functions are attributes, without their prefix; they release the GIL."""
+    """Loads the library of one instruction path. Its functions are attributes, without prefix, and release the GIL."""
 
     def __init__(self, path: str) -> None:
         """Raises FileNotFoundError if it was not built."""
@@ -41,9 +43,12 @@ class Library:
             function.argtypes, function.restype = argtypes, None
             setattr(self, name, function)
 
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Callable[..., None]: ...
+
 
 def processor_paths() -> tuple[str, ...]:
-    """The instruction paths that this processor can run, the best first."""
+    """Returns the instruction paths that this processor can run, the best first."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -67,7 +72,7 @@ def _chosen_path() -> str:
 
 
 def _declarations() -> dict[str, list[type]]:
-    """The argument types of each function in csrc/abi.h."""
+    """Returns the argument types of each function in csrc/abi.h."""
     found = re.findall(r"\bvoid penstock_(\w+)\(([^)]*)\);", _abi())
     return {name: [_ctype(argument.strip()) for argument in arguments.split(",")] for name, arguments in found}
 
@@ -77,7 +82,7 @@ def address(tensor: Tensor | None) -> int | None:
 
 
 def dtype_of(tensor: Tensor | None) -> int:
-    """As csrc/abi.h numbers them; of no tensor, any."""
+    """Returns the number that csrc/abi.h gives a tensor's dtype; for no tensor, any."""
     return 0 if tensor is None else DTYPES[tensor.dtype]
 
 
@@ -85,8 +90,9 @@ def _abi() -> str:
     return re.sub(r"//.*", "", (build.SOURCES / "abi.h").read_text())
 
 
+@functools.cache
 def structure(name: str) -> type[ctypes.Structure]:
-    """A struct of csrc/abi.h."""
+    """Returns a struct of csrc/abi.h as a type of ctypes."""
     body = re.search(rf"\bstruct {name} {{([^}}]*)}};", _abi())
     assert body, f"abi.h has no struct {name}"
     fields = [(field.split()[-1].lstrip("*"), _ctype(field)) for field in body[1].split(";") if field.strip()]

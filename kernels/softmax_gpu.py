@@ -19,7 +19,7 @@ NOBODY = tl.constexpr(-0x8000000000000000)
 
 
 class Parts:
-    """What the programs of a row's parts tell the one that joins them."""
+    """Holds what the programs of a row's parts tell the one that joins them."""
 
     def __init__(self, logits: Tensor, top_width: int) -> None:
         num_rows, vocabulary = logits.shape
@@ -43,7 +43,7 @@ class Parts:
 
 @triton.jit
 def to_key(x):
-    """An integer in the order of floats, with -0 as 0 and NaN above all."""
+    """Returns an integer in the order of floats, with -0 as 0 and NaN above all."""
     bits = tl.where(x == 0, 0.0, x).to(tl.int32, bitcast=True)
     return tl.where(x == x, tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits), NAN_KEY)
 
@@ -55,7 +55,7 @@ def from_key(key):
 
 @triton.jit
 def to_rank(key, token):
-    """An integer that is larger for the larger key, and of equal ones for the lower token."""
+    """Returns an integer that is larger for the larger key, and of equal ones for the lower token."""
     return (key.to(tl.int64) << 32) | (0x7FFFFFFF - token).to(tl.int64)
 
 
@@ -71,19 +71,19 @@ def rank_key(rank):
 
 @triton.jit
 def is_kept(score, lowest, middle, rest, farthest):
-    """Whether scores are left by the cutoffs: large, and not far from a middle, which is the sum of two floats."""
+    """Tells which scores the cutoffs leave: large ones, not far from a middle that is the sum of two floats."""
     return (score >= lowest) & (tl.abs((score - middle) - rest) <= farthest)
 
 
 @triton.jit
 def weigh(score, top, scale):
-    """e^((score - top) * scale), of scores up to the top; 0 if that is too far below."""
+    """Returns e^((score - top) * scale) of scores up to the top; 0 if they are too far below."""
     return tl.exp(tl.maximum((score - top) * scale, -1e4))
 
 
 @triton.jit
 def _arrival(weight, seed, token, position, branch):
-    """weight / E, with E = -log(u) the token's noise: who has the largest has the largest score - log(E).
+    """Returns weight / E, with E = -log(u) the token's noise: who has the largest has the largest score - log(E).
 
     For u near 1, what it lacks is taken from the random word, where it is exact: -log(1 - c) is then found from the
     logarithm of a = 1 - c as rounded, times c / (1 - a).
@@ -102,8 +102,8 @@ def _arrival(weight, seed, token, position, branch):
 def split_row(scores, begin, tops, maxima, sums, leads, scale, lowest, middle, rest, farthest, seed, position, branch,
               VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr,
               IS_RANDOM: tl.constexpr):
-    """One part of a row: the rank of the top of all scores; and of those that are kept the maximum, the sum of their
-    weights relative to it, and who leads the race. Without IS_RANDOM all are kept and none races."""
+    """Writes, for one part of a row, the rank of the top of all scores; and of those that are kept the maximum, the sum
+    of their weights relative to it, and who leads the race. Without IS_RANDOM all are kept and none races."""
     lane = tl.arange(0, BLOCK)
     top = tl.full([BLOCK], LOWEST_KEY, tl.int32)
     top_token = tl.zeros([BLOCK], tl.int32)
@@ -142,7 +142,7 @@ def split_row(scores, begin, tops, maxima, sums, leads, scale, lowest, middle, r
 @triton.jit
 def find_top_logprobs(scores, begin, found, count, lowest, middle, rest, farthest, VOCABULARY: tl.constexpr,
                    PART: tl.constexpr, BLOCK: tl.constexpr):
-    """The ranks of the `count` likeliest tokens of a part of a row, one in each pass over it; NOBODY after the last."""
+    """Writes the ranks of the `count` likeliest tokens of a row's part, one in each pass; NOBODY after the last."""
     previous = tl.full([], 0x7FFFFFFFFFFFFFFF, tl.int64)
     for i in range(0, count):
         best = tl.full([], NOBODY, tl.int64)
@@ -164,13 +164,13 @@ def join_tops(tops, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr):
 
 @triton.jit
 def is_number(rank):
-    """Whether a top's score is finite."""
+    """Tells whether a top's score is finite."""
     return (rank_key(rank) < INFINITE_KEY) & (rank_key(rank) > to_key(-float("inf") + tl.zeros([], tl.float32)))
 
 
 @triton.jit
 def join_sums(maxima, sums, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr):
-    """A row's maximum and the logarithm of the sum of its weights, float64."""
+    """Returns a row's maximum and the logarithm of the sum of its weights, float64."""
     part = tl.arange(0, PARTS_BLOCK)
     maximum = tl.load(maxima + part, mask=part < PARTS, other=-float("inf"))
     top = tl.max(maximum, axis=0)
@@ -182,7 +182,7 @@ def join_sums(maxima, sums, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexp
 @triton.jit
 def write_top_logprobs(ids, logprobs, width, found, count, is_finite, top, temperature, log_total, PARTS: tl.constexpr,
                     PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr):
-    """Merges what `find_top_logprobs` found in the parts of a row, into `width` places."""
+    """Merges into `width` places what `find_top_logprobs` found in the parts of a row."""
     part = tl.arange(0, PARTS_BLOCK)[:, None]
     place = tl.arange(0, WIDTH)[None, :]
     is_there = (part < PARTS) & (place < count) & is_finite

@@ -1,4 +1,4 @@
-"""Which of a kernel's configurations is fastest on this GPU: measured once by `penstock tune`, looked up ever after.
+"""Finds which of a kernel's configurations is fastest on this GPU: `penstock tune` measures once, launches look it up.
 
 A configuration is the constants that a kernel is launched with (tiles, warps, stages); in deterministic mode none of an
 op's candidates changes a bit, which is checked as they are measured. What won is kept in one JSON file for each GPU's
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What `tune` found for one key. Seconds are of one run."""
+    """Holds what `tune` found for one key. Seconds are of one run."""
 
     key: str
     config: Config
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def best(op: str, key: str, candidates: Sequence[Config]) -> Config:
-    """The candidate that was saved as the fastest; the first, which is the op's guess, if none was.
+    """Returns the candidate that was saved as the fastest; the first, which is the op's guess, if none was.
 
     A saved configuration that is no candidate, of another version or of another hand, is ignored with a warning.
     """
@@ -61,7 +61,7 @@ def best(op: str, key: str, candidates: Sequence[Config]) -> Config:
 
 
 def tune(op: str, key: str, candidates: Sequence[Config], run: Callable[[Config], Tensor]) -> Outcome:
-    """Measure all candidates, and save the fastest. `run` launches the op with one, and returns what it makes.
+    """Measures all candidates, and saves the fastest. `run` launches the op with one, and returns its result.
 
     A candidate that needs more than the GPU has is left out; so is one that changes a bit, in deterministic mode.
     """
@@ -84,18 +84,18 @@ def tune(op: str, key: str, candidates: Sequence[Config], run: Callable[[Config]
 
 
 def path() -> Path:
-    """The file of this process's GPU."""
+    """Returns the file in which this process's GPU has its configurations."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "penstock" / "tuning" / f"{_gpu_name().replace('/', '-')}.json"
 
 
 def capability() -> int:
-    """Of the GPU that kernels are compiled for, 90 for Hopper; 0 in the interpreter, which has none."""
+    """Returns the compute capability that kernels are compiled for, 90 for Hopper; 0 in the interpreter."""
     return 0 if dispatch.is_interpreted() else int(triton.runtime.driver.active.get_current_target().arch)
 
 
 def forget() -> None:
-    """Read the file again when next asked."""
+    """Drops what was read, so that the next question reads the file again."""
     _saved.cache_clear()
     _warn.cache_clear()
 
@@ -120,7 +120,7 @@ def _saved() -> dict[str, Any]:
 
 
 def _save(op: str, key: str, config: Config) -> None:
-    """Readers see the old file or the new one."""
+    """Writes a configuration to the file, of which readers see the old state or the new one."""
     _saved.cache_clear()
     content, target = _saved(), path()
     entries = content.get(op)
@@ -137,7 +137,7 @@ def _warn(sentence: str) -> None:
 
 
 def _time(run: Callable[[], object], device: torch.device) -> float:
-    """Median seconds of a run that finds nothing of its own in the caches."""
+    """Returns the median seconds of a run that finds nothing of its own in the caches."""
     measure = _time_on_gpu if device.type == "cuda" else _time_on_processor
     run()
     times: list[float] = []

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from penstock.router import environment, logs, tls
 from penstock.router.api.http.access import Access
-from penstock.router.api.table import vertex_routes
+from penstock.router.api.route_table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import USAGE_ERROR, InvalidArgument, RouterConfig

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
-from penstock.router.api import table
+from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.body import json_response
 from penstock.router.api.http.counting import count_answers
@@ -26,9 +26,10 @@ from penstock.router.text.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 75.0
-"""What a connection gets for a request's headers, or for the next request: longer than proxies keep theirs."""
+"""Seconds that a connection may wait for a request's headers, or for the next request: longer than proxies keep
+theirs."""
 LINGER_SECONDS = 2.0
-"""How long the rest of a refused body is read and dropped, so that its client comes to read why."""
+"""Seconds for which the rest of a refused body is read and dropped, so that its client comes to read why."""
 
 
 def make_app(
@@ -36,22 +37,23 @@ def make_app(
     grammars: GrammarCompiler | None = None, template: ChatTemplate | None = None, *,
     access: Access | None = None, more_routes: Sequence[Route] = (), outer: Sequence[Middleware] = (),
 ) -> web.Application:
-    """The app over parts that are ready to answer. `outer` middlewares see the responses as clients get them."""
+    """Returns the app over parts that are ready to answer. `outer` middlewares see the responses as clients get
+    them."""
     access = access or Access()
     app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
                           client_max_size=limits.payload_limit)
     app[SERVICE] = Service(engines, tokenizer, limits, metrics, info, grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
-    add_routes(app, table.routes(info.version, more_routes), access)
+    add_routes(app, route_table.routes(info.version, more_routes, access.api_key is not None), access)
     return app
 
 
 def make_runner(
     app: web.Application, shutdown_timeout: float = 0.0, idle_seconds: float = IDLE_SECONDS
 ) -> web.AppRunner:
-    """To serve it by: a request whose client has left is cancelled, and compressed bodies, which could unpack to any
-    size, are kept out."""
+    """Returns a runner that cancels a request whose client has left, and never unpacks bodies, which could grow to
+    any size."""
     logging.getLogger("aiohttp.server").addFilter(_is_ours)
     return web.AppRunner(
         app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=shutdown_timeout,
@@ -59,12 +61,13 @@ def make_runner(
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """What is no HTTP is the client's fault; and its first line, or a header with a key, is not for the log."""
+    """Drops aiohttp's records of requests that are not HTTP: they are the client's fault, and may hold its key."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 async def run_engine(app: web.Application) -> AsyncIterator[None]:
-    """The engine's one task. When it fails the router ends as if asked to, for only a new one can start afresh."""
+    """Runs the engine's one task. When it fails the router ends as by SIGTERM, for only a new process can start
+    afresh."""
     task = asyncio.create_task(app[SERVICE].engines.choose().run(), name="engine")
     task.add_done_callback(_end_router)
     yield
@@ -80,7 +83,8 @@ def _end_router(engine: asyncio.Task[None]) -> None:
 
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What handlers raise, as TGI answers it: JSON, plain text for a body that can't be read, nothing for no route."""
+    """Answers what handlers raise as TGI does: JSON, plain text for a body that can't be read, nothing for an unknown
+    path."""
     try:
         return await handler(request)
     except web.HTTPRequestEntityTooLarge:

@@ -1,6 +1,6 @@
 """Everything that can go wrong with a request, and what the client is told.
 
-    RouterError
+    RouterError              500  what nobody foresaw: a fault of the server
     ├── ValidationError        422  the request breaks a rule
     ├── TemplateError          422  the chat template refuses the conversation, or there is none
     ├── ToolError              422  its tools are not as they must be
@@ -20,20 +20,20 @@ from typing import ClassVar
 
 
 class RouterError(Exception):
-    """Base of the tree. `str(error)` is the message that the client sees."""
+    """The base of all errors that a client sees; `str(error)` is the message."""
 
     status: ClassVar[int] = 500
     error_type: ClassVar[str] = "internal"
-    metric: ClassVar[str | None] = None
-    """Value of the `err` label of `tgi_request_failure`; None is not counted."""
+    metric: ClassVar[str] = "generation"
+    """The value of the `err` label of `tgi_request_failure`."""
 
     def body(self) -> dict[str, str]:
-        """TGI's error body."""
+        """Returns the body of the error, as TGI has it."""
         return {"error": str(self), "error_type": self.error_type}
 
 
 class ValidationError(RouterError):
-    """`rule` is the sentence of the rule that was broken."""
+    """The request breaks a rule; `rule` is the sentence that says which."""
 
     status = 422
     error_type = "validation"
@@ -44,7 +44,7 @@ class ValidationError(RouterError):
 
 
 class TemplateError(RouterError):
-    """`cause` is the template's own sentence, or `template not found`."""
+    """The conversation can't be rendered; `cause` is the template's own sentence, or `template not found`."""
 
     status = 422
     error_type = "template_error"
@@ -55,7 +55,7 @@ class TemplateError(RouterError):
 
 
 class ToolError(RouterError):
-    """Tools that are not as they must be, in TGI's words."""
+    """The tools of a chat are not as they must be; the words are TGI's."""
 
     status = 422
     error_type = "tool_error"
@@ -66,7 +66,7 @@ class ToolError(RouterError):
 
 
 class SuffixNotSupported(RouterError):
-    """TGI's words for a prompt that is to be filled in."""
+    """A completion asks for a suffix; the words are TGI's."""
 
     status = 422
     error_type = "suffix not supported"
@@ -77,7 +77,7 @@ class SuffixNotSupported(RouterError):
 
 
 class TooManyPrompts(RouterError):
-    """In TGI's words."""
+    """A completion has more prompts than are allowed; the words are TGI's."""
 
     status = 422
     error_type = "batch size exceeded"
@@ -88,7 +88,7 @@ class TooManyPrompts(RouterError):
 
 
 class NoInstances(RouterError):
-    """TGI's words."""
+    """A Vertex AI request has no instances; the words are TGI's."""
 
     status = 422
     error_type = "Input validation error"
@@ -126,7 +126,7 @@ class Unhealthy(RouterError):
 
 
 class Dropped(RouterError):
-    """For the counts and the traces: there is nobody to be told."""
+    """The client has left; only metrics and traces are told."""
 
     status = 499
     error_type = "dropped"

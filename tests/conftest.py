@@ -1,6 +1,11 @@
 import os
+from collections.abc import Iterator
 
+import pytest
 import torch
+
+from penstock.kernels import dispatch
+from tests.paths import ROOT
 
 # The tensors of the tests are small, and threads of torch's that wait for a core make them many times slower.
 torch.set_num_threads(1)
@@ -8,3 +13,30 @@ torch.set_num_threads(1)
 # Triton reads it as kernels are defined, and what the tests start inherits it.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+FIRST = ("shard", "e2e", "kernels")
+"""The folders with the longest files: they begin first, so that all workers end at about the same time."""
+
+
+@pytest.fixture(autouse=True)
+def _choice_of_kernels() -> Iterator[None]:
+    """Lets the next test choose its kernels anew, when what this one set is undone."""
+    yield
+    dispatch.kernel_set.cache_clear()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-case", action="store_true",
+                     help="run every case of the kernels' grids; without it, those in which every two values meet")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where workers share the tests, keep each file on one of them, for it may have fixtures that cost much; and so
+    those that say with `xdist_group` that they have such a fixture in common."""
+    if config.getoption("dist", "no") == "no":
+        return
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(config.rootpath).as_posix()))
+    items.sort(key=lambda item: FIRST.index(room) if (room := item.path.relative_to(ROOT).parts[1]) in FIRST else 9)

@@ -9,9 +9,7 @@ from penstock.kernels import dispatch, native
 from tests.interpreter import prepare_language_once
 from tests.on_gpu import OnGpu
 
-OPS = ("attention_layer", "kv_write", "linear", "mlp_layer", "paged_attention", "prompt_logprobs", "rms_norm", "rope",
-       "sample",
-       "silu_mul")
+OPS = ("kv_write", "linear", "paged_attention", "prompt_logprobs", "rms_norm", "rope", "sample", "silu_mul")
 HAS_GPU = torch.cuda.is_available()
 CPU_SETS = tuple(f"cpu-{path}" for path in native.processor_paths())
 """The first is the one that serves on this machine, if it has no GPU."""

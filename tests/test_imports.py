@@ -42,7 +42,7 @@ ROOMS = {
     "router/api": {"penstock.router.rpc", "penstock.router.launcher", "penstock.router.app"},
     "router/api/http": {"penstock.router.api.tgi", "penstock.router.api.openai", "penstock.router.api.clouds"},
     "router/api/tgi": {"penstock.router.api.openai", "penstock.router.api.clouds"},
-    "router/api/openai": {"penstock.router.api.clouds"},
+    "router/api/openai": {"penstock.router.api.tgi", "penstock.router.api.clouds"},
     "shard/communication": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
                             "penstock.shard.models", "penstock.shard.layers"},
     "shard/weights": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.paged_attention import allocate_cache
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.models.decoder import Decoder
@@ -125,9 +125,9 @@ def prompt_logits(
     positions = torch.arange(num_tokens)
     inputs = StepInputs(
         input_ids=ids,
-        tokens=Tokens(
+        metadata=AttentionMetadata(
             positions=positions,
-            slots=table[positions // block_size] * block_size + positions % block_size,
+            slot_mapping=table[positions // block_size] * block_size + positions % block_size,
             tables=table.int()[None],
             starts=torch.zeros(1, dtype=torch.int32),
             counts=torch.tensor([num_tokens], dtype=torch.int32)),

@@ -141,8 +141,8 @@ def _kv_write(context: Context, rows: int) -> Made:
     calls: list[Call] = []
     for _ in range(copies(num_bytes)):
         paged = Paged([rows], heads, context.scale.dtype)
-        slots = torch.randperm(paged.cache.num_blocks * 16, device=paged.k.device)[:rows]
-        calls.append(functools.partial(kv_write, paged.k, paged.v, paged.cache, slots))
+        slot_mapping = torch.randperm(paged.cache.num_blocks * 16, device=paged.k.device)[:rows]
+        calls.append(functools.partial(kv_write, paged.k, paged.v, paged.cache, slot_mapping))
     return calls, num_bytes
 
 

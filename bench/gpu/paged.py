@@ -47,12 +47,12 @@ class Paged:
         blocks = torch.randperm(self.cache.num_blocks, device=device)[: sum(needed)].split(needed)
         self.tables = torch.full((len(lengths), max(needed)), NO_BLOCK, dtype=torch.int32, device=device)
         self.k, self.v = randn(2, sum(lengths), heads.keys, heads.size, dtype=dtype)
-        slots = []
+        slot_mapping = []
         for row, own, length in zip(self.tables, blocks, lengths, strict=True):
             row[: len(own)] = own
             positions = torch.arange(length, device=device)
-            slots.append(own[positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE)
-        kv_write(self.k, self.v, self.cache, torch.cat(slots))
+            slot_mapping.append(own[positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE)
+        kv_write(self.k, self.v, self.cache, torch.cat(slot_mapping))
 
     def queries(self, counts: Sequence[int]) -> Tensor:
         return randn(sum(counts), self.heads.queries, self.heads.size, dtype=self.dtype)

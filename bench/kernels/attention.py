@@ -8,7 +8,9 @@ path.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import Any
 
 import click
 import torch
@@ -70,7 +72,7 @@ CASES = [
 
 
 def layers(case: Case) -> list[KvCache]:
-    """Caches full of K and V. A sequence's blocks lie one after the other, as after a fresh start."""
+    """Returns caches full of K and V. A sequence's blocks lie one after the other, as after a fresh start."""
     made = []
     num_blocks = case.sequences * case.context // BLOCK_SIZE
     for _ in range(case.num_layers):
@@ -87,27 +89,26 @@ def ours(case: Case, caches: list[KvCache]) -> Calls:
     starts = torch.full((case.sequences,), case.context - case.count, dtype=torch.int32)
     counts = torch.full_like(starts, case.count)
     q = torch.randn(case.sequences * case.count, HEADS, HEAD_DIM).to(case.dtype)
-    return [lambda cache=cache: paged_attention(q, cache, tables, starts, counts, scale=HEAD_DIM**-0.5)
-            for cache in caches]
+    return [partial(paged_attention, q, cache, tables, starts, counts, scale=HEAD_DIM**-0.5) for cache in caches]
 
 
 def torch_sum(caches: list[KvCache]) -> Calls:
-    """Reading the same bytes and doing next to nothing with them."""
+    """Returns calls that read the same bytes and do next to nothing with them."""
     return [data.sum for data in (cache.data.view(torch.float32) for cache in caches)]
 
 
 def torch_attention(case: Case) -> Calls:
-    """On K and V that need no gathering, in a few layers only: it is slow, and a warm cache is to its favour."""
+    """Returns torch's calls on K and V that need no gathering, for a few layers: it is slow, a warm cache helps it."""
     q = torch.randn(case.sequences, HEADS, case.count, HEAD_DIM).to(case.dtype)
     shape = (2, case.sequences, KV_HEADS, case.context, HEAD_DIM)
     mask = torch.ones(case.count, case.context, dtype=torch.bool).tril(case.context - case.count)
-    form = {"is_causal": True} if case.count == case.context else {"attn_mask": None if case.count == 1 else mask}
+    form: dict[str, Any] = {"is_causal": True} if case.count == case.context else {"attn_mask": None if case.count == 1 else mask}
     pairs = [torch.randn(shape).to(case.dtype) for _ in range(min(3, case.num_layers))]
-    return [lambda k=k, v=v: scaled_dot_product_attention(q, k, v, enable_gqa=True, **form) for k, v in pairs]
+    return [partial(scaled_dot_product_attention, q, k, v, enable_gqa=True, **form) for k, v in pairs]
 
 
 def take_turns(peers: list[Calls], rounds: int) -> list[list[float]]:
-    """Each peer's times, µs a call, one for each round.
+    """Returns each peer's times, µs a call, one for each round.
 
     A peer begins when the threads of the one before have gone to sleep: torch's spin for some 15 ms. Its first calls
     wake its own, and do not count.

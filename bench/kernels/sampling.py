@@ -6,6 +6,7 @@ Logits are normally distributed: with a deviation of 1 nearly every token counts
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import click
 import torch
@@ -46,9 +47,9 @@ def main(rows: tuple[int, ...], vocabulary: int, threads: int, history: int, sec
             biases = Biases(torch.empty(0, dtype=torch.int64), torch.empty(0), torch.zeros_like(offsets))
             masks = torch.full((1, -(-vocabulary // 32)), 0x55555555, dtype=torch.int32)
             for name, case in CASES.items():
-                arguments = logits, parameters([case] * num_rows), History(ids, offsets), biases, masks
-                ours = milliseconds(lambda a=arguments: cpu.sample(*a, 0), seconds)
-                theirs = milliseconds(lambda a=arguments: reference.sample(*a, 0), seconds)
+                arguments = logits, parameters([case] * num_rows), History(ids, offsets), biases, masks, 0
+                ours = milliseconds(partial(cpu.sample, *arguments), seconds)
+                theirs = milliseconds(partial(reference.sample, *arguments), seconds)
                 print(f"{num_rows:4} {deviation:9}  {name:40} {ours:9.3f} {theirs:10.1f}")
 
 

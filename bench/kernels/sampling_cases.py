@@ -6,7 +6,7 @@ import torch
 
 from penstock.kernels.sample import SampleParameters
 
-CASES = {
+CASES: dict[str, Mapping[str, float]] = {
     "greedy": {"do_sample": False},
     "plain": {},
     "temperature 0.8, top-p 0.95": {"temperature": 0.8, "top_p": 0.95},
@@ -30,7 +30,7 @@ NO_SAMPLING = SampleParameters(
 
 
 def parameters(rows: Sequence[Mapping[str, float]]) -> SampleParameters:
-    """Of rows that are cases each, with seeds of their own."""
+    """Returns the columns of rows that are a case each, with seeds of their own."""
     columns = {}
     for name in SampleParameters.__slots__:
         default = getattr(NO_SAMPLING, name)

@@ -67,12 +67,12 @@ struct MlpLayer {
   int64_t down_bias_dtype;
 };
 
-struct StepTokens {
+struct AttentionMetadata {
   int64_t num_tokens;
   int64_t num_sequences;
   int64_t max_blocks;
   const int64_t* positions;
-  const int64_t* slots;
+  const int64_t* slot_mapping;
   const int32_t* tables;
   const int32_t* starts;
   const int32_t* counts;
@@ -138,11 +138,11 @@ void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* p
 // Rows of a weight of one segment, as they were packed: out [count, inputs].
 void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out);
 
-// k and v [num_tokens, num_kv_heads, head_dim] with strides between tokens. *status is 0, or 1 if a slot is outside the
+// k and v [num_tokens, num_kv_heads, head_dim] with strides between tokens. *status is 0, or 1 if a place is outside the
 // cache: then nothing was written.
 void penstock_kv_write(const void* k, int64_t k_stride, const void* v, int64_t v_stride, int64_t dtype, void* cache,
                        int64_t cache_dtype, int64_t num_blocks, int64_t block_size, int64_t num_kv_heads,
-                       int64_t head_dim, const int64_t* slots, int64_t num_tokens, int64_t* status);
+                       int64_t head_dim, const int64_t* slot_mapping, int64_t num_tokens, int64_t* status);
 
 // q [num_tokens, num_heads, head_dim] with a stride between tokens; softcap 0 and sinks null: none. *status is 0, or why
 // nothing was computed: 1 for starts and counts that do not fit, 2 for a block that the cache does not have.
@@ -166,9 +166,9 @@ void penstock_silu_mul(int64_t dtype, const void* gate_up, void* out, int64_t ro
 
 // One call for what the ops above do one after the other. x, delta (or null), total, out: [tokens, width] of dtype; out
 // is float32 and without bias if `partial`; total is not written without delta. *status as of penstock_paged_attention,
-// or 3 for a slot that is outside the cache.
-void penstock_attention_layer(const AttentionLayer* layer, const StepTokens* tokens, int64_t dtype, void* cache,
-                              int64_t cache_dtype, int64_t num_blocks, int64_t block_size, const void* x,
+// or 3 for a place that is outside the cache.
+void penstock_attention_layer(const AttentionLayer* layer, const AttentionMetadata* metadata, int64_t dtype,
+                              void* cache, int64_t cache_dtype, int64_t num_blocks, int64_t block_size, const void* x,
                               const void* delta, void* total, void* out, int64_t partial, int64_t* status);
 void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total, void* out,
                         int64_t partial, int64_t num_tokens);

@@ -169,8 +169,8 @@ class Worker {
   void find_cells(const Item& item, int64_t tile, Cells& cells) const {
     for (int c = 0; c < kColumns; c++) {
       const int64_t key = std::clamp(tile + c * kCellKeys, item.low, item.end - 1);
-      const int64_t slot = item.table[key / call_.block_size] * call_.block_size + key % call_.block_size;
-      cells[c] = static_cast<const T*>(call_.cache) + (slot / kCellKeys * call_.num_kv_heads + item.head) * cell_size<T>(dim_);
+      const int64_t place = item.table[key / call_.block_size] * call_.block_size + key % call_.block_size;
+      cells[c] = static_cast<const T*>(call_.cache) + (place / kCellKeys * call_.num_kv_heads + item.head) * cell_size<T>(dim_);
     }
   }
 
@@ -201,8 +201,8 @@ class Worker {
     std::fill_n(made_.get(), size, T{});
     for (int c = 0; c < kColumns; c++) cells[c] = made_.get() + c * cell_size<T>(dim_);
     for (int64_t key = std::max(tile, item_->low); key < std::min(tile + kTile, item_->end); key++) {
-      const int64_t slot = item_->table[key / call_.block_size] * call_.block_size + key % call_.block_size;
-      const T* const loose = static_cast<const T*>(call_.cache) + (slot * call_.num_kv_heads + head) * loose_size<T>(dim_);
+      const int64_t place = item_->table[key / call_.block_size] * call_.block_size + key % call_.block_size;
+      const T* const loose = static_cast<const T*>(call_.cache) + (place * call_.num_kv_heads + head) * loose_size<T>(dim_);
       T* const cell = made_.get() + (key - tile) / kCellKeys * cell_size<T>(dim_);
       for (int64_t d = 0; d < dim_; d += kLanes) put_in_cell(cell, key % kCellKeys, d, dim_, loose + d, loose + dim_ + d);
       if constexpr (kScaled<T>) {

@@ -12,7 +12,7 @@ constexpr int64_t kWorthAThread = 16 << 10;  // elements of K that take as long 
 struct Tokens {
   const void *k, *v;
   int64_t k_stride, v_stride, count, num_kv_heads, head_dim;
-  const int64_t* slots;
+  const int64_t* slot_mapping;
 };
 
 // The first n ≤ 16 values, then zeros. What has the type already keeps its bits.
@@ -48,17 +48,17 @@ template <class From, class To>
 void write_head(const Tokens& tokens, int64_t head, bool in_cells, To* cache) {
   const int64_t dim = padded_dim(tokens.head_dim), heads = tokens.num_kv_heads;
   for (int64_t t = 0; t < tokens.count; t++) {
-    const int64_t slot = tokens.slots[t];
+    const int64_t place = tokens.slot_mapping[t];
     const From* k = static_cast<const From*>(tokens.k) + t * tokens.k_stride + head * tokens.head_dim;
     const From* v = static_cast<const From*>(tokens.v) + t * tokens.v_stride + head * tokens.head_dim;
-    To* const cell = cache + (slot / kCellKeys * heads + head) * cell_size<To>(dim);
-    To* const loose = cache + (slot * heads + head) * loose_size<To>(dim);
+    To* const cell = cache + (place / kCellKeys * heads + head) * cell_size<To>(dim);
+    To* const loose = cache + (place * heads + head) * loose_size<To>(dim);
     [[maybe_unused]] float k_scale, v_scale;
     if constexpr (kScaled<To>) {
       k_scale = find_scale(k, tokens.head_dim);
       v_scale = find_scale(v, tokens.head_dim);
       if (in_cells) {
-        put_scales(cell, slot % kCellKeys, dim, k_scale, v_scale);
+        put_scales(cell, place % kCellKeys, dim, k_scale, v_scale);
       } else {
         loose_scales(loose, dim)[0] = k_scale;
         loose_scales(loose, dim)[1] = v_scale;
@@ -74,7 +74,7 @@ void write_head(const Tokens& tokens, int64_t head, bool in_cells, To* cache) {
         convert(v + d, tokens.head_dim - d, some_v);
       }
       if (in_cells) {
-        put_in_cell(cell, slot % kCellKeys, d, dim, some_k, some_v);
+        put_in_cell(cell, place % kCellKeys, d, dim, some_k, some_v);
       } else {
         std::memcpy(loose + d, some_k, sizeof some_k);
         std::memcpy(loose + dim + d, some_v, sizeof some_v);
@@ -102,12 +102,13 @@ using namespace penstock;
 
 extern "C" void penstock_kv_write(const void* k, int64_t k_stride, const void* v, int64_t v_stride, int64_t dtype,
                                   void* cache, int64_t cache_dtype, int64_t num_blocks, int64_t block_size,
-                                  int64_t num_kv_heads, int64_t head_dim, const int64_t* slots, int64_t num_tokens,
-                                  int64_t* status) {
-  const int64_t num_slots = num_blocks * block_size;
-  *status = !std::all_of(slots, slots + num_tokens, [&](int64_t slot) { return slot >= 0 && slot < num_slots; });
+                                  int64_t num_kv_heads, int64_t head_dim, const int64_t* slot_mapping,
+                                  int64_t num_tokens, int64_t* status) {
+  const int64_t num_places = num_blocks * block_size;
+  *status = !std::all_of(slot_mapping, slot_mapping + num_tokens,
+                         [&](int64_t place) { return place >= 0 && place < num_places; });
   if (*status) return;
-  const Tokens tokens{k, v, k_stride, v_stride, num_tokens, num_kv_heads, head_dim, slots};
+  const Tokens tokens{k, v, k_stride, v_stride, num_tokens, num_kv_heads, head_dim, slot_mapping};
   with_type(dtype, [&]<class From>(From) {
     with_cache_type(cache_dtype,
                     [&]<class To>(To) { write<From>(tokens, has_cells(block_size), static_cast<To*>(cache)); });

@@ -41,11 +41,12 @@ void multiply(const void* x, int64_t dtype, int64_t rows, const void* packed, co
 
 using namespace penstock;
 
-extern "C" void penstock_attention_layer(const AttentionLayer* layer, const StepTokens* tokens, int64_t dtype, void* cache,
-                                         int64_t cache_dtype, int64_t num_blocks, int64_t block_size, const void* x,
-                                         const void* delta, void* total, void* out, int64_t partial, int64_t* status) {
+extern "C" void penstock_attention_layer(const AttentionLayer* layer, const AttentionMetadata* metadata, int64_t dtype,
+                                         void* cache, int64_t cache_dtype, int64_t num_blocks, int64_t block_size,
+                                         const void* x, const void* delta, void* total, void* out, int64_t partial,
+                                         int64_t* status) {
   const AttentionLayer& a = *layer;
-  const int64_t count = tokens->num_tokens, element = bytes_of(dtype);
+  const int64_t count = metadata->num_tokens, element = bytes_of(dtype);
   const int64_t q_width = a.num_heads * a.head_dim, kv_width = a.num_kv_heads * a.head_dim;
   const int64_t qkv_width = q_width + 2 * kv_width;
   thread_local Scratch scratch;
@@ -70,23 +71,23 @@ extern "C" void penstock_attention_layer(const AttentionLayer* layer, const Step
                       a.head_dim);
     q_in = q_spare, k_in = k_spare, q_stride = q_width, k_stride = kv_width;
   }
-  penstock_rope(dtype, q_in, q_stride, a.num_heads, k_in, k_stride, a.num_kv_heads, a.cos, a.sin, tokens->positions,
+  penstock_rope(dtype, q_in, q_stride, a.num_heads, k_in, k_stride, a.num_kv_heads, a.cos, a.sin, metadata->positions,
                 q, k, count, a.head_dim, a.half);
   penstock_kv_write(k, kv_width, v, qkv_width, dtype, cache, cache_dtype, num_blocks, block_size, a.num_kv_heads,
-                    a.head_dim, tokens->slots, count, status);
+                    a.head_dim, metadata->slot_mapping, count, status);
   if (*status) {
     *status = 3;
     return;
   }
   penstock_paged_attention(q_spare, q, q_width, dtype, cache, cache_dtype, num_blocks, block_size, a.num_kv_heads,
-                           a.head_dim, tokens->tables, tokens->max_blocks, tokens->starts, tokens->counts,
-                           tokens->num_sequences, count, a.num_heads, a.scale, a.window, 0, nullptr, status);
+                           a.head_dim, metadata->tables, metadata->max_blocks, metadata->starts, metadata->counts,
+                           metadata->num_sequences, count, a.num_heads, a.scale, a.window, 0, nullptr, status);
   if (*status) return;
   multiply(q_spare, dtype, count, a.output, a.output_bias, a.output_bias_dtype, out, partial);
 }
 
-extern "C" void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total, void* out,
-                                   int64_t partial, int64_t num_tokens) {
+extern "C" void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total,
+                                   void* out, int64_t partial, int64_t num_tokens) {
   const MlpLayer& a = *layer;
   const int64_t element = bytes_of(dtype);
   thread_local Scratch scratch;

@@ -132,10 +132,10 @@ template <class Kernel, int R, int C>
   using W = typename Kernel::W;
   constexpr int64_t kStep = Layout<W>::kStep;
   constexpr int kStepBytes = kStep * sizeof(W);
-  float* slot = run.sums;
+  float* saved = run.sums;
   Vec sums[R][C];
   UNROLL for (int r = 0; r < R; r++) {
-    UNROLL for (int c = 0; c < C; c++) sums[r][c] = run.is_continued ? load(slot + (r * C + c) * kLanes) : zero();
+    UNROLL for (int c = 0; c < C; c++) sums[r][c] = run.is_continued ? load(saved + (r * C + c) * kLanes) : zero();
   }
   const typename Kernel::X* x = run.x;
   const W* w = run.w;
@@ -149,13 +149,13 @@ template <class Kernel, int R, int C>
     w += kStep;
   }
   for (int m = 0; m < run.merges; m++) {
-    slot -= R * C * kLanes;
+    saved -= R * C * kLanes;
     UNROLL for (int r = 0; r < R; r++) {
-      UNROLL for (int c = 0; c < C; c++) sums[r][c] = load(slot + (r * C + c) * kLanes) + sums[r][c];
+      UNROLL for (int c = 0; c < C; c++) sums[r][c] = load(saved + (r * C + c) * kLanes) + sums[r][c];
     }
   }
   UNROLL for (int r = 0; r < R; r++) {
-    UNROLL for (int c = 0; c < C; c++) store(slot + (r * C + c) * kLanes, sums[r][c]);
+    UNROLL for (int c = 0; c < C; c++) store(saved + (r * C + c) * kLanes, sums[r][c]);
   }
 }
 

@@ -1,4 +1,6 @@
-"""Writing a step's K and V into the paged cache."""
+"""Writes a step's K and V into the paged cache."""
+
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -7,15 +9,22 @@ from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 from penstock.kernels.kv_cache import KvCache
 
-_implementation = dispatch.choose("kv_write")
+
+class Implementation(Protocol):
+    """Says what the module of each kernel set offers."""
+
+    def kv_write(self, k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None: ...
 
 
-def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
-    """Put each token's K and V into its place in the cache, rounded to the cache's dtype.
+_implementation: Implementation = dispatch.choose("kv_write")
 
-    k, v   [T, KV, D]  float32, bfloat16 or float16
-    cache              one layer's cache of KV heads of size D, changed in place
-    slots  [T]         int64, all different: block * block_size + offset
+
+def kv_write(k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None:
+    """Puts each token's K and V into its place in the cache, rounded to the cache's dtype.
+
+    k, v          [T, KV, D]  float32, bfloat16 or float16
+    cache                     one layer's cache of KV heads of size D, changed in place
+    slot_mapping  [T]         int64, all different: block * block_size + offset of each token
 
     Raises ValueError for shapes or dtypes that do not fit together.
     """
@@ -24,5 +33,5 @@ def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
     shape = (k.shape[0], cache.num_kv_heads, cache.head_dim)
     check_rows(op, "k", k, shape, *FLOATS)
     check_rows(op, "v", v, shape, k.dtype)
-    check_tensor(op, "slots", slots, (k.shape[0],), torch.int64)
-    _implementation.kv_write(k, v, cache, slots)
+    check_tensor(op, "slot_mapping", slot_mapping, (k.shape[0],), torch.int64)
+    _implementation.kv_write(k, v, cache, slot_mapping)

@@ -12,7 +12,7 @@ _MANTISSAS = {torch.float8_e4m3fn: 3, torch.float8_e5m2: 2, torch.int8: 0}
 
 @triton.jit
 def quantised(x, MANTISSA: tl.constexpr, LARGEST: tl.constexpr):
-    """x [heads, D] float32 as (bytes [heads, D], scales [heads]): rounded to nearest, ties to even.
+    """Returns x [heads, D] float32 as (bytes [heads, D], scales [heads]), rounded to nearest, ties to even.
 
     MANTISSA  3 is float8_e4m3fn, 2 is float8_e5m2, 0 is int8
     """
@@ -39,7 +39,7 @@ def quantised(x, MANTISSA: tl.constexpr, LARGEST: tl.constexpr):
 
 
 @triton.jit
-def _kv_write(k, k_stride, v, v_stride, slots, stored, scales, BLOCK_SIZE: tl.constexpr, NUM_HEADS: tl.constexpr,
+def _kv_write(k, k_stride, v, v_stride, slot_mapping, stored, scales, BLOCK_SIZE: tl.constexpr, NUM_HEADS: tl.constexpr,
               HEAD_DIM: tl.constexpr, HEADS: tl.constexpr, BLOCK_D: tl.constexpr, MANTISSA: tl.constexpr,
               LARGEST: tl.constexpr):
     token, is_v = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -51,8 +51,8 @@ def _kv_write(k, k_stride, v, v_stride, slots, stored, scales, BLOCK_SIZE: tl.co
         value = tl.load(k + token * k_stride + source, mask=mask, other=0.0)
     else:
         value = tl.load(v + token * v_stride + source, mask=mask, other=0.0)
-    slot = tl.load(slots + token)
-    block, offset = slot // BLOCK_SIZE, slot % BLOCK_SIZE
+    entry = tl.load(slot_mapping + token)
+    block, offset = entry // BLOCK_SIZE, entry % BLOCK_SIZE
     row = (is_v * NUM_HEADS + head) * BLOCK_SIZE + offset
     block_stride: tl.constexpr = 2 * NUM_HEADS * BLOCK_SIZE * (HEAD_DIM + 4 * (LARGEST > 0))
     place = block * block_stride + row[:, None] * HEAD_DIM + d[None, :]
@@ -63,14 +63,14 @@ def _kv_write(k, k_stride, v, v_stride, slots, stored, scales, BLOCK_SIZE: tl.co
     tl.store(stored + place, value.to(stored.dtype.element_ty), mask=mask)
 
 
-def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
+def kv_write(k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None:
     num_tokens, num_kv_heads, head_dim = k.shape
     if not num_tokens:
         return
     heads, block_d = triton.next_power_of_2(num_kv_heads), triton.next_power_of_2(head_dim)
     data, is_scaled = cache.data, cache.is_scaled
     _kv_write[(num_tokens, 2)](
-        k, k.stride(0), v, v.stride(0), slots, data if is_scaled else data.view(cache.dtype),
+        k, k.stride(0), v, v.stride(0), slot_mapping, data if is_scaled else data.view(cache.dtype),
         data.view(torch.float32) if is_scaled else data, BLOCK_SIZE=cache.block_size, NUM_HEADS=num_kv_heads,
         HEAD_DIM=head_dim, HEADS=heads, BLOCK_D=block_d, MANTISSA=_MANTISSAS.get(cache.dtype, 0),
         LARGEST=LARGEST.get(cache.dtype, 0.0), num_warps=min(16, max(1, heads * block_d // 512)))

@@ -7,8 +7,8 @@ from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.paged_attention.reference import cache_blocks, cache_scales
 
 
-def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
-    block, offset = slots // cache.block_size, slots % cache.block_size
+def kv_write(k: Tensor, v: Tensor, cache: KvCache, slot_mapping: Tensor) -> None:
+    block, offset = slot_mapping // cache.block_size, slot_mapping % cache.block_size
     for index, x in enumerate((k, v)):
         places = cache_blocks(cache)[:, index].transpose(1, 2)  # [block, offset, head, D]
         if cache.is_scaled:
@@ -21,7 +21,7 @@ def kv_write(k: Tensor, v: Tensor, cache: KvCache, slots: Tensor) -> None:
 
 
 def quantise(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x [..., D] in 8 bits, and its scales, float32 [..., 1], as kernels/kv_cache.py has them."""
+    """Returns x [..., D] in 8 bits, and its scales, float32 [..., 1], which kernels/kv_cache.py defines."""
     x, largest = x.float(), LARGEST[dtype]
     scales = x.abs().amax(dim=-1, keepdim=True) / largest
     scales = scales.where(scales != 0, 1.0)

@@ -1,6 +1,7 @@
-"""The linear layer, with a sum over the inputs whose order never depends on the batch or on the number of ranks."""
+"""The linear layer sums over its inputs in an order that depends neither on the batch nor on the number of ranks."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -8,12 +9,25 @@ from torch import Tensor
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
-_implementation = dispatch.choose("linear")
+
+class Implementation(Protocol):
+    """Says what the module of each kernel set offers."""
+
+    def pack(self, weight: Tensor, segments: int) -> Tensor: ...
+
+    def linear(
+        self, x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: torch.dtype
+    ) -> Tensor: ...
+
+    def weight_rows(self, packed: "PackedWeight", ids: Tensor) -> Tensor: ...
+
+
+_implementation: Implementation = dispatch.choose("linear")
 
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """A weight as `linear` wants it. Only the shape and dtype it was packed from are public."""
+    """Holds a weight as `linear` wants it. Only the shape and dtype it was packed from are public."""
 
     data: Tensor
     out_features: int
@@ -23,7 +37,7 @@ class PackedWeight:
 
 
 def pack(weight: Tensor, segments: int = 1) -> PackedWeight:
-    """Prepare a weight [N, K] (float32, bfloat16 or float16) once, when it is loaded.
+    """Prepares a weight [N, K] (float32, bfloat16 or float16) once, when it is loaded.
 
     K is cut into `segments` equal segments, a power of two, that are summed apart and added in a binary tree. A rank
     that owns half of K packs its half with half the segments. Raises ValueError if K cannot be cut so.
@@ -46,7 +60,7 @@ def linear(
     out_dtype: torch.dtype | None = None,
     partial: bool = False,
 ) -> Tensor:
-    """x [T, K] times the transposed weight [N, K]: [T, N].
+    """Multiplies x [T, K] by the transposed weight [N, K]: [T, N].
 
     x          float32, bfloat16 or float16
     bias       [N], the same dtypes; added once, after the segments
@@ -65,12 +79,11 @@ def linear(
         check_tensor(op, "bias", bias, (packed.out_features,), *FLOATS)
     if partial and (bias is not None or out_dtype not in (None, torch.float32)):
         raise ValueError(f"{op}: a partial sum is float32 and has no bias (out_dtype {out_dtype})")
-    out: Tensor = _implementation.linear(x, packed, bias, torch.float32 if partial else out_dtype or x.dtype)
-    return out
+    return _implementation.linear(x, packed, bias, torch.float32 if partial else out_dtype or x.dtype)
 
 
 def weight_rows(packed: PackedWeight, ids: Tensor) -> Tensor:
-    """Rows of a packed weight, as they were before: [R, K] in its dtype, the same bits.
+    """Returns rows of a packed weight as they were before: [R, K] in its dtype, the same bits.
 
     ids  int64 [R], each from 0 to N - 1, which is for the caller to see to
 
@@ -81,5 +94,4 @@ def weight_rows(packed: PackedWeight, ids: Tensor) -> Tensor:
     if packed.segments != 1:
         shape = [packed.out_features, packed.in_features]
         raise ValueError(f"{op}: the weight {shape} is packed in {packed.segments} segments, expected 1")
-    out: Tensor = _implementation.weight_rows(packed, ids)
-    return out
+    return _implementation.weight_rows(packed, ids)

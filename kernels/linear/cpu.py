@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:
-    """The weight in panels, which say themselves what they hold."""
+    """Returns the weight in panels, the header of which says what they hold."""
     size, dtype = ctypes.c_int64(), native.DTYPES[weight.dtype]
     native.library.packed_size(dtype, *weight.shape, segments, ctypes.byref(size))
     data = huge(size.value)

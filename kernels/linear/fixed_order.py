@@ -1,4 +1,4 @@
-"""x [M, K] times the transposed weight [N, K] in Triton, each sum over k in an order that M does not change.
+"""Multiplies x [M, K] by the transposed weight [N, K] in Triton; M does not change the order of a sum over k.
 
 Within a segment the products are added in float32 by one matrix instruction after the other, ascending in k: on Hopper
 always wgmma, whose tiles have 64 rows, so few rows are padded to 64; elsewhere always mma.sync. How large the tiles
@@ -39,7 +39,7 @@ GROUP = 8                    # tiles of rows that go through the weight together
 @triton.jit
 def _subtree(x, weight, is_row, is_column, start, width, SEGMENTS: tl.constexpr, BLOCK_K: tl.constexpr,
              IS_EVEN: tl.constexpr):
-    """The sum of SEGMENTS segments of `width` from k = `start` on. x and weight point to tiles at k = 0."""
+    """Adds SEGMENTS segments of `width` from k = `start` on. x and weight point to tiles at k = 0."""
     # The width is no constant: a loop of one known turn would vanish, and the tree's addition into the dot.
     if SEGMENTS == 1:
         total = tl.zeros((x.shape[0], weight.shape[1]), tl.float32)
@@ -97,7 +97,7 @@ def _tree(sums, place, is_place, size, PARTS: tl.constexpr):
 @triton.jit(do_not_specialize=["num_rows"])
 def _add_parts(sums, bias, out, num_rows, num_columns, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr,
                BLOCK: tl.constexpr):
-    """out [M, N] = the tree over sums [PARTS, M, N], and the bias."""
+    """Writes to out [M, N] the tree over sums [PARTS, M, N], and the bias."""
     size = num_rows.to(tl.int64) * num_columns
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_place = place < size
@@ -109,8 +109,10 @@ def _add_parts(sums, bias, out, num_rows, num_columns, PARTS: tl.constexpr, HAS_
 
 def matmul(x: Tensor, weight: Tensor, segments: int, bias: Tensor | None, out_dtype: torch.dtype,
            config: Config | None = None) -> Tensor:
-    """x [M, K] by weight [N, K]: [M, N], rounded once. `config` is one of `choices`; the saved one or the first if
-    None. None of them changes a bit."""
+    """Multiplies x [M, K] by weight [N, K]: [M, N], rounded once.
+
+    `config` is one of `choices`, none of which changes a bit; without it the saved one is used, or else the first.
+    """
     num_rows, num_inputs = x.shape
     num_columns = len(weight)
     if config is None:
@@ -133,7 +135,7 @@ def matmul(x: Tensor, weight: Tensor, segments: int, bias: Tensor | None, out_dt
 
 
 def tune(x: Tensor, weight: Tensor, segments: int, out_dtype: torch.dtype) -> tuning.Outcome:
-    """Find and save the fastest configuration for these shapes, and for all M up to the next power of two."""
+    """Finds and saves the fastest configuration for these shapes, and for all M up to the next power of two."""
     shape = _shape(x, weight, segments)
     _config.cache_clear()
     return tuning.tune("linear", key(*shape), choices(*shape),
@@ -147,7 +149,8 @@ def _shape(x: Tensor, weight: Tensor, segments: int) -> tuple[int, int, int, int
 
 
 def _block_k(*dtypes: torch.dtype) -> int:
-    """The same for all M. 16-bit numbers of two kinds are multiplied as float32, which has no matrix instruction."""
+    """Returns a tile's length along k, the same for all M. 16-bit numbers of two kinds are multiplied as float32, which
+    has no matrix instruction."""
     return 64 if dtypes in ((torch.bfloat16,) * 2, (torch.float16,) * 2) else 32
 
 
@@ -161,7 +164,7 @@ def key(rows: int, columns: int, inputs: int, segments: int, is_exact: bool, cap
 
 
 def choices(rows: int, columns: int, inputs: int, segments: int, is_exact: bool, capability: int) -> tuple[Config, ...]:
-    """What may be fastest for so many rows, the best guess first."""
+    """Returns the configurations that may be fastest for so many rows, the best guess first."""
     shared = SHARED_MEMORY.get(capability, OTHER_SHARED_MEMORY) << 10
     tiles = [(64, 32), (64, 64)]
     if not is_exact:
@@ -180,7 +183,7 @@ def _powers(segments: int) -> list[int]:
 
 
 def _num_warps(tile: int, segments: int, is_exact: bool, capability: int) -> int:
-    """The fewest whose registers hold the sums, a tile for each level of the tree; 0 if none do."""
+    """Returns the fewest warps whose registers hold the sums, a tile for each level of the tree; 0 if none do."""
     has_wgmma = capability == 90 and not is_exact
     most = {4: MAX_ACCUMULATORS, 8: MAX_FLOAT32_ACCUMULATORS if is_exact else
             MAX_WGMMA_ACCUMULATORS if has_wgmma else MAX_ACCUMULATORS}
@@ -190,7 +193,8 @@ def _num_warps(tile: int, segments: int, is_exact: bool, capability: int) -> int
 
 
 def _guess(config: Config, rows: int, columns: int, inputs: int, segments: int) -> tuple[int, int]:
-    """The bytes that pass while the programs take their turns, dear ones counted more often; then the fit of stages."""
+    """Ranks a configuration: the bytes that pass while programs take turns, dear ones counted more often; then how ill
+    its stages fit."""
     block_m, block_n, parts = config["BLOCK_M"], config["BLOCK_N"], segments // config["SEGMENTS"]
     programs = triton.cdiv(rows, block_m) * triton.cdiv(columns, block_n) * parts
     turn = (min(rows, block_m) + block_n) * 2 * (inputs // parts)

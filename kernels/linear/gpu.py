@@ -18,7 +18,7 @@ torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:
-    """The weight as it is, [N, K]: what a tile needs of a row lies together."""
+    """Returns the weight as it is, [N, K]: what a tile needs of a row lies together."""
     return weight
 
 
@@ -33,7 +33,7 @@ def weight_rows(packed: "PackedWeight", ids: Tensor) -> Tensor:
 
 
 def _matmul(x: Tensor, weight: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
-    """In one sum, whatever the segments. Rounded once, with the bias where that has the dtype of the rest."""
+    """Multiplies in one sum, whatever the segments. Rounds once, with the bias where that has the dtype of the rest."""
     is_one_dtype = x.dtype == weight.dtype == out_dtype and (bias is None or bias.dtype == out_dtype)
     if is_one_dtype and (x.is_cuda or out_dtype == torch.float32):
         return functional.linear(x, weight, bias)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:
-    """The weight as float64 [segments, K / segments, N]."""
+    """Returns the weight as float64 [segments, K / segments, N]."""
     out_features, in_features = weight.shape
     data = torch.empty(segments, in_features // segments, out_features, dtype=torch.float64, device=weight.device)
     return data.copy_(weight.t().reshape(data.shape))

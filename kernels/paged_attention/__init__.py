@@ -1,4 +1,6 @@
-"""Attention of a ragged batch over the paged KV cache (Kwon et al. 2023), and the cache's memory."""
+"""Attends for a ragged batch over the paged KV cache (Kwon et al. 2023), and allocates the cache."""
+
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -7,19 +9,30 @@ from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 from penstock.kernels.kv_cache import LARGEST, KvCache
 
-_implementation = dispatch.choose("paged_attention")
+
+class Implementation(Protocol):
+    """Says what the module of each kernel set offers."""
+
+    def block_bytes(self, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int: ...
+
+    def paged_attention(
+        self, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
+        softcap: float, sinks: Tensor | None, is_decode: bool,
+    ) -> Tensor: ...
+
+
+_implementation: Implementation = dispatch.choose("paged_attention")
 
 
 def block_bytes(*, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Bytes that one block of one layer takes: `block_size` tokens of K and V, and their scales if they have 8 bits.
+    """Returns the bytes of a block of one layer: `block_size` tokens of K and V, and their scales if they have 8 bits.
 
     dtype  float32, bfloat16 or float16; float8_e4m3fn or float8_e5m2, but not on a processor; int8
 
     Raises ValueError for other dtypes.
     """
     _check_dtype("block_bytes", dtype)
-    size: int = _implementation.block_bytes(block_size, num_kv_heads, head_dim, dtype)
-    return size
+    return _implementation.block_bytes(block_size, num_kv_heads, head_dim, dtype)
 
 
 def allocate_cache(
@@ -31,7 +44,7 @@ def allocate_cache(
     dtype: torch.dtype,
     device: torch.device | str,
 ) -> KvCache:
-    """Memory for `num_blocks` blocks of one layer. It is not cleared: what was never written is never used."""
+    """Allocates `num_blocks` blocks of one layer, and does not clear them: what was never written is never used."""
     size = block_bytes(block_size=block_size, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype)
     data = torch.empty(num_blocks, size, dtype=torch.uint8, device=device)
     return KvCache(data, block_size, num_kv_heads, head_dim, dtype)
@@ -48,8 +61,9 @@ def paged_attention(
     window: int = 0,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
+    is_decode: bool = False,
 ) -> Tensor:
-    """Causal attention of every query over the keys and values of its own sequence: [T, H, D], dtype of q.
+    """Attends causally from every query over the keys and values of its own sequence: [T, H, D], dtype of q.
 
     q       [T, H, D]        float32, bfloat16 or float16; the sequences' queries one after the other
     cache   KV heads, D      K and V of these tokens included: kv_write runs first. H is a multiple of the KV heads;
@@ -61,6 +75,7 @@ def paged_attention(
     window                   a query at position p sees positions max(0, p - window + 1) to p; 0 is no window
     softcap                  c > 0 replaces a score s by c * tanh(s / c)
     sinks   [H]              float32; one more logit per head in the denominator, without a value
+    is_decode                all counts are 1, which is for the caller to know: it saves a GPU a launch
 
     Positions that a query does not see never reach its output, not even as 0 * NaN. Raises ValueError for shapes,
     dtypes or counts that do not fit together; a GPU does not look at the values of starts, counts and tables.
@@ -80,8 +95,9 @@ def paged_attention(
         check_tensor(op, "sinks", sinks, (num_heads,), torch.float32)
     if window < 0 or softcap < 0:
         raise ValueError(f"{op}: window {window} and softcap {softcap} must not be negative")
-    out: Tensor = _implementation.paged_attention(q, cache, tables, starts, counts, scale, window, softcap, sinks)
-    return out
+    if is_decode and num_tokens != num_sequences:
+        raise ValueError(f"{op}: q {list(q.shape)} has {num_tokens} rows, a decode step {num_sequences}")
+    return _implementation.paged_attention(q, cache, tables, starts, counts, scale, window, softcap, sinks, is_decode)
 
 
 def _check_dtype(op: str, dtype: torch.dtype) -> None:

@@ -15,7 +15,7 @@ MAX_HEAD_DIM = 4096  # a row has to fit into a thread's memory
 
 
 def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Heads are rounded up to whole registers."""
+    """Counts heads rounded up to whole registers."""
     if dtype not in native.DTYPES:
         raise ValueError(f"block_bytes: a KV cache of {dtype} is for GPUs, a processor's kernels have torch.int8")
     if head_dim > MAX_HEAD_DIM:
@@ -25,15 +25,8 @@ def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.
 
 
 def paged_attention(
-    q: Tensor,
-    cache: KvCache,
-    tables: Tensor,
-    starts: Tensor,
-    counts: Tensor,
-    scale: float,
-    window: int,
-    softcap: float,
-    sinks: Tensor | None,
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
+    softcap: float, sinks: Tensor | None, is_decode: bool,
 ) -> Tensor:
     num_tokens, num_heads, head_dim = q.shape
     num_sequences, max_blocks = tables.shape
@@ -50,6 +43,6 @@ def paged_attention(
 
 
 def refuse_tables(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor) -> NoReturn:
-    """Raise the ValueError that says why nothing was computed."""
+    """Raises the ValueError that says why nothing was computed."""
     check_lengths(q, cache, tables, starts.tolist(), counts.tolist())
     raise ValueError(f"paged_attention: tables name blocks that are not among the cache's {cache.num_blocks}")

@@ -26,15 +26,23 @@ def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.
     return 2 * num_kv_heads * block_size * (head_dim * dtype.itemsize + 4 * (dtype in LARGEST))
 
 
-def paged_attention(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float,
-                    window: int, softcap: float, sinks: Tensor | None, is_decode: bool = False,
-                    form: Form | None = None) -> Tensor:
-    """`is_decode`: that all counts are 1 is known, so there are no chunks to look for. `form`: not the saved one."""
+def paged_attention(
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
+    softcap: float, sinks: Tensor | None, is_decode: bool,
+) -> Tensor:
+    """Launches no kernel for chunks if `is_decode` says that there are none."""
+    form = gpu_form.form_of(_shape_of(q, cache))
+    return _attend(q, cache, tables, starts, counts, scale, window, softcap, sinks, is_decode, form)
+
+
+def _attend(
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
+    softcap: float, sinks: Tensor | None, is_decode: bool, form: Form,
+) -> Tensor:
     num_tokens, num_heads, head_dim = q.shape
     out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
     if not num_tokens:
         return out
-    form = form or gpu_form.form_of(_shape_of(q, cache))
     num_sequences, max_blocks = tables.shape
     scales = cache.data.view(torch.float32) if cache.is_scaled else cache.data
     stored = cache.data if form.is_read_as_bytes else cache.data.view(cache.dtype)
@@ -64,13 +72,13 @@ def paged_attention(q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, c
 
 
 def tune(phase: str, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor) -> tuning.Outcome:
-    """Find and save the fastest configuration of "decode" or "prefill" for heads and dtypes like these."""
+    """Finds and saves the fastest configuration of "decode" or "prefill" for heads and dtypes like these."""
     shape = _shape_of(q, cache)
     gpu_form.form_of.cache_clear()
 
     def run(config: tuning.Config) -> Tensor:
         form = gpu_form.make_form(shape, **{phase: config})
-        return paged_attention(q, cache, tables, starts, counts, 0.1, 0, 0.0, None, phase == "decode", form)
+        return _attend(q, cache, tables, starts, counts, 0.1, 0, 0.0, None, phase == "decode", form)
 
     return tuning.tune("paged_attention", shape.key(phase), gpu_form.choices(shape, phase), run)
 

@@ -17,8 +17,8 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
                     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, SEQUENCES: tl.constexpr, SEGMENT: tl.constexpr,
                     HEADS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
                     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, ORDERED: tl.constexpr):
-    """partials [S, num_segments, H, D] and sums [S, num_segments, H, 2], of which only those of segments that a
-    sequence sees are written: its values, its total and its top."""
+    """Writes to partials [S, num_segments, H, D] and sums [S, num_segments, H, 2], for the segments that a sequence
+    sees, its values, its total and its top."""
     group: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
     parts: tl.constexpr = (group + HEADS - 1) // HEADS  # of the heads of a KV head
     candidate = tl.arange(0, SEQUENCES)
@@ -69,7 +69,7 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
 def merge_segments(partials, sums, num_segments, starts, counts, sinks, out, window, SEQUENCES: tl.constexpr,
                    UNIT: tl.constexpr, NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SEGMENT: tl.constexpr,
                    BLOCK_D: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SINKS: tl.constexpr, AT_ONCE: tl.constexpr):
-    """out [T, H, D] of the sequences with one query: a program for each of their heads, segments in ascending order."""
+    """Writes out [T, H, D] of the sequences with one query: a program a head adds segments in ascending order."""
     sequence, head = tl.program_id(0), tl.program_id(1)
     if tl.load(counts + sequence) == 1:
         before = tl.arange(0, SEQUENCES)

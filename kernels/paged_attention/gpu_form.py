@@ -21,7 +21,7 @@ _KINDS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "i
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a form depends on, and no step changes. `is_ordered`: the bit contract holds."""
+    """Holds what a form depends on, which no step changes. `is_ordered`: the bit contract holds."""
 
     dtype: torch.dtype
     cache_dtype: torch.dtype
@@ -34,7 +34,7 @@ class Shape:
 
     @property
     def kind(self) -> str:
-        """How K and V are read."""
+        """Names the way in which K and V are read."""
         name = _KINDS.get(self.cache_dtype, "float")
         return "e4m3 of the GPU" if name == "e4m3" and self.capability >= 89 else name
 
@@ -48,7 +48,7 @@ class Shape:
 
     @property
     def group(self) -> int:
-        """Heads of a KV head."""
+        """Returns how many query heads share a KV head."""
         return self.num_heads // self.num_kv_heads
 
     def key(self, phase: str) -> str:
@@ -59,7 +59,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the launches are given that follows from a shape and its configurations alone."""
+    """Holds what launches are given that follows from a shape and its configurations alone."""
 
     constants: Mapping[str, object]
     prefill: Mapping[str, object]
@@ -77,12 +77,12 @@ class Form:
 
 @functools.cache
 def form_of(shape: Shape) -> Form:
-    """With the configurations that were saved for it, or guesses."""
+    """Returns the form of a shape with the configurations that were saved for it, or else guessed ones."""
     return make_form(shape)
 
 
 def make_form(shape: Shape, prefill: Config | None = None, decode: Config | None = None) -> Form:
-    """With these configurations, or the saved ones."""
+    """Returns the form of a shape with these configurations, or else the saved ones."""
     prefill = dict(prefill or _saved(shape, "prefill"))
     decode = dict(decode or _saved(shape, "decode"))
     is_wide, is_fused = shape.compute == torch.float32, not shape.is_ordered
@@ -106,8 +106,11 @@ def make_form(shape: Shape, prefill: Config | None = None, decode: Config | None
 
 
 def choices(shape: Shape, phase: str) -> tuple[Config, ...]:
-    """The best guess first. Tiles of less than 64 rows are for mma.sync, which the bit contract wants, as those of
-    decode rows are: wgmma has roundings of its own."""
+    """Returns the configurations that may be fastest, the best guess first.
+
+    Tiles of less than 64 rows are for mma.sync, which the bit contract wants, as those of decode rows are: wgmma has
+    roundings of its own.
+    """
     is_wide, is_large = shape.compute == torch.float32, shape.block_d > 128
     num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
     stages_tried = (2, 3, 4, 5) if shape.capability else (2,)  # the interpreter has none

@@ -13,7 +13,7 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
                   BLOCK_SIZE: tl.constexpr, SEQUENCES: tl.constexpr, SEGMENT: tl.constexpr, HEADS: tl.constexpr,
                   TOKENS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
                   HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, ORDERED: tl.constexpr):
-    """out [T, H, D] of the sequences with several queries: a program for TOKENS of them and HEADS heads of a KV head.
+    """Writes out [T, H, D] of the sequences with several queries: a program takes TOKENS of them and HEADS heads.
 
     ORDERED: with the softmaxes of segments, and their merges, of gpu_decode.py, so that the bits are the same.
     """
@@ -70,7 +70,7 @@ def _attended(q, position, stored, scales, table, kv_head, low, high, is_seen_by
               NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, SEGMENT: tl.constexpr,
               BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr,
               HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, ORDERED: tl.constexpr):
-    """The result [M, D], float32, of the rows q [M, D] for the keys from low to high, as `sweep` masks them."""
+    """Returns the result [M, D], float32, of the rows q [M, D] for the keys from low to high, as `sweep` masks them."""
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     top = tl.full([BLOCK_M], float("-inf"), tl.float32)
     if ORDERED:

@@ -1,4 +1,4 @@
-"""One tile of keys and values, as the GPU's attention kernels for decode rows and for chunks both take it.
+"""Takes one tile of keys and values, for the GPU's attention kernels of decode rows and of chunks alike.
 
 Scores are in units of log 2, so that exp2 is all the softmax needs. What a row does not see is an exact identity, if
 it is finite.
@@ -13,27 +13,27 @@ OF_THE_STEP = ["table_stride", "num_sequences"]
 
 @triton.jit
 def segment_of(position, SEGMENT: tl.constexpr):
-    """The segment of a position, which has a softmax of its own. It follows from the position alone. The first 32 have
-    SEGMENT positions, the next 56 four times as many, later ones sixteen times: a sequence that is not long has enough
-    for many programs, and a long one not too many to merge."""
+    """Returns the segment of a position, which has a softmax of its own. It follows from the position alone. The first
+    32 have SEGMENT positions, the next 56 four times as many, later ones sixteen times: a sequence that is not long has
+    enough for many programs, and a long one not too many to merge."""
     return tl.minimum(tl.minimum(position // SEGMENT, 24 + position // (4 * SEGMENT)), 72 + position // (16 * SEGMENT))
 
 
 @triton.jit
 def segment_start(segment, SEGMENT: tl.constexpr):
-    """The first position of a segment."""
+    """Returns the first position of a segment."""
     return tl.maximum(tl.maximum(segment, 4 * (segment - 24)), 16 * (segment - 72)) * SEGMENT
 
 
 def count_segments(num_positions: int, segment: int) -> int:
-    """In how many segments the first positions lie."""
+    """Returns in how many segments the first positions lie."""
     last = num_positions - 1
     return 1 + min(last // segment, 24 + last // (4 * segment), 72 + last // (16 * segment))
 
 
 @triton.jit
 def widened(stored, KIND: tl.constexpr, COMPUTE: tl.constexpr):
-    """What lies in the cache as numbers of COMPUTE; numbers of 8 bits are exact, and want their scale yet."""
+    """Returns numbers of the cache in the type COMPUTE; those of 8 bits are exact, and yet to be scaled."""
     if KIND == "e4m3 of the GPU":
         value = stored.to(tl.float8e4nv, bitcast=True).to(COMPUTE)
     elif KIND == "e4m3":
@@ -54,7 +54,7 @@ def sweep(acc, total, top, q, row_position, stored, scales, table, kv_head, firs
           softcap, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
           NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_D: tl.constexpr,
           BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, ORDERED: tl.constexpr):
-    """The online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after the tiles from `first` to `last`.
+    """Returns the online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after tiles `first` to `last`.
 
     MASK  "none": all rows see all of these keys; "keys": all see those from low to high, and only these are read;
           "rows": each sees its own of them, and the others' V are multiplied by 0, which makes NaN of Inf and NaN
@@ -120,7 +120,7 @@ def sweep(acc, total, top, q, row_position, stored, scales, table, kv_head, firs
 
 @triton.jit
 def merge_weights(top, later_top):
-    """The largest score of two softmaxes, and what to multiply each with for their sum. An empty one changes nothing.
+    """Returns the largest score of two softmaxes, and the factors of each in their sum. An empty one changes nothing.
     """
     new_top = tl.maximum(top, later_top)
     base = tl.where(new_top == float("-inf"), 0.0, new_top)

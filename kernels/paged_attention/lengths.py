@@ -1,4 +1,4 @@
-"""What paged_attention asks of the values in its tensors, beside their shapes."""
+"""Checks the values in paged_attention's tensors, beside their shapes."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from penstock.kernels.kv_cache import KvCache
 
 
 def check_lengths(q: Tensor, cache: KvCache, tables: Tensor, starts: list[int], counts: list[int]) -> None:
-    """Raise ValueError unless the counts are those of q's rows and the tables hold each sequence."""
+    """Raises ValueError unless the counts are those of q's rows and the tables hold each sequence."""
     if sum(counts) != q.shape[0] or min(counts, default=0) < 0:
         raise ValueError(f"paged_attention: q has {q.shape[0]} rows, counts are {counts} with sum {sum(counts)}")
     longest = max((start + count for start, count in zip(starts, counts, strict=True)), default=0)

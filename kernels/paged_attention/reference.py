@@ -25,21 +25,21 @@ def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.
 
 
 def cache_blocks(cache: KvCache) -> Tensor:
-    """The cache as [num_blocks, 2, KV, block_size, D], a view in its dtype."""
+    """Returns the cache as [num_blocks, 2, KV, block_size, D], a view in its dtype."""
     size = 2 * cache.num_kv_heads * cache.block_size * cache.head_dim * cache.dtype.itemsize
     shape = (cache.num_blocks, 2, cache.num_kv_heads, cache.block_size, cache.head_dim)
     return cache.data[:, :size].view(cache.dtype).view(shape)
 
 
 def cache_scales(cache: KvCache) -> Tensor:
-    """The scales of a cache of 8 bits, a view of their bytes: uint8 [num_blocks, 2, KV, block_size, 4]."""
+    """Returns the scales of a cache of 8 bits, a view of their bytes: uint8 [num_blocks, 2, KV, block_size, 4]."""
     shape = (cache.num_blocks, 2, cache.num_kv_heads, cache.block_size, torch.float32.itemsize)
     return cache.data[:, shape[1] * shape[2] * shape[3] * cache.head_dim :].view(shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What the scores are beside q·k."""
+    """Says what the scores are beside q·k."""
 
     scale: float
     window: int
@@ -52,17 +52,10 @@ class Form:
 
 
 def paged_attention(
-    q: Tensor,
-    cache: KvCache,
-    tables: Tensor,
-    starts: Tensor,
-    counts: Tensor,
-    scale: float,
-    window: int,
-    softcap: float,
-    sinks: Tensor | None,
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
+    softcap: float, sinks: Tensor | None, is_decode: bool,
 ) -> Tensor:
-    """Sequences with equally many queries are computed together, their keys padded to those of the longest."""
+    """Computes sequences with equally many queries together, their keys padded to the longest's."""
     form = Form(scale, window, softcap, sinks)
     all_starts, all_counts = starts.tolist(), counts.tolist()
     check_lengths(q, cache, tables, all_starts, all_counts)
@@ -82,7 +75,7 @@ def paged_attention(
 
 
 def _batches(members: list[int], starts: list[int], count: int, width: int) -> list[list[int]]:
-    """Cut `members`, ordered by length, so that the gathered K and V of each part stay under MAX_GATHERED."""
+    """Cuts `members`, ordered by length, so that the gathered K and V of each part stay under MAX_GATHERED."""
     batches: list[list[int]] = [[]]
     for sequence in members:
         if batches[-1] and (len(batches[-1]) + 1) * (starts[sequence] + count) * width > MAX_GATHERED:
@@ -92,7 +85,7 @@ def _batches(members: list[int], starts: list[int], count: int, width: int) -> l
 
 
 def _gather(cache: KvCache, tables: Tensor, queries: Tensor, length: int, form: Form) -> tuple[Tensor, Tensor]:
-    """K and V, float64 [S, KV, L, D] with L = `length` in whole blocks; zeros where no query [S, count] sees."""
+    """Returns K and V, float64 [S, KV, L, D], L = `length` in whole blocks; zeros where no query [S, count] sees."""
     num_blocks = -(-length // cache.block_size)
     ordinal = torch.arange(num_blocks * cache.block_size, device=tables.device)
     blocks = torch.where(ordinal[:: cache.block_size] <= queries[:, -1:], tables[:, :num_blocks], 0)
@@ -108,7 +101,7 @@ def _gather(cache: KvCache, tables: Tensor, queries: Tensor, length: int, form: 
 
 
 def _gather_plain(cache: KvCache, blocks: Tensor) -> Tensor:
-    """[2, S, KV, L, D], in the cache's dtype, of `blocks` [S, L / block_size]."""
+    """Returns [2, S, KV, L, D], in the cache's dtype, of `blocks` [S, L / block_size]."""
     heads = cache.num_kv_heads
     pieces = torch.arange(2 * heads, device=blocks.device).view(2, 1, heads, 1) + 2 * heads * blocks[:, None, :]
     pool = cache_blocks(cache).view(cache.num_blocks * 2 * heads, cache.block_size * cache.head_dim)
@@ -116,7 +109,7 @@ def _gather_plain(cache: KvCache, blocks: Tensor) -> Tensor:
 
 
 def _gather_scaled(cache: KvCache, blocks: Tensor) -> Tensor:
-    """The same, times its scales: float64."""
+    """Returns what `_gather_plain` does, times its scales: float64."""
     def gather(pool: Tensor) -> Tensor:
         return pool[blocks].permute(2, 0, 3, 1, 4, 5).flatten(3, 4)
 
@@ -125,7 +118,7 @@ def _gather_scaled(cache: KvCache, blocks: Tensor) -> Tensor:
 
 
 def _attend(q: Tensor, keys: Tensor, values: Tensor, queries: Tensor, length: int, form: Form) -> Tensor:
-    """q [S, count, H, D], at positions `queries` [S, count], some queries at a time: float64 [S, count, H, D]."""
+    """Attends from q [S, count, H, D] at positions `queries` [S, count], some at a time: float64 [S, count, H, D]."""
     num_sequences, count, num_heads, _ = q.shape
     tile = max(1, MAX_SCORES // (num_sequences * num_heads * length))
     is_finite = count == 1 or bool(values.isfinite().all())
@@ -142,7 +135,7 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, queries: Tensor, length: in
 
 
 def _attend_tile(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, form: Form) -> Tensor:
-    """q [S, n, H, D] over keys and values [S, KV, L, D], of which it sees `visible` [S, n, L]: [S, n, H, D]."""
+    """Attends from q [S, n, H, D] over keys and values [S, KV, L, D], seeing `visible` [S, n, L]: [S, n, H, D]."""
     num_sequences, count, num_heads, head_dim = q.shape
     num_kv_heads, length = keys.shape[1:3]
     share = num_heads // num_kv_heads

@@ -1,5 +1,7 @@
 """The log-probabilities of given tokens, by the logits as they are: of a prompt's own tokens, and of sampled ones."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
@@ -7,13 +9,22 @@ from penstock.kernels import dispatch
 from penstock.kernels.checks import check_axes, check_tensor
 from penstock.kernels.top_logprobs import TopLogprobs
 
-_implementation = dispatch.choose("prompt_logprobs")
+
+class Implementation(Protocol):
+    """Says what the module of each kernel set offers."""
+
+    def prompt_logprobs(
+        self, logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int
+    ) -> tuple[Tensor, TopLogprobs]: ...
+
+
+_implementation: Implementation = dispatch.choose("prompt_logprobs")
 
 
 def prompt_logprobs(
     logits: Tensor, targets: Tensor, top_n: Tensor, top_width: int | None = None
 ) -> tuple[Tensor, TopLogprobs]:
-    """The log-probability of each row's target, float32 [R], and the likeliest tokens.
+    """Returns the log-probability of each row's target, float32 [R], and the likeliest tokens.
 
     logits   [R, V]  float32
     targets  [R]     int64
@@ -30,5 +41,4 @@ def prompt_logprobs(
     check_tensor(op, "targets", targets, logits.shape[:1], torch.int64)
     check_tensor(op, "top_n", top_n, logits.shape[:1], torch.int64)
     width = int(top_n.max()) if top_width is None and len(top_n) else top_width or 0
-    result: tuple[Tensor, TopLogprobs] = _implementation.prompt_logprobs(logits, targets, top_n, width)
-    return result
+    return _implementation.prompt_logprobs(logits, targets, top_n, width)

@@ -1,10 +1,10 @@
-"""What targets must be."""
+"""Checks the targets of prompt logprobs."""
 
 from torch import Tensor
 
 
 def check_targets(targets: Tensor, vocabulary: int) -> None:
-    """Raise ValueError unless each of them is one of the vocabulary's."""
+    """Raises ValueError unless each of them is one of the vocabulary's."""
     if not len(targets):
         return
     low, high = int(targets.min()), int(targets.max())

@@ -1,15 +1,24 @@
 """Root mean square layer normalisation (Zhang and Sennrich 2019), with the residual sum in front of it."""
 
+from typing import Protocol
+
 from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
-_implementation = dispatch.choose("rms_norm")
+
+class Implementation(Protocol):
+    """Says what the module of each kernel set offers."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> tuple[Tensor, Tensor]: ...
+
+
+_implementation: Implementation = dispatch.choose("rms_norm")
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(s / sqrt(mean(s²) + eps) * weight, s) with s = x + residual rounded to the dtype of x, or s = x itself.
+    """Returns (s / sqrt(mean(s²) + eps) * weight, s) with s = x + residual rounded to the dtype of x, or s = x itself.
 
     x, residual  [T, C]  float32, bfloat16 or float16, the same
     weight       [C]     float32, bfloat16 or float16
@@ -22,5 +31,4 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = No
     check_tensor(op, "weight", weight, (x.shape[1],), *FLOATS)
     if residual is not None:
         check_tensor(op, "residual", residual, x.shape, x.dtype)
-    result: tuple[Tensor, Tensor] = _implementation.rms_norm(x, weight, eps, residual)
-    return result
+    return _implementation.rms_norm(x, weight, eps, residual)

@@ -1,16 +1,25 @@
 """Rotary position embedding (Su et al. 2021), in the half-split form of Hugging Face's Llama."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
-from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
+from penstock.kernels.checks import FLOATS, check_axes, check_rotation, check_rows, check_tensor
 
-_implementation = dispatch.choose("rope")
+
+class Implementation(Protocol):
+    """Says what the module of each kernel set offers."""
+
+    def rope(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+_implementation: Implementation = dispatch.choose("rope")
 
 
 def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """q and k with the first R dimensions of each head rotated by its position's angles; new contiguous tensors.
+    """Rotates the first R dimensions of each head of q and k by its position's angles; returns new contiguous tensors.
 
     q          [T, H, D]    float32, bfloat16 or float16; the rows of tokens may lie apart
     k          [T, KV, D]   the same dtype, likewise
@@ -29,7 +38,5 @@ def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> t
     check_tensor(op, "cos", cos, cos.shape, torch.float32)
     check_tensor(op, "sin", sin, cos.shape, torch.float32)
     check_tensor(op, "positions", positions, (num_tokens,), torch.int64)
-    if 2 * cos.shape[1] > head_dim:
-        raise ValueError(f"{op}: cos {list(cos.shape)} rotates {2 * cos.shape[1]} dimensions, a head has {head_dim}")
-    result: tuple[Tensor, Tensor] = _implementation.rope(q, k, cos, sin, positions)
-    return result
+    check_rotation(op, cos, head_dim)
+    return _implementation.rope(q, k, cos, sin, positions)

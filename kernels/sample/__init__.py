@@ -1,5 +1,7 @@
 """Choosing the next token of each row: penalties, cutoffs and noise that depends on nothing but the row itself."""
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,17 @@ from penstock.kernels.sample.ragged import WORD
 
 __all__ = ["Biases", "History", "SampleParameters", "Sampled", "sample"]
 
-_implementation = dispatch.choose("sample")
+
+class Implementation(Protocol):
+    """Says what the module of each kernel set offers."""
+
+    def sample(
+        self, logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor,
+        top_width: int,
+    ) -> Sampled: ...
+
+
+_implementation: Implementation = dispatch.choose("sample")
 
 _DTYPES = {
     "prompt_length": torch.int64,
@@ -36,7 +48,7 @@ def sample(
     logits: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor,
     top_width: int | None = None,
 ) -> Sampled:
-    """The chosen token of each row with its log-probability, and the likeliest ones.
+    """Returns the chosen token of each row with its log-probability, and the likeliest ones.
 
     logits  [R, V]  float32
     masks   [M, ceil(V / 32)]  int32: a bit for each token, the lowest of the first word first; 1 allows it
@@ -74,5 +86,4 @@ def sample(
     check_axes(op, "masks", masks, "M, words")
     check_tensor(op, "masks", masks, (masks.shape[0], -(-vocabulary // WORD)), torch.int32)
     width = int(parameters.top_n.max()) if top_width is None and num_rows else top_width or 0
-    result: Sampled = _implementation.sample(logits, parameters, history, biases, masks, width)
-    return result
+    return _implementation.sample(logits, parameters, history, biases, masks, width)

@@ -31,19 +31,19 @@ def _penalise(logits, scores, mask, has_mask, ids, places, counts, begin, end, p
               frequency, presence, VOCABULARY: tl.constexpr):
     """Each occurrence of an id writes its place in the history where the id's score is to be. One of them stays, no
     matter which, and there the id is counted: all of it in the lower half of a count, the output in the upper half."""
-    slots = scores.to(tl.pointer_type(tl.int32))
+    marks = scores.to(tl.pointer_type(tl.int32))
     for start in range(begin, end, CHUNK):
         place = start + tl.arange(0, CHUNK)
         token = tl.load(ids + place, mask=place < end, other=-1)
         is_token = (token >= 0) & (token < VOCABULARY)
-        tl.store(slots + token, (place - begin).to(tl.int32), mask=is_token)
+        tl.store(marks + token, (place - begin).to(tl.int32), mask=is_token)
         tl.store(counts + place, tl.zeros([CHUNK], tl.int64), mask=place < end)
     tl.debug_barrier()
     for start in range(begin, end, CHUNK):
         place = start + tl.arange(0, CHUNK)
         token = tl.load(ids + place, mask=place < end, other=-1)
         is_token = (token >= 0) & (token < VOCABULARY)
-        first = begin + tl.load(slots + token, mask=is_token, other=0).to(tl.int64)
+        first = begin + tl.load(marks + token, mask=is_token, other=0).to(tl.int64)
         is_output = place - begin >= prompt_length
         tl.atomic_add(counts + first, tl.where(is_output, 0x100000001, 1).to(tl.int64), mask=is_token)
         tl.store(places + place, first, mask=is_token)

@@ -9,19 +9,19 @@ from typing import Any
 from penstock.router.text.tokenizer import TokenizerError
 
 DEFAULT = "default"
-"""Name of a template that stands alone."""
+"""The name of a template that stands alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatFiles:
-    """Sources of templates by name, and the tokens that they may speak of, such as `bos_token`, as text."""
+    """The sources of templates by name, and the texts of tokens that they may name, such as `bos_token`."""
 
     templates: dict[str, str]
     special_tokens: dict[str, str]
 
 
 def read(model_dir: Path, tokenizer_config_path: Path | None = None) -> ChatFiles:
-    """The directory's files; `tokenizer_config_path` stands in for its tokenizer_config.json, and what templates it
+    """Reads the directory's files; `tokenizer_config_path` replaces its tokenizer_config.json, and what templates it
     has go before the directory's. TokenizerError names a file that can't be understood.
 
     Otherwise the order is transformers': `chat_template.jinja` and `additional_chat_templates`, then
@@ -38,7 +38,7 @@ def read(model_dir: Path, tokenizer_config_path: Path | None = None) -> ChatFile
 
 
 def _templates(config: Mapping[str, Any], path: Path) -> dict[str, str]:
-    """`chat_template`: a text, or a list of `{"name": ..., "template": ...}`."""
+    """Returns the templates of `chat_template`, which is a text or a list of `{"name": ..., "template": ...}`."""
     match config.get("chat_template"):
         case None:
             return {}
@@ -61,7 +61,7 @@ def _template_files(model_dir: Path) -> dict[str, str]:
 
 
 def _special_tokens(config: Mapping[str, Any], model_dir: Path) -> dict[str, str]:
-    """Every `..._token` by name. special_tokens_map.json counts where the configuration lists no added tokens: then
+    """Returns every `..._token` by name. special_tokens_map.json counts if the configuration has no added tokens: then
     both were written by a release of transformers that kept the truth there.
     """
     named = dict(config)
@@ -75,7 +75,7 @@ def _special_tokens(config: Mapping[str, Any], model_dir: Path) -> dict[str, str
 
 
 def _read_json(path: Path, is_needed: bool = False) -> dict[str, Any]:
-    """The object in a file; an empty one if there is no file and none is needed."""
+    """Returns the object in a file; an empty one if there is no file and none is needed."""
     if not is_needed and not path.is_file():
         return {}
     try:

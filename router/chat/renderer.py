@@ -17,31 +17,31 @@ _COMMAND = (sys.executable, "-P", "-m", "penstock.router.chat.sandbox")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What is known of templates, by name."""
+    """What the sandbox has found out about templates, by name."""
 
     variables: dict[str, frozenset[str]]
-    """What a template reads but does not set itself."""
+    """The variables that a template reads but does not set itself."""
     errors: dict[str, str]
     """Why a template can't be used."""
 
 
 class Renderer:
-    """Renders one text at a time; safe to use from several threads. The process ends with this object."""
+    """Renders one text at a time, in a process that ends with this object; several threads may use it."""
 
     def __init__(self, templates: dict[str, str]) -> None:
-        """`templates` are sources by name. What is wrong with them is told when they are used."""
+        """Takes the sources of templates by name. What is wrong with one is told when it is used."""
         self._templates = templates
         self._lock = threading.Lock()
         self._processes: list[subprocess.Popen[bytes]] = []  # one, or none
         weakref.finalize(self, _end_all, self._processes)
 
     def compile(self) -> Compiled:
-        """Start the process. TemplateError if the templates bring it to its end."""
+        """Starts the process. Raises TemplateError if the templates bring it to its end."""
         with self._lock:
             return self._compile()
 
     def render(self, template: str, variables: dict[str, Any]) -> str:
-        """The text of the template of this name. TemplateError says in its own words what it has against it."""
+        """Renders the template of this name. A TemplateError has the template's own words for why it refuses."""
         try:
             question = json.dumps({"template": template, "variables": variables})
         except (TypeError, ValueError, RecursionError) as error:

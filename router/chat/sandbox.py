@@ -26,11 +26,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 SECONDS = 1.0
-"""Processor time for one conversation; the kernel ends the process after it."""
+"""Seconds of processor time for one conversation; the kernel ends the process after it."""
 MEMORY = 1 << 30
-"""Bytes of address space."""
+"""The most bytes of address space."""
 MAX_CHARACTERS = 1 << 25
-"""Length of a rendered text."""
+"""The longest rendered text."""
 
 
 class Generation(Extension):
@@ -63,7 +63,7 @@ def _refuse_underscore(name: Any) -> None:
 
 
 def raise_exception(message: str) -> None:
-    """How a template refuses a conversation."""
+    """Lets a template refuse a conversation."""
     raise jinja2.TemplateError(message)
 
 
@@ -73,12 +73,12 @@ def strftime_now(form: str) -> str:
 
 def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None,
            separators: tuple[str, str] | None = None, sort_keys: bool = False) -> str:
-    """JSON as it is; Jinja's own filter writes it for HTML."""
+    """Returns plain JSON; Jinja's own filter of this name escapes it for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def make_environment() -> ImmutableSandboxedEnvironment:
-    """What templates are written for: the names and settings that transformers' `apply_chat_template` gives them."""
+    """Returns an environment with the names and settings that transformers' `apply_chat_template` gives templates."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     environment.filters["tojson"] = tojson
@@ -104,7 +104,7 @@ class Templates:
                 self.errors[name] = _words(error)
 
     def render(self, name: str, variables: dict[str, Any]) -> dict[str, str]:
-        """The reply to a question. A template may fail in any way that Python knows."""
+        """Returns the text, or the error of a template, which may fail in any way that Python knows."""
         if name in self.errors:
             return {"error": self.errors[name]}
         try:
@@ -130,7 +130,7 @@ def _words(error: Exception) -> str:
 
 @contextmanager
 def _in_time() -> Iterator[None]:
-    """SIGPROF, for which there is no handler, ends the process when the time is over."""
+    """Bounds the processor time of the block: SIGPROF, for which there is no handler, ends the process."""
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         yield

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 Message = dict[str, Any]
 
 FOR_TOOLS = "tool_use"
-"""Name of the template that is used with tools, where a model has one of this name."""
+"""The name of the template that is used with tools, if a model has one of this name."""
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names under which clients send back what a model thought; templates read the first, a few the second."""
 _CUT = "THIS_ANSWER_CONTINUES_HERE"
@@ -30,7 +30,7 @@ class ChatTemplate:
     """Renders conversations in a process of its own, one after the other."""
 
     def __init__(self, templates: Mapping[str, str], special_tokens: Mapping[str, str]) -> None:
-        """Sources by name; where there are several, the one called `default` is used unless another is asked for.
+        """Takes sources by name; of several, the one called `default` is used unless another is asked for.
 
         One that can't be compiled is logged, and refuses every conversation.
         """
@@ -41,11 +41,11 @@ class ChatTemplate:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chat-template")
         compiled = self._compile()
         self.takes_tools = FOR_TOOLS in templates or "tools" in compiled.variables.get(files.DEFAULT, ())
-        """Whether the model has its own way to be told of tools."""
+        """Whether the model's template describes tools by itself."""
 
     @classmethod
     def load(cls, model_dir: Path, tokenizer_config_path: Path | None = None) -> Self | None:
-        """What the files of a model say; None if they say nothing. TokenizerError names a file that is damaged.
+        """Loads the templates of a model; None if it has none. A TokenizerError names a file that is damaged.
 
         `tokenizer_config_path` goes before the files of `model_dir`.
         """
@@ -53,11 +53,11 @@ class ChatTemplate:
         return cls(found.templates, found.special_tokens) if found.templates else None
 
     def source(self, chat_template: str | None = None) -> str:
-        """Of the template that is used with tools, or of the one of this name. TemplateError if there is none."""
+        """Returns the source of the template of this name, or of the default one; TemplateError if there is none."""
         return self._templates[self._choose(chat_template, [])]
 
     async def render_async(self, messages: Sequence[Message], /, **options: Any) -> str:
-        """`render`, without holding up the event loop."""
+        """Does what `render` does, without holding up the event loop."""
         work = partial(self.render, messages, **options)
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -66,7 +66,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True, continue_final_message: bool = False, chat_template: str | None = None,
         **variables: Any,
     ) -> str:
-        """The prompt. TemplateError if the template refuses the conversation or does not come to an end.
+        """Renders the prompt. TemplateError if the template refuses the conversation or does not come to an end.
 
         `chat_template` names one of several. `variables` are the template's own, such as `documents`; they may stand in
         for special tokens. With `continue_final_message` the prompt ends where the content of the last message ends.
@@ -99,14 +99,14 @@ class ChatTemplate:
 
 
 def _normal(message: Message) -> Message:
-    """Without what is null, which templates would print; and with the reasoning under the names that they read."""
+    """Drops what is null, which templates would print, and puts the reasoning under the names that they read."""
     present = {key: value for key, value in message.items() if value is not None}
     thoughts = next((present[key] for key in _REASONING if key in present), None)
     return present if thoughts is None else {"thinking": thoughts, **present, "reasoning_content": thoughts}
 
 
 def _marked(messages: list[Message]) -> tuple[list[Message], str]:
-    """The messages with `_CUT` and a space behind the last one's text, and that text."""
+    """Returns the messages with `_CUT` and a space behind the last one's text, and that text."""
     content = messages[-1].get("content") if messages else None
     if isinstance(content, str):
         return [*messages[:-1], {**messages[-1], "content": content + _CUT + " "}], content
@@ -120,7 +120,7 @@ def _marked(messages: list[Message]) -> tuple[list[Message], str]:
 
 
 def _cut(rendered: str, content: str) -> str:
-    """What stands before the mark. Its space tells whether the template keeps the space around a message."""
+    """Returns what stands before the mark, whose space tells whether the template keeps the space around a message."""
     before, mark, after = rendered.rpartition(_CUT)
     if not mark or content.strip() not in before:
         raise TemplateError("the last message can't be continued, because the template does not write it as it is")

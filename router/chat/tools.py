@@ -20,14 +20,14 @@ class Tool:
     is_strict: bool = False
 
     def as_openai(self) -> dict[str, Any]:
-        """As templates that take tools expect it."""
+        """Returns the tool as templates that take tools expect it."""
         described = {} if self.description is None else {"description": self.description}
         return {"type": "function", "function": {"name": self.name, **described, "parameters": self.parameters}}
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the model is told of, and what it may do with it. `must_call`: an answer without a call is none."""
+    """The tools that the model is told of. If it `must_call`, every answer is a call."""
 
     tools: tuple[Tool, ...]
     must_call: bool = False
@@ -39,7 +39,7 @@ Mode = Literal["none", "auto", "required"]
 
 
 def choose(tools: Sequence[Tool], mode: Mode, name: str | None, is_parallel: bool) -> Offer | None:
-    """None where there is nothing to call. With a `name`, the answer is one call of that function and no other.
+    """Returns what is offered; None if nothing can be called. With a `name`, the answer is one call of that function.
 
     ToolError if no tool has that name, or if there are none although one must be called.
     """

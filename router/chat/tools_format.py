@@ -9,22 +9,22 @@ import re
 from dataclasses import dataclass
 
 NAME = "NAME"
-"""Stands for a name, as a JSON string."""
+"""Stands for the function's name, as a JSON string."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """One way. Calls are written `begin` call `separator` call ... `end`."""
+    """One way to write calls: `begin` call `separator` call ... `end`."""
 
     name: str
     taught_by: re.Pattern[str]
-    """Found in the templates of models that call so."""
+    """A pattern that is found in the templates of models that call so."""
     marker: str
     """What tells calls from text before them; empty if there is no text before calls."""
     begin: str
-    """Begins with the marker."""
+    """What stands before the first call; it begins with the marker."""
     key: str
-    """Of the arguments."""
+    """The key under which a call has its arguments."""
     close: str
     """What follows the arguments."""
     separator: str
@@ -34,7 +34,7 @@ class CallFormat:
 
     @property
     def header(self) -> str:
-        """A call up to the first character of its arguments."""
+        """The text of a call up to the first character of its arguments."""
         return f'{{"name": {NAME}, "{self.key}": {{'
 
 
@@ -49,12 +49,12 @@ FORMATS = (
         name="llama", taught_by=re.compile(r'\{\\?"name\\?":[^}]*\\?"parameters\\?":'), marker="",
         begin="", key="parameters", close="}", separator="; "),
 )
-"""Qwen's and Hermes's, Mistral's up to its third tokenizer, Llama 3's."""
+"""The formats of Qwen and Hermes, of Mistral up to its third tokenizer, and of Llama 3."""
 
 PLAIN = FORMATS[-1]
-"""For models whose template teaches none of these: the prompt tells them, as TGI's does."""
+"""The format for models whose template teaches none of these: the prompt describes it, as TGI's does."""
 
 
 def native_format(template: str) -> CallFormat | None:
-    """What a template, by its source, teaches a model; None if nothing known."""
+    """Returns the format that a template teaches, by its source; None if it is none of the known ones."""
     return next((form for form in FORMATS if form.taught_by.search(template)), None)

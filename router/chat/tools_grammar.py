@@ -6,7 +6,7 @@ an answer begins as a call does. So an answer in JSON that is no call remains po
 """
 
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
 
 import orjson
 
@@ -17,6 +17,8 @@ from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.schema import prepare
 from penstock.router.grammar.spec import GrammarSpec
 
+MAX_CHECKED = 256
+"""Schemas of at most MAX_SOURCE characters whose check is remembered."""
 _ITEM, _KEY = ", ?", ": ?"
 """Regular expressions for what separates items, and keys from values: models have seen both ways."""
 _TEXT = r"TEXT: /(.|\n)*/"
@@ -25,8 +27,8 @@ _OPENING = r'OPENING: /\s*\{\s*"name"\s*:\s*/'
 
 
 def tools_grammar(form: CallFormat, offer: Offer, marker_id: int | None = None) -> GrammarSpec:
-    """`marker_id`: the special token that is the format's marker, if it is one. GrammarError names a strict tool whose
-    schema can't be had."""
+    """Returns the grammar of answers to an offer. `marker_id` is the special token that is the format's marker, if it
+    is one. A GrammarError names a strict tool whose schema can't be compiled."""
     more = f"({_text(form.separator)} call)*" if offer.is_parallel else ""
     rest = f"{more} {_text(form.end)}"
     header_start, _, after_name = form.header.partition(NAME)
@@ -43,7 +45,7 @@ def tools_grammar(form: CallFormat, offer: Offer, marker_id: int | None = None) 
 
 
 def _named(form: CallFormat, after_name: str, tools: Sequence[Tool]) -> list[str]:
-    """Rules for the rest of a call, from the function's name on."""
+    """Returns rules for the rest of a call, from the function's name on."""
     names = [f"function_{number}" for number in range(len(tools))]
     return [f"named: {' | '.join(names)}", *(
         f"{name}: {_text(orjson.dumps(tool.name).decode() + after_name)} %json {_arguments(tool)} {_text(form.close)}"
@@ -51,21 +53,43 @@ def _named(form: CallFormat, after_name: str, tools: Sequence[Tool]) -> list[str
 
 
 def _arguments(tool: Tool) -> str:
-    """The schema as it is compiled; any object if it can't be and need not be. A list of no properties means none."""
+    """Returns the schema as it is compiled; any object's if this one can't be compiled and need not be.
+
+    An empty list of properties means that there are none.
+    """
     closed = {"additionalProperties": False} if tool.parameters.get("properties") == {} else {}
     try:
-        prepared = _prepare({**closed, **tool.parameters, "type": "object"})
-        if len(prepared) <= MAX_SOURCE:  # longer ones are refused, or left out, with all of the grammar
-            check_schema(prepared)
-        return _without_operators(prepared)
+        return _checked(orjson.dumps({**closed, **tool.parameters, "type": "object"}).decode())
     except GrammarError as error:
         if tool.is_strict:
             raise GrammarError(f"the parameters of the function {tool.name!r}: {error}") from error
-        return _prepare({"type": "object"})
+        return _ANY_OBJECT
 
 
-def _prepare(schema: dict[str, Any]) -> str:
-    return prepare(orjson.dumps(schema).decode(), _ITEM, _KEY)
+def _checked(source: str) -> str:
+    """Returns the schema as it stands in a grammar; GrammarError if it can't be compiled."""
+    outcome = _check_once(source) if len(source) <= MAX_SOURCE else _check(source)
+    if isinstance(outcome, GrammarError):
+        raise GrammarError(str(outcome))
+    return outcome
+
+
+def _check(source: str) -> str | GrammarError:
+    try:
+        prepared = _prepare(source)
+        if len(prepared) <= MAX_SOURCE:  # longer ones are refused, or left out, with all of the grammar
+            check_schema(prepared)
+    except GrammarError as error:
+        return error
+    return _without_operators(prepared)
+
+
+_check_once = lru_cache(maxsize=MAX_CHECKED)(_check)
+"""Clients offer the same tools with every request of a conversation."""
+
+
+def _prepare(source: str) -> str:
+    return prepare(source, _ITEM, _KEY)
 
 
 def _text(text: str) -> str:
@@ -73,5 +97,8 @@ def _text(text: str) -> str:
 
 
 def _without_operators(json: str) -> str:
-    """What means something in Lark's notation is text in a string, and so written otherwise."""
+    """Escapes what means something in Lark's notation, and is text in a JSON string."""
     return json.replace("&", "\\u0026").replace("~", "\\u007e")
+
+
+_ANY_OBJECT = _prepare('{"type":"object"}')

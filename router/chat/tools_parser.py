@@ -12,21 +12,21 @@ from penstock.router.chat.tools_format import CallFormat
 from penstock.router.chat.tools_pattern import Match, NoMatch, match
 
 MAX_HEADER = 1024
-"""Characters from where a call may begin to its arguments; what is longer is content."""
+"""The most characters from where a call may begin to its arguments; what is longer is content."""
 MAX_BLANKS = 64
-"""Of the white space before a call, so much is part of nothing; what comes before that is content."""
+"""The most characters of white space before a call that are dropped; what comes before them is content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Text for the user."""
+    """Text of the answer that belongs to no call."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallBegin:
-    """A call, by its number in the answer."""
+    """The beginning of a call, which has a number in the answer."""
 
     index: int
     name: str
@@ -34,7 +34,7 @@ class CallBegin:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """More of a call's arguments."""
+    """A piece of a call's arguments."""
 
     index: int
     text: str
@@ -64,23 +64,23 @@ class CallParser:
         self._form = form
         self._place = _Place.TEXT
         self._text = ""
-        """What is not decided yet."""
+        """The text that is not decided yet."""
         self._braces = _Braces()
         self.num_calls = 0
 
     def push(self, piece: str) -> list[Delta]:
-        """What the answer has more of now."""
+        """Takes the next piece of the answer, and returns the deltas that it decides."""
         self._text += piece
         return list(self._advance())
 
     def finish(self) -> list[Delta]:
-        """The answer has ended: what was held. White space after a call is part of nothing."""
+        """Takes the answer's end, and returns what was held back. White space after a call is dropped."""
         rest, self._text = self._text, ""
         is_dropped = self._place is _Place.CLOSE or (self.num_calls and not rest.strip())
         return [] if is_dropped or not rest else [Content(rest)]
 
     def _advance(self) -> Iterator[Delta]:
-        """Until nothing more is decided."""
+        """Yields deltas until nothing more is decided."""
         steps = {_Place.TEXT: self._in_text, _Place.ARGUMENTS: self._in_arguments, _Place.CLOSE: self._in_close,
                  _Place.BETWEEN: self._between, _Place.ONLY_TEXT: self._in_only_text}
         while self._text:
@@ -90,7 +90,7 @@ class CallParser:
                 return
 
     def _in_text(self) -> Iterator[Delta]:
-        """Content up to where calls may begin; then the first call, or more content if it is none."""
+        """Yields content up to where a call may begin; then the first call, or more content if it is none."""
         at = self._next_marker()
         start = at - min(MAX_BLANKS, at - len(self._text[:at].rstrip()))
         if start:
@@ -107,7 +107,7 @@ class CallParser:
             self._place = _Place.ONLY_TEXT
 
     def _next_marker(self) -> int:
-        """Where the marker, or as much of it as there is, begins; the length of the text if it is nowhere."""
+        """Returns where the marker, or as much of it as there is, begins; the length of the text if it is nowhere."""
         text, marker = self._text, self._form.marker
         at = text.find(marker)
         if at >= 0:
@@ -130,7 +130,7 @@ class CallParser:
         return iter(())
 
     def _between(self) -> Iterator[Delta]:
-        """The next call; or the end of all of them, after which there may be content."""
+        """Yields the next call, or finds the end of all calls, after which there may be content."""
         found = self._try(self._form.separator + self._form.header)
         if isinstance(found, Match):
             yield self._begin_call(found)
@@ -144,19 +144,20 @@ class CallParser:
         yield Content(self._take(None))
 
     def _take(self, end: int | None) -> str:
-        """What is decided."""
+        """Removes and returns the decided text."""
         end = len(self._text) if end is None else end
         taken, self._text = self._text[:end], self._text[end:]
         return taken
 
     def _try(self, pattern: str, at: int = 0) -> Match | NoMatch:
-        """What does not match within the length of a header never does, however the text was cut."""
+        """Matches a pattern; what does not match within the length of a header never does, however the text was cut."""
         text = self._text[:at + MAX_HEADER]
         found = match(pattern, text, at)
         return NoMatch.NEVER if found is NoMatch.NOT_YET and len(text) == at + MAX_HEADER else found
 
     def _begin_call(self, found: Match) -> CallBegin:
-        """The match ends with the first character of the arguments, which stays."""
+        """Returns the beginning of a call; the arguments' first character, with which the match ends, stays
+        undecided."""
         self._take(found.end - 1)
         self._place = _Place.ARGUMENTS
         self._braces = _Braces()
@@ -173,7 +174,7 @@ class _Braces:
         self._is_escaped = False
 
     def end(self, piece: str) -> int | None:
-        """Where in the piece the object ends; None if it goes on."""
+        """Returns where in the piece the object ends; None if it goes on."""
         for position, character in enumerate(piece):
             if self._is_escaped:
                 self._is_escaped = False

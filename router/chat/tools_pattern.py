@@ -15,14 +15,14 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where the pattern ends, and the name in it."""
+    """The end of a pattern that was found, and the name in it."""
 
     end: int
     name: str
 
 
 class NoMatch(Enum):
-    """Why not."""
+    """Why a pattern was not found."""
 
     NEVER = auto()
     NOT_YET = auto()
@@ -30,7 +30,7 @@ class NoMatch(Enum):
 
 
 def match(pattern: str, text: str, start: int = 0) -> Match | NoMatch:
-    """Whether `pattern` is at `start`, after white space."""
+    """Looks for `pattern` at `start`, after white space."""
     name = ""
     for word in _words(pattern):
         while text[start:start + 1].isspace():

@@ -16,7 +16,7 @@ PROMPT = (
 
 
 def add_to_messages(messages: Sequence[Message], text: str) -> list[Message]:
-    """`text` at the end of the last message that is not the assistant's, or as a system message if there is none."""
+    """Adds `text` to the last message that is not the assistant's, or as a system message if there is none."""
     changed = list(messages)
     for position in reversed(range(len(changed))):
         message = changed[position]
@@ -27,12 +27,12 @@ def add_to_messages(messages: Sequence[Message], text: str) -> list[Message]:
 
 
 def describe(tools: Sequence[Tool]) -> str:
-    """The functions as JSON, for a model that can read it."""
+    """Returns the functions as JSON, for a model that can read it."""
     return json.dumps([tool.as_openai()["function"] for tool in tools], ensure_ascii=False)
 
 
 def calls_as_text(message: Message) -> Message:
-    """A message with calls as one whose content they are, in the form that the prompt asks for."""
+    """Returns a message with calls as one that has them as content, in the form that the prompt asks for."""
     if "tool_calls" not in message:
         return message
     calls = [call["function"] for call in message["tool_calls"]]

@@ -1,7 +1,7 @@
-"""The engine: drives one group of shards, from requests to streams of text.
+"""The engine drives one group of shards and turns requests into streams of text.
 
-When the group is lost nothing of a request is: the scheduler lets every sequence wait again, with its output as part
-of its input, and the streams go on where they paused once the group is back.
+A request survives the loss of its group: the scheduler lets every sequence wait again, with its output as part of its
+input, and the streams go on where they paused once the group is back.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from penstock.router.text.text_path import TextPath
 log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 0.05
-"""Pause between two attempts to open a group that answers but does not hold."""
+"""The pause between two attempts to open a group, in seconds, when the group answers but is lost again at once."""
 _MAY_CHANGE = ("num_blocks", "step_tokens", "numerics")
-"""Facts that may be others when the group is back."""
+"""The facts that may have changed when the group is back."""
 
 
 class Engine:
@@ -81,15 +81,15 @@ class Engine:
         self._progress = Progress()
         self._work = asyncio.Event()
         self.is_healthy = True
-        """Whether requests are taken: also while the group is away, for as long as they wait for it."""
+        """Whether the engine takes requests: also while the group is away, as long as requests wait for it."""
         self.has_group = False
-        """Whether the group is there."""
+        """Whether the group is open and runs steps."""
         self.changed = asyncio.Event()
-        """Set when one of the two may have changed; the one who follows them clears it."""
+        """Set when `is_healthy` or `has_group` may have changed; the one who follows them clears it."""
 
     @contextmanager
     def permit(self, number: int = 1) -> Iterator[None]:
-        """The right to have so many requests in the router; Overloaded when fewer are left."""
+        """Holds `number` of the permits for requests in the router. Raises Overloaded when fewer are left."""
         if number > self._permits:
             raise Overloaded
         self._permits -= number
@@ -99,9 +99,9 @@ class Engine:
             self._permits += number
 
     def submit(self, request: Request, output_so_far: Sequence[int] = (), queue: Queue | None = None) -> Stream:
-        """Start to generate, going on after `output_so_far`; events go into `queue`, if one is given.
+        """Starts to generate after the prompt and `output_so_far`; puts the events into `queue`, if one is given.
 
-        Unhealthy when the group is gone.
+        Raises Unhealthy while the engine takes no requests.
         """
         if not self.is_healthy:
             raise Unhealthy
@@ -123,15 +123,15 @@ class Engine:
         return stream
 
     def stalled_seconds(self, now: float) -> float:
-        """How long a request that runs has got nothing computed, no token and no part of its prompt: the longest such
-        time at `now`, of `time.monotonic`.
+        """Returns for how long, at most, a running request has made no progress: no token and no part of its prompt.
 
-        0 while none runs. None does while the group is away: that ends when it is back, or with `max_downtime`.
+        `now` is of `time.monotonic`. The result is 0 while no request runs, and none runs while the group is away:
+        that time ends when the group is back, or after `max_downtime`.
         """
         return self._progress.stalled_seconds(self._scheduler.running_slots, now)
 
     async def run(self) -> None:
-        """Drive the group, and wait for it when it is lost, until cancelled. Raises what is no loss but a fault."""
+        """Drives the group, and waits for it when it is lost, until cancelled. Raises any error but a lost group."""
         try:
             while True:
                 try:
@@ -148,7 +148,7 @@ class Engine:
             self._mask_worker.close()
 
     async def _drive(self) -> None:
-        """Plan, submit, send the masks of the oldest step, commit, deliver."""
+        """Plans and submits steps, sends the oldest one's masks, commits its result and delivers the tokens, in a loop."""
         while True:
             while len(self._in_flight) < self._depth and (plan := self._plan()):
                 self._in_flight.append(plan)
@@ -168,7 +168,7 @@ class Engine:
             self._commit(await self._fleet.next_result())
 
     def _commit(self, result: StepResult) -> None:
-        """Deliver what a step yielded; but tokens that a grammar follows wait until it has seen them."""
+        """Delivers what a step yielded; the tokens of requests with a grammar wait until the grammar has seen them."""
         plan, came_at = self._in_flight.popleft(), time.monotonic()
         confirmed = self._scheduler.commit(result)
         committed_at = time.monotonic()
@@ -193,12 +193,12 @@ class Engine:
         return plan
 
     def _begin_masks(self) -> None:
-        """A step has become the oldest in flight, so all tokens are known that its masks depend on."""
+        """Starts to compute the masks of the step that is now the oldest in flight: all tokens before it are known."""
         if self._in_flight:
             self._mask_worker.begin(self._requests.cursors(id for _, id in self._in_flight[0].masked))
 
     async def _open(self) -> None:
-        """Wait for the group. It may have come back with other memory and numerics; the rest must be as it was."""
+        """Waits for the group. It may come back with other memory and numerics; other facts must be as they were."""
         found = await self._fleet.open(self._stream_limits)
         facts = replace(found, num_blocks=min(found.num_blocks, self._most_blocks))
         if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
@@ -220,7 +220,7 @@ class Engine:
             log.info("the group is back")
 
     def _lose(self, error: FleetError) -> None:
-        """The group is gone: let every sequence wait again, give up those that have killed it."""
+        """Lets every sequence wait again after the loss of the group, and fails those that have killed it."""
         self.has_group = False
         self.changed.set()
         for plan in self._in_flight:
@@ -242,11 +242,11 @@ class Engine:
         self.give_up()
 
     def give_up(self) -> None:
-        """Fail all requests as Unhealthy, and take no new ones until the group is opened anew."""
+        """Fails all requests with Unhealthy and refuses new ones until the group is opened anew."""
         self._fail_all(Unhealthy())
 
     def _fail_all(self, error: RouterError) -> None:
-        """Tell every request, and take no new ones."""
+        """Fails all requests with the error and refuses new ones."""
         self.is_healthy = False
         self.changed.set()
         self._requests.fail_all(error)

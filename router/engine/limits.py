@@ -1,4 +1,4 @@
-"""What a request may ask for: the flags' limits, completed with what the model and its memory allow."""
+"""The limits of what a request may ask for: those of the flags, completed by what the model and its memory allow."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -7,25 +7,25 @@ from penstock.router.config import RouterConfig
 from penstock.router.fleet.facts import Facts
 
 DEFAULT_SHARE = 7 / 8
-"""Of the KV memory, for one request. A group that is started again may find a little less memory free than before,
-and what its requests were promised must still fit."""
+"""The share of the KV memory that one request may have, unless a flag says otherwise. It is not all of it, because a
+group that is started again may find a little less memory free, and what its requests were promised must still fit."""
 
 
 class LimitError(ValueError):
-    """The flags and the group do not fit together; the message names both."""
+    """Raised when the flags ask for more than the group has; the message names both values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Resolved at start; counts are of tokens unless the name says otherwise. With the few choices that a server makes
-    of how to answer."""
+    """The limits and the choices of how to answer, resolved at start. Counts are of tokens unless the name says
+    otherwise."""
 
     max_input_tokens: int
     max_total_tokens: int
     max_batch_prefill_tokens: int
-    """Budget of one step: prompt chunks and decode rows together."""
+    """The budget of one step, for prompt chunks and decode rows together."""
     max_slots: int
-    """Sequences that run at once; fewer than the budget, so that decode rows leave room for a prefill."""
+    """How many sequences run at once: fewer than the budget, so that decode rows leave room for a prefill."""
     max_concurrent_requests: int = 128
     max_best_of: int = 2
     max_stop_sequences: int = 4
@@ -33,21 +33,22 @@ class Limits:
     max_client_batch_size: int = 4
     validation_workers: int = 2
     payload_limit: int = 2_000_000
-    """Bytes of a request body."""
+    """The most bytes that a request's body may have."""
     enable_prefill_logprobs: bool = False
-    """Whether `decoder_input_details` are computed; without it TGI's list of them is empty."""
+    """Whether `decoder_input_details` are computed; otherwise the list of them is empty, as in TGI."""
     strict_streaming_errors: bool = False
-    """Whether a request that fails before its first token has a status of its own, also if it asked for a stream."""
+    """Whether a stream that fails before its first token is answered with the status of its error."""
     tgi_tool_finish_reason: bool = False
-    """Whether an answer with tool calls ends with `stop`, as TGI's, and not with OpenAI's `tool_calls`."""
+    """Whether an answer with tool calls has the finish reason `stop`, as in TGI, instead of OpenAI's `tool_calls`."""
     body_timeout: float = 60.0
-    """Seconds from a request's headers to the end of its body."""
+    """The most seconds from a request's headers to the end of its body."""
     stall_limit: float = 240.0
-    """Seconds without progress of a running request, while its group is there, after which the router hangs."""
+    """The seconds without progress of a running request, while its group is there, after which the router counts as
+    hanging."""
 
     @classmethod
     def resolve(cls, config: RouterConfig, facts: Facts) -> Self:
-        """Complete the flags with what the group reports. LimitError if they ask for more than it has."""
+        """Completes the flags by what the group reports. Raises LimitError if they ask for more than it has."""
         max_total = config.max_total_tokens or min(facts.context_length, int(facts.capacity * DEFAULT_SHARE))
         if max_total > facts.context_length:
             raise LimitError(f"`max_total_tokens` must be <= the model's context of {facts.context_length} tokens. "
@@ -79,7 +80,7 @@ class Limits:
             enable_prefill_logprobs=config.enable_prefill_logprobs,
             strict_streaming_errors=config.strict_streaming_errors,
             tgi_tool_finish_reason=config.tgi_tool_finish_reason,
-            # Nothing that is in order takes as long: a step that hangs is noticed after the first, and a group that is
-            # lost, which may be noticed late, is back within the other or its requests have failed.
+            # A router in order never takes as long: a step that hangs is noticed after `step_timeout`, and a lost
+            # group is back within `max_shard_downtime`, or its requests have failed.
             stall_limit=2.0 * config.step_timeout + config.max_shard_downtime,
         )

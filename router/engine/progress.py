@@ -1,4 +1,4 @@
-"""Whether what runs gets on."""
+"""Notes when each running sequence last made progress, so that a router that hangs can be told from a busy one."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from penstock.router.scheduling.plan import Plan
 
 
 class Progress:
-    """When the sequence in each slot last got on: by a token, by a part of its prompt, or by beginning to run.
+    """Remembers when the sequence in each slot last made progress: a token, a part of its prompt, or its first step.
 
     Times are of `time.monotonic`.
     """
@@ -15,16 +15,16 @@ class Progress:
         self._times: dict[int, float] = {}
 
     def planned(self, plan: Plan, now: float) -> None:
-        """What begins to run is new in its slot."""
+        """Notes the time for the sequences that begin to run with this plan, each new in its slot."""
         for row in plan.rows:
             if row.initial_state is not None:
                 self._times[row.slot] = now
 
     def committed(self, plan: Plan, now: float) -> None:
-        """The result of a step is back."""
+        """Notes the time for the sequences of a step whose result is back."""
         for row in plan.rows:
             self._times[row.slot] = now
 
     def stalled_seconds(self, slots: Iterable[int], now: float) -> float:
-        """The longest time without any progress in these slots; 0 for none."""
+        """Returns the longest time that one of these slots has been without progress; 0 if there are none."""
         return max((now - self._times.get(slot, now) for slot in slots), default=0.0)

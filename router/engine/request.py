@@ -1,4 +1,4 @@
-"""A request as the engine takes it: valid, tokenised, complete."""
+"""The request as the engine takes it: valid, tokenised and complete."""
 
 from dataclasses import dataclass
 
@@ -9,11 +9,11 @@ from penstock.router.tracing.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to generate: one answer to one prompt. Made by generation/validation.py only, so nothing is checked again.
+    """Describes one answer to one prompt. Only generation/validation.py makes it, so nothing is checked again.
 
     `max_new_tokens` is what fits: prompt + max_new_tokens never exceeds the limit on total tokens. The answer's text is
-    cut at the end of a stop string if `keep_stop`, otherwise before it. Neither a stop string nor one of
-    `stop_token_ids`, which end it as the model's own end token does, ends it before `sampling.min_tokens`.
+    cut at the end of a stop string if `keep_stop`, otherwise before it. A token of `stop_token_ids` ends the
+    answer as the model's own end token does. Neither it nor a stop string ends the answer before `sampling.min_tokens`.
     """
 
     input_ids: tuple[int, ...]
@@ -24,9 +24,9 @@ class Request:
     ignore_eos: bool = False
     stop_token_ids: frozenset[int] = frozenset()
     grammar: Grammar | None = None
-    """What the answer must be a sentence of."""
+    """The grammar that the answer must follow."""
     wants_prompt_logprobs: bool = False
     shown_ids: frozenset[int] = frozenset()
-    """Special tokens that are part of the answer's text."""
+    """The special tokens whose text is part of the answer."""
     trace: Trace | None = None
-    """Where what happens to it is noted, if it is traced."""
+    """The trace that notes what happens to the request, if it is traced."""

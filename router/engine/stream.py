@@ -1,4 +1,4 @@
-"""The stream of one answer: what the engine puts in, what a handler reads."""
+"""The stream of one answer: the engine puts events in, a handler reads them."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from penstock.router.scheduling.plan import FinishReason, TopLogprobs
 class Token:
     """One generated token. `text` is empty while a character is incomplete; the token that completes it has it all.
 
-    `top_logprobs` are of the likeliest tokens in its place, if they were asked for.
+    `top_logprobs` lists the likeliest tokens at its position, if they were asked for.
     """
 
     id: int
@@ -28,7 +28,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a request ended. `text` is all of the answer without special tokens."""
+    """Tells how a request ended. `text` is the whole answer without special tokens."""
 
     finish_reason: FinishReason
     text: str
@@ -37,7 +37,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A token; the last one of a request carries the ending."""
+    """Carries a token, and with the last token of a request the ending."""
 
     token: Token
     ending: Ending | None = None
@@ -45,7 +45,7 @@ class Event:
 
 @dataclass(slots=True)
 class PromptLogprobs:
-    """The logprob of each of the prompt's tokens but the first, by the logits; and the likeliest there, if asked."""
+    """The logprobs of the prompt's tokens from the second on, by the logits, with the top logprobs if asked for."""
 
     logprobs: list[float] = field(default_factory=list)
     top_logprobs: list[TopLogprobs] = field(default_factory=list)
@@ -55,10 +55,11 @@ Queue = asyncio.Queue[tuple["Stream", Event | RouterError]]
 
 
 class Stream:
-    """Async iterator of an answer's events; ends after the event with the ending, raises what ended it otherwise.
+    """Iterates over an answer's events; ends after the event with the ending, or raises the error that ended it.
 
-    Belongs to the request, not to the engine that happens to run it. Several streams may put into one `queue`, which
-    their reader then takes the items from, with `take`. Leaving the `async with` before the end cancels the request.
+    A stream belongs to the request, not to the engine that happens to run it. Several streams may share one `queue`;
+    their reader then hands each item to its stream's `take`. Leaving the `async with` before the end cancels the
+    request.
     Times are of `time.monotonic`; `started_at` is when its first step was sent. `hit_tokens` of the prompt were found
     in the prefix cache. `prompt_logprobs` are whole before the first event comes, if they were asked for.
     """
@@ -77,7 +78,7 @@ class Stream:
         self._is_over = False
 
     def put(self, event: Event) -> None:
-        """Called by the engine, for each token in order."""
+        """Puts a token's event in. The engine calls it for each token, in order."""
         now = time.monotonic()
         if self.first_token_at is None:
             self.first_token_at = now
@@ -87,12 +88,12 @@ class Stream:
         self._queue.put_nowait((self, event))
 
     def fail(self, error: RouterError) -> None:
-        """Called by the engine when the request can't go on."""
+        """Puts an error in. The engine calls it when the request can't go on."""
         self.finished_at = time.monotonic()
         self._queue.put_nowait((self, error))
 
     def take(self, item: Event | RouterError) -> Event:
-        """An item of this stream that was read from the queue: the event, or the error raised."""
+        """Takes an item of this stream that was read from the queue: returns the event or raises the error."""
         self._is_over = isinstance(item, RouterError) or item.ending is not None
         if isinstance(item, RouterError):
             raise item
@@ -102,7 +103,7 @@ class Stream:
         return self
 
     async def __anext__(self) -> Event:
-        """Only for a stream with a queue of its own."""
+        """Returns the next event. Only a stream with a queue of its own can be iterated over."""
         if self._is_over:
             raise StopAsyncIteration
         stream, item = await self._queue.get()

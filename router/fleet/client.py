@@ -1,4 +1,4 @@
-"""One shard, over gRPC: a channel and the one stream of plans."""
+"""The client of one shard: a gRPC channel and the one stream of orders and results."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -27,12 +27,12 @@ _OPTIONS = [
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """A shard's steps since it started, counted; at most one runs at a time."""
+    """Counts a shard's steps since it started; at most one runs at a time."""
 
     steps_begun: int
     steps_ended: int
     began_seconds_ago: float
-    """Since the last step began; 0 before the first."""
+    """The seconds since the last step began; 0 before the first one."""
 
     @property
     def is_in_step(self) -> bool:
@@ -40,7 +40,7 @@ class Health:
 
 
 class ShardClient:
-    """Writes orders and reads results; `target` is a gRPC address. Every method may raise FleetError."""
+    """Writes orders to a shard and reads results; `target` is its gRPC address. Every method may raise FleetError."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -52,18 +52,19 @@ class ShardClient:
         self._stream: grpc.aio.StreamStreamCall | None = None
 
     async def describe(self) -> ShardFacts:
-        """Waits for the shard to load its model, however long that takes."""
+        """Waits until the shard has loaded its model, however long that takes, and returns its facts."""
         message = await self._guard(self._stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True))
         return wire.decode_facts(message)
 
     async def health(self, max_seconds: float) -> Health:
-        """FleetError if no answer comes within `max_seconds`; a shard that loads its model does not answer yet."""
+        """Asks for the shard's health. Raises FleetError if no answer comes within `max_seconds`, as while the shard
+        loads its model."""
         message = await self._guard(
             self._stub.Health(shard_pb2.HealthRequest(), timeout=max_seconds, wait_for_ready=True))
         return Health(message.steps_begun, message.steps_ended, message.began_seconds_ago)
 
     async def open(self, epoch: int, limits: StreamLimits) -> None:
-        """Start the stream; the shard clears its slots."""
+        """Starts the stream of orders; the shard clears its slots."""
         self._stream = self._execute()
         await self.write(wire.encode_stream_limits(epoch, limits).SerializeToString())
 

@@ -1,5 +1,5 @@
-"""What the engine is told when a group fails."""
+"""The error that tells the engine that a group has failed."""
 
 
 class FleetError(Exception):
-    """The shards can't go on as a group; the message says which and why."""
+    """Raised when the shards can't go on as a group; the message says which shard is at fault and why."""

@@ -1,4 +1,4 @@
-"""What the shards of a group report of themselves, as one."""
+"""The facts that the shards of a group report, joined to those of the group."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts of a group: equal on all its shards, or the minimum over them.
+    """The facts of a group: each is equal on all its shards or is the minimum over them.
 
     `context_length`, `block_size` and `step_tokens` count tokens; `step_tokens` is how many prompt tokens one
     step runs in about 250 ms. `numerics` names the kernels and number formats that decide every bit.
@@ -27,7 +27,7 @@ class Facts:
 
     @property
     def capacity(self) -> int:
-        """Tokens that the KV memory holds."""
+        """How many tokens the KV memory holds."""
         return self.block_size * self.num_blocks
 
     @property
@@ -36,11 +36,11 @@ class Facts:
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether no answer depends on what is computed beside it: not on GPUs of which it was not asked."""
+        """Whether no answer depends on what is computed beside it; on GPUs that is so only where it was asked for."""
         return not self.has_gpus or self.numerics.partition("/")[0].endswith("-deterministic")
 
     def differences(self, other: "Facts", besides: Collection[str]) -> list[str]:
-        """`name: ours and theirs` of each fact that differs, but for those named."""
+        """Returns `name: ours and theirs` for each fact that differs, except those named in `besides`."""
         names = [field.name for field in fields(self) if field.name not in besides]
         return [f"{name}: {getattr(self, name)} and {getattr(other, name)}" for name in names
                 if getattr(self, name) != getattr(other, name)]

@@ -1,4 +1,4 @@
-"""A group's shards as one: the seam between the engine and everything that computes."""
+"""The fleet makes one of a group's shards: it is the seam between the engine and everything that computes."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -16,40 +16,41 @@ _MINIMUM = ("num_blocks", "step_tokens")
 
 
 class Fleet(Protocol):
-    """What the engine needs of a group. Results come in the plans' order. Every method may raise FleetError."""
+    """What the engine needs of a group. Results come in the order of the plans. Every method may raise FleetError."""
 
     async def open(self, limits: StreamLimits) -> Facts:
-        """Wait for the group and begin with empty slots: before the first plan, and again after a FleetError."""
+        """Waits for the group and starts with empty slots: called before the first plan and after each FleetError."""
 
     async def submit(self, plan: Plan) -> None:
-        """Send a plan on its way; does not wait for it to run."""
+        """Sends a plan to the shards without waiting for it to run."""
 
     async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:
-        """Say what the `masked` slots of a plan that was submitted may sample, bits as `Matcher.mask` gives them.
+        """Sends the masks of a submitted plan's `masked` slots, as `Matcher.mask` makes them.
 
-        Once for each such plan, in the plans' order: its result waits for it. A slot that is left out has ended.
+        Called once for each plan with masked slots, in the order of the plans: the plan's result waits for it. The
+        sequence of a slot that is left out has ended.
         """
 
     async def next_result(self) -> StepResult:
-        """The result of the oldest plan that has none yet."""
+        """Waits for the result of the oldest plan that has none yet."""
 
     async def close(self) -> None:
-        """Let go of the shards; they keep their weights."""
+        """Closes the connections; the shards keep their weights."""
 
 
 class GrpcFleet:
-    """The shards of one group over gRPC, one client each."""
+    """Reaches the shards of one group over gRPC, each by a client of its own."""
 
     def __init__(self, targets: Sequence[str]) -> None:
         self._targets = targets
         self._clients = [ShardClient(target) for target in targets]
         self._answering = 0
         self._epoch = time.time_ns()
-        """No other router of this group, before or after, counts from the same number."""
+        """Numbers the streams of this group; no router of the group, before or after, starts at the same number."""
         self._is_open = False
 
     async def describe(self) -> Facts:
-        """Wait until every shard has loaded its model, and see that they are one group."""
+        """Waits until every shard has loaded its model, checks that they are one group, and returns its facts."""
         shards = [await client.describe() for client in self._clients]
         facts = agree(shards)
         self._answering = next(index for index, shard in enumerate(shards) if shard.answers)
@@ -78,7 +79,7 @@ class GrpcFleet:
         await self._clients[self._answering].write(wire.encode_masks(step_id, masks).SerializeToString())
 
     async def next_result(self) -> StepResult:
-        """The answering shard's result, once every shard has run the step."""
+        """Returns the answering shard's result once every shard has run the step."""
         results = [await client.read() for client in self._clients]
         answer = results[self._answering]
         for client, result in zip(self._clients, results, strict=True):
@@ -92,7 +93,8 @@ class GrpcFleet:
 
 
 def agree(shards: Sequence[ShardFacts]) -> Facts:
-    """The facts of the group. FleetError if its members differ in what must be equal, or are not one whole group."""
+    """Returns the facts of the group. Raises FleetError if the shards differ in facts that must be equal, or are not
+    one whole group."""
     ranks = sorted(shard.rank for shard in shards)
     world_size = shards[0].facts.world_size
     if ranks != list(range(world_size)):

@@ -1,4 +1,4 @@
-"""The one way from what is asked to the answers' events, for routes that stream and routes that don't."""
+"""The one way from generation specs to the answers' events, for routes that stream and routes that don't."""
 
 import asyncio
 import time
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from penstock.router.engine.request import Request
-from penstock.router.engine.stream import Ending, Event, PromptLogprobs, Queue, Stream
+from penstock.router.engine.stream import Ending, Event, PromptLogprobs, Queue, Stream, Token
 from penstock.router.errors import Dropped, RouterError
 from penstock.router.generation.service import Service
-from penstock.router.generation.validation import Asked, check_mode, validate
+from penstock.router.generation.spec import GenerationSpec
+from penstock.router.generation.validation import check_mode, validate
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.tracing import request_trace as traces
 
@@ -42,7 +43,7 @@ class Answer:
         self._last_at: float | None = None
 
     def note(self, event: Event) -> None:
-        """Its next event has come."""
+        """Takes the answer's next event, and counts the time that it took."""
         now = time.monotonic()
         if self._last_at is None:
             self._metrics.first_token(now - self._received_at)
@@ -57,12 +58,12 @@ class Answer:
 
     @property
     def seed(self) -> int | None:
-        """What the answer can be repeated with; None if nothing was drawn."""
+        """The seed with which the answer can be repeated; None if nothing was drawn."""
         return self.request.sampling.seed if self.request.sampling.do_sample else None
 
     @property
     def hit_tokens(self) -> int:
-        """Of the prompt, found in the prefix cache when the request first ran."""
+        """How many of the prompt's tokens were found in the prefix cache when the request first ran."""
         return self._stream.hit_tokens
 
     @property
@@ -97,7 +98,7 @@ class Answers:
 
     @property
     def is_over(self) -> bool:
-        """Whether every answer has ended."""
+        """Tells whether every answer has ended."""
         return not self._num_left
 
     def __aiter__(self) -> Self:
@@ -118,29 +119,26 @@ class Answers:
 
 
 @asynccontextmanager
-async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool) -> AsyncIterator[Answers]:
-    """Permits, validation, submission, in TGI's order; leaving cancels what still runs, and counts.
+async def answering(service: Service, specs: Sequence[GenerationSpec], is_stream: bool) -> AsyncIterator[Answers]:
+    """Takes permits, validates and submits, in TGI's order; on leaving cancels what still runs, and counts.
 
-    Every RouterError passes through here, once.
+    Every failure passes through here, once: a RouterError, a fault of the server, or the client's leaving.
     """
     received_at = time.monotonic()
-    engine = service.engines.choose()
-    metrics = service.metrics
+    engine, metrics = service.engines.choose(), service.metrics
     metrics.requested()
     running: Answers | None = None
     traced = traces.current()
-    trace = traced.begin(prompts, is_stream) if traced else None
+    trace = traced.begin(specs, is_stream) if traced else None
     try:
-        for asked in prompts:
-            check_mode(asked, service.limits, is_stream)
+        for spec in specs:
+            check_mode(spec, service.limits, is_stream)
         async with AsyncExitStack() as stack:
-            stack.enter_context(engine.permit(sum(asked.num_answers for asked in prompts)))
-            valid = await asyncio.gather(
-                *(validate(asked, service.limits, service.tokenizer, engine.facts, service.grammars)
-                  for asked in prompts))
+            stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs)))
+            requests = await _validate_all(service, specs)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
-            for request in (request for requests in valid for request in requests):
+            for request in requests:
                 metrics.accepted(len(request.input_ids), request.max_new_tokens)
                 stream = await stack.enter_async_context(
                     engine.submit(trace.followed(request) if trace else request, queue=queue))
@@ -149,16 +147,36 @@ async def answering(service: Service, prompts: Sequence[Asked], is_stream: bool)
                 trace.submitted(answers)
             running = Answers(answers, queue, metrics)
             yield running
-    except RouterError as error:
-        _fail(error, metrics, trace)
-        raise
-    except (asyncio.CancelledError, GeneratorExit):
-        if running is None or not running.is_over:
-            _fail(Dropped(), metrics, trace)
+    except BaseException as error:
+        if isinstance(error, RouterError) or running is None or not running.is_over:
+            _count_failure(error, metrics, trace)
         raise
 
 
-def _fail(error: RouterError, metrics: Metrics, trace: traces.Generation | None) -> None:
+async def _validate_all(service: Service, specs: Sequence[GenerationSpec]) -> list[Request]:
+    facts = service.engines.choose().facts
+    valid = await asyncio.gather(
+        *(validate(spec, service.limits, service.tokenizer, facts, service.grammars) for spec in specs))
+    return [request for requests in valid for request in requests]
+
+
+def _count_failure(error: BaseException, metrics: Metrics, trace: traces.Generation | None) -> None:
+    """Counts an error that nobody foresaw as the server's, and a cancellation as the client's leaving."""
+    if not isinstance(error, RouterError):
+        error = RouterError("Internal server error") if isinstance(error, Exception) else Dropped()
     metrics.failed(error)
     if trace is not None:
         trace.failed(error)
+
+
+async def tokens_of(answers: Answers) -> list[list[Token]]:
+    """Waits until all answers have ended, and returns the tokens of each, in the order of their indices."""
+    tokens: list[list[Token]] = [[] for _ in answers.each]
+    async for answer, event in answers:
+        tokens[answer.index].append(event.token)
+    return tokens
+
+
+def mean_logprob(tokens: list[Token]) -> float:
+    """Returns the score by which candidates are compared: a mean, for a sum would favour a short answer."""
+    return sum(token.logprob for token in tokens) / len(tokens)

@@ -7,13 +7,13 @@ _pack, _unpack = _FLOAT32.pack, _FLOAT32.unpack
 
 
 def nearest_float32(value: float) -> float:
-    """What a shard is sent for `value`. OverflowError if none is finite."""
+    """Returns the float32 that a shard is sent for `value`; OverflowError if it would be infinite."""
     number: float = _unpack(_pack(value))[0]
     return number
 
 
 def shortest_float32(value: float) -> float:
-    """The number with the fewest digits that is `value` when read as a float32; 9 digits always are."""
+    """Returns the number with the fewest digits that is `value` when read as a float32, which 9 digits always are."""
     packed = _pack(value)
     for digits in (6, 7, 8):
         short = float(f"{value:.{digits}g}")

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
 from penstock.router.generation.float32 import nearest_float32
+from penstock.router.grammar.forms import check_grammar
 
 
 def _to_float32(value: float) -> float:
-    """What is checked is what shards are sent."""
+    """Returns the float32 that shards are sent, so that rules are checked on the number that is used."""
     try:
         return nearest_float32(value)
     except OverflowError:
@@ -29,14 +30,14 @@ Int32 = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 UInt32 = Annotated[int, Field(ge=0, lt=2**32)]
 UInt64 = Annotated[int, Field(ge=0, lt=2**64)]
 NumericText = Annotated[str, Field(pattern="^[0-9]+$")]
-"""A token id as a key of an object."""
+"""A token id that is the key of an object."""
 
 
 MAX_BIASED_TOKENS = 1024
 
 
 def _to_bias(value: object) -> object:
-    """OpenAI's shape, an object from token ids to values; TGI's, a list with a value for each token; null is none.
+    """Reads OpenAI's shape, an object from token ids to values, or TGI's, a list with a value per token; null is none.
 
     Counted before it is looked at, for there may be a million.
     """
@@ -58,21 +59,21 @@ LogitBias = Annotated[
     BeforeValidator(_to_bias, json_schema_input_type=dict[NumericText, Float32] | list[Float32] | None)]
 Stops = Annotated[
     list[str], FailFast(), BeforeValidator(_to_list_or_none, json_schema_input_type=str | list[str] | None)]
-"""One stop string or several; null is none."""
+"""One stop string or several; null means none."""
 TokenIds = Annotated[
     list[UInt32], FailFast(), BeforeValidator(_to_list_or_none, json_schema_input_type=list[UInt32] | None)]
 
 
 class Body(BaseModel):
-    """Types are exact, except that an integer is a number; fields that are not named here are ignored."""
+    """The base of all bodies: types are exact, except that an integer is a number, and unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
 class Parameters(Body):
-    """How to generate. None is the same as absent; where None is no choice, null is refused.
+    """How to generate an answer. Null is the same as absent where it is allowed.
 
-    The second group is not TGI's: other servers have these fields, and so have all our routes.
+    The second group is not TGI's: other servers have these fields, and all routes take them.
     """
 
     best_of: UInt64 | None = None
@@ -92,9 +93,11 @@ class Parameters(Body):
     decoder_input_details: bool = False
     seed: UInt64 | None = None
     top_n_tokens: UInt32 | None = None
-    grammar: Any = None
-    """As TGI writes it; from routes that write it otherwise a `GrammarSpec`."""
+    grammar: Annotated[Any, AfterValidator(check_grammar)] = None
+    """A grammar as TGI writes it, or a `GrammarSpec` from routes that write it otherwise."""
     adapter_id: str | None = None
+    n: UInt64 | None = None
+    """Not TGI's, which would ignore it; read so that it can be refused instead of dropped."""
 
     presence_penalty: Float32 | None = None
     min_p: Float32 | None = None

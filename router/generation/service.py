@@ -1,4 +1,4 @@
-"""What handlers work with."""
+"""What all handlers work with: the parts of the router that serve requests."""
 
 from dataclasses import dataclass
 
@@ -14,13 +14,12 @@ from penstock.router.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the server says of itself; `compute_type` is the `x-compute-type` of every answer."""
+    """What the server says of itself; `compute_type` is the header `x-compute-type` of every answer."""
 
     model_id: str
     version: str
     compute_type: str
     model_sha: str | None = None
-    docker_label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +32,9 @@ class Service:
     metrics: Metrics
     info: ServerInfo
     grammars: GrammarCompiler | None = None
-    """None where the server was told to have none."""
+    """None where grammars are switched off."""
     template: ChatTemplate | None = None
-    """None where the model has none."""
+    """None where the model has no chat template."""
 
 
 SERVICE = web.AppKey("service", Service)

@@ -2,13 +2,14 @@
 
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.errors import ValidationError
 from penstock.router.fleet.facts import Facts
 from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.forms import parse_grammar
 from penstock.router.grammar.matcher import Grammar, GrammarError
@@ -17,117 +18,91 @@ from penstock.router.scheduling.plan import Sampling
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
 
 _TGI_CHUNK = 1024
-"""Of more new tokens than this, TGI counts only so many against the limit on total tokens."""
+"""TGI counts no more new tokens than this against the limit on total tokens."""
 MAX_STOP_CHARACTERS = 1024
-"""Of one stop string; so much of an answer may have to be held back for it."""
+"""The longest stop string; so much of an answer may have to be held back for it."""
 MAX_STOP_TOKEN_IDS = 128
 MAX_BIAS = 100.0
-"""OpenAI's; a token with it is certain, or impossible."""
+"""The largest bias, as OpenAI has it; a token with it is certain, or impossible."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a client asks for of one prompt, by whichever API; not checked yet. The defaults are TGI's ways.
-
-    `inputs`: a text, or token ids. `n` answers share a seed and differ in their noise. `is_greedy`: no sampling,
-    whatever the parameters say. `has_openai_penalties`: the frequency penalty counts the output's tokens, instead of
-    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `shown_ids` are as in `Request`.
-    """
-
-    inputs: str | tuple[int, ...]
-    parameters: Parameters
-    n: int = 1
-    is_greedy: bool = False
-    keep_stop: bool = True
-    add_special_tokens: bool = True
-    has_openai_penalties: bool = False
-    raw_logprobs: bool = False
-    wants_prompt_logprobs: bool = False
-    shown_ids: frozenset[int] = frozenset()
-
-    @property
-    def num_answers(self) -> int:
-        """Sequences that run for it."""
-        return max(1, self.parameters.best_of or 1, self.n)
-
-
-def check_mode(asked: Asked, limits: Limits, is_stream: bool) -> None:
-    """The rules that come before a permit: how many answers, and what a stream can't carry."""
-    best_of = 1 if asked.parameters.best_of is None else asked.parameters.best_of
+def check_mode(spec: GenerationSpec, limits: Limits, is_stream: bool) -> None:
+    """Checks the rules that come before a permit: how many answers there may be, and what a stream can't carry."""
+    best_of = 1 if spec.parameters.best_of is None else spec.parameters.best_of
     if is_stream:
         _refuse_if(best_of != 1, "`best_of` != 1 is not supported when streaming tokens")
-        _refuse_if(asked.parameters.decoder_input_details,
+        _refuse_if(spec.parameters.decoder_input_details,
                    "`decoder_input_details` == true is not supported when streaming tokens")
     elif best_of > 1:
         _refuse_if(limits.max_best_of == 1, "`best_of` != 1 is not allowed for this endpoint")
         _refuse_if(best_of > limits.max_best_of, f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
-    _refuse_if(asked.n > max(1, limits.max_concurrent_requests),
-               f"`n` must be <= {limits.max_concurrent_requests}. Given: {asked.n}")
+    _refuse_if(spec.n > max(1, limits.max_concurrent_requests),
+               f"`n` must be <= {limits.max_concurrent_requests}. Given: {spec.n}")
 
 
 async def validate(
-    asked: Asked, limits: Limits, tokenizer: Tokenizer, facts: Facts, grammars: GrammarCompiler | None,
+    spec: GenerationSpec, limits: Limits, tokenizer: Tokenizer, facts: Facts, grammars: GrammarCompiler | None,
 ) -> list[Request]:
-    """A request for each answer. ValidationError says the first rule that is broken.
+    """Returns a request for each answer. A ValidationError says the first rule that is broken.
 
     `grammars` is None where the server was told to have none.
     """
-    parameters = asked.parameters
+    parameters = spec.parameters
     _check_sampling(parameters)
-    _check_extent(asked, limits)
-    input_ids = await _input_ids(asked, tokenizer)
+    _check_extent(spec, limits)
+    input_ids = await _input_ids(spec, tokenizer)
     _check_tokens(input_ids, parameters.max_new_tokens, limits, facts.vocab_size)
     room = limits.max_total_tokens - len(input_ids)
     max_new_tokens = room if parameters.max_new_tokens is None else min(parameters.max_new_tokens, room)
     _check_additions(parameters, max_new_tokens, facts.vocab_size)
     request = Request(
         input_ids=input_ids,
-        sampling=_sampling(asked, facts.eos_token_ids),
+        sampling=_sampling(spec, facts.eos_token_ids),
         max_new_tokens=max_new_tokens,
         stop=tuple(parameters.stop),
-        keep_stop=asked.keep_stop,
+        keep_stop=spec.keep_stop,
         ignore_eos=parameters.ignore_eos,
         stop_token_ids=frozenset(parameters.stop_token_ids),
         grammar=await _compile(parameters, grammars),
-        wants_prompt_logprobs=asked.wants_prompt_logprobs,
-        shown_ids=asked.shown_ids)
-    return _answers(request, asked)
+        wants_prompt_logprobs=spec.wants_prompt_logprobs,
+        shown_ids=spec.shown_ids)
+    return _answers(request, spec)
 
 
-async def _input_ids(asked: Asked, tokenizer: Tokenizer) -> tuple[int, ...]:
-    truncate = asked.parameters.truncate
-    if not isinstance(asked.inputs, str):
-        return asked.inputs if truncate is None else asked.inputs[-truncate:]
+async def _input_ids(spec: GenerationSpec, tokenizer: Tokenizer) -> tuple[int, ...]:
+    truncate = spec.parameters.truncate
+    if not isinstance(spec.inputs, str):
+        return spec.inputs if truncate is None else spec.inputs[-truncate:]
     try:
-        return await tokenizer.encode(asked.inputs, asked.add_special_tokens, truncate)
+        return await tokenizer.encode(spec.inputs, spec.add_special_tokens, truncate)
     except TokenizerError as error:
         raise ValidationError(f"tokenizer error {error}") from error
 
 
 async def _compile(parameters: Parameters, grammars: GrammarCompiler | None) -> Grammar | None:
-    """Rule 17."""
-    spec = parameters.grammar
-    if spec is None:
+    """Compiles the grammar, if there is one; checks rule 17."""
+    grammar = parameters.grammar
+    if grammar is None:
         return None
     if grammars is None:
         raise ValidationError("grammar is not supported")
-    if not isinstance(spec, GrammarSpec):
-        spec = parse_grammar(spec)
+    if not isinstance(grammar, GrammarSpec):
+        grammar = parse_grammar(grammar)
     try:
-        return await grammars.compile(spec)
+        return await grammars.compile(grammar)
     except GrammarError as error:
         raise ValidationError(f"grammar is not valid: {error}") from error
 
 
-def _answers(request: Request, asked: Asked) -> list[Request]:
-    """Candidates for the best have a seed each, which repeats it alone; samples are branches of one seed.
+def _answers(request: Request, spec: GenerationSpec) -> list[Request]:
+    """Returns the requests of all answers: candidates for the best have a seed each, samples are branches of one seed.
 
     Prompt logprobs are computed for the first alone.
     """
     sampling = request.sampling
     requests = [request]
-    for number in range(1, asked.num_answers):
-        if asked.n > 1 or not sampling.do_sample:
+    for number in range(1, spec.num_answers):
+        if spec.n > 1 or not sampling.do_sample:
             other = replace(sampling, branch=number)
         else:
             other = replace(sampling, seed=secrets.randbits(64))
@@ -141,7 +116,7 @@ def _refuse_if(is_broken: bool, rule: str) -> None:
 
 
 def _check_sampling(parameters: Parameters) -> None:
-    """Rules 1 to 7."""
+    """Checks rules 1 to 7, on how tokens are drawn."""
     p = parameters
     has_warper = any(value is not None for value in (p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p))
     _refuse_if((p.best_of or 1) > 1 and not p.do_sample and not has_warper,
@@ -159,9 +134,9 @@ def _check_sampling(parameters: Parameters) -> None:
     _refuse_if(p.min_p is not None and not 0 <= p.min_p <= 1, "`min_p` must be >= 0.0 and <= 1.0")
 
 
-def _check_extent(asked: Asked, limits: Limits) -> None:
-    """Rules 8 to 13."""
-    p = asked.parameters
+def _check_extent(spec: GenerationSpec, limits: Limits) -> None:
+    """Checks rules 8 to 13, on how long the prompt and the answer may be."""
+    p = spec.parameters
     _refuse_if(p.max_new_tokens == 0, "`max_new_tokens` must be strictly positive")
     _refuse_if(len(p.stop) > limits.max_stop_sequences,
                f"`stop` supports up to {limits.max_stop_sequences} stop sequences. Given: {len(p.stop)}")
@@ -172,13 +147,13 @@ def _check_extent(asked: Asked, limits: Limits) -> None:
     _refuse_if(p.seed is not None and (p.best_of or 1) > 1, "`seed` must not be set when `best_of` > 1")
     _refuse_if((p.top_n_tokens or 0) > limits.max_top_n_tokens,
                f"`top_n_tokens` must be >= 0 and <= {limits.max_top_n_tokens}. Given: {p.top_n_tokens}")
-    _refuse_if(not asked.inputs, "`inputs` cannot be empty")
+    _refuse_if(not spec.inputs, "`inputs` cannot be empty")
     _refuse_if(p.truncate is not None and not 0 < p.truncate <= limits.max_input_tokens,
                f"`truncate` must be strictly positive and less than {limits.max_input_tokens}. Given: {p.truncate}")
 
 
 def _check_tokens(input_ids: tuple[int, ...], max_new_tokens: int | None, limits: Limits, vocab_size: int) -> None:
-    """Rules 15 and 16, and that the model can take the tokens at all."""
+    """Checks rules 15 and 16, on the number of tokens, and that the model has these tokens at all."""
     length, total = len(input_ids), limits.max_total_tokens
     wanted = max(0, total - length) if max_new_tokens is None else max_new_tokens
     chunk = min(wanted, _TGI_CHUNK)
@@ -194,7 +169,7 @@ def _check_tokens(input_ids: tuple[int, ...], max_new_tokens: int | None, limits
 
 
 def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: int) -> None:
-    """What TGI does not have."""
+    """Checks the rules of parameters that TGI does not have, or ignores."""
     p = parameters
     _refuse_if((p.min_tokens or 0) > max_new_tokens,
                f"`min_tokens` must be <= `max_new_tokens`. Given: {p.min_tokens} and {max_new_tokens}")
@@ -206,26 +181,29 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
         largest = max(ids, default=0)
         _refuse_if(largest >= vocab_size,
                    f"`{name}` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
+    _refuse_if(p.n is not None and p.n != 1,
+               f"`n` is not supported on this route, other than 1; `/v1/completions` has it. Given: {p.n}")
     _refuse_if(p.adapter_id is not None, "`adapter_id` is not supported: this server has no adapters")
 
 
-def _sampling(asked: Asked, eos_token_ids: Collection[int]) -> Sampling:
-    """With defaults filled in. As in TGI, a warper that changes something makes it sample. The seed is chosen here."""
-    p = asked.parameters
+def _sampling(spec: GenerationSpec, eos_token_ids: Collection[int]) -> Sampling:
+    """Fills in defaults and draws the seed. As in TGI, a warper that changes something makes the answer a sampled
+    one."""
+    p = spec.parameters
     frequency_penalty = p.frequency_penalty or 0.0
     min_tokens = p.min_tokens or 0
     common = Sampling(
         watermark=p.watermark,
         repetition_penalty=1.0 if p.repetition_penalty is None else p.repetition_penalty,
-        share_penalty=0.0 if asked.has_openai_penalties else frequency_penalty,
-        frequency_penalty=frequency_penalty if asked.has_openai_penalties else 0.0,
+        share_penalty=0.0 if spec.has_openai_penalties else frequency_penalty,
+        frequency_penalty=frequency_penalty if spec.has_openai_penalties else 0.0,
         presence_penalty=p.presence_penalty or 0.0,
         bias=tuple(sorted(p.logit_bias.items())),
         banned_ids=tuple(sorted({*eos_token_ids, *p.stop_token_ids})) if min_tokens else (),
         min_tokens=min_tokens,
-        raw_logprobs=asked.raw_logprobs,
+        raw_logprobs=spec.raw_logprobs,
         top_n=p.top_n_tokens or 0)
-    if asked.is_greedy:
+    if spec.is_greedy:
         return common
     warped = replace(
         common,

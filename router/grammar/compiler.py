@@ -1,4 +1,4 @@
-"""Grammars compiled off the event loop, by llguidance."""
+"""The compiler of grammars, which runs llguidance off the event loop."""
 
 import asyncio
 import re
@@ -15,9 +15,9 @@ from penstock.router.grammar.schema import prepare
 from penstock.router.grammar.spec import GrammarSpec
 
 MAX_SOURCE = 65_536
-"""Characters. What compiles slowest of this length takes about half a second."""
+"""The most characters of a grammar. The slowest grammar of this length takes about half a second to compile."""
 _PATIENCE = 10.0
-"""Seconds until a client is refused whose grammar is still not compiled, for what the limits do not foresee."""
+"""The seconds after which a grammar that is still not compiled is refused, for cases that the limits do not foresee."""
 
 _WORDS = {
     "oneOf": "`oneOf` is supported only where its schemas clearly exclude each other: ",
@@ -26,23 +26,23 @@ _WORDS = {
     "Invalid type": "`type`: ", "patternProperty": "`patternProperties`: ",
     "Unable to determine if regex is empty": "`pattern`: ",
     "min/maxProperties": "`minProperties` and `maxProperties`: "}
-"""llguidance's messages that do not name the keyword, by their beginnings."""
+"""The keywords to put before those of llguidance's messages that do not name any, by how the messages begin."""
 
 _FREE_TOKENS = '\n%llguidance {"no_forcing": true}\n'
-"""Any tokens that spell the text will do. Otherwise llguidance works out all the text that must follow, to split it as
-the tokenizer would: of `a{1000000000}`, that never ends."""
+"""Allows any tokens that spell the text. Otherwise llguidance works out all the text that must follow, to split it as
+the tokenizer would, which never ends for `a{1000000000}`."""
 
 
 class GrammarCompiler:
-    """Compiles in threads of its own, and keeps what was used last; equal specs are compiled once."""
+    """Compiles grammars in threads of its own and keeps those used last; equal specs are compiled once."""
 
     def __init__(
         self, tokenizer_json: Path, vocab_size: int, eos_token_ids: Collection[int], *,
         max_cached: int = 64, num_workers: int = 2,
     ) -> None:
-        """`vocab_size`: the model's, which may exceed the tokenizer's.
+        """Starts to read the tokenizer in the background; if it can't be used, `compile` says so.
 
-        Reads the tokenizer in the background; if it can't be used, `compile` says so.
+        `vocab_size` is the model's, which may exceed the tokenizer's.
         """
         self._num_bytes = (vocab_size + 31) // 32 * 4
         self._max_cached = max_cached
@@ -51,7 +51,7 @@ class GrammarCompiler:
         self._grammars: OrderedDict[GrammarSpec, Future[Grammar]] = OrderedDict()
 
     async def compile(self, spec: GrammarSpec) -> Grammar:
-        """GrammarError if it is no grammar, or more than a limit allows."""
+        """Returns the compiled grammar. Raises GrammarError if the source is no grammar or exceeds a limit."""
         if len(spec.source) > MAX_SOURCE:
             raise GrammarError(f"it must have at most {MAX_SOURCE} characters. Given: {len(spec.source)}")
         compiling = self._grammars.get(spec)
@@ -70,11 +70,11 @@ class GrammarCompiler:
             raise
 
     def close(self) -> None:
-        """Nothing new is compiled; what is being compiled is not waited for."""
+        """Stops the threads without waiting for what they compile."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _compile(self, spec: GrammarSpec) -> Grammar:
-        """In a thread. The first mask is computed here, once for all answers."""
+        """Compiles a grammar, in a thread, and computes its first mask once for all answers."""
         matcher = LLMatcher(self._tokenizer.result(), _lark(spec), log_level=0, limits=_limits())
         if matcher.is_error():
             raise _reason(failure(matcher), spec.kind)
@@ -95,12 +95,12 @@ def _load(tokenizer_json: Path, vocab_size: int, eos_token_ids: list[int]) -> LL
 
 
 def _limits() -> LLParserLimits:
-    """llguidance's defaults, but for fuel, of which these sources need less, and states of 2 kB in each answer."""
+    """Returns llguidance's limits, with less fuel and fewer states, each of which takes 2 kB in each answer."""
     return LLParserLimits(initial_lexer_fuel=400_000, max_lexer_states=50_000, verbose_errors=False)
 
 
 def _lark(spec: GrammarSpec) -> str:
-    """The grammar in llguidance's notation, which holds the other kinds too."""
+    """Returns the grammar in llguidance's notation, which can express the other kinds too."""
     if spec.kind == "json":
         source = f"start: %json {prepare(spec.source)}"
     elif spec.kind == "regex":
@@ -111,14 +111,14 @@ def _lark(spec: GrammarSpec) -> str:
 
 
 def check_schema(prepared: str) -> None:
-    """GrammarError if what `penstock.router.grammar.schema.prepare` made can't be compiled. Takes milliseconds."""
+    """Raises GrammarError if a schema from `schema.prepare` can't be compiled. Takes milliseconds."""
     error = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(f"start: %json {prepared}"))
     if error:
         raise _reason(in_one_sentence(error), "json")
 
 
 def _reason(error: GrammarError, kind: str) -> GrammarError:
-    """In the words of what the client wrote, not of the notation that it was put into."""
+    """Returns the error in the words of what the client wrote, not of the notation that it was put into."""
     message = str(error)
     if kind != "lark":
         message = re.sub(r"^(at )?\d+\(\d+\): (failed to compile JSON schema: )?", "", message)

@@ -1,7 +1,7 @@
 """What clients write for a grammar, on each API, made into one form. ValidationError says what is wrong, in TGI's words
 where it has any."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import orjson
@@ -20,35 +20,67 @@ _MAX_CHOICE_TEXT = 32_768
 _REGEX_SIGNS = frozenset(r"\.+*?()|[]{}^$#&-~/")
 
 
-def parse_grammar(value: object) -> GrammarSpec:
-    """TGI's `grammar`: `{"type": …, "value": …}`, of the types in `_GRAMMARS`."""
-    if not isinstance(value, dict) or "type" not in value:
-        raise ValidationError("grammar is not valid: it must be an object of `type` and `value`")
-    kind = value["type"]
-    if not isinstance(kind, str) or kind not in _GRAMMARS:
-        raise ValidationError(f"grammar is not valid: `type` must be one of {', '.join(_GRAMMARS)}. Given: {kind}")
-    if "value" not in value:
-        raise ValidationError("grammar is not valid: `value` is missing")
-    return _in_words(_GRAMMARS[kind], value["value"])
-
-
-def parse_response_format(value: object) -> GrammarSpec | None:
-    """OpenAI's `response_format` in all its shapes, or TGI's, which has a `value`. None: any text."""
+def check_grammar(value: object) -> object:
+    """Returns a body's `grammar` if it has a shape that TGI reads; ValueError if reading the body is to fail by it."""
+    if value is None or isinstance(value, GrammarSpec):
+        return value
     if not isinstance(value, dict):
-        raise ValidationError("`response_format` must be an object")
+        raise ValueError("must be an object of `type` and `value`")
+    if missing := {"type", "value"} - value.keys():
+        raise ValueError(f"missing field `{min(missing)}`")
+    kind, inner = value["type"], value["value"]
+    _check_kind(kind, _GRAMMARS)
+    if kind == "regex" and not isinstance(inner, str):
+        raise ValueError("the `value` of a regex must be a string")
+    if kind == "json_schema":
+        _check_named_schema(inner, "value")
+    return value
+
+
+def check_response_format(value: dict[str, Any]) -> dict[str, Any]:
+    """Returns a body's `response_format` if it has a shape that is read; ValueError as in `check_grammar`."""
+    if "value" in value:
+        check_grammar(value)
+        return value
+    kind = value.get("type")
+    _check_kind(kind, _FORMATS)
+    if kind == "json_schema":
+        _check_named_schema(value.get("json_schema"), "json_schema")
+    if kind == "grammar" and not isinstance(value.get("grammar"), str):
+        raise ValueError("`grammar` must be a string")
+    return value
+
+
+def _check_kind(kind: object, known: Collection[str]) -> None:
+    if not isinstance(kind, str) or kind not in known:
+        raise ValueError(f"unknown `type`, expected one of {', '.join(f'`{name}`' for name in known)}")
+
+
+def _check_named_schema(value: object, name: str) -> None:
+    if not isinstance(value, dict) or "schema" not in value:
+        raise ValueError(f"`{name}` must be an object with a `schema`")
+
+
+def parse_grammar(value: dict[str, Any]) -> GrammarSpec:
+    """Returns what TGI's `grammar`, which has passed `check_grammar`, asks for."""
+    return _in_words(_GRAMMARS[value["type"]], value["value"])
+
+
+def parse_response_format(value: dict[str, Any]) -> GrammarSpec | None:
+    """Returns what OpenAI's `response_format`, or TGI's, which has a `value`, asks for; None if any text will do.
+
+    It has passed `check_response_format`.
+    """
     if "value" in value:
         return parse_grammar(value)
-    match value.get("type"):
-        case "text":
-            return None
+    match value["type"]:
         case "json_object":
             return JSON_OBJECT
         case "json_schema":
-            return _in_words(_named_schema, value.get("json_schema"))
+            return _in_words(_named_schema, value["json_schema"])
         case "grammar":
-            return _in_words(_lark, value.get("grammar"))
-        case other:
-            raise ValidationError(f"`response_format` is not supported with the type {other}")
+            return _in_words(_lark, value["grammar"])
+    return None
 
 
 def parse_guided(fields: Mapping[str, object]) -> GrammarSpec | None:
@@ -89,10 +121,8 @@ def _schema(value: object) -> GrammarSpec:
         raise GrammarError(f"the schema can't be read: {error}") from error
 
 
-def _named_schema(value: object) -> GrammarSpec:
-    """`{"name": …, "schema": …}`; the schema is followed strictly, whatever `strict` says."""
-    if not isinstance(value, dict) or "schema" not in value:
-        raise GrammarError("a `json_schema` must be an object with a `schema`")
+def _named_schema(value: dict[str, Any]) -> GrammarSpec:
+    """Reads `{"name": …, "schema": …}`; the schema is followed strictly, whatever `strict` says."""
     return _schema(value["schema"])
 
 
@@ -135,5 +165,6 @@ def _literal(text: str) -> str:
 _GRAMMARS: dict[str, Callable[[Any], GrammarSpec]] = {
     "json": _schema, "json_object": _schema, "json_schema": _named_schema, "regex": _regex, "choice": _choice,
     "lark": _lark, "ebnf": _lark, "type": of_type, "length": of_length}
+_FORMATS = ("text", "json_object", "json_schema", "grammar")
 _GUIDED: dict[str, Callable[[Any], GrammarSpec]] = {
     "json": _schema, "regex": _regex, "choice": _choice, "grammar": _lark}

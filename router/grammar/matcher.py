@@ -1,32 +1,32 @@
-"""A compiled grammar, and where in it an answer is: what the engine knows of structured output."""
+"""The compiled grammar and the matcher that follows an answer through it."""
 
 from llguidance import LLMatcher
 
 
 class GrammarError(Exception):
-    """A grammar can't be compiled, or can't be followed any further; the message says why."""
+    """Raised when a grammar can't be compiled or can't be followed any further; the message says why."""
 
 
 class Matcher:
-    """The state of one answer. It follows from the answer's tokens alone."""
+    """Holds the state of one answer in its grammar, which follows from the answer's tokens alone."""
 
     __slots__ = ("_matcher", "_num_bytes")
 
     def __init__(self, matcher: LLMatcher, num_bytes: int) -> None:
-        """`num_bytes`: length of a mask."""
+        """`num_bytes` is the length of a mask."""
         self._matcher = matcher
         self._num_bytes = num_bytes
 
     def push(self, token_id: int) -> None:
-        """Take the next token, one that the mask allowed. GrammarError if it can't go on: a limit was met."""
+        """Takes the next token, which the mask allowed. Raises GrammarError if a limit on the grammar's work is met."""
         if not self._matcher.consume_token(token_id):
             raise failure(self._matcher)
 
     def mask(self) -> bytes:
-        """What may come next: a bit for each token of the vocabulary, the lowest of little-endian uint32 words first.
+        """Returns which tokens may come next: a bit for each one, the lowest bit of little-endian uint32 words first.
 
-        An end-of-sequence token is among them where the answer may end. Other threads run meanwhile. GrammarError if a
-        limit on the grammar's work was met.
+        An end-of-sequence token is among them where the answer may end. Other threads run meanwhile. Raises
+        GrammarError if a limit on the grammar's work is met.
         """
         mask: bytes = self._matcher.compute_bitmask()
         if self._matcher.is_error():
@@ -35,39 +35,39 @@ class Matcher:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the answer is a whole sentence of the grammar that nothing can be added to."""
+        """Whether the answer satisfies the grammar and nothing can be added to it."""
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
 
 class Grammar:
-    """Compiled once, for any number of answers."""
+    """A grammar that is compiled once, for any number of answers."""
 
     __slots__ = ("_matcher", "_num_bytes")
 
     def __init__(self, matcher: LLMatcher, num_bytes: int) -> None:
-        """`matcher`: at the grammar's beginning; nobody else moves it."""
+        """`matcher` is at the grammar's beginning, and nobody else moves it."""
         self._matcher = matcher
         self._num_bytes = num_bytes
 
     def start(self) -> Matcher:
-        """A matcher at the beginning."""
+        """Returns a new matcher at the grammar's beginning."""
         return Matcher(self._matcher.deep_copy(), self._num_bytes)
 
 
 def failure(matcher: LLMatcher) -> GrammarError:
-    """What a matcher that is in error says."""
+    """Returns the error of a matcher that has failed."""
     return in_one_sentence(matcher.get_error())
 
 
 def in_one_sentence(error: str) -> GrammarError:
-    """What llguidance says, without the grammar's own text."""
+    """Makes an error of llguidance's message without the grammar's own text."""
     lines = [line.strip() for line in error.partition("<non-verbose/>")[0].splitlines()]
     message = " ".join(line for line in lines if line and not _quotes_source(line))
     return GrammarError(_shorten(message) or "nothing can follow")
 
 
 def _quotes_source(line: str) -> bool:
-    """Lines such as `12 | start: "a"` and the caret below them."""
+    """Whether a line is like `12 | start: "a"` or is the caret below such a line."""
     return line == "^" or line.partition(" | ")[0].isdigit()
 
 

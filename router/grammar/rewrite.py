@@ -1,4 +1,4 @@
-"""The grammars named by a type or a length, rewritten to a JSON schema or a regular expression."""
+"""Rewrites grammars that name a type or a length to a JSON schema or a regular expression."""
 
 from collections.abc import Callable, Mapping
 
@@ -20,13 +20,14 @@ TEXTS = {
     "email": rf"[A-Za-z0-9_+-]{{1,32}}(\.[A-Za-z0-9_+-]{{1,31}})?@({_LABEL}\.){{1,3}}[A-Za-z]{{2,24}}",
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[1-8][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}",
 }
-"""Regular expressions: as RFC 3339 from the year 1000 on, RFC 5321 without quotation marks, and RFC 9562 have them."""
+"""Regular expressions for the texts of RFC 3339 from the year 1000 on, of RFC 5321 without quotation marks, and of RFC
+9562."""
 _VALUES = ("integer", "number", "boolean")
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 
 
 def of_type(value: object) -> GrammarSpec:
-    """An answer that is one value of a type: `value` names it, or is `{"type": name}` with bounds if it is a number.
+    """Returns the grammar of one value: `value` names its type, or is `{"type": name}` with bounds for a number.
 
     The bounds are those of JSON schemas. Dates, times, addresses and the like are bare, without quotation marks.
     """
@@ -46,9 +47,9 @@ def of_type(value: object) -> GrammarSpec:
 
 
 def of_length(value: object) -> GrammarSpec:
-    """An answer of so many units: `{"unit": "characters" | "words" | "items", "min": …, "max": …}`.
+    """Returns the grammar of so many units: `{"unit": "characters" | "words" | "items", "min": …, "max": …}`.
 
-    Words have one space between them; items are the strings of a JSON array. Without `max` it may go on.
+    Words have one space between them; items are the strings of a JSON array. Without `max` the answer has no end.
     """
     if not isinstance(value, dict) or value.keys() - {"unit", "min", "max"}:
         raise GrammarError("a length must be an object of `unit`, `min` and `max`")

@@ -1,4 +1,4 @@
-"""JSON schemas as clients write them, checked and made ready to be compiled."""
+"""Checks JSON schemas as clients write them and makes them ready to be compiled."""
 
 import json
 import math
@@ -13,23 +13,23 @@ from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.rewrite import TEXTS
 
 _MAX_DEPTH = 100
-"""Of objects and arrays in one another; the compiler's own JSON parser ends at 128."""
+"""The most objects and arrays in one another; the compiler's own JSON parser ends at 128."""
 _MAX_OPTIONAL = 400
-"""Each may be the next at once; four parser items each, of 2,000 that one place may have."""
+"""The most properties that are not required: each may come next and takes four of the parser's 2,000 items."""
 _MAX_VARIANTS = 1500
-"""Of objects or arrays that one place may have: each is a parser item."""
+"""The most objects or arrays that one place may choose from: each takes a parser item."""
 _MAX_MEETING = 10
-"""Patterns that one string may have to match. The work of intersecting them doubles with each; 13 take seconds."""
+"""The most patterns that one string may have to match. Each doubles the work of intersecting them; 13 take seconds."""
 _MAX_NAME_PATTERNS = 100
-"""Each pair is proved to be disjoint."""
+"""The most patterns of property names: each pair is proved to be disjoint."""
 _MAX_MULTIPLE = 10_000
-"""Of `multipleOf`, its zeros left off: there are as many states, made in advance."""
+"""The largest `multipleOf`, its zeros left off: there are as many states, made in advance."""
 _FINEST = 1e-9
-"""What numbers with a bound are multiples of."""
+"""The step of numbers with a bound: they are multiples of it."""
 _FRACTION = 1e-3
-"""Of the distance between such bounds, `_FINEST` is no more."""
+"""`_FINEST` is used only where it is at most this share of the distance between the bounds."""
 _SAFE_INTEGER = 2**53 - 1
-"""The largest that every reader of JSON holds exactly (RFC 8259, section 6)."""
+"""The largest integer that every reader of JSON holds exactly (RFC 8259, section 6)."""
 
 _ANNOTATIONS = {"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
                 "$comment", "$id", "$anchor", "contentEncoding", "contentMediaType", "discriminator"}
@@ -47,7 +47,7 @@ _Schema = dict[str, Any]
 
 
 def prepare(source: str, item_separator: str = ",", key_separator: str = ":") -> str:
-    """The schema that is compiled for `source`, as JSON in one line. GrammarError names the keyword that can't be.
+    """Returns the schema that is compiled for `source`, as JSON in one line. GrammarError names the keyword at fault.
 
     What it accepts is JSON without white space (or with what the separators, regular expressions, allow), valid by the
     client's schema. Where that leaves much open, it accepts less, so that a weak model comes to an end: an object with
@@ -95,7 +95,7 @@ def _check_depth(value: object) -> None:
 
 
 def _nodes(schema: _Schema) -> Iterator[_Schema]:
-    """The schema and all schemas in it that are objects."""
+    """Yields the schema and all schemas in it that are objects."""
     waiting: list[object] = [schema]
     while waiting:
         node = waiting.pop()
@@ -112,7 +112,7 @@ def _nodes(schema: _Schema) -> Iterator[_Schema]:
 
 
 def _check(node: _Schema) -> None:
-    """Refuse what would be left out of account or cost too much; drop what says nothing of the answer."""
+    """Refuses keywords that would be ignored or cost too much; drops those that say nothing about the answer."""
     for key in list(node):
         _refuse_if(key not in _KNOWN, f"`{key}` is not supported")
         if key in _ANNOTATIONS:
@@ -142,7 +142,7 @@ def _check(node: _Schema) -> None:
 
 
 def _without_controls(pattern: str) -> str:
-    """The pattern, in which what is not of a class must not be a control character either.
+    """Returns the pattern with its negated classes excluding control characters too.
 
     llguidance 1.9 lets a class that has all of them match an escaped quotation mark and backslash too, so that `[^"]`
     would accept what it excludes.
@@ -151,7 +151,7 @@ def _without_controls(pattern: str) -> str:
 
 
 def _combines(node: _Schema) -> bool:
-    """Whether it takes the intersection of schemas."""
+    """Whether the schema is the intersection of schemas."""
     keys = node.keys() - _IDENTITY
     return (len(keys) > 1 and not keys.isdisjoint(_COMBINING)) or _size(node.get("allOf")) > 1
 
@@ -166,7 +166,7 @@ def _check_meeting(schema: _Schema) -> None:
 
 
 def _num_meeting(node: object, root: _Schema, known: dict[int, int]) -> int:
-    """At most how many patterns a string in `node`, at whatever depth, has to match. `known`: by the id of a schema."""
+    """Returns how many patterns a string in `node`, at any depth, has to match at most. `known` maps schemas' ids."""
     if not isinstance(node, dict):
         return 0
     if id(node) not in known:
@@ -184,7 +184,7 @@ def _num_meeting(node: object, root: _Schema, known: dict[int, int]) -> int:
 
 
 def _target(reference: object, root: _Schema) -> object:
-    """What a JSON pointer points at; None if nothing."""
+    """Returns what a JSON pointer points at; None if there is nothing."""
     found: object = root
     for step in reference.split("/")[1:] if isinstance(reference, str) else ("",):
         key = unquote(step).replace("~1", "/").replace("~0", "~")
@@ -215,7 +215,7 @@ def _narrow(node: _Schema) -> None:
 
 
 def _narrow_number(node: _Schema, low: object, high: object) -> None:
-    """One with a bound is written without an exponent, so its digits are what is left to be bounded."""
+    """Bounds the digits of a number that has a bound, which is then written without an exponent."""
     low, high = -_SAFE_INTEGER if low is None else low, _SAFE_INTEGER if high is None else high
     if not isinstance(low, int | float) or not isinstance(high, int | float):
         return  # the compiler says what is wrong with it
@@ -228,7 +228,8 @@ def _narrow_number(node: _Schema, low: object, high: object) -> None:
 
 
 def _digits(node: _Schema) -> int:
-    """Those of `multipleOf` without the zeros at its ends; 1 without one, 0 for what is no multiple or too large."""
+    """Returns `multipleOf` without the zeros at its ends, as an integer; 1 if there is none, 0 if it is no number, not
+    positive or too large."""
     multiple = node.get("multipleOf", 1)
     if not _is_number(multiple) or not 0 < multiple <= 1e7:
         return 0

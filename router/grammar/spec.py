@@ -1,4 +1,4 @@
-"""A grammar as a client writes it, in one form for all routes."""
+"""The grammar as a client asks for it, in one form for all routes."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,8 +6,11 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class GrammarSpec:
-    """Not compiled yet, nor known to be valid. `source` is a JSON schema (as JSON), a regular expression that the whole
-    answer matches, or a grammar in Lark's notation; equal specs are equal grammars."""
+    """A grammar that is neither compiled nor known to be valid; equal specs are equal grammars.
+
+    `source` is a JSON schema (as JSON), a regular expression that the whole answer matches, or a grammar in Lark's
+    notation.
+    """
 
     kind: Literal["json", "regex", "lark"]
     source: str

@@ -1,8 +1,12 @@
-"""`penstock`: the same server under its own name."""
+"""`penstock`: the same server under its own name, and what belongs to it."""
 
+import asyncio
+import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -45,3 +49,33 @@ def tune(model_id: str, num_shard: int, dtype: str | None, device: str, determin
     given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
     program = [sys.executable, "-P", "-m", "penstock.shard.startup.tune", *given, *["--deterministic"] * deterministic]
     sys.exit(subprocess.run(program, check=False).returncode)
+
+
+@main.command()
+@click.argument("model_id", metavar="MODEL")
+@click.argument("file", metavar="[FILE]", type=click.File(encoding="utf-8"), default="-")
+@click.option("--gamma", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.5, show_default=True,
+              help="Share of the vocabulary that the watermark prefers: the server's --watermark-gamma.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def detect_watermark(model_id: str, file: TextIO, gamma: float, as_json: bool) -> None:
+    """Test whether the text in FILE, or on standard input, has the watermark of MODEL.
+
+    MODEL is the directory or the name on the Hugging Face Hub of the model that may have written the text. A z above 4
+    means a watermark: chance alone gives that to one text in 30,000. Give the text without its prompt, which has none.
+    """
+    from penstock.router.text.tokenizer import Tokenizer, TokenizerError  # the launcher does without
+    from penstock.router.text.watermark import detect
+    path = Path(model_id).expanduser()
+    directory = path if path.is_dir() else hub.find(model_id).path
+    try:
+        vocab_size = json.loads((directory / "config.json").read_text(encoding="utf-8")).get("vocab_size", 0)
+        tokenizer = Tokenizer.load(directory / "tokenizer.json")
+        token_ids = asyncio.run(tokenizer.encode(file.read(), add_special_tokens=False))
+        found = detect(token_ids, vocab_size, gamma)
+    except (OSError, ValueError, TokenizerError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(found)))
+    else:
+        click.echo(f"tokens counted: {found.num_tokens}\ngreen tokens: {found.num_green}\n"
+                   f"z: {found.z:.2f}\np-value: {found.p_value:.3g}")

@@ -155,8 +155,7 @@ class Metrics:
 
     def failed(self, error: RouterError) -> None:
         """It was refused, has failed while it ran, or its client has left."""
-        if error.metric is not None:
-            self._failures.labels(error.metric).inc()
+        self._failures.labels(error.metric).inc()
 
     def answered(self, route: str, status: int) -> None:
         """A request has been answered, or left by its client; of gRPC the route is the call's name."""

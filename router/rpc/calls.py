@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 Context: TypeAlias = grpc.aio.ServicerContext
 Tell = Callable[[str], None]
-"""Takes the name of the code that a call ends with."""
+"""A function that takes the name of the code that a call ends with."""
 
 
 class Calls:
-    """`tracing` is None where nothing is traced."""
+    """Wraps calls of a service; `tracing` is None where nothing is traced."""
 
     def __init__(self, service: str, access: Access, metrics: Metrics, tracing: "Tracing | None") -> None:
         self._service = service
@@ -35,12 +35,12 @@ class Calls:
         self._is_idle.set()
 
     async def until_idle(self) -> None:
-        """Wait until no call runs, and the answers are sent."""
+        """Waits until no call runs and all answers are sent."""
         await self._is_idle.wait()
 
     @asynccontextmanager
     async def costly(self, context: Context, method: str) -> AsyncIterator[None]:
-        """Around a call that takes the key and is traced. What is raised inside becomes the status of the call."""
+        """Wraps a call that takes the key and is traced; what is raised inside becomes the status of the call."""
         metadata = _metadata(context)
         self._count(context)
         with self._traced(f"{self._service}/{method}", metadata, context) as tell:
@@ -62,7 +62,8 @@ class Calls:
             await _abort(context, error)
 
     def _count(self, context: Context) -> None:
-        """A call runs until its client has been sent all, which is later than its method returns."""
+        """Counts a call as running until its client has been sent everything, which is later than its method
+        returns."""
         self._num_running += 1
         self._is_idle.clear()
         context.add_done_callback(self._end)
@@ -82,7 +83,7 @@ class Calls:
 
 
 def _metadata(context: Context) -> dict[str, str]:
-    """What is text; of a key that is given twice, the first value."""
+    """Returns the metadata that is text; of a key that is given twice, the first value."""
     metadata: dict[str, str] = {}
     for key, value in context.invocation_metadata() or ():
         if isinstance(value, str):
@@ -91,7 +92,7 @@ def _metadata(context: Context) -> dict[str, str]:
 
 
 def _reason_to_end(context: Context) -> grpc.StatusCode:
-    """Of a call that is given up: its deadline has passed, or its client has left."""
+    """Returns why a call was cancelled: its deadline has passed, or its client has left."""
     left = context.time_remaining()
     return grpc.StatusCode.CANCELLED if left is None or left > 0 else grpc.StatusCode.DEADLINE_EXCEEDED
 

@@ -5,11 +5,11 @@ import grpc
 from penstock.router.errors import RouterError
 
 _MAX_DETAILS = 2000
-"""Bytes of a message. Escaped they may be three times as many, and clients take 8 KB of metadata."""
+"""The most bytes of a message: escaped they may be three times as many, and clients take 8 KB of metadata."""
 
 
 class Unauthenticated(RouterError):
-    """HTTP says this by its status alone."""
+    """The API key is missing or wrong; HTTP says this by its status alone."""
 
     status = 401
     error_type = "unauthenticated"
@@ -27,15 +27,15 @@ _CODES = {
     499: grpc.StatusCode.CANCELLED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
-"""By the status that HTTP has."""
+"""The gRPC code for each status of HTTP."""
 
 
 def code_of(error: RouterError) -> grpc.StatusCode:
-    """INTERNAL for what is not in the table."""
+    """Returns the gRPC code for an error; INTERNAL for what is not in the table."""
     return _CODES.get(error.status, grpc.StatusCode.INTERNAL)
 
 
 def details_of(error: RouterError) -> str:
-    """Its message, cut if it is too long to be sent."""
+    """Returns the error's message, cut if it is too long to be sent."""
     message = str(error).encode()
     return message.decode() if len(message) <= _MAX_DETAILS else message[:_MAX_DETAILS].decode(errors="ignore") + "…"

@@ -9,7 +9,7 @@ _Status = health_pb2.HealthCheckResponse
 
 
 class Health:
-    """SERVING while a request would be computed now, as `/readyz` says; never again once `end` was called."""
+    """Says SERVING while a request would be computed now, as `/readyz` does; never again once `end` was called."""
 
     def __init__(self, engine: Engine, service_name: str) -> None:
         self.servicer = aio.HealthServicer()
@@ -17,7 +17,7 @@ class Health:
         self._names = ("", service_name)
 
     async def follow(self) -> None:
-        """Tell those who watch of every change, until cancelled."""
+        """Tells those who watch of every change, until it is cancelled."""
         while True:
             self._engine.changed.clear()
             await self.tell()

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KEEP_ALIVE_MS = 30_000
-"""A client that is gone without a word is noticed within twice this."""
+"""Milliseconds between pings; a client that vanished is noticed within twice this."""
 _FAREWELL_SECONDS = 0.2
-"""What the last bytes of answers get to leave, once no call runs; then connections are broken off."""
+"""Seconds that the last bytes of answers get to leave once no call runs; then connections are broken off."""
 
 
 class RpcServer:
@@ -53,7 +53,7 @@ class RpcServer:
         self._drain_seconds = drain_seconds
         self._credentials = credentials
         self.port = 0
-        """Known once it listens."""
+        """The port that it listens at, known once it does."""
 
     async def run(self, app: web.Application) -> AsyncIterator[None]:
         """For the app's `cleanup_ctx`. OSError: it can't listen there."""
@@ -90,7 +90,7 @@ class RpcServer:
 def add_rpc(
     app: web.Application, config: ServerConfig, access: Access, tracing: "Tracing | None", drain_seconds: float
 ) -> RpcServer:
-    """Serve it beside the app's routes, from its start to its end. The certificate files are known to be good."""
+    """Serves gRPC beside the app's routes, from its start to its end. The certificate files are known to be good."""
     host = f"[{config.hostname}]" if ":" in config.hostname else config.hostname
     credentials = None
     if config.ssl_certfile is not None and config.ssl_keyfile is not None:

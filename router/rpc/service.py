@@ -8,9 +8,8 @@ from penstock.router.api.http.sse import UNREAD_SECONDS
 from penstock.router.api.tgi.generate import asks_full_text, parse
 from penstock.router.api.tgi.info import describe, split
 from penstock.router.errors import Dropped
-from penstock.router.generation.answers import answering
+from penstock.router.generation.answers import answering, mean_logprob, tokens_of
 from penstock.router.generation.service import Service
-from penstock.router.generation.whole import mean_logprob, tokens_of
 from penstock.router.rpc import wire
 from penstock.router.rpc.calls import Calls, Context
 
@@ -18,7 +17,7 @@ SERVICE_NAME: str = pb.DESCRIPTOR.services_by_name["TextGeneration"].full_name
 
 
 class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
-    """Every call has a task of its own, which gRPC cancels when the client leaves or the deadline passes."""
+    """Answers calls, each in a task of its own, which gRPC cancels when the client leaves or the deadline passes."""
 
     def __init__(self, service: Service, calls: Calls) -> None:
         self._service = service
@@ -47,7 +46,7 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
         return best
 
     async def GenerateStream(self, request: pb.GenerateRequest, context: Context) -> None:
-        """Writes instead of yielding, so that what ends the call ends `answering` at once."""
+        """Streams an answer. It writes instead of yielding, so that what ends the call ends `answering` at once."""
         async with self._calls.costly(context, "GenerateStream"):
             body, tokenizer = wire.decode_request(request), self._service.tokenizer
             prompt, has_details = body.inputs * asks_full_text(body, default=False), body.parameters.details
@@ -60,7 +59,7 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
 
     @staticmethod
     async def _write(context: Context, message: pb.GenerateEvent) -> None:
-        """Dropped if the client has not read for too long."""
+        """Writes an event; raises Dropped if the client has not read for too long."""
         try:
             async with asyncio.timeout(UNREAD_SECONDS):
                 await context.write(message)

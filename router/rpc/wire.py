@@ -8,7 +8,7 @@ import pydantic
 
 from penstock.protos import penstock_pb2 as pb
 from penstock.router.api.http.body import explain
-from penstock.router.api.tgi.schemas import GenerateBody
+from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.engine.stream import Event, Token
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answer
@@ -23,7 +23,7 @@ _REASONS = {
 
 
 def decode_request(message: pb.GenerateRequest) -> GenerateBody:
-    """ValidationError for what a message can say and a body can't, such as a number that is none."""
+    """Returns the message as a body. ValidationError for what a message can say and a body can't, such as NaN."""
     content: dict[str, Any] = {"inputs": message.inputs}
     if message.HasField("parameters"):
         content["parameters"] = {field.name: _decode(value) for field, value in message.parameters.ListFields()}
@@ -34,7 +34,7 @@ def decode_request(message: pb.GenerateRequest) -> GenerateBody:
 
 
 def _decode(value: Any) -> Any:
-    """A field that is set, as JSON has it."""
+    """Returns the value of a field that is set, as JSON has it."""
     if isinstance(value, pb.Grammar):
         return _decode_grammar(value)
     if isinstance(value, str | int | float):
@@ -58,7 +58,7 @@ def _decode_grammar(message: pb.Grammar) -> dict[str, Any]:
 def encode_answer(
     tokenizer: Tokenizer, answer: Answer, tokens: Sequence[Token], prompt: str, details: pb.Details | None
 ) -> pb.GenerateResponse:
-    """A whole answer, after `prompt`; its tokens are added to its details."""
+    """Returns the message of a whole answer, whose text follows `prompt`; adds its tokens to its details."""
     assert answer.ending is not None
     if details is not None:
         details.tokens.extend(map(_encode_token, tokens))
@@ -69,7 +69,7 @@ def encode_answer(
 
 
 def encode_details(answer: Answer) -> pb.Details:
-    """Of an answer that has ended, without its tokens."""
+    """Returns the details of an answer that has ended, without its tokens."""
     assert answer.ending is not None
     return pb.Details(
         finish_reason=_REASONS[answer.ending.finish_reason], generated_tokens=answer.ending.num_tokens,
@@ -77,7 +77,7 @@ def encode_details(answer: Answer) -> pb.Details:
 
 
 def encode_prefill(tokenizer: Tokenizer, answer: Answer) -> list[pb.PromptToken]:
-    """The prompt's tokens, the first without a logprob. Empty unless they were computed."""
+    """Returns the prompt's tokens, the first without a logprob; an empty list unless logprobs were computed."""
     if not answer.request.wants_prompt_logprobs:
         return []
     logprobs = [None, *answer.prompt_logprobs.logprobs]
@@ -88,7 +88,8 @@ def encode_prefill(tokenizer: Tokenizer, answer: Answer) -> list[pb.PromptToken]
 def encode_event(
     tokenizer: Tokenizer, index: int, answer: Answer, event: Event, prompt: str, has_details: bool
 ) -> pb.GenerateEvent:
-    """A token of a stream; the last has the text, after `prompt`, and the details if there are to be any."""
+    """Returns the message of a stream's token; the last has the text, which follows `prompt`, and the details if asked
+    for."""
     message = pb.GenerateEvent(index=index, token=_encode_token(event.token))
     if event.token.top_logprobs:
         message.top_tokens.extend(_encode_top(tokenizer, event.token.top_logprobs))
@@ -105,7 +106,7 @@ def encode_tokens(tokens: Sequence[TextToken]) -> pb.TokenizeResponse:
 
 
 def encode_info(facts: dict[str, Any]) -> pb.InfoResponse:
-    """Of what `/info` tells, what is not for TGI's clients alone."""
+    """Returns what `/info` tells, but for what only TGI's clients need."""
     return pb.InfoResponse(**{field.name: facts[field.name] for field in pb.InfoResponse.DESCRIPTOR.fields})
 
 

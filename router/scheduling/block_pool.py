@@ -1,10 +1,10 @@
-"""The KV blocks of a group: which are free, and how many hold each of the others."""
+"""The KV blocks of a group: which are free, and how many holders each of the others has."""
 
 from collections.abc import Iterable
 
 
 class BlockPool:
-    """The only writer of the blocks' reference counts. Block ids are 0 … num_blocks - 1."""
+    """Counts the holders of each block; nobody else writes these counts. Block ids are 0 … num_blocks - 1."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -16,11 +16,11 @@ class BlockPool:
         return len(self._free)
 
     def count(self, block: int) -> int:
-        """How many hold the block."""
+        """Returns how many holders the block has."""
         return self._counts[block]
 
     def allocate(self, number: int) -> list[int]:
-        """Take `number` free blocks, each held once. The caller has made sure that they are there."""
+        """Takes `number` free blocks, each held once. The caller has made sure that so many are free."""
         assert 0 <= number <= len(self._free), f"{number} blocks asked of {len(self._free)} free ones"
         blocks = [self._free.pop() for _ in range(number)]
         for block in blocks:
@@ -28,13 +28,13 @@ class BlockPool:
         return blocks
 
     def hold(self, blocks: Iterable[int]) -> None:
-        """Hold blocks, which are not free, once more."""
+        """Adds a holder to each of the blocks, none of which is free."""
         for block in blocks:
             assert self._counts[block] > 0, f"block {block} is free, so what it holds is gone"
             self._counts[block] += 1
 
     def release(self, blocks: Iterable[int]) -> None:
-        """Let go of each block once; one that nobody holds any more is free."""
+        """Takes one holder from each of the blocks; a block without holders is free."""
         for block in blocks:
             assert self._counts[block] > 0, f"block {block} is released but nobody holds it"
             self._counts[block] -= 1

@@ -1,4 +1,4 @@
-"""A plan in the making."""
+"""The draft of a plan, to which the scheduler adds rows."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from penstock.router.scheduling.sequence import Sequence
 
 
 class Draft:
-    """The budget that is left of a step, in tokens; its rows with their sequences; and who begins to run with it."""
+    """Collects a step's rows with their sequences, and keeps what is left of the step's budget of tokens."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -16,12 +16,12 @@ class Draft:
         self.chunks: list[tuple[int, int, int]] = []
 
     def add(self, sequence: Sequence, row: Row) -> None:
-        """A row that the budget has room for."""
+        """Adds a row that the budget has room for."""
         self.rows.append((sequence, row))
         self.budget -= row.count
 
     def plan(self, step_id: int, cleared_slots: Iterable[int], preempted: Iterable[int]) -> Plan:
-        """The plan that it has become."""
+        """Makes the plan of all that was added."""
         return Plan(
             step_id, tuple(row for _, row in self.rows), tuple(cleared_slots), tuple(self.admitted), tuple(preempted),
             masked=tuple((row.slot, sequence.id) for sequence, row in self.rows if row.late_mask),

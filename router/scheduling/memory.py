@@ -1,4 +1,4 @@
-"""The KV memory as the scheduler deals it out: blocks of sequences, some of them shared through the prefix cache."""
+"""The KV memory, which the scheduler deals out in blocks; sequences share some of them through the prefix cache."""
 
 from penstock.router.scheduling.block_pool import BlockPool
 from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
@@ -6,9 +6,9 @@ from penstock.router.scheduling.sequence import Sequence
 
 
 class KvMemory:
-    """Takes blocks for sequences and takes them back; the one that writes a sequence's `blocks`.
+    """Gives blocks to sequences and takes them back. Nobody else writes a sequence's `blocks`.
 
-    Blocks are free, held by sequences, or only cached; the last can be had like free ones.
+    A block is free, held by sequences, or only cached; one that is only cached can be given out like a free one.
     """
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
@@ -18,20 +18,22 @@ class KvMemory:
 
     @property
     def num_available(self) -> int:
-        """Blocks that can be had without taking any from a sequence."""
+        """How many blocks can be given out without taking any from a sequence."""
         return self.pool.num_free + self.cache.num_evictable
 
     @property
     def num_held(self) -> int:
-        """Blocks that sequences hold."""
+        """How many blocks sequences hold."""
         return self.pool.num_blocks - self.num_available
 
     def blocks_for(self, length: int) -> int:
-        """How many blocks hold `length` tokens."""
+        """Returns how many blocks it takes to hold `length` tokens."""
         return -(-length // self.block_size)
 
     def match(self, sequence: Sequence) -> Node:
-        """The cached blocks that a sequence may begin with. At least one token is left, to compute the next from.
+        """Finds the cached blocks that a sequence may begin with, and returns the last of them.
+
+        At least one token is left, to compute the next one from.
 
         None if logprobs of the prompt are still missing: its tokens all have to be computed for them.
         """
@@ -40,13 +42,13 @@ class KvMemory:
         return sequence.matched
 
     def missing(self, sequence: Sequence, matched: Node) -> tuple[Node, Key] | None:
-        """The block that a waiting sequence would match next: the one that it continues, and its key."""
+        """Names the block that a waiting sequence would match next, by the block before it and its key."""
         if sequence.needs_prompt_logprobs or (matched.depth + 1) * self.block_size >= len(sequence.tokens):
             return None
         return matched, self.cache.key(sequence.namespace, sequence.tokens, matched.depth)
 
     def coming(self, sequence: Sequence) -> tuple[Node, Key] | None:
-        """The block that a running sequence's prefill will share next, named as by `missing`."""
+        """Names the block that a running sequence's prefill will share next, as `missing` does."""
         index = sequence.num_blocks_cached
         if (index + 1) * self.block_size > sequence.prefill_end:
             return None
@@ -54,12 +56,12 @@ class KvMemory:
         return self.cache.last(sequence.blocks, index), key
 
     def has_room(self, sequence: Sequence, matched: Node, reserve: int) -> bool:
-        """Whether all tokens of a waiting sequence find blocks, with `reserve` blocks to spare."""
+        """Whether there are blocks for all tokens of a waiting sequence, with `reserve` blocks to spare."""
         spare = self.num_available - reserve - self.blocks_for(len(sequence.tokens)) + matched.depth
         return spare >= 0 and spare >= self.cache.num_idle(matched)
 
     def begin(self, sequence: Sequence, matched: Node) -> None:
-        """The sequence holds the blocks that it was matched with; their tokens count as computed."""
+        """Gives the sequence the blocks that it was matched with; their tokens count as computed."""
         sequence.blocks = self.cache.path(matched)
         self.cache.hold(sequence.blocks)
         sequence.num_blocks_cached = matched.depth
@@ -67,19 +69,22 @@ class KvMemory:
         sequence.matched = None
 
     def extend(self, sequence: Sequence, number: int) -> None:
-        """Give the sequence so many more blocks, evicting cached ones if need be; the caller knows they are there."""
+        """Gives the sequence `number` more blocks, and evicts cached ones for that if need be.
+
+        The caller has made sure that so many are available.
+        """
         self.cache.evict(number - self.pool.num_free)
         sequence.blocks += self.pool.allocate(number)
 
     def confirm(self, sequence: Sequence, length: int) -> None:
-        """The first `length` tokens have been computed and the result is back: their full blocks can be shared."""
+        """Caches the full blocks of the first `length` tokens, whose result is back, so that they can be shared."""
         num_full = length // self.block_size
         if num_full > sequence.num_blocks_cached:
             sequence.num_blocks_cached = self.cache.insert(
                 sequence.namespace, sequence.tokens, sequence.blocks, num_full, sequence.num_blocks_cached)
 
     def release(self, sequence: Sequence) -> None:
-        """Take all blocks of the sequence back."""
+        """Takes all blocks of the sequence back."""
         self.cache.release(sequence.blocks)
         sequence.blocks = []
         sequence.num_blocks_cached = 0

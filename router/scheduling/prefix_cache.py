@@ -1,4 +1,4 @@
-"""The prefix cache: which full blocks hold the keys and values of which tokens."""
+"""The prefix cache, which knows the full blocks that hold the keys and values of given tokens."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from penstock.router.scheduling.block_pool import BlockPool
 
 Key = tuple[int | str, ...]
-"""The tokens of a block; those of a sequence's first block stand behind its namespace (adapter, tenant, image)."""
+"""The tokens of a block; the key of a sequence's first block begins with its namespace (adapter, tenant, image)."""
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A cached block: the tokens in it, and through its parents those before them. The root holds none.
+    """A cached block, with its tokens and, through its parents, those before them. The root holds no block.
 
-    `depth` counts the blocks up to and with this one.
+    `depth` counts the blocks up to this one and with it.
     """
 
     key: Key
@@ -45,15 +45,15 @@ class PrefixCache:
 
     @property
     def num_evictable(self) -> int:
-        """Cached blocks that no sequence holds."""
+        """How many cached blocks no sequence holds."""
         return len(self._idle)
 
     def match(
         self, namespace: str, tokens: Sequence[int], max_blocks: int, earlier: Node | None = None,
     ) -> Node:
-        """The last block of the longest cached prefix of `tokens`, at most `max_blocks`. Changes nothing.
+        """Returns the last block of the longest cached prefix of `tokens`, of at most `max_blocks`. Changes nothing.
 
-        `earlier` is what a match of the first of these tokens gave: the search goes on there if it is still cached.
+        `earlier` is the result of an earlier match of these tokens: the search starts there if it is still cached.
         """
         is_cached = earlier is not None and self._nodes.get(earlier.block) is earlier
         node = earlier if earlier is not None and is_cached else self._root
@@ -65,11 +65,11 @@ class PrefixCache:
         return node
 
     def last(self, blocks: Sequence[int], num_cached: int) -> Node:
-        """The node of the last cached one of a sequence's blocks, of which the first `num_cached` are."""
+        """Returns the node of the last cached one of a sequence's blocks, of which `num_cached` are."""
         return self._nodes[blocks[num_cached - 1]] if num_cached else self._root
 
     def path(self, node: Node) -> list[int]:
-        """The blocks from the first to that of `node`."""
+        """Returns the blocks from the first one to that of `node`."""
         blocks = []
         while node.parent is not None:
             blocks.append(node.block)
@@ -77,7 +77,7 @@ class PrefixCache:
         return blocks[::-1]
 
     def num_idle(self, node: Node) -> int:
-        """How many blocks up to `node` could be evicted now: none before one that a sequence holds."""
+        """Returns how many blocks on the way to `node` could be evicted now: those after the last one in use."""
         number = 0
         while node.parent is not None and node.block in self._idle:
             number += 1
@@ -85,7 +85,7 @@ class PrefixCache:
         return number
 
     def hold(self, blocks: Sequence[int]) -> None:
-        """A sequence begins to use cached blocks, as a path gave them."""
+        """Notes that a sequence begins to use cached blocks, as `path` returned them."""
         for block in blocks:
             self._idle.pop(block, None)
         self._pool.hold(blocks)
@@ -93,10 +93,10 @@ class PrefixCache:
     def insert(
         self, namespace: str, tokens: Sequence[int], blocks: Sequence[int], num_full: int, num_cached: int,
     ) -> int:
-        """Cache the first `num_full` blocks, whose keys and values are confirmed; returns how many are cached now.
+        """Caches the first `num_full` blocks, whose keys and values are confirmed; returns how many are cached now.
 
         `blocks` hold `tokens`, the caller holds them all, and the first `num_cached` are in the tree. Where another
-        sequence came first with the same tokens its block stays, and nothing after it is cached, for the caller does
+        sequence came first with the same tokens, its block stays, and nothing after it is cached, since the caller does
         not hold that block.
         """
         node = self.last(blocks, num_cached)
@@ -111,7 +111,7 @@ class PrefixCache:
         return num_full
 
     def release(self, blocks: Sequence[int]) -> None:
-        """A sequence lets go of its blocks, cached or not."""
+        """Takes a sequence's blocks back, cached or not."""
         for block in reversed(blocks):
             self._pool.release([block])
             if block in self and self._pool.count(block) == 1:
@@ -128,13 +128,13 @@ class PrefixCache:
             self._pool.release([block])
 
     def clear(self) -> None:
-        """Forget everything: the memory behind the blocks is gone."""
+        """Forgets all cached blocks, after the memory behind them was lost."""
         self._pool.release(self._nodes)
         self._nodes.clear()
         self._idle.clear()
         self._root.children.clear()
 
     def key(self, namespace: str, tokens: Sequence[int], index: int) -> Key:
-        """What block `index` of `tokens` is found by; shorter than a block, and so in no tree, where they end."""
+        """Returns the key of block `index` of `tokens`; that of a block which is not full is in no tree."""
         block = tokens[index * self._block_size:(index + 1) * self._block_size]
         return tuple(block) if index else (namespace, *block)

@@ -1,7 +1,7 @@
-"""The scheduler: which tokens of which sequences the next step computes, and in which blocks.
+"""The scheduler decides which tokens of which sequences the next step computes, and in which blocks.
 
-Continuous batching over a token budget: decode rows first, then running prefills, then waiting sequences, each
-oldest first; prefills are cut to what is left of the budget and share a step with decode rows. Blocks are
+It batches continuously over a token budget: decode rows come first, then running prefills, then waiting sequences,
+each oldest first; prefills are cut to what is left of the budget and share a step with decode rows. Blocks are
 allocated as sequences grow. When none is left the youngest running sequence is preempted: it lets go of its
 blocks and waits under its old arrival number, to be computed again with prompt and output as its input. So do all
 sequences when the group dies; those that a step in flight named run alone then until they are answered, so that one
@@ -34,24 +34,24 @@ from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.sequence import Sequence, Status
 
 MAX_PASSED = 64
-"""Times that younger sequences may be admitted before one that does not fit."""
+"""How often younger sequences may be admitted before one that does not fit."""
 MAX_SOLO_DEATHS = 3
-"""In a row, before a suspect is given up."""
+"""How often in a row the group may die with a suspect alone before the suspect is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What `forget_all` did: how many sequences will be computed again, and the ids of those that were given up."""
+    """Tells how many sequences `forget_all` lets be computed again, and the ids of those that it gave up."""
 
     num_replayed: int
     given_up: tuple[int, ...]
 
 
 class Scheduler:
-    """Verbs: `add`, `plan`, `commit`, `finish`, `forget_all`. Plain numbers in, plain numbers out.
+    """Has the verbs `add`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain numbers.
 
-    `max_slots` sequences run at once and a step computes at most `max_step_tokens`. Every sequence that is added
-    must fit alone: its `max_length` is at most `block_size * num_blocks`.
+    At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`. Every sequence that is
+    added must fit alone: its `max_length` is at most `block_size * num_blocks`.
     """
 
     def __init__(
@@ -92,17 +92,17 @@ class Scheduler:
 
     @property
     def num_wasted_positions(self) -> int:
-        """Places for tokens in blocks that running sequences hold, with no token planned for them."""
+        """How many positions have no token planned for them, in the blocks that running sequences hold."""
         return sum(len(s.blocks) * self.memory.block_size - s.computed for s in self._running)
 
     def add(self, sequence: Sequence) -> None:
-        """A new sequence starts to wait. Its id is larger than that of any before it."""
+        """Lets a new sequence wait. Its id is larger than that of any before it."""
         assert len(sequence.tokens) < sequence.max_length <= self.memory.block_size * self.memory.pool.num_blocks
         self._sequences[sequence.id] = sequence
         insort(self._waiting, sequence, key=_age)
 
     def plan(self) -> Plan | None:
-        """What the next step computes; None when nothing can run. May preempt the youngest sequences."""
+        """Plans the next step; returns None when nothing can run. May preempt the youngest sequences."""
         draft = Draft(self._max_step_tokens)
         if self._suspects:
             self._plan_suspect(draft)
@@ -129,7 +129,7 @@ class Scheduler:
             self._admit_waiting(draft)
 
     def _plan_suspect(self, draft: Draft) -> None:
-        """The oldest suspect, alone: no other row in the step, and no other step in flight."""
+        """Plans a step for the oldest suspect alone, with no other row in it and no other step in flight."""
         if self._in_flight:
             return
         suspect = self._suspects[0]
@@ -138,7 +138,7 @@ class Scheduler:
         self._draft_prefill(suspect, draft)
 
     def commit(self, result: StepResult) -> list[Sampled | PromptLogprobsPart]:
-        """Append the tokens of the oldest step in flight; what a sequence yields that has ended since is dropped."""
+        """Appends and returns what the oldest step in flight yielded; drops what is of sequences that ended since."""
         assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
         step_id, rows = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
@@ -159,7 +159,7 @@ class Scheduler:
         return confirmed
 
     def finish(self, sequence_id: int, reason: FinishReason) -> None:
-        """End a sequence: no more rows for it. One that has ended already is left alone."""
+        """Ends a sequence, which gets no more rows. Does nothing if it has ended."""
         sequence = self._sequences.pop(sequence_id, None)
         if sequence is None:
             return
@@ -173,7 +173,7 @@ class Scheduler:
         self._settle(sequence)
 
     def forget_all(self) -> Forgotten:
-        """The group is gone, and with it all keys and values and every step in flight: all sequences wait again."""
+        """Lets all sequences wait again: the group is lost with all keys and values and every step in flight."""
         named = [s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED]
         is_solo = all(s.is_suspect for s in named)
         self._in_flight.clear()
@@ -199,12 +199,12 @@ class Scheduler:
         return Forgotten(len(lost) - len(given_up), given_up)
 
     def resize(self, num_blocks: int) -> None:
-        """The KV memory has another size now. Only while no sequence holds any of it, as after `forget_all`."""
+        """Gives the KV memory another size. Allowed only while no sequence holds any of it, as after `forget_all`."""
         assert not self.memory.num_held
         self.memory = KvMemory(self.memory.block_size, num_blocks)
 
     def _draft_decode(self, sequence: Sequence, draft: Draft) -> None:
-        """A row for the next token, if the sequence has or gets a block for it."""
+        """Drafts a row for the next token, if the sequence has or gets a block for it."""
         if sequence.status is not Status.RUNNING or not draft.budget:
             return
         if not self._grow(sequence, sequence.computed + 1):
@@ -215,7 +215,7 @@ class Scheduler:
             late_mask=sequence.has_grammar))
 
     def _draft_prefill(self, sequence: Sequence, draft: Draft) -> None:
-        """A row for the next chunk: what is left of the budget, at most half of the whole while others wait."""
+        """Drafts a row for the next chunk: the rest of the budget, but at most half of the whole while others wait."""
         if sequence.status is not Status.RUNNING or not draft.budget:
             return
         most = min(draft.budget, self._max_step_tokens // 2) if self._others_wait(sequence) else draft.budget
@@ -247,9 +247,10 @@ class Scheduler:
         sequence.in_flight += 1
 
     def _admit_waiting(self, draft: Draft) -> None:
-        """Let waiting sequences run, oldest first: each needs all its blocks, and one to grow for each that runs.
+        """Lets waiting sequences run, oldest first, if there are blocks for all their tokens and, for each sequence
+        that runs, one more to grow.
 
-        One whose next block a running sequence is computing waits for it, and then shares it.
+        A sequence whose next block is being computed by a running one waits for that block, and then shares it.
         """
         reserve = sum(self._reserve_of(s) for s in self._running)
         coming = {self.memory.coming(s) for s in self._running}
@@ -276,7 +277,7 @@ class Scheduler:
                 return
 
     def _reserve_of(self, sequence: Sequence) -> int:
-        """Blocks to keep for a running sequence: for the rest of its prefill, and one to grow."""
+        """Returns how many blocks to keep for a running sequence: for the rest of its prefill, and one to grow."""
         return 1 + max(0, self.memory.blocks_for(sequence.prefill_end) - len(sequence.blocks))
 
     def _admit(self, sequence: Sequence, matched: Node, draft: Draft) -> None:
@@ -290,7 +291,10 @@ class Scheduler:
         draft.admitted.append(Admission(sequence.id, sequence.computed))
 
     def _grow(self, sequence: Sequence, length: int) -> bool:
-        """Give the sequence blocks for `length` tokens, preempting the youngest if need be. False: it sits out."""
+        """Gives the sequence blocks for `length` tokens and preempts the youngest sequences for that if need be.
+
+        Returns whether the sequence has them; if not, it sits this step out.
+        """
         needed = self.memory.blocks_for(length) - len(sequence.blocks)
         if needed <= 0:
             return True
@@ -307,7 +311,7 @@ class Scheduler:
         return True
 
     def _preempt(self, sequence: Sequence) -> None:
-        """No more rows for now; once no step names the sequence it waits again, to be computed from the start."""
+        """Stops a sequence; once no step names it, it waits again, to be computed from the start."""
         self._running.remove(sequence)
         sequence.status = Status.DRAINING
         self._settle(sequence)
@@ -326,7 +330,7 @@ class Scheduler:
         return confirmed
 
     def _ending(self, sequence: Sequence) -> FinishReason | None:
-        """The length comes before the end token, as in TGI."""
+        """Returns why the sequence ends with its last token, or None. As in TGI, the length precedes the end token."""
         if len(sequence.tokens) >= sequence.max_length:
             return FinishReason.LENGTH
         token_id = sequence.tokens[-1]
@@ -340,7 +344,7 @@ class Scheduler:
             sequence.num_solo_deaths = 0
 
     def _settle(self, sequence: Sequence) -> None:
-        """Take back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""
+        """Takes back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""
         if sequence in self._returning:
             self._returning.remove(sequence)
         if sequence.in_flight:
@@ -362,7 +366,7 @@ def _age(sequence: Sequence) -> int:
 
 
 def _prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[PromptLogprobsPart]:
-    """The prompt logprobs that a row yielded, if any were asked for."""
+    """Returns the prompt logprobs that a row yielded, if any were asked for."""
     count, wanted = len(answer.prompt_logprobs), len(row.prompt_logprob_ids)
     assert count == wanted, f"{count} prompt logprobs for {wanted} tokens"
     if not row.prompt_logprob_ids:

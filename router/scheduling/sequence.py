@@ -1,4 +1,4 @@
-"""A sequence: one request inside the engine."""
+"""The sequence: a request as the scheduler sees it."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -8,7 +8,7 @@ from penstock.router.scheduling.prefix_cache import Node
 
 
 class Status(Enum):
-    """Where a sequence is. DRAINING: preempted, but a step in flight still names it."""
+    """Tells where a sequence is. A DRAINING one was preempted, but a step in flight still names it."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -18,9 +18,9 @@ class Status(Enum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Tokens, lengths, blocks and slot of one request. Only the scheduler writes to it.
+    """Holds the tokens, lengths, blocks and slot of one request. Only the scheduler writes to it.
 
-    What is known of its tokens, by position::
+    By position, its tokens are::
 
         0 ............. computed ............. len(tokens) ........ planned_length
         |  K, V planned    |  still to plan       |  promised: planned, not yet back  |
@@ -31,26 +31,26 @@ class Sequence:
     """
 
     id: int
-    """Arrival number; kept when the sequence is preempted."""
+    """The arrival number, which the sequence keeps when it is preempted."""
     tokens: list[int]
-    """Prompt, then confirmed output."""
+    """The prompt, then the confirmed output."""
     prompt_length: int
     max_length: int
-    """Prompt and output together."""
+    """The most tokens of prompt and output together."""
     sampling: Sampling
     namespace: str = ""
     """Only sequences of one namespace share blocks."""
     ignore_eos: bool = False
     stop_token_ids: frozenset[int] = frozenset()
-    """Tokens that end it as the model's end token does, also where that is ignored."""
+    """The tokens that end it as the model's end token does, also where `ignore_eos` is set."""
     has_grammar: bool = False
-    """Its samples wait for masks."""
+    """Whether its samples wait for masks."""
     wants_prompt_logprobs: bool = False
     """The logprobs of the prompt's tokens are wanted. Until all are there nothing is taken from the prefix cache."""
     trace: bytes = b""
-    """Names its request's span to the shards; empty if the request is not traced."""
+    """Names the request's span to the shards; empty if the request is not traced."""
     confirmed_only: bool = False
-    """Plan nothing for it while a step in flight names it."""
+    """Whether nothing is planned for it while a step in flight names it."""
     status: Status = Status.WAITING
     finish_reason: FinishReason | None = None
     slot: int | None = None
@@ -64,21 +64,21 @@ class Sequence:
     prompt_logprobs_end: int = 1
     """The first position of the prompt whose logprob may still be missing; the token at position 0 has none."""
     matched: Node | None = None
-    """While it waits: where the last look into the prefix cache ended."""
+    """The last cached block that it matched, while it waits."""
     num_passed: int = 0
-    """Times that a younger sequence was admitted before it."""
+    """How often a younger sequence was admitted before it."""
     is_suspect: bool = False
-    """A step that named it was in flight when the group died; it has not been answered since."""
+    """Whether a step that named it was in flight when the group died, and it has got no token since."""
     num_solo_deaths: int = 0
 
     @property
     def planned_length(self) -> int:
-        """Tokens once all steps in flight are back, if none of them ends the sequence."""
+        """How many tokens it will have once all steps in flight are back, if none of them ends it."""
         return len(self.tokens) + self.promised
 
     @property
     def unsent_blocks(self) -> tuple[int, ...]:
-        """Blocks that no plan has named yet."""
+        """The blocks that no plan has named yet."""
         return tuple(self.blocks[self.num_blocks_sent:])
 
     @property

@@ -12,10 +12,10 @@ _INT64 = 2**63
 
 
 def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | None]:
-    """What was asked for; of several prompts, for the first. None is what was not."""
+    """Returns the attributes of what was asked of the first prompt; None stands for what was not."""
     generation = trace.generations[0]
-    prompt = generation.prompts[0]
-    parameters = prompt.parameters
+    spec = generation.specs[0]
+    parameters = spec.parameters
     seed = parameters.seed
     return {
         "gen_ai.operation.name": trace.operation,
@@ -23,9 +23,9 @@ def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | N
         "gen_ai.request.model": trace.model or model_id,
         "gen_ai.response.model": model_id,
         "gen_ai.request.stream": generation.is_stream,
-        "gen_ai.request.choice.count": prompt.num_answers if prompt.num_answers > 1 else None,
+        "gen_ai.request.choice.count": spec.num_answers if spec.num_answers > 1 else None,
         "gen_ai.request.max_tokens": parameters.max_new_tokens,
-        "gen_ai.request.temperature": 0.0 if prompt.is_greedy else parameters.temperature,
+        "gen_ai.request.temperature": 0.0 if spec.is_greedy else parameters.temperature,
         "gen_ai.request.top_k": parameters.top_k,
         "gen_ai.request.top_p": parameters.top_p,
         "gen_ai.request.frequency_penalty": parameters.frequency_penalty,
@@ -37,7 +37,7 @@ def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | N
 
 
 def answered(trace: RequestTrace) -> Mapping[str, AttributeValue | None]:
-    """What came of it: tokens, and for each answer that ended, how."""
+    """Returns the attributes of what came of a request: its tokens, and how each answer ended."""
     streams = trace.streams
     if not streams:
         return {}
@@ -56,6 +56,6 @@ def answered(trace: RequestTrace) -> Mapping[str, AttributeValue | None]:
 def _first_of_each_prompt(trace: RequestTrace) -> Iterator[Stream]:
     for generation in trace.generations:
         index = 0
-        for prompt in generation.prompts if generation.streams else ():
+        for spec in generation.specs if generation.streams else ():
             yield generation.streams[index]
-            index += prompt.num_answers
+            index += spec.num_answers

@@ -28,11 +28,11 @@ from penstock.router.tracing.trace import Note
 
 Attributes = Mapping[str, AttributeValue]
 _FAILURES = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
-"""The codes that make the span of a gRPC server an error."""
+"""The codes that make the span of a gRPC server an error, by OpenTelemetry's conventions."""
 
 
 class Tracing:
-    """Makes spans by `provider`, which samples and exports them, of requests to `model_id`."""
+    """Makes spans of requests to `model_id`; `provider` samples and exports them."""
 
     def __init__(self, provider: TracerProvider, model_id: str) -> None:
         self._tracer = provider.get_tracer("penstock.router")
@@ -41,7 +41,7 @@ class Tracing:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The server span of every POST. What is only looked at, as by probes, has none."""
+        """Makes the server span of every POST. Other methods, such as those of probes, have none."""
         if request.method != "POST":
             return await handler(request)
         route = route_of(request)
@@ -64,7 +64,7 @@ class Tracing:
 
     @contextmanager
     def call(self, method: str, metadata: Mapping[str, str], peer: str) -> Iterator[Callable[[str], None]]:
-        """The server span of a gRPC call; what is yielded takes the name of the code that it ends with.
+        """Makes the server span of a gRPC call; what is yielded takes the name of the code that the call ends with.
 
         `method`: the full name. `peer`: gRPC's, such as `ipv4:127.0.0.1:5000`.
         """
@@ -81,7 +81,7 @@ class Tracing:
     def request(
         self, name: str, carrier: Mapping[str, str], attributes: Mapping[str, AttributeValue | None]
     ) -> Iterator[Span]:
-        """The server span of the block, in the trace that the `traceparent` of `carrier` names, if it names one.
+        """Makes the server span of the block, in the trace that the `traceparent` of `carrier` names, if it names one.
 
         What is done for the request inside becomes its children, if the trace is sampled. Attributes of None are left
         out. The exception that leaves the block is the request's failure.
@@ -103,7 +103,7 @@ class Tracing:
             span.end()
 
     def _tell(self, span: Span, trace: RequestTrace, clock: "_Clock") -> None:
-        """What the request was, and its children."""
+        """Adds to the span what was asked and answered, and makes its children."""
         if trace.error is not None:
             _set_failure(span, trace.error.error_type, _is_ours(trace.error))
         if not trace.generations:
@@ -117,7 +117,8 @@ class Tracing:
             self._phases(span, stream, {"penstock.answer.index": index}, clock)
 
     def _phases(self, span: Span, stream: Stream, attributes: Attributes, clock: "_Clock") -> None:
-        """Queue, prefill, decode, as far as it came; what happened to it on the way is events."""
+        """Makes the spans of queue, prefill and decode, as far as the answer came; what happened on the way is
+        events."""
         inside, end = set_span_in_context(span), stream.finished_at or time.monotonic()
         notes = stream.request.trace.notes if stream.request.trace else []
         chunks = [note for note in notes if note.name == "prefill_chunk"]
@@ -143,7 +144,7 @@ class Tracing:
 
 
 class _Clock:
-    """From the clock that times are taken by to the one that spans are dated by, as they stood to each other once."""
+    """Converts times of `time.monotonic` to times of day, by the difference that they had when it was made."""
 
     def __init__(self) -> None:
         self._offset = time.time_ns() - time.monotonic_ns()
@@ -177,7 +178,7 @@ def _set_code(span: Span, code: str) -> None:
 
 
 def _set_failure(span: Span, error_type: str, is_ours: bool) -> None:
-    """A client's mistake has a type, but makes no server span an error."""
+    """Names the failure's type; a client's mistake does not make the server's span an error."""
     span.set_attribute("error.type", error_type)
     if is_ours:
         span.set_status(StatusCode.ERROR)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Stream
 from penstock.router.errors import RouterError
-from penstock.router.generation.validation import Asked
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.tracing.trace import Trace
 
 
@@ -29,26 +29,26 @@ class RequestTrace:
 
     @property
     def streams(self) -> list[Stream]:
-        """Of all answers, in the order of their indices."""
+        """The streams of all answers, in the order of their indices."""
         return [stream for generation in self.generations for stream in generation.streams]
 
-    def begin(self, prompts: Sequence[Asked], is_stream: bool) -> "Generation":
-        """Answers are asked for."""
-        generation = Generation(self, prompts, is_stream)
+    def begin(self, specs: Sequence[GenerationSpec], is_stream: bool) -> "Generation":
+        """Notes that answers are asked for, and returns what is remembered of them."""
+        generation = Generation(self, specs, is_stream)
         self.generations.append(generation)
         return generation
 
     def failed(self, error: RouterError) -> None:
-        """It was refused, or ended before its time."""
+        """Notes the first error of the request."""
         if self.error is None:
             self.error = error
 
 
 class Generation:
-    """The way from what is asked to answers. Times are of `time.monotonic`."""
+    """What is remembered of a call of `answering`. Times are of `time.monotonic`."""
 
-    def __init__(self, trace: RequestTrace, prompts: Sequence[Asked], is_stream: bool) -> None:
-        self.prompts = prompts
+    def __init__(self, trace: RequestTrace, specs: Sequence[GenerationSpec], is_stream: bool) -> None:
+        self.specs = specs
         self.is_stream = is_stream
         self.received_at = time.monotonic()
         self.checked_at: float | None = None
@@ -56,16 +56,16 @@ class Generation:
         self._trace = trace
 
     def followed(self, request: Request) -> Request:
-        """A request for one of the answers, for the engine, which notes what happens to it."""
+        """Returns the request with a trace, in which the engine notes what happens to it."""
         self.checked_at = self.checked_at or time.monotonic()
         return replace(request, trace=Trace(self._trace.context))
 
     def submitted(self, streams: Iterable[Stream]) -> None:
-        """The engine has taken the requests for all answers."""
+        """Notes that the engine has taken the requests for all answers."""
         self.streams = tuple(streams)
 
     def failed(self, error: RouterError) -> None:
-        """It was refused, or an answer can't go on, or nobody waits for the answers any more."""
+        """Notes that it was refused, that an answer can't go on, or that nobody waits for the answers any more."""
         self.checked_at = self.checked_at or time.monotonic()
         self._trace.failed(error)
 
@@ -74,7 +74,7 @@ _current: ContextVar[RequestTrace | None] = ContextVar("request_trace", default=
 
 
 def current() -> RequestTrace | None:
-    """That of the request that this task answers; None if it is not traced."""
+    """Returns the trace of the request that this task answers; None if it is not traced."""
     return _current.get()
 
 
@@ -83,13 +83,13 @@ def set_current(trace: RequestTrace | None) -> None:
 
 
 def describe(operation: str, model: str | None) -> None:
-    """For handlers that know better than `text_completion`: tell what the request is, and the model it names."""
+    """Sets the operation, which is `text_completion` otherwise, and the model that the request names."""
     if (trace := _current.get()) is not None:
         trace.operation = operation
         trace.model = model
 
 
 def failed(error: RouterError) -> None:
-    """For handlers that refuse a request before answers are asked for."""
+    """Notes the error of a request that is refused before answers are asked for."""
     if (trace := _current.get()) is not None:
         trace.failed(error)

@@ -21,5 +21,5 @@ class Trace:
     notes: list[Note] = field(default_factory=list)
 
     def note(self, name: str, **facts: int) -> None:
-        """It happens now."""
+        """Notes that something happens now."""
         self.notes.append(Note(name, time.monotonic(), facts))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.shard.devices.device import Array
 from penstock.shard.execution.slots import SlotTable
 from penstock.shard.execution.step import NO_IDS, Row
@@ -21,7 +21,7 @@ class StepInputs:
     the tokens are followed by one whose prompt logprob is wanted."""
 
     input_ids: Tensor        # int64 [T]
-    tokens: Tokens           # where they belong; what lies in a table past a sequence's end is garbage
+    metadata: AttentionMetadata  # where they belong; what lies in a table past a sequence's end is garbage
     output_rows: Tensor      # int64 [R]: index into T of the tokens after which one is sampled
     prompt_logprob_rows: Tensor  # int64 [N]: index into T of the tokens before those
     prompt_logprob_ids: Tensor   # int64 [N]: the tokens whose logprobs are wanted
@@ -52,8 +52,8 @@ def build(
     tensors = dict(zip(hosts, uploaded[: len(hosts)], strict=True))
     return StepInputs(
         input_ids=_input_ids(tensors.get("ids"), tensors.get("sources"), slots.last_token),
-        tokens=Tokens(
-            positions=tensors["positions"], slots=tensors["slots"], tables=tensors["tables"],
+        metadata=AttentionMetadata(
+            positions=tensors["positions"], slot_mapping=tensors["slot_mapping"], tables=tensors["tables"],
             starts=tensors["starts"], counts=tensors["counts"],
             is_decode=len(hosts["positions"]) == len(hosts["starts"])),
         output_rows=tensors["output_rows"],
@@ -80,7 +80,7 @@ def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
     slot_mapping = tables[row_of_token, positions // block_size].astype(np.int64) * block_size + positions % block_size
     return {
         **_inputs(rows, slot_ids, firsts, int(ends[-1])),
-        "positions": positions, "slots": slot_mapping, "tables": tables,
+        "positions": positions, "slot_mapping": slot_mapping, "tables": tables,
         "starts": starts.astype(np.int32), "counts": counts.astype(np.int32),
         "output_rows": (ends - 1)[is_sampled],
         **_prompt_logprobs(rows, firsts)}
@@ -113,8 +113,8 @@ def _input_ids(ids: Tensor | None, sources: Tensor | None, last_token: Tensor) -
 def _pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
     """Add the padding's rows to those of `hosts`, each of one token."""
     number = padding.num_rows - len(hosts["starts"])
-    values = {"ids": 0, "sources": -1 if "ids" in hosts else 0, "positions": 0,
-              "slots": padding.scratch_block * block_size, "tables": padding.scratch_block, "starts": 0, "counts": 1}
+    values = {"ids": 0, "sources": -1 if "ids" in hosts else 0, "positions": 0, "starts": 0, "counts": 1,
+              "slot_mapping": padding.scratch_block * block_size, "tables": padding.scratch_block}
     for name in values.keys() & hosts.keys():
         host = hosts[name]
         hosts[name] = np.concatenate([host, np.full((number, *host.shape[1:]), values[name], host.dtype)])

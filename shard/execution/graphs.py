@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.slots import Bounds
@@ -68,7 +68,7 @@ class DecodeGraphs:
         width = -(-bounds.context_length // bounds.block_size)
         self._ids = torch.zeros(num_rows, dtype=torch.int64, device=device)
         self._positions = torch.zeros(num_rows, dtype=torch.int64, device=device)
-        self._slots = torch.full((num_rows,), scratch * bounds.block_size, dtype=torch.int64, device=device)
+        self._slot_mapping = torch.full((num_rows,), scratch * bounds.block_size, dtype=torch.int64, device=device)
         self._tables = torch.full((num_rows, width), scratch, dtype=torch.int32, device=device)
         self._starts = torch.zeros(num_rows, dtype=torch.int32, device=device)
         self._counts = torch.ones(num_rows, dtype=torch.int32, device=device)
@@ -96,12 +96,12 @@ class DecodeGraphs:
     def replay(self, inputs: StepInputs, num_rows: int) -> Tensor | None:
         """float32 logits [num_rows, V] of a step that is padded to one of `sizes`, its own rows first; on ranks other
         than 0 None."""
-        size, width = inputs.tokens.tables.shape
+        size, width = inputs.metadata.tables.shape
         self._ids[:size].copy_(inputs.input_ids)
-        self._positions[:size].copy_(inputs.tokens.positions)
-        self._slots[:size].copy_(inputs.tokens.slots)
-        self._tables[:size, :width].copy_(inputs.tokens.tables)
-        self._starts[:size].copy_(inputs.tokens.starts)
+        self._positions[:size].copy_(inputs.metadata.positions)
+        self._slot_mapping[:size].copy_(inputs.metadata.slot_mapping)
+        self._tables[:size, :width].copy_(inputs.metadata.tables)
+        self._starts[:size].copy_(inputs.metadata.starts)
         logits = self._captured[size].replay()
         return None if logits is None else logits[:num_rows]
 
@@ -111,9 +111,9 @@ class DecodeGraphs:
         self._run(self.sizes[-1])
 
     def _run(self, size: int) -> Tensor | None:
-        # What kernels prepare for the tokens of a step is part of the step.
-        tokens = Tokens(self._positions[:size], self._slots[:size], self._tables[:size], self._starts[:size],
-                        self._counts[:size], is_decode=True)
+        metadata = AttentionMetadata(
+            self._positions[:size], self._slot_mapping[:size], self._tables[:size], self._starts[:size],
+            self._counts[:size], is_decode=True)
         nothing = self._rows[:0]
-        inputs = StepInputs(self._ids[:size], tokens, self._rows[:size], nothing, nothing)
+        inputs = StepInputs(self._ids[:size], metadata, self._rows[:size], nothing, nothing)
         return self._decoder.logits(self._decoder.forward(inputs, self._caches), inputs.output_rows)

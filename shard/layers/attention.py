@@ -1,9 +1,14 @@
 """Grouped-query attention (Ainslie et al. 2023) behind its norm, split over the ranks by heads."""
 
+import torch
 from torch import Tensor
 
-from penstock.kernels.attention_layer import AttentionWeights, Tokens, attention_layer
+from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.kv_write import kv_write
+from penstock.kernels.paged_attention import paged_attention
+from penstock.kernels.rms_norm import rms_norm
+from penstock.kernels.rope import rope
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.models.config import ModelConfig
@@ -14,33 +19,42 @@ class Attention:
     def __init__(
         self, config: ModelConfig, weights: RankWeights, name: str, norm: Tensor, rotary: Rotary, window: int
     ) -> None:
-        """window: tokens that each sees, itself included; 0 for all."""
+        """Reads its slice of the weights. window: tokens that each sees, itself included; 0 for all."""
         head_dim, world_size = config.head_dim, weights.group.world_size
         q_width, kv_width = config.num_heads * head_dim, config.num_kv_heads * head_dim
         outputs = {f"{name}.q_proj": q_width, f"{name}.k_proj": kv_width, f"{name}.v_proj": kv_width}
-        qkv = ColumnParallel(weights, outputs, config.hidden_size, config.qkv_bias)
-        self._output = RowParallel(weights, f"{name}.o_proj", q_width, config.hidden_size, config.output_bias)
-        self._weights = AttentionWeights(
-            norm=norm,
-            eps=config.rms_norm_eps,
-            qkv=qkv.weight,
-            qkv_bias=qkv.bias,
-            head_norms=_head_norms(weights, name, head_dim) if config.has_head_norms else None,
-            cos=rotary.cos,
-            sin=rotary.sin,
-            output=self._output.weight,
-            output_bias=self._output.bias,
-            num_heads=config.num_heads // world_size,
-            num_kv_heads=config.num_kv_heads // world_size,
-            head_dim=head_dim,
-            scale=head_dim**-0.5,
-            window=window,
-        )
+        self.norm = norm
+        self.eps = config.rms_norm_eps
+        self.qkv = ColumnParallel(weights, outputs, config.hidden_size, config.qkv_bias)
+        self.head_norms = _head_norms(weights, name, head_dim) if config.has_head_norms else None
+        self.rotary = rotary
+        self.output = RowParallel(weights, f"{name}.o_proj", q_width, config.hidden_size, config.output_bias)
+        self.num_heads = config.num_heads // world_size
+        self.num_kv_heads = config.num_kv_heads // world_size
+        self.head_dim = head_dim
+        self.scale = head_dim**-0.5
+        self.window = window
 
-    def __call__(self, x: Tensor, delta: Tensor | None, tokens: Tokens, cache: KvCache) -> tuple[Tensor, Tensor]:
-        """x + delta, both [T, C], and what the tokens get from those that they attend to, [T, C]."""
-        x, out = attention_layer(self._weights, x, delta, tokens, cache, self._output.is_partial)
-        return x, self._output.join(out, x.dtype)
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]:
+        """Returns x + delta, both [T, C], and what the tokens get from those that they attend to, [T, C]."""
+        normed, x = rms_norm(x, self.norm, self.eps, delta)
+        qkv = self.qkv(normed).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+        q, k, v = torch.split(qkv, [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
+        if self.head_norms:
+            q, k = (self._norm_heads(heads, norm) for heads, norm in zip((q, k), self.head_norms, strict=True))
+        q, k = rope(q, k, self.rotary.cos, self.rotary.sin, metadata.positions)
+        kv_write(k, v, cache, metadata.slot_mapping)
+        attended = paged_attention(
+            q, cache, metadata.tables, metadata.starts, metadata.counts, scale=self.scale, window=self.window,
+            is_decode=metadata.is_decode)
+        return x, self.output(attended.flatten(1))
+
+    def _norm_heads(self, x: Tensor, norm: Tensor) -> Tensor:
+        """Normalises each head of x [T, H, D] by itself."""
+        normed, _ = rms_norm(x.contiguous().view(-1, self.head_dim), norm, self.eps)
+        return normed.view(x.shape)
 
 
 def _head_norms(weights: RankWeights, name: str, head_dim: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from penstock.kernels.linear import pack
+from penstock.kernels.linear import linear, pack
 from penstock.shard.weights.checkpoint import RankWeights
 
 NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
@@ -18,11 +18,15 @@ class ColumnParallel:
     """Linears of the same input side by side (q, k, v; gate, up), each with its outputs split over the ranks."""
 
     def __init__(self, weights: RankWeights, outputs: Mapping[str, int], in_features: int, has_bias: bool) -> None:
-        """outputs: the name of each linear in the checkpoint and its number of outputs over all ranks."""
+        """Reads its slice of the weights. outputs: by each linear's name, its length over all ranks."""
         self.bias = None
         if has_bias:
             self.bias = weights.stacked_rows({f"{name}.bias": length for name, length in outputs.items()})
         self.weight = pack(weights.stacked_rows({f"{n}.weight": length for n, length in outputs.items()}, in_features))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Multiplies x [T, in_features], the same on every rank, into this rank's outputs of each linear."""
+        return linear(x, self.weight, self.bias)
 
 
 class RowParallel:
@@ -35,14 +39,19 @@ class RowParallel:
         segments = num_own_segments(in_features, weights.group.world_size) or 1
         self.weight = pack(weights.columns(f"{name}.weight", out_features, in_features), segments)
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """Multiplies x [T, this rank's share of in_features] into [T, out_features], the same bits on every rank."""
+        out = linear(x, self.weight, None if self.is_partial else self.bias, partial=self.is_partial)
+        return self.join(out, x.dtype)
+
     @property
     def is_partial(self) -> bool:
-        """Whether a rank's products are but a part of the sum, which `join` makes whole."""
+        """Tells whether a rank's products are only a part of the sum, which `join` makes whole."""
         return self._group.world_size > 1
 
     def join(self, out: Tensor, dtype: torch.dtype) -> Tensor:
-        """What the kernels made of this rank's inputs, [T, out_features]: the same for all inputs, the same bits on
-        every rank. `out` may be overwritten."""
+        """Makes whole what the kernels computed of this rank's inputs, [T, out_features]: every rank has the same bits.
+        `out` may be overwritten."""
         if not self.is_partial:
             return out
         total = self._group.sum(out)
@@ -52,5 +61,5 @@ class RowParallel:
 
 
 def num_own_segments(in_features: int, world_size: int) -> int:
-    """How many of the 8 segments one rank owns; 0 if they cannot be dealt out evenly, whole and of one length."""
+    """Returns how many of the 8 segments one rank owns; 0 if they cannot be dealt out whole and of one length."""
     return 0 if NUM_SEGMENTS % world_size or in_features % NUM_SEGMENTS else NUM_SEGMENTS // world_size

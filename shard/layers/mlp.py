@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from penstock.kernels.mlp_layer import MlpWeights, mlp_layer
+from penstock.kernels.rms_norm import rms_norm
+from penstock.kernels.silu_mul import silu_mul
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.weights.checkpoint import RankWeights
@@ -12,12 +13,12 @@ class Mlp:
     def __init__(self, config: ModelConfig, weights: RankWeights, name: str, norm: Tensor) -> None:
         hidden, inner = config.hidden_size, config.intermediate_size
         outputs = {f"{name}.gate_proj": inner, f"{name}.up_proj": inner}
-        gate_up = ColumnParallel(weights, outputs, hidden, config.mlp_bias)
-        self._down = RowParallel(weights, f"{name}.down_proj", inner, hidden, config.mlp_bias)
-        self._weights = MlpWeights(
-            norm, config.rms_norm_eps, gate_up.weight, gate_up.bias, self._down.weight, self._down.bias)
+        self.norm = norm
+        self.eps = config.rms_norm_eps
+        self.gate_up = ColumnParallel(weights, outputs, hidden, config.mlp_bias)
+        self.down = RowParallel(weights, f"{name}.down_proj", inner, hidden, config.mlp_bias)
 
     def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x + delta, both [T, C], and what the network makes of it, [T, C]."""
-        x, out = mlp_layer(self._weights, x, delta, self._down.is_partial)
-        return x, self._down.join(out, x.dtype)
+        """Returns x + delta, both [T, C], and what the network makes of it, [T, C]."""
+        normed, x = rms_norm(x, self.norm, self.eps, delta)
+        return x, self.down(silu_mul(self.gate_up(normed)))

@@ -7,7 +7,7 @@ from penstock.shard.models.rotary_scaling import Rotation
 
 
 class Rotary:
-    """The cosines and sines of every position's angles, which are float32 as in transformers, where the ops want them.
+    """Holds the cosines and sines of every position's angles, float32 as in transformers, on the device of the ops.
 
     A GPU has the processor's bits.
     """

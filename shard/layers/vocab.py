@@ -8,17 +8,17 @@ from penstock.shard.communication.distributed import Group
 
 
 class VocabEmbedding:
-    """A row of the weight for each token; a rank holds the rows of its own part of the vocabulary."""
+    """Looks up a row of the weight for each token; a rank holds the rows of its own part of the vocabulary."""
 
     def __init__(self, weight: Tensor | PackedWeight, vocab_size: int, group: Group) -> None:
-        """weight: this rank's rows, [part of vocab_size, C]; packed if the head has the same."""
+        """Takes as weight this rank's rows, [part of vocab_size, C]; packed if the head has the same."""
         self._weight = weight
         self._group = group
         self._share = group.width(vocab_size, rank=0)
         self._own = group.part(vocab_size)
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """ids [T]: [T, C]. Every rank offers a row for each token and the owner's is taken: nothing is added up."""
+        """Returns the rows of ids [T]: [T, C]. Every rank offers one for each token and the owner's is taken."""
         if self._group.world_size == 1:
             return self._rows(ids)
         owners = ids // self._share
@@ -30,14 +30,14 @@ class VocabEmbedding:
 
 
 class VocabHead:
-    """The logits of every token, float32 straight from the accumulator."""
+    """Computes the logits of every token, float32 straight from the accumulator."""
 
     def __init__(self, weight: PackedWeight, vocab_size: int, group: Group) -> None:
-        """weight: this rank's rows, [part of vocab_size, C]; the embedding's own where the two are tied."""
+        """Takes as weight this rank's rows, [part of vocab_size, C]; the embedding's own where the two are tied."""
         self._weight = weight
         self._vocab_size = vocab_size
         self._group = group
 
     def __call__(self, x: Tensor) -> Tensor | None:
-        """x [R, C], the same on every rank: [R, V] on rank 0, None on the others."""
+        """Returns [R, V] of x [R, C], which is the same on every rank, on rank 0; None on the others."""
         return self._group.gather_columns(linear(x, self._weight, out_dtype=torch.float32), self._vocab_size)

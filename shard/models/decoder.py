@@ -7,13 +7,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.linear import pack
 from penstock.kernels.rms_norm import rms_norm
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.layers.attention import Attention
+from penstock.shard.layers.fused import fuse
 from penstock.shard.layers.linear import NUM_SEGMENTS, num_own_segments
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.rope import Rotary
@@ -35,12 +36,16 @@ class Block:
         name = f"model.layers.{layer}"
         norms = [weights.whole(f"{name}.{norm}_layernorm.weight", config.hidden_size)
                  for norm in ("input", "post_attention")]
-        self._attention = Attention(config, weights, f"{name}.self_attn", norms[0], rotary, config.windows[layer])
-        self._mlp = Mlp(config, weights, f"{name}.mlp", norms[1])
+        attention = Attention(config, weights, f"{name}.self_attn", norms[0], rotary, config.windows[layer])
+        mlp = Mlp(config, weights, f"{name}.mlp", norms[1])
+        self._attention = fuse(attention) or attention
+        self._mlp = fuse(mlp) or mlp
 
-    def forward(self, x: Tensor, delta: Tensor | None, tokens: Tokens, cache: KvCache) -> tuple[Tensor, Tensor]:
-        """The residual stream [T, C] and what is yet to be added to it: the next norm does, in the same pass."""
-        x, delta = self._attention(x, delta, tokens, cache)
+    def forward(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the residual stream [T, C] and what is yet to be added to it: the next norm adds it as it reads."""
+        x, delta = self._attention(x, delta, metadata, cache)
         return self._mlp(x, delta)
 
 
@@ -96,7 +101,7 @@ class Decoder:
         """Run the blocks, with a cache for each."""
         x, delta = self._embedding(inputs.input_ids), None
         for block, cache in zip(self._blocks, caches, strict=True):
-            x, delta = block.forward(x, delta, inputs.tokens, cache)
+            x, delta = block.forward(x, delta, inputs.metadata, cache)
         assert delta is not None, "a model has at least one block"
         return Hidden(x, delta)
 

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.router.api.http.route import EVENTS, JSON
-from penstock.router.api.table import vertex_routes
+from penstock.router.api.route_table import vertex_routes
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.errors import RouterError
 from penstock.router.grammar.compiler import GrammarCompiler

@@ -1,14 +1,15 @@
 """The next turn of a conversation: only what is new in it is computed."""
 
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
+import pytest
 from tokenizers import Tokenizer
 
-from tests.e2e.client import Answer, events, many_clients, scrape, whole
-from tests.e2e.server import DEMO_MODEL, Server, serve
+from tests.e2e.client import Answer, events, generate, many_clients, metric, scrape, whole
+from tests.e2e.server import DEMO_MODEL, Server
 
+pytestmark = pytest.mark.xdist_group("server")
 BLOCK_SIZE = 16
 FIRST_TURN = ("<|im_start|>system\nYou write short Python functions and say what they do.<|im_end|>\n"
               "<|im_start|>user\nWhat does os.path.join do, and when is it of use?<|im_end|>\n<|im_start|>assistant\n")
@@ -25,13 +26,12 @@ async def ask(server: Server, inputs: str) -> tuple[Answer, dict[str, Any], floa
             after["penstock_prefix_hit_tokens"] - before["penstock_prefix_hit_tokens"])
 
 
-async def test_the_second_turn_computes_only_what_is_new(tmp_path: Path) -> None:
+async def test_the_second_turn_computes_only_what_is_new(server: Server) -> None:
     tokenizer = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
-    with serve(tmp_path, "--num-shard", "2") as server:
-        first, details, hits = await ask(server, FIRST_TURN)
-        assert details["prefix_hit_tokens"] == hits == 0
-        prompt = FIRST_TURN + first.text + SECOND_TURN
-        second, details, hits = await ask(server, prompt)
+    first, details, hits = await ask(server, FIRST_TURN)
+    assert details["prefix_hit_tokens"] == hits == 0
+    prompt = FIRST_TURN + first.text + SECOND_TURN
+    second, details, hits = await ask(server, prompt)
 
     known = [*tokenizer.encode(FIRST_TURN).ids, *first.ids[:-1]]
     wanted = tokenizer.encode(prompt).ids
@@ -41,7 +41,8 @@ async def test_the_second_turn_computes_only_what_is_new(tmp_path: Path) -> None
     assert details["input_length"] == len(wanted)
     assert hits > len(tokenizer.encode(FIRST_TURN).ids), "generated tokens are found as well"
 
-    with serve(tmp_path, "--num-shard", "2") as fresh:
-        cold, details, _ = await ask(fresh, prompt)
-    assert details["prefix_hit_tokens"] == 0
+    async with many_clients() as session:  # the logprobs of a prompt are computed with it, whatever is known of it
+        before = await metric(session, server.url, "penstock_prefix_hit_tokens")
+        cold = await generate(session, server.url, prompt, max_new_tokens=64, decoder_input_details=True)
+        assert await metric(session, server.url, "penstock_prefix_hit_tokens") == before
     assert cold == second

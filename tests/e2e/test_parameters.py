@@ -1,7 +1,7 @@
 """Parameters on the demo model and two shards, each by what it must do to the answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
@@ -9,15 +9,10 @@ import aiohttp
 import pytest
 
 from tests.e2e.client import many_clients
-from tests.e2e.server import Server, serve
+from tests.e2e.server import Server
 
+pytestmark = pytest.mark.xdist_group("server")
 PROMPT = "Once upon a time there was a small"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serve(tmp_path_factory.mktemp("parameters"), "--num-shard", "2", "--max-best-of", "4") as server:
-        yield server
 
 
 @pytest.fixture

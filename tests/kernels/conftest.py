@@ -5,6 +5,7 @@ import torch
 
 from penstock.kernels import dispatch
 from tests import kernel_sets
+from tests.pairwise import cover
 
 SLOW = 7
 """Of each test's cases in the interpreter, the slow suite has one in so many: a prime, so that they differ in all."""
@@ -12,28 +13,38 @@ SLOW = 7
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Without a GPU, choose which of its cases the interpreter takes, for it takes up to seconds for each.
+    """Choose which cases of each test's grid run, unless `--every-case` asks for all of them.
 
-    Of each test the first and the last case are quick, mostly float32 and float16, and one in SLOW between them is
-    slow. The others are left to GPUs. So are those of bfloat16, which the interpreter rounds in ways of its own.
+    The processor's kernels take those in which every two values of two parameters meet. Without a GPU, Triton's
+    interpreter takes up to seconds for each case: the last of each test is quick, mostly float16 with all options on,
+    unless the test has the mark `slow_in_interpreter`; the first and one in SLOW of the others are slow. Those of
+    bfloat16, which the interpreter rounds in ways of its own, are left to GPUs whatever is asked for.
     """
-    if kernel_sets.HAS_GPU:
-        return
-    left, tests = set(), defaultdict(list)
+    wanted, tests = set(), defaultdict(list)
     for item in items:
-        values = list(item.callspec.params.values()) if hasattr(item, "callspec") else []
-        if "gpu" in values and torch.bfloat16 in values:
-            left.add(item)
-        elif "gpu" in values:
-            tests[item.path, item.originalname].append(item)
-    for cases in tests.values():
-        for index, item in enumerate(cases[1:-1], start=1):
-            if index % SLOW:
-                left.add(item)
-            else:
+        if not hasattr(item, "callspec"):
+            wanted.add(item)
+        elif not _is_interpreted(item):
+            tests[item.path, item.originalname, False].append(item)
+        elif torch.bfloat16 not in item.callspec.params.values():
+            tests[item.path, item.originalname, True].append(item)
+    for (*_, is_interpreted), cases in tests.items():
+        if config.getoption("every_case"):
+            wanted.update(cases)
+        elif is_interpreted:
+            is_slow = cases[-1].get_closest_marker("slow_in_interpreter") is not None
+            for item in [*cases[:-1:SLOW], *[cases[-1]] * is_slow]:
                 item.add_marker("slow")
-    config.hook.pytest_deselected(items=list(left))
-    items[:] = [item for item in items if item not in left]
+            wanted.update([*cases[:-1:SLOW], cases[-1]])
+        else:
+            values = [{name: id(value) for name, value in item.callspec.params.items()} for item in cases]
+            wanted.update(cases[index] for index in cover(values))
+    config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+    items[:] = [item for item in items if item in wanted]
+
+
+def _is_interpreted(item):
+    return "gpu" in item.callspec.params.values() and not kernel_sets.HAS_GPU
 
 
 @pytest.fixture(params=kernel_sets.ALL_SETS)

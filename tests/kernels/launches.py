@@ -94,7 +94,7 @@ def _attend(dtype: torch.dtype, cache_dtype: torch.dtype, head_dim: int, is_orde
     tables = torch.arange(8, dtype=torch.int32).view(2, 4)
     with mock.patch.object(dispatch, "is_deterministic", return_value=is_ordered):
         paged_attention.paged_attention(torch.zeros(31, 32, head_dim, dtype=dtype), _cache(head_dim, cache_dtype),
-                                        tables, starts, counts, 0.1, window, softcap, sinks)
+                                        tables, starts, counts, 0.1, window, softcap, sinks, False)
 
 
 def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:

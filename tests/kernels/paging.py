@@ -59,7 +59,7 @@ def scene(
         q.append(torch.randn(length, num_heads, head_dim, generator=generator).to(dtype))
         k.append(torch.randn(length, num_kv_heads, head_dim, generator=generator).to(dtype))
         v.append(torch.randn(length, num_kv_heads, head_dim, generator=generator).to(dtype))
-        kv_write(k[-1], v[-1], cache, slots(own, torch.arange(length), block_size))
+        kv_write(k[-1], v[-1], cache, slot_mapping(own, torch.arange(length), block_size))
     return Scene(cache, tables, q, k, v)
 
 
@@ -75,5 +75,5 @@ def held(x: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.stack(heads).view(x.shape)
 
 
-def slots(blocks: Tensor, positions: Tensor, block_size: int) -> Tensor:
+def slot_mapping(blocks: Tensor, positions: Tensor, block_size: int) -> Tensor:
     return blocks.long()[positions // block_size] * block_size + positions % block_size

@@ -10,7 +10,7 @@ from penstock.kernels.kv_write import kv_write
 from penstock.kernels.paged_attention import allocate_cache, block_bytes
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, relative_rms
-from tests.kernels.paging import held, scene, slots
+from tests.kernels.paging import held, scene, slot_mapping
 from tests.kernels.test_paged_attention import FORMS, NEAR, check_against_naive, chunked, form_of, long_form, naive
 
 ALL = torch.arange(100)
@@ -48,7 +48,7 @@ def awkward(dtype):
 def test_each_head_of_a_token_is_divided_by_a_scale_of_its_own(kernel_set, cache_dtype, dtype):
     """Under a window of one key a query's output is that key's value, as it is stored."""
     made, v = scene([100], cache_dtype=cache_dtype), awkward(dtype)
-    kv_write(made.k[0].to(dtype), v, made.cache, slots(made.tables[0, :7], ALL, 16))
+    kv_write(made.k[0].to(dtype), v, made.cache, slot_mapping(made.tables[0, :7], ALL, 16))
     out = made.attend([(0, 0, 100)], scale=0.3, window=1)[0]
     expected = held(v, cache_dtype).repeat_interleave(2, dim=1)
     assert relative_rms(out, expected) < NEAR[torch.float32]
@@ -58,10 +58,11 @@ def test_each_head_of_a_token_is_divided_by_a_scale_of_its_own(kernel_set, cache
     assert (out[4] == 0).all()
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 def test_half_a_unit_away_at_most(kernel_set, cache_dtype):
     made, v = scene([100], cache_dtype=cache_dtype), awkward(torch.float32)
-    kv_write(made.k[0], v, made.cache, slots(made.tables[0, :7], ALL, 16))
+    kv_write(made.k[0], v, made.cache, slot_mapping(made.tables[0, :7], ALL, 16))
     out = made.attend([(0, 0, 100)], scale=0.3, window=1)[0][:, ::2]
     top = v.abs().amax(dim=2, keepdim=True)
     unit = {torch.int8: top / 127, torch.float8_e4m3fn: (v.abs() / 8).clamp(min=top / 448 * 2**-9),
@@ -73,10 +74,11 @@ def test_half_a_unit_away_at_most(kernel_set, cache_dtype):
 def test_numbers_too_small_for_a_scale_are_0(kernel_set, cache_dtype):
     made, v = scene([20], cache_dtype=cache_dtype), torch.zeros(20, 2, 32)
     v[:, :, 3] = 1e-44  # divided by the largest number it is 0
-    kv_write(v, v, made.cache, slots(made.tables[0, :2], torch.arange(20), 16))
+    kv_write(v, v, made.cache, slot_mapping(made.tables[0, :2], torch.arange(20), 16))
     assert (made.attend([(0, 5, 15)], scale=0.3)[0] == 0).all()
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
@@ -97,12 +99,13 @@ def test_heads(kernel_set, cache_dtype, heads, head_dim):
     check_against_naive(kernel_set, made, [(0, 30, 7), (1, 19, 1)], form)
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block_size", [1, 5, 32])
 def test_block_sizes_change_no_bits(kernel_set, cache_dtype, block_size, dtype):
     made, usual = (scene([77], dtype=dtype, cache_dtype=cache_dtype, block_size=size) for size in (block_size, 16))
-    kv_write(made.k[0], made.v[0], usual.cache, slots(usual.tables[0, :5], torch.arange(77), 16))
+    kv_write(made.k[0], made.v[0], usual.cache, slot_mapping(usual.tables[0, :5], torch.arange(77), 16))
     usual.q[0].copy_(made.q[0])
     for part in [(0, 40, 37), (0, 70, 1)]:
         check_against_naive(kernel_set, made, [part], form_of("all"))
@@ -139,6 +142,7 @@ def test_a_token_is_stored_as_if_it_were_alone(kernel_set, cache_dtype, dtype):
     assert (caches[0].data != 0xFF).sum() <= 100 * 2 * 2 * (32 + 4)
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("is_key_bad", [True, False])
@@ -149,7 +153,7 @@ def test_what_a_query_does_not_see_cannot_harm_it(kernel_set, cache_dtype, form,
     made, clean = (scene([64], num_kv_heads=1, dtype=dtype, cache_dtype=cache_dtype) for _ in range(2))
     k, v = (of[0][position : position + 1].clone() for of in (made.k, made.v))
     (k if is_key_bad else v)[:, :, 3] = bad
-    kv_write(k, v, made.cache, slots(made.tables[0, :4], torch.tensor([position]), 16))
+    kv_write(k, v, made.cache, slot_mapping(made.tables[0, :4], torch.tensor([position]), 16))
     out, expected = (some.attend([(0, 0, 64)], **form_of(form))[0] for some in (made, clean))
     window = form_of(form).get("window", 0)
     seen = torch.zeros(64, dtype=torch.bool)
@@ -160,6 +164,7 @@ def test_what_a_query_does_not_see_cannot_harm_it(kernel_set, cache_dtype, form,
     assert torch.equal(decode.nan_to_num(9.0, 8.0, 7.0), out[36:].nan_to_num(9.0, 8.0, 7.0))
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 def test_a_block_moves_by_copying_its_row(kernel_set, cache_dtype):
     made = scene([50], cache_dtype=cache_dtype)

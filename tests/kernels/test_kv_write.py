@@ -40,17 +40,17 @@ def stored(kernel_set, cache):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block_size", [1, 5, 16, 32])
 @pytest.mark.parametrize(("num_tokens", "head_dim"), [(1, 48), (17, 23), (100, 48)])
-def test_each_token_lies_in_its_slot_and_nothing_else_changes(
+def test_each_token_lies_in_its_place_and_nothing_else_changes(
     kernel_set, num_tokens, head_dim, block_size, dtype, cache_dtype
 ):
     generator = torch.Generator().manual_seed(num_tokens)
     cache = empty_cache(cache_dtype, head_dim=head_dim, block_size=block_size)
-    slots = torch.randperm(9 * block_size, generator=generator)[:num_tokens]
-    k, v = torch.randn(2, len(slots), 3, head_dim, generator=generator).to(dtype)
-    kv_write(k, v, cache, slots)
+    slot_mapping = torch.randperm(9 * block_size, generator=generator)[:num_tokens]
+    k, v = torch.randn(2, len(slot_mapping), 3, head_dim, generator=generator).to(dtype)
+    kv_write(k, v, cache, slot_mapping)
     blocks = stored(kernel_set, cache).permute(0, 3, 1, 2, 4).flatten(0, 1)
-    assert torch.equal(blocks[slots], torch.stack([k, v], dim=1).to(cache_dtype))
-    blocks[slots] = torch.nan
+    assert torch.equal(blocks[slot_mapping], torch.stack([k, v], dim=1).to(cache_dtype))
+    blocks[slot_mapping] = torch.nan
     assert blocks.isnan().all()
 
 
@@ -94,11 +94,11 @@ def test_no_tokens(kernel_set):
     assert cache.data.view(torch.float32).isnan().all()
 
 
-@pytest.mark.parametrize("slot", [-1, 144, 2**40])
-def test_slots_outside_the_cache_are_an_error(cpu_kernels, slot):
+@pytest.mark.parametrize("entry", [-1, 144, 2**40])
+def test_a_slot_mapping_outside_the_cache_is_an_error(cpu_kernels, entry):
     cache = empty_cache(torch.float32)
-    with pytest.raises(ValueError, match=rf"kv_write: slots \[3, {slot}\] are not all in 9 blocks of 16"):
-        kv_write(torch.ones(2, 3, 48), torch.ones(2, 3, 48), cache, torch.tensor([3, slot]))
+    with pytest.raises(ValueError, match=rf"kv_write: slot_mapping \[3, {entry}\] does not lie within 9 blocks of 16"):
+        kv_write(torch.ones(2, 3, 48), torch.ones(2, 3, 48), cache, torch.tensor([3, entry]))
     assert cache.data.view(torch.float32).isnan().all()
 
 
@@ -125,12 +125,12 @@ def test_a_block_moves_by_copying_its_row(kernel_set):
 
 def test_errors_name_the_shapes(kernel_set):
     cache = empty_cache(torch.float32)
-    k, slots = torch.ones(4, 3, 48), torch.arange(4)
+    k, slot_mapping = torch.ones(4, 3, 48), torch.arange(4)
     with pytest.raises(ValueError, match=r"kv_write: k has shape \[4, 3, 32\], expected \[4, 3, 48\]"):
-        kv_write(torch.ones(4, 3, 32), k, cache, slots)
+        kv_write(torch.ones(4, 3, 32), k, cache, slot_mapping)
     with pytest.raises(ValueError, match=r"kv_write: v has shape \[3, 3, 48\], expected \[4, 3, 48\]"):
-        kv_write(k, k[:3], cache, slots)
+        kv_write(k, k[:3], cache, slot_mapping)
     with pytest.raises(ValueError, match=r"kv_write: v \[4, 3, 48\] has dtype torch.float16, expected torch.float32"):
-        kv_write(k, k.half(), cache, slots)
-    with pytest.raises(ValueError, match=r"kv_write: slots \[4\] has dtype torch.int32, expected torch.int64"):
-        kv_write(k, k, cache, slots.int())
+        kv_write(k, k.half(), cache, slot_mapping)
+    with pytest.raises(ValueError, match=r"kv_write: slot_mapping \[4\] has dtype torch.int32, expected torch.int64"):
+        kv_write(k, k, cache, slot_mapping.int())

@@ -9,7 +9,7 @@ from penstock.kernels.kv_write import kv_write
 from penstock.kernels.paged_attention import allocate_cache, paged_attention, reference
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, assert_rounded_once, relative_rms
-from tests.kernels.paging import held, scene, slots
+from tests.kernels.paging import held, scene, slot_mapping
 
 FORMS = {
     "plain": {},
@@ -101,11 +101,12 @@ def test_a_sink_may_outweigh_all_keys_or_none(kernel_set):
     assert (sunk[:, 3] == 0).all()
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block_size", [1, 5, 16, 32, 48, 64])
 def test_block_sizes(kernel_set, bit_contract, block_size, dtype):
     made, usual = (scene([137], dtype=dtype, block_size=size) for size in (block_size, 16))
-    kv_write(made.k[0], made.v[0], usual.cache, slots(usual.tables[0, :9], torch.arange(137), 16))
+    kv_write(made.k[0], made.v[0], usual.cache, slot_mapping(usual.tables[0, :9], torch.arange(137), 16))
     usual.q[0].copy_(made.q[0])
     for part in [(0, 95, 42), (0, 89, 1)]:
         check_against_naive(kernel_set, made, [part], form_of("all"))
@@ -170,7 +171,7 @@ def test_what_a_query_does_not_see_cannot_harm_it(kernel_set, bit_contract, form
     if is_key_bad:
         k.fill_(bad)
     v[:, :, ::3] = bad
-    kv_write(k, v, made.cache, slots(made.tables[0, :4], torch.tensor([position]), 16))
+    kv_write(k, v, made.cache, slot_mapping(made.tables[0, :4], torch.tensor([position]), 16))
     out, expected = (some.attend([(0, 0, 64)], **form_of(form))[0] for some in (made, clean))
     window = form_of(form).get("window", 0)
     seen = torch.zeros(64, dtype=torch.bool)
@@ -210,7 +211,8 @@ def test_a_sequence_grows_by_writing_and_reading(kernel_set, bit_contract):
     outs = []
     for start, count in [(0, 30), *((position, 1) for position in range(30, 50))]:
         some = slice(start, start + count)
-        kv_write(grown.k[0][some], grown.v[0][some], grown.cache, slots(blocks, torch.arange(start, start + count), 16))
+        positions = torch.arange(start, start + count)
+        kv_write(grown.k[0][some], grown.v[0][some], grown.cache, slot_mapping(blocks, positions, 16))
         outs += grown.attend([(0, start, count)], scale=0.3)
     assert torch.equal(torch.cat(outs), whole.attend([(0, 0, 50)], scale=0.3)[0])
 
@@ -325,7 +327,8 @@ def test_denormals_have_the_bits_of_alone(cpu_kernels):
     for dtype in (torch.bfloat16, torch.float32):
         made = scene([130], dtype=dtype)
         made.q[0].mul_(1e-20)
-        kv_write(made.k[0] * 1e-19, made.v[0] * 1e-38, made.cache, slots(made.tables[0, :9], torch.arange(130), 16))
+        entries = slot_mapping(made.tables[0, :9], torch.arange(130), 16)
+        kv_write(made.k[0] * 1e-19, made.v[0] * 1e-38, made.cache, entries)
         whole = made.attend([(0, 0, 130)], scale=1.0)[0]
         assert torch.equal(chunked(made, [1], 130, scale=1.0).view(torch.uint8), whole.contiguous().view(torch.uint8))
         assert whole.abs().max() > 0
@@ -339,15 +342,17 @@ def test_every_output_is_written(cpu_kernels, monkeypatch):
     assert all(out.isfinite().all() for out in made.attend([(0, 3, 37), (1, 8, 1)], scale=0.3))
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rewriting_the_end_of_a_sequence(kernel_set, bit_contract, dtype):
     """Drafts that were taken back leave their K and V behind, even Inf; they are overwritten before they are seen."""
     made, fresh = (scene([60], dtype=dtype) for _ in range(2))
     draft = torch.full((21, 2, 32), torch.inf, dtype=dtype)
-    kv_write(draft, draft, made.cache, slots(made.tables[0, :4], torch.arange(39, 60), 16))
+    kv_write(draft, draft, made.cache, slot_mapping(made.tables[0, :4], torch.arange(39, 60), 16))
     for position in range(39, 60):
         some = slice(position, position + 1)
-        kv_write(made.k[0][some], made.v[0][some], made.cache, slots(made.tables[0, :4], torch.tensor([position]), 16))
+        entries = slot_mapping(made.tables[0, :4], torch.tensor([position]), 16)
+        kv_write(made.k[0][some], made.v[0][some], made.cache, entries)
         out, expected = (of.attend([(0, position, 1)], scale=0.3)[0] for of in (made, fresh))
         assert torch.equal(out, expected)
 

@@ -36,7 +36,7 @@ def test_segments_grow_and_scratch_does_not():
 @pytest.mark.parametrize("window", [0, pytest.param(3700, marks=pytest.mark.slow)])
 def test_chunks_and_decode_rows_have_the_same_bits_in_all_segments(monkeypatch, bit_contract, small_segments, window):
     kernel_sets.use(monkeypatch, "reference")  # which writes a cache fast, and has the same layout
-    made = scene([LENGTH], num_heads=2, num_kv_heads=1, head_dim=128)
+    made = scene([LENGTH], num_heads=1, num_kv_heads=1, head_dim=128)
     kernel_sets.use(monkeypatch, "gpu")
     chunks = [(0, 508, 8), (0, 4092, 8), (0, LENGTH - 2, 2)]
     form = {"scale": 0.2, "window": window}

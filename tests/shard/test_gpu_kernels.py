@@ -28,7 +28,8 @@ FAMILIES = [
 """With and without biases, norms of heads and a window; the second has heads of an eighth of the width."""
 
 
-@pytest.fixture(scope="module", params=FAMILIES, ids=lambda family: family["family"])
+@pytest.fixture(scope="module", params=[pytest.param(FAMILIES[0], marks=pytest.mark.slow), FAMILIES[1]],
+                ids=lambda family: family["family"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny(tmp_path_factory.mktemp("model") / "tiny", **request.param)
 

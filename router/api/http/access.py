@@ -17,20 +17,22 @@ _PREFLIGHT = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`api_key`: None where there is none. `allowed_origins`: empty, or with a `*` in it, is any."""
+    """What the server admits. `api_key` is None where no key is needed; no `allowed_origins`, or a `*` in them, mean
+    any."""
 
     api_key: str | None = field(default=None, repr=False)
     allowed_origins: tuple[str, ...] = ()
 
     def admits(self, authorization: str) -> bool:
-        """Whether who sends this, as `Bearer KEY`, knows the key, if there is one. The time tells nothing of it."""
+        """Tells whether this header, `Bearer KEY`, has the server's key, if it has one; how long it takes reveals
+        nothing."""
         if self.api_key is None:
             return True
         scheme, _, given = authorization.partition(" ")
         return scheme.lower() == "bearer" and hmac.compare_digest(_to_bytes(given.strip()), _to_bytes(self.api_key))
 
     def guard(self, handler: Handler) -> Handler:
-        """`handler` for those who know the key; 401 for others, before their body is read."""
+        """Returns a handler that answers 401 to those without the key, before it reads their body."""
         if self.api_key is None:
             return handler
 
@@ -43,11 +45,11 @@ class Access:
 
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """As in TGI, `OPTIONS` of any path asks what a page may do, and needs no key."""
+        """Answers `OPTIONS` of any path, by which browsers ask what a page may do; as in TGI, it needs no key."""
         return web.Response(headers=_PREFLIGHT) if request.method == hdrs.METH_OPTIONS else await handler(request)
 
     async def tell_origin(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Of every answer to a page, errors and streams included: whether pages from its origin may read it."""
+        """Adds to every answer, errors and streams included, whether pages from the request's origin may read it."""
         origin = request.headers.get(hdrs.ORIGIN)
         if not self.allowed_origins or "*" in self.allowed_origins:
             if origin is not None:
@@ -59,5 +61,5 @@ class Access:
 
 
 def _to_bytes(text: str) -> bytes:
-    """As it came: header values that are no UTF-8 are decoded with surrogates."""
+    """Returns a header's bytes as they came: aiohttp decodes values that are not UTF-8 with surrogates."""
     return text.encode("utf-8", "surrogateescape")

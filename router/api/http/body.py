@@ -16,7 +16,7 @@ from penstock.router.generation.service import SERVICE
 AnyBody = TypeVar("AnyBody", bound=Body)
 
 _MAX_SHOWN = 40
-"""Characters of a refused string that the answer repeats."""
+"""How many characters of a refused string the answer repeats."""
 _SLICE = 4096
 _EXPECTED = {
     "model_type": "an object",
@@ -30,13 +30,13 @@ _EXPECTED = {
 
 
 def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """`content`: what orjson takes, dataclasses included."""
+    """Returns a response with `content` as JSON, which is anything that orjson takes, dataclasses included."""
     return web.Response(
         body=orjson.dumps(content), status=status, headers=headers, content_type="application/json")
 
 
 async def written(items: Sequence[object]) -> orjson.Fragment:
-    """For content: a list that may have a million items, written in a thread, and in slices, for orjson keeps Python's
+    """Writes a list that may have a million items, in a thread, and in slices, for orjson keeps Python's
     lock."""
     return await asyncio.to_thread(_write, items)
 
@@ -47,12 +47,12 @@ def _write(items: Sequence[object]) -> orjson.Fragment:
 
 
 async def read_body(request: web.Request, schema: type[AnyBody]) -> AnyBody:
-    """The body as `schema`. Raises 413, 415, 408 (too slow), 400 (no JSON) or 422 (another shape)."""
+    """Returns the body as `schema`. Raises 413, 415, 408 (too slow), 400 (not JSON) or 422 (another shape)."""
     return to_body(await read_json(request), schema)
 
 
 async def read_json(request: web.Request) -> Any:
-    """The body. Raises 413, 415, 408 (too slow) or 400 (no JSON)."""
+    """Returns the parsed body. Raises 413, 415, 408 (too slow) or 400 (not JSON)."""
     kind, _, subtype = request.content_type.partition("/")
     if kind != "application" or (subtype != "json" and not subtype.endswith("+json")):
         raise web.HTTPUnsupportedMediaType(text="Expected request with `Content-Type: application/json`")
@@ -63,7 +63,7 @@ async def read_json(request: web.Request) -> Any:
 
 
 async def _read(request: web.Request) -> bytes:
-    """At most `payload_limit` bytes of it are ever held; one that says it is longer is not read at all."""
+    """Returns the body's bytes, at most `payload_limit`; a body that says that it is longer is not read at all."""
     limits = request.app[SERVICE].limits
     length = request.content_length
     if length is not None and length > limits.payload_limit:
@@ -78,7 +78,7 @@ async def _read(request: web.Request) -> bytes:
 
 
 def to_body(content: Any, schema: type[AnyBody]) -> AnyBody:
-    """Parsed JSON as `schema`; raises 422 for another shape."""
+    """Returns parsed JSON as `schema`; raises 422 if it has another shape."""
     try:
         return schema.model_validate(content)
     except pydantic.ValidationError as error:
@@ -88,7 +88,7 @@ def to_body(content: Any, schema: type[AnyBody]) -> AnyBody:
 
 
 def explain(error: ErrorDetails) -> str:
-    """Where, what was found, what was expected."""
+    """Returns a sentence that says where in the body what was found, and what was expected."""
     location = error["loc"]
     if error["type"] == "missing":
         return _path(location[:-1]) + f"missing field `{location[-1]}`"

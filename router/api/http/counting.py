@@ -12,7 +12,7 @@ from penstock.router.routing import route_of
 
 @web.middleware
 async def count_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Around all that answers. A stream counts when it ends, with the status that it began with."""
+    """Counts every answer when it has ended; a stream counts with the status that it began with."""
     status = 500
     try:
         response = await handler(request)

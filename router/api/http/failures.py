@@ -8,7 +8,8 @@ log = logging.getLogger(__name__)
 
 
 def to_router_error(error: Exception) -> RouterError:
-    """`error` itself if it was meant for the client; otherwise it is ours to repair: logged, and not told."""
+    """Returns `error` if it is meant for the client. Any other is a fault of the server: it is logged, and not
+    shown."""
     if isinstance(error, RouterError):
         return error
     log.error("a handler failed", exc_info=error)

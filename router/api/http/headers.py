@@ -7,18 +7,18 @@ from penstock.router.generation.service import Service
 
 
 def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[str, str]:
-    """Of every answer, known before it begins. Prompts of token ids have no characters."""
+    """Returns the headers that are known before an answer begins. Prompts of token ids have no characters."""
     num_characters = sum(len(prompt) for prompt in prompts if isinstance(prompt, str))
     return {"x-compute-type": service.info.compute_type, "x-compute-characters": str(num_characters)}
 
 
 def compute_time(answers: Sequence[Answer]) -> dict[str, str]:
-    """Of a whole answer: seconds until the last of them had ended."""
+    """Returns the header with the seconds until the last of the answers had ended."""
     return {"x-compute-time": f"{max(answer.times.total for answer in answers):.9f}"}
 
 
 def time_headers(answers: Sequence[Answer], per_prompt: int = 1) -> dict[str, str]:
-    """Of a whole answer; times in milliseconds. Of several answers the sums; each prompt has `per_prompt` of them."""
+    """Returns the headers with times in milliseconds, summed over the answers; each prompt has `per_prompt` of them."""
     times = [answer.times for answer in answers]
     num_tokens = [answer.ending.num_tokens for answer in answers if answer.ending is not None]
     milliseconds = {

@@ -15,7 +15,7 @@ _HTML = "text/html"
 
 
 def _inline(element: str) -> str:
-    """A policy's names for what stands in the page's elements of this kind."""
+    """Returns the hashes by which a policy names the contents of the page's elements of this kind."""
     contents = re.findall(rf"<{element}>(.*?)</{element}>".encode(), _TEXT, re.DOTALL)
     return " ".join(f"'sha256-{b64encode(sha256(content).digest()).decode()}'" for content in contents)
 
@@ -33,12 +33,12 @@ _HEADERS = {
 
 
 async def page(request: web.Request) -> web.Response:
-    """The page. It holds no secret, so it takes no key; what it asks the server for does."""
+    """Answers with the page. It holds no secret, so it takes no key; the routes that it calls do."""
     return web.Response(body=_TEXT, content_type=_HTML, charset="utf-8", headers=_HEADERS)
 
 
 def for_browsers(others: Handler) -> Handler:
-    """A handler that gives browsers the page, and leaves everybody else to `others`."""
+    """Returns a handler that gives browsers the page, and leaves everybody else to `others`."""
     async def choose(request: web.Request) -> web.StreamResponse:
         return await (page if wants_page(request) else others)(request)
 
@@ -46,14 +46,14 @@ def for_browsers(others: Handler) -> Handler:
 
 
 def wants_page(request: web.Request) -> bool:
-    """Whether the client would rather have HTML than anything else: browsers name it first, probes do not name it."""
+    """Tells whether the client prefers HTML to anything else: browsers name it first, probes do not name it."""
     kinds = [_weighed(kind) for kind in request.headers.get(hdrs.ACCEPT, "").split(",")]
     best, weight = max(kinds, key=lambda kind: kind[1])  # the first of equals
     return best == _HTML and weight > 0
 
 
 def _weighed(kind: str) -> tuple[str, float]:
-    """A media type and its `q`, 0 if that can't be read."""
+    """Returns a media type and its `q`, which is 0 if it can't be read."""
     name, *parameters = (part.strip().lower() for part in kind.split(";"))
     for parameter in parameters:
         if parameter.startswith("q="):

@@ -1,4 +1,4 @@
-"""What a route is: all that serves it, guards it and documents it."""
+"""A route: its handler, whether it takes the API key, and what the OpenAPI document says of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from penstock.router.api.http.access import Access, Handler
 JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"
 
 Content = Mapping[str, Any]
-"""By media type what it holds, as a type for pydantic to describe; None where it is empty."""
+"""The type of what is sent, by media type; pydantic describes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a client gets with one status."""
+    """An answer with one status. `meaning` is a sentence for readers of the documentation."""
 
     meaning: str
     content: Content = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Names, with what they tell."""
+    """The names of headers, each with a sentence that says what it tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,14 @@ class Route:
     body: Any = None
     is_costly: bool = False
     """Whether it takes the API key."""
+    is_documented: bool = True
+    """Whether the OpenAPI document has it."""
+    tag: str = ""
+    """The heading under which the OpenAPI document has it."""
 
 
 def add_routes(app: web.Application, routes: Sequence[Route], access: Access) -> None:
-    """Serve them, and HEAD where there is GET."""
+    """Adds the routes to the app; a route for GET answers HEAD too."""
     for route in routes:
         handler = access.guard(route.handler) if route.is_costly else route.handler
         if route.method == "GET":

@@ -13,14 +13,15 @@ from penstock.router.errors import RouterError
 from penstock.router.generation.service import SERVICE
 
 KEEP_ALIVE = 15.0
-"""Seconds without an event after which a comment says that the server is still there."""
+"""Seconds without an event after which a comment is sent, so that proxies keep the connection."""
 UNREAD_SECONDS = 60.0
-"""How long a write may wait for a client that does not read; then its connection is broken off."""
+"""Seconds that a write may wait for a client that does not read; then its connection is broken off."""
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 class EventWriter:
-    """Writes events to one client; in an `async with`, which sends the headers and keeps the connection alive."""
+    """Writes events to one client. It is used by `async with`, which sends the headers and keeps the connection
+    alive."""
 
     def __init__(self, request: web.Request, headers: Mapping[str, str]) -> None:
         self.response = web.StreamResponse(headers={**_HEADERS, **headers})
@@ -40,7 +41,7 @@ class EventWriter:
         self._keeper.cancel()
 
     async def send(self, data: bytes) -> None:
-        """One event; `data` holds no line break."""
+        """Sends one event; `data` holds no line break."""
         await self._write(b"data: %b\n\n" % data)
 
     async def _write(self, frame: bytes) -> None:
@@ -59,7 +60,7 @@ class EventWriter:
                     self._request.transport.abort()
 
     async def _keep_alive_once(self) -> None:
-        """Wait, or write a comment. TimeoutError if the client has not read for too long."""
+        """Waits, or writes a comment. Raises TimeoutError if the client has not read for too long."""
         silence = self._loop.time() - self._written_at
         if silence < KEEP_ALIVE:
             await asyncio.sleep(KEEP_ALIVE - silence)

@@ -1,2 +1,2 @@
-"""OpenAI's routes for chat completions and completions; may import api.http, api.tgi, chat, engine, errors, generation,
+"""OpenAI's routes for chat completions and completions; may import api.http, chat, engine, errors, generation,
 grammar, scheduling, text and tracing."""

@@ -7,74 +7,78 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body, written
+from penstock.router.api.http.failures import to_router_error
 from penstock.router.api.http.headers import compute_time, request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
-from penstock.router.api.openai.chat_choices import ChatChoice
-from penstock.router.api.openai.chat_request import converse, parse
-from penstock.router.api.openai.chat_schemas import ChatBody
-from penstock.router.api.openai.common import DONE, count_usage, head, refuse, render_failure, usage
+from penstock.router.api.openai.bodies import ChatBody
+from penstock.router.api.openai.chat_choice import ChatChoice
+from penstock.router.api.openai.chat_spec import converse, parse
+from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure, usage
+from penstock.router.api.openai.other_fields import REFUSED_IN_CHATS, refuse_unsupported
 from penstock.router.chat.tools_format import CallFormat
-from penstock.router.errors import RouterError, ValidationError
+from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answers, answering
 from penstock.router.generation.service import SERVICE, Service
-from penstock.router.generation.validation import Asked
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.text.tokenizer import TokenizerError
 from penstock.router.tracing import request_trace as trace
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
-    """A whole answer, or chunks, as `stream` says."""
+    """Answers a conversation, whole or in chunks, as `stream` says."""
     return await answer(request, await read_body(request, ChatBody))
 
 
 async def answer(request: web.Request, body: ChatBody) -> web.StreamResponse:
-    """What `/v1/chat/completions` answers to `body`."""
+    """Returns what `/v1/chat/completions` answers to `body`."""
     service = request.app[SERVICE]
     trace.describe("chat", body.model)
     try:
-        asked, form = await parse(body, service)
-    except RouterError as error:
-        return refuse(service, error)
-    headers = request_headers(service, asked.inputs)
+        spec, call_format = await parse(body, service)
+    except Exception as error:
+        return refuse(service, to_router_error(error))
+    headers = request_headers(service, spec.inputs)
     if body.stream:
-        return await stream_events(request, headers, _chunks(service, body, asked, form), render_failure, last=DONE)
-    return await _whole_answer(service, body, asked, form, headers)
+        events = _chunks(service, body, spec, call_format)
+        return await stream_events(request, headers, events, render_failure, last=DONE)
+    return await _whole_answer(service, body, spec, call_format, headers)
 
 
 async def chat_tokenize(request: web.Request) -> web.Response:
-    """The prompt that a conversation makes, and its tokens, each with its place in it."""
+    """Answers with the prompt that a conversation makes, and its tokens, each with its place in the prompt."""
     body = await read_body(request, ChatBody)
     service = request.app[SERVICE]
-    talk = await converse(body, service)
+    refuse_unsupported(body, REFUSED_IN_CHATS)
+    conversation = await converse(body, service)
     try:
-        tokens = await service.tokenizer.split(talk.prompt, bool(body.add_special_tokens))
+        tokens = await service.tokenizer.split(conversation.prompt, bool(body.add_special_tokens))
     except TokenizerError as error:
         raise ValidationError(f"tokenizer error {error}") from error
-    return json_response({"tokenize_response": await written(tokens), "templated_text": talk.prompt})
+    return json_response({"tokenize_response": await written(tokens), "templated_text": conversation.prompt})
 
 
 async def _whole_answer(
-    service: Service, body: ChatBody, asked: Asked, form: CallFormat | None, headers: dict[str, str]
+    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, headers: dict[str, str]
 ) -> web.Response:
     start = head(service, body.model, "chat.completion")
-    async with answering(service, [asked], is_stream=False) as answers:
-        choices = _choices(answers, body, form, service)
+    async with answering(service, [spec], is_stream=False) as answers:
+        choices = _choices(answers, body, call_format, service)
         async for answer, event in answers:
             choices[answer.index].note(event)
-    content = {**start, "choices": [choice.whole() for choice in choices], "usage": usage(answers.each, asked.n)}
-    times = {**compute_time(answers.each), **time_headers(answers.each, asked.n)}
+    content = {**start, "choices": [choice.whole() for choice in choices], "usage": usage(answers.each, spec.n)}
+    times = {**compute_time(answers.each), **time_headers(answers.each, spec.n)}
     return json_response(content, headers={**headers, **times})
 
 
 async def _chunks(
-    service: Service, body: ChatBody, asked: Asked, form: CallFormat | None
+    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None
 ) -> AsyncGenerator[bytes]:
-    """The usage is told in a chunk of its own, if asked for; or in each, if that is asked for."""
+    """Yields the chunks of a stream. `stream_options` ask for the usage in a chunk of its own, or in every chunk."""
     start = orjson.dumps(head(service, body.model, "chat.completion.chunk"))[:-1] + b","
     options = body.stream_options
     has_usage = bool(options and options.continuous_usage_stats)
-    async with answering(service, [asked], is_stream=True) as answers:
-        choices = _choices(answers, body, form, service)
+    async with answering(service, [spec], is_stream=True) as answers:
+        choices = _choices(answers, body, call_format, service)
         async for answer, event in answers:
             choice = choices[answer.index]
             for rendered in choice.chunks(event):
@@ -83,9 +87,9 @@ async def _chunks(
                     chunk["usage"] = count_usage([answer], choice.num_tokens)
                 yield start + orjson.dumps(chunk)[1:]
     if options and options.include_usage:
-        yield start + orjson.dumps({"choices": [], "usage": usage(answers.each, asked.n)})[1:]
+        yield start + orjson.dumps({"choices": [], "usage": usage(answers.each, spec.n)})[1:]
 
 
-def _choices(answers: Answers, body: ChatBody, form: CallFormat | None, service: Service) -> list[ChatChoice]:
+def _choices(answers: Answers, body: ChatBody, call_format: CallFormat | None, service: Service) -> list[ChatChoice]:
     tgi_reason = service.limits.tgi_tool_finish_reason
-    return [ChatChoice(answer, body, form, service.tokenizer, tgi_reason) for answer in answers.each]
+    return [ChatChoice(answer, body, call_format, service.tokenizer, tgi_reason) for answer in answers.each]

@@ -7,51 +7,50 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
+from penstock.router.api.http.failures import to_router_error
 from penstock.router.api.http.headers import request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
-from penstock.router.api.openai.common import DONE, count_usage, head, refuse, render_failure
-from penstock.router.api.openai.completion_choices import Choice, Prompt
-from penstock.router.api.openai.completion_request import is_prompt_only, parse
-from penstock.router.api.tgi.schemas import CompletionBody
+from penstock.router.api.openai.bodies import CompletionBody
+from penstock.router.api.openai.completion_choice import Choice, Prompt
+from penstock.router.api.openai.completion_spec import is_prompt_only, parse
+from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure
 from penstock.router.engine.stream import Event, Token
-from penstock.router.errors import RouterError
-from penstock.router.generation.answers import Answer, Answers, answering
+from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
 from penstock.router.generation.service import SERVICE, Service
-from penstock.router.generation.validation import Asked
-from penstock.router.generation.whole import mean_logprob, tokens_of
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.tracing import request_trace as trace
 
 _KIND = "text_completion"
 
 
 async def completions(request: web.Request) -> web.StreamResponse:
-    """A whole answer, or a chunk a token, as `stream` says."""
+    """Completes prompts, whole or a chunk per token, as `stream` says."""
     return await answer(request, await read_body(request, CompletionBody))
 
 
 async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
-    """What `/v1/completions` answers to `body`."""
+    """Returns what `/v1/completions` answers to `body`."""
     service = request.app[SERVICE]
     trace.describe("text_completion", body.model)
     try:
-        asked = parse(body, service.limits)
-    except RouterError as error:
-        return refuse(service, error)
+        specs = parse(body, service.limits)
+    except Exception as error:
+        return refuse(service, to_router_error(error))
     headers = request_headers(service, *body.prompt)
     if body.stream:
-        return await stream_events(request, headers, _chunks(service, body, asked), render_failure, last=DONE)
-    return await _whole_answer(service, body, asked, headers)
+        return await stream_events(request, headers, _chunks(service, body, specs), render_failure, last=DONE)
+    return await _whole_answer(service, body, specs, headers)
 
 
 async def _whole_answer(
-    service: Service, body: CompletionBody, asked: list[Asked], headers: dict[str, str]
+    service: Service, body: CompletionBody, specs: list[GenerationSpec], headers: dict[str, str]
 ) -> web.Response:
     start = head(service, body.model, _KIND)
-    async with answering(service, asked, is_stream=False) as answers:
+    async with answering(service, specs, is_stream=False) as answers:
         tokens = await tokens_of(answers)
     choices: list[dict[str, Any]] = []
-    num_candidates = asked[0].num_answers
-    for prompt in range(len(asked)):
+    num_candidates = specs[0].num_answers
+    for prompt in range(len(specs)):
         candidates = answers.each[prompt * num_candidates:][:num_candidates]
         begin = Prompt(body.prompt[prompt], candidates[0], body, service.tokenizer)
         await begin.read()
@@ -64,22 +63,23 @@ async def _whole_answer(
 
 
 def _best(candidates: Sequence[Answer], tokens: list[list[Token]], number: int) -> list[Answer]:
-    """The best first; all of them in their own order, if there are no more than that."""
+    """Returns the best candidates, the best first; if there are no more than `number`, all in their own order."""
     if len(candidates) == number:
         return list(candidates)
     return sorted(candidates, key=lambda answer: mean_logprob(tokens[answer.index]), reverse=True)[:number]
 
 
-async def _chunks(service: Service, body: CompletionBody, asked: list[Asked]) -> AsyncGenerator[bytes]:
-    """A chunk a token; the last one of each answer tells its usage, unless all is to be told in a chunk of its own."""
+async def _chunks(service: Service, body: CompletionBody, specs: list[GenerationSpec]) -> AsyncGenerator[bytes]:
+    """Yields a chunk per token. The last of each answer has its usage, unless that is asked for in a chunk of its
+    own."""
     start = orjson.dumps(head(service, body.model, _KIND))[:-1] + b","
     options = body.stream_options
     has_usage_chunk = bool(options and options.include_usage)
     has_usage = bool(options and options.continuous_usage_stats)
-    per_prompt = asked[0].num_answers
-    async with answering(service, asked, is_stream=True) as answers:
+    per_prompt = specs[0].num_answers
+    async with answering(service, specs, is_stream=True) as answers:
         choices = _choices(answers, body, per_prompt, service)
-        events = _prompt_logprobs_first(answers, per_prompt) if asked[0].wants_prompt_logprobs else answers
+        events = _prompt_logprobs_first(answers, per_prompt) if specs[0].wants_prompt_logprobs else answers
         async for answer, event in events:
             choice = choices[answer.index]
             await choice.prompt.read()
@@ -95,7 +95,7 @@ async def _chunks(service: Service, body: CompletionBody, asked: list[Asked]) ->
 
 
 async def _prompt_logprobs_first(answers: Answers, per_prompt: int) -> AsyncGenerator[tuple[Answer, Event]]:
-    """The events; those of a prompt's other answers wait for the first of the one that the prompt's logprobs come with.
+    """Yields the events; those of a prompt's other answers wait for the answer that the prompt's logprobs come with.
 
     A prompt that is in the prefix cache is computed anew for its logprobs alone, while the others go on already.
     """

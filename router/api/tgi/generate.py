@@ -9,38 +9,38 @@ from aiohttp import web
 from penstock.router.api.http.body import json_response, read_body
 from penstock.router.api.http.headers import compute_time, request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
-from penstock.router.api.tgi.schemas import CompatBody, GenerateBody
+from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.engine.stream import Ending, Token
 from penstock.router.errors import RouterError
-from penstock.router.generation.answers import Answer, answering
+from penstock.router.generation.answers import Answer, answering, mean_logprob, tokens_of
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.service import SERVICE, Service
-from penstock.router.generation.validation import Asked
-from penstock.router.generation.whole import mean_logprob, tokens_of
+from penstock.router.generation.spec import GenerationSpec
 from penstock.router.scheduling.plan import TopLogprobs
 from penstock.router.text.tokenizer import Tokenizer
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
-    """The whole answer at once."""
+    """Answers `POST /generate` with the whole answer."""
     body = await read_body(request, GenerateBody)
     answer, headers = await _whole_answer(request.app[SERVICE], body, asks_full_text(body, default=False))
     return json_response(answer, headers=headers)
 
 
 async def generate_stream(request: web.Request) -> web.StreamResponse:
-    """An event a token."""
+    """Answers `POST /generate_stream` with an event per token."""
     body = await read_body(request, GenerateBody)
     return await _stream_answer(request, body, asks_full_text(body, default=False))
 
 
 async def compat_generate(request: web.Request) -> web.StreamResponse:
-    """Either, as `stream` says."""
+    """Answers `POST /`, whole or streamed, as `stream` says."""
     return await answer_generate(request, await read_body(request, CompatBody))
 
 
 async def answer_generate(request: web.Request, body: CompatBody) -> web.StreamResponse:
-    """A stream, or a whole answer in a list; with the prompt unless told otherwise."""
+    """Returns a stream, or a list of one whole answer; the text begins with the prompt unless the body says
+    otherwise."""
     is_full_text = asks_full_text(body, default=True)
     if body.stream:
         return await _stream_answer(request, body, is_full_text)
@@ -49,14 +49,14 @@ async def answer_generate(request: web.Request, body: CompatBody) -> web.StreamR
 
 
 def asks_full_text(body: GenerateBody, default: bool) -> bool:
-    """Whether the text of an answer begins with its prompt."""
+    """Tells whether the text of an answer begins with its prompt."""
     asked = body.parameters.return_full_text
     return default if asked is None else asked
 
 
-def parse(service: Service, body: GenerateBody) -> Asked:
-    """What is asked for, in the terms of all APIs."""
-    return Asked(
+def parse(service: Service, body: GenerateBody) -> GenerationSpec:
+    """Returns what the body asks for, in the terms that all APIs share."""
+    return GenerationSpec(
         body.inputs, body.parameters,
         wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs)
 
@@ -82,7 +82,7 @@ async def _whole_answer(
 
 
 def _sequence(service: Service, answer: Answer, tokens: list[Token], prefill: list[dict[str, Any]]) -> dict[str, Any]:
-    """Details of one answer; its likeliest tokens only if they were asked for."""
+    """Returns the details of one answer, with the top tokens only if they were asked for."""
     details = {**_details(answer, _ending(answer)), "prefill": prefill, "tokens": [_token(token) for token in tokens]}
     if answer.request.sampling.top_n:
         details["top_tokens"] = [_top(service.tokenizer, token.top_logprobs) for token in tokens]
@@ -90,7 +90,7 @@ def _sequence(service: Service, answer: Answer, tokens: list[Token], prefill: li
 
 
 def _prefill(service: Service, answer: Answer) -> list[dict[str, Any]]:
-    """The prompt's tokens; nothing follows from nothing, so the first has no logprob. Empty unless computed."""
+    """Returns the prompt's tokens, of which the first has no logprob; an empty list unless logprobs were computed."""
     if not answer.request.wants_prompt_logprobs:
         return []
     logprobs = [None, *map(shortest_float32, answer.prompt_logprobs.logprobs)]
@@ -99,7 +99,7 @@ def _prefill(service: Service, answer: Answer) -> list[dict[str, Any]]:
 
 
 async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text: bool) -> web.StreamResponse:
-    """The status is sent before anything is checked, as TGI does; what goes wrong is the last event."""
+    """Streams the answer. As in TGI the status is sent before anything is checked, and an error is the last event."""
     service = request.app[SERVICE]
     return await stream_events(
         request, request_headers(service, body.inputs), _events(service, body, is_full_text), _render_failure)
@@ -136,7 +136,7 @@ def _ending(answer: Answer) -> Ending:
 
 
 def _details(answer: Answer, ending: Ending) -> dict[str, Any]:
-    """TGI's, and of the prompt's tokens those that were found in the prefix cache."""
+    """Returns TGI's details, and how many of the prompt's tokens were found in the prefix cache."""
     return {
         "finish_reason": ending.finish_reason.value, "generated_tokens": ending.num_tokens, "seed": answer.seed,
         "prefix_hit_tokens": answer.hit_tokens}

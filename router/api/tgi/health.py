@@ -9,14 +9,14 @@ from penstock.router.generation.service import SERVICE
 
 
 async def health(request: web.Request) -> web.Response:
-    """Empty while requests are taken: also while a lost group is started again, for as long as they wait for it."""
+    """Answers 200 while requests are taken, also while they wait for a lost group to start again; 503 otherwise."""
     if not request.app[SERVICE].engines.choose().is_healthy:
         raise Unhealthy
     return web.Response()
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """Empty if a request would be computed now; requests are better sent elsewhere otherwise."""
+    """Answers 200 if a request would be computed now; 503 if requests are better sent elsewhere."""
     engine = request.app[SERVICE].engines.choose()
     if not engine.is_healthy:
         raise Unhealthy
@@ -26,7 +26,7 @@ async def readyz(request: web.Request) -> web.Response:
 
 
 async def livez(request: web.Request) -> web.Response:
-    """Empty while the router makes progress; one that doesn't is better started again."""
+    """Answers 200 while the router makes progress; 503 if it is better started again."""
     service = request.app[SERVICE]
     stalled, limit = service.engines.choose().stalled_seconds(time.monotonic()), service.limits.stall_limit
     if stalled > limit:

@@ -5,7 +5,7 @@ from typing import Any
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body, written
-from penstock.router.api.tgi.schemas import GenerateBody
+from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.errors import ValidationError
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.metrics.metrics import CONTENT_TYPE
@@ -13,13 +13,13 @@ from penstock.router.text.tokenizer import TextToken, TokenizerError
 
 
 async def info(request: web.Request) -> web.Response:
-    """All that `describe` tells."""
+    """Answers with all that `describe` tells."""
     return json_response(describe(request.app[SERVICE]))
 
 
 def describe(service: Service) -> dict[str, Any]:
-    """TGI's fields; those that it had until version 3; the formats and kernels that decide every bit of an answer, and
-    whether an answer depends on nothing else that is in the batch.
+    """Returns what `/info` tells: TGI's fields, those that it had until version 3, the formats and kernels that decide
+    every bit of an answer, and whether an answer depends on nothing else that is in the batch.
 
     Since prefill is chunked, what waits is taken in at once: at any ratio, and after no tokens of others.
     """
@@ -38,7 +38,7 @@ def describe(service: Service) -> dict[str, Any]:
         "router": "text-generation-router",
         "version": service.info.version,
         "sha": None,
-        "docker_label": service.info.docker_label,
+        "docker_label": None,
         "model_dtype": facts.dtype,
         "model_device_type": "cuda" if facts.has_gpus else "cpu",
         "waiting_served_ratio": 0.0,
@@ -51,25 +51,25 @@ def describe(service: Service) -> dict[str, Any]:
 
 
 async def models(request: web.Request) -> web.Response:
-    """OpenAI's list, of one."""
+    """Answers with OpenAI's list of models, which has one."""
     model_id = request.app[SERVICE].info.model_id
     return json_response({
         "object": "list", "data": [{"id": model_id, "object": "model", "created": 0, "owned_by": model_id}]})
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """For Prometheus."""
+    """Answers with the metrics in Prometheus's text format."""
     return web.Response(body=request.app[SERVICE].metrics.exposition(), headers={"content-type": CONTENT_TYPE})
 
 
 async def tokenize(request: web.Request) -> web.Response:
-    """The tokens of `inputs`, each with its place in it."""
+    """Answers with the tokens of `inputs`, each with its place in the text."""
     body = await read_body(request, GenerateBody)
     return json_response(await written(await split(request.app[SERVICE], body.inputs)))
 
 
 async def split(service: Service, text: str) -> list[TextToken]:
-    """Its tokens; ValidationError if it can't be split."""
+    """Returns the text's tokens; ValidationError if it can't be split."""
     try:
         return await service.tokenizer.split(text)
     except TokenizerError as error:

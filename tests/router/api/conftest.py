@@ -26,7 +26,7 @@ from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.router.api.chat_templates import HERMES
 from tests.router.text.tokenizers_for_tests import DEMO
 
-INFO = ServerInfo(model_id="demo", version="0.1.0", compute_type="2-cpu", model_sha="abc", docker_label=None)
+INFO = ServerInfo(model_id="demo", version="0.1.0", compute_type="2-cpu", model_sha="abc")
 ANSWER = "Hello wörld, 😀 is all.<|im_end|>"
 
 

@@ -9,12 +9,15 @@ from dataclasses import replace
 import aiohttp
 import pytest
 
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import RouterError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import Admission, FinishReason, Plan, Row, Sampled, StepResult
 from penstock.router.text.text_path import Piece, TextPath
+from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start, until
 
@@ -242,9 +245,31 @@ async def test_metrics_of_a_lost_group(server: Server) -> None:
     assert series["tgi_request_success"] == 1
 
 
+@pytest.mark.parametrize(("path", "body"), [
+    ("/generate", {"inputs": "a"}), ("/generate_stream", {"inputs": "a"}), ("/v1/completions", {"prompt": "a"}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})])
+@pytest.mark.parametrize(("broken", "name"), [(Engine, "submit"), (Tokenizer, "encode"), (ChatTemplate, "render")])
+async def test_what_nobody_foresaw_is_a_failure(
+    start: Start, demo: ChatTemplate, monkeypatch: pytest.MonkeyPatch, path: str, body: object, broken: type, name: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("ours")
+
+    server = await start(template=demo)
+    monkeypatch.setattr(broken, name, fail)
+    text = await (await server.post(path, body)).text()
+    has_failed = broken is not ChatTemplate or "chat" in path
+    assert ("Internal server error" in text) == has_failed
+    series = server.series()
+    assert series["tgi_request_count"] == 1
+    assert series['tgi_request_failure{err="generation"}'] == has_failed
+    assert series["tgi_request_success"] == (not has_failed)
+    await server.until_idle()
+
+
 def test_each_failure_has_its_series() -> None:
     """An error that names another would begin a series that no dashboard knows."""
-    named = {error.metric for error in _all_errors(RouterError)} - {None}
+    named = {error.metric for error in _all_errors(RouterError)}
     text = Metrics(LIMITS).exposition().decode()
     assert {kind for kind in named if f'tgi_request_failure{{err="{kind}"}} 0.0' not in text} == set()
 

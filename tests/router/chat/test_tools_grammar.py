@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import jsonschema
 import pytest
 
+from penstock.router.chat import tools_grammar as module
 from penstock.router.chat.tools import Offer, Tool
 from penstock.router.chat.tools_format import FORMATS, CallFormat
 from penstock.router.chat.tools_grammar import tools_grammar
@@ -107,3 +108,37 @@ def test_schemas_that_cannot_be_compiled(part: dict[str, object], words: str) ->
     assert lax == tools_grammar(FORMATS[0], Offer((Tool("f", None, {}),)))
     with pytest.raises(GrammarError, match=f"the parameters of the function 'f': {words}"):
         tools_grammar(FORMATS[0], Offer((Tool("f", None, schema, is_strict=True),)))
+
+
+def test_a_schema_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients offer the same tools with every request of a conversation."""
+    checked: list[str] = []
+
+    def check(prepared: str) -> None:
+        checked.append(prepared)
+        if "broken" in prepared:
+            raise GrammarError("a fault")
+
+    monkeypatch.setattr(module, "check_schema", check)
+    schema = {"type": "object", "properties": {"checked_once": {"type": "integer"}}}
+    first = tools_grammar(FORMATS[0], Offer((Tool("f", None, schema), Tool("g", None, schema))))
+    assert tools_grammar(FORMATS[0], Offer((Tool("f", "Other words.", schema), Tool("g", None, schema)))) == first
+    assert len(checked) == 1
+    broken = {"type": "object", "properties": {"broken": {"type": "integer"}}}
+    for name in ("f", "g"):
+        assert "broken" not in tools_grammar(FORMATS[0], Offer((Tool(name, None, broken),))).source
+        with pytest.raises(GrammarError, match=f"the function '{name}': a fault"):
+            tools_grammar(FORMATS[0], Offer((Tool(name, None, broken, is_strict=True),)))
+    assert len(checked) == 2
+
+
+def test_few_schemas_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "check_schema", lambda prepared: None)
+    for number in range(2 * module.MAX_CHECKED):
+        schema = {"type": "object", "properties": {f"remembered_{number}": {}}}
+        tools_grammar(FORMATS[0], Offer((Tool("f", None, schema),)))
+    assert module._check_once.cache_info().currsize == module.MAX_CHECKED
+    long = {"type": "object", "properties": {"a": {"const": "x" * (module.MAX_SOURCE + 1)}}}
+    misses = module._check_once.cache_info().misses
+    tools_grammar(FORMATS[0], Offer((Tool("f", None, long),)))
+    assert module._check_once.cache_info().misses == misses

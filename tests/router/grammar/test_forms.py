@@ -1,9 +1,17 @@
 import json
+import re
 
 import pytest
 
 from penstock.router.errors import ValidationError
-from penstock.router.grammar.forms import JSON_OBJECT, parse_grammar, parse_guided, parse_response_format
+from penstock.router.grammar.forms import (
+    JSON_OBJECT,
+    check_grammar,
+    check_response_format,
+    parse_grammar,
+    parse_guided,
+    parse_response_format,
+)
 from penstock.router.grammar.spec import GrammarSpec
 from tests.router.grammar.grammar_driver import accepts_of
 
@@ -25,7 +33,7 @@ AS_JSON = GrammarSpec("json", '{"type":"object","properties":{"a":{"type":"integ
     ({"type": "length", "value": {"unit": "characters", "max": 3}}, GrammarSpec("regex", "(?s:.){0,3}")),
 ])
 def test_grammar(value, spec):
-    assert parse_grammar(value) == spec
+    assert parse_grammar(check_grammar(value)) == spec
 
 
 @pytest.mark.parametrize(("value", "spec"), [
@@ -37,7 +45,7 @@ def test_grammar(value, spec):
     ({"type": "regex", "value": "a"}, GrammarSpec("regex", "a")),
 ])
 def test_response_format(value, spec):
-    assert parse_response_format(value) == spec
+    assert parse_response_format(check_response_format(value)) == spec
 
 
 @pytest.mark.parametrize(("fields", "spec"), [
@@ -56,14 +64,8 @@ def test_guided(fields, spec):
 
 
 @pytest.mark.parametrize(("parse", "value", "reason"), [
-    (parse_grammar, "a+", "grammar is not valid: it must be an object of `type` and `value`"),
-    (parse_grammar, {"type": "xml", "value": ""}, "Given: xml"),
-    (parse_grammar, {"type": ["json"], "value": ""}, "Given: ['json']"),
-    (parse_grammar, {"type": "regex"}, "grammar is not valid: `value` is missing"),
     (parse_grammar, {"type": "json", "value": 3}, "grammar is not supported"),
     (parse_grammar, {"type": "json", "value": {"a": "\ud800"}}, "the schema can't be read"),
-    (parse_grammar, {"type": "json_schema", "value": {"name": "a"}}, "must be an object with a `schema`"),
-    (parse_grammar, {"type": "regex", "value": 3}, "a regex must be a string"),
     (parse_grammar, {"type": "regex", "value": "a\\\\\\"}, "a regex must not end within an escape"),
     (parse_grammar, {"type": "lark", "value": "start: %json {}"}, "`%json` is not supported in a grammar"),
     (parse_grammar, {"type": "lark", "value": "start: A\nA: ~" + "/a/ & " * 8 + "/a/"},
@@ -73,9 +75,6 @@ def test_guided(fields, spec):
     (parse_grammar, {"type": "choice", "value": ["a"] * 1001}, "at most 1000 strings"),
     (parse_grammar, {"type": "type", "value": "colour"}, "grammar is not valid: `type` must be one of"),
     (parse_grammar, {"type": "length", "value": {}}, "grammar is not valid: `unit` must be one of"),
-    (parse_response_format, "json", "`response_format` must be an object"),
-    (parse_response_format, {"type": "yaml"}, "`response_format` is not supported with the type yaml"),
-    (parse_response_format, {"type": "json_schema"}, "a `json_schema` must be an object with a `schema`"),
     (parse_guided, {"guided_regex": "a", "guided_choice": ["a"]}, "one can be asked for, not 2"),
     (parse_guided, {"structured_outputs": {"structural_tag": "a"}}, "not supported with `structural_tag`"),
     (parse_guided, {"structured_outputs": 3}, "`structured_outputs` must be an object"),
@@ -84,6 +83,25 @@ def test_refused(parse, value, reason):
     with pytest.raises(ValidationError) as refusal:
         parse(value)
     assert reason in str(refusal.value)
+
+
+@pytest.mark.parametrize(("check", "value", "reason"), [
+    (check_grammar, "a+", "must be an object of `type` and `value`"),
+    (check_grammar, {"value": "a"}, "missing field `type`"),
+    (check_grammar, {"type": "regex"}, "missing field `value`"),
+    (check_grammar, {"type": "xml", "value": ""}, "unknown `type`, expected one of `json`, `json_object`, "),
+    (check_grammar, {"type": ["json"], "value": ""}, "unknown `type`"),
+    (check_grammar, {"type": "regex", "value": 3}, "the `value` of a regex must be a string"),
+    (check_grammar, {"type": "json_schema", "value": {"name": "a"}}, "`value` must be an object with a `schema`"),
+    (check_response_format, {}, "unknown `type`, expected one of `text`, `json_object`, `json_schema`, `grammar`"),
+    (check_response_format, {"type": "yaml"}, "unknown `type`"),
+    (check_response_format, {"type": "yaml", "value": {}}, "unknown `type`, expected one of `json`"),
+    (check_response_format, {"type": "json_schema"}, "`json_schema` must be an object with a `schema`"),
+    (check_response_format, {"type": "grammar"}, "`grammar` must be a string"),
+])
+def test_another_shape(check, value, reason):
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        check(value)
 
 
 async def test_a_choice_means_what_it_says(compiler):

@@ -16,7 +16,7 @@ from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.launch import main
 from penstock.router.rpc.server import RpcServer, add_rpc
 from tests.router.api.conftest import Server, demo, grammars, server, start, until
-from tests.router.api.test_access import certificate
+from tests.router.api.http.test_access import certificate
 
 __all__ = ["certificate", "demo", "grammars", "server", "start"]
 DRAIN_SECONDS = 30.0

@@ -81,7 +81,7 @@ def exchanges(group: Group) -> Results:
     return results
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.slow), 4])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Results]]:
     """Each with the kernels of a GPU in the interpreter: only they add as a backend does."""
     folder = tmp_path_factory.mktemp("group")

@@ -39,13 +39,13 @@ def test_a_chunk_beside_a_decode_row() -> None:
     slots.apply(Step(1, (), rows))
     inputs = batch.build(rows, slots)
     assert inputs.input_ids.tolist() == [1, 2, 3, 77, 5]
-    assert inputs.tokens.positions.tolist() == [0, 1, 2, 5, 0]
-    assert inputs.tokens.slots.tolist() == [36, 37, 38, 81, 32]
-    assert inputs.tokens.tables.shape == (3, 2)
-    assert inputs.tokens.tables[:, 0].tolist() == [9, 30, 8]
-    assert inputs.tokens.tables[1].tolist() == [30, 20]
-    assert inputs.tokens.starts.tolist() == [0, 5, 0]
-    assert inputs.tokens.counts.tolist() == [3, 1, 1]
+    assert inputs.metadata.positions.tolist() == [0, 1, 2, 5, 0]
+    assert inputs.metadata.slot_mapping.tolist() == [36, 37, 38, 81, 32]
+    assert inputs.metadata.tables.shape == (3, 2)
+    assert inputs.metadata.tables[:, 0].tolist() == [9, 30, 8]
+    assert inputs.metadata.tables[1].tolist() == [30, 20]
+    assert inputs.metadata.starts.tolist() == [0, 5, 0]
+    assert inputs.metadata.counts.tolist() == [3, 1, 1]
     assert inputs.output_rows.tolist() == [3, 4]
 
 
@@ -101,9 +101,9 @@ def test_against_a_loop_over_tokens(seed: int) -> None:
                 position = row.start + offset
                 block = int(slots.blocks[row.slot, position // BLOCK_SIZE])
                 assert inputs.input_ids[token] == token_id
-                assert inputs.tokens.positions[token] == position
-                assert inputs.tokens.slots[token] == block * BLOCK_SIZE + position % BLOCK_SIZE
-                assert inputs.tokens.tables[index, position // BLOCK_SIZE] == block
+                assert inputs.metadata.positions[token] == position
+                assert inputs.metadata.slot_mapping[token] == block * BLOCK_SIZE + position % BLOCK_SIZE
+                assert inputs.metadata.tables[index, position // BLOCK_SIZE] == block
                 token += 1
         assert token == len(inputs.input_ids)
         sampled = [row.slot for row in step.rows if row.is_sampled]
@@ -122,9 +122,9 @@ def test_other_columns_go_along(packs: bool) -> None:
     assert {name: column.tolist() for name, column in inputs.columns.items()} == {
         "slots": [0.5, 2.0], "is": [[True], [False]]}
     assert inputs.input_ids.tolist() == [1, 2, 5]
-    assert inputs.tokens.slots.tolist() == [12, 13, 16]
-    assert inputs.tokens.tables.tolist() == [[3], [4]]
-    assert not inputs.tokens.is_decode
+    assert inputs.metadata.slot_mapping.tolist() == [12, 13, 16]
+    assert inputs.metadata.tables.tolist() == [[3], [4]]
+    assert not inputs.metadata.is_decode
 
 
 def test_padding_is_rows_in_a_block_of_their_own() -> None:
@@ -135,17 +135,17 @@ def test_padding_is_rows_in_a_block_of_their_own() -> None:
     slots.apply(Step(1, (), rows))
     plain = batch.build(rows, slots)
     padded = batch.build(rows, slots, padding=batch.Padding(num_rows=4, scratch_block=256))
-    assert plain.tokens.is_decode
-    assert padded.tokens.is_decode
+    assert plain.metadata.is_decode
+    assert padded.metadata.is_decode
     assert padded.input_ids.tolist() == [*plain.input_ids.tolist(), 0, 0] == [77, 5, 0, 0]
-    assert padded.tokens.positions.tolist() == [5, 0, 0, 0]
-    assert padded.tokens.slots.tolist() == [81, 32, 1024, 1024]
-    assert padded.tokens.tables.tolist() == [*plain.tokens.tables.tolist(), [256, 256], [256, 256]]
-    assert padded.tokens.starts.tolist() == [5, 0, 0, 0]
-    assert padded.tokens.counts.tolist() == [1, 1, 1, 1]
+    assert padded.metadata.positions.tolist() == [5, 0, 0, 0]
+    assert padded.metadata.slot_mapping.tolist() == [81, 32, 1024, 1024]
+    assert padded.metadata.tables.tolist() == [*plain.metadata.tables.tolist(), [256, 256], [256, 256]]
+    assert padded.metadata.starts.tolist() == [5, 0, 0, 0]
+    assert padded.metadata.counts.tolist() == [1, 1, 1, 1]
     assert padded.output_rows.tolist() == [0, 1]
     same = batch.build(rows, slots, padding=batch.Padding(num_rows=2, scratch_block=256))
-    assert same.tokens.positions.tolist() == plain.tokens.positions.tolist()
+    assert same.metadata.positions.tolist() == plain.metadata.positions.tolist()
 
 
 def test_padding_of_rows_that_all_go_on() -> None:
@@ -160,4 +160,4 @@ def test_padding_of_rows_that_all_go_on() -> None:
     assert padded.input_ids.tolist()[:2] == [72, 71]
     assert len(padded.input_ids) == 3
     assert 0 <= int(padded.input_ids[2]) < BOUNDS.vocab_size
-    assert padded.tokens.positions.tolist() == [1, 1, 0]
+    assert padded.metadata.positions.tolist() == [1, 1, 0]

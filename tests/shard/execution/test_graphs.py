@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from penstock.kernels.attention_layer import Tokens
+from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.batch import StepInputs
@@ -54,7 +54,7 @@ class Compared:
     def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
         logits = self._logits(hidden, rows)
         inputs = self._inputs
-        num_rows = len(inputs.tokens.starts)
+        num_rows = len(inputs.metadata.starts)
         is_decode = len(inputs.input_ids) == num_rows == len(rows)
         if self._is_replaying or not is_decode or num_rows > SIZES[-1]:
             return logits
@@ -64,19 +64,20 @@ class Compared:
         assert (replayed is None) == (logits is None)
         if logits is not None and replayed is not None:
             assert replayed.numpy().tobytes() == logits.numpy().tobytes()
-        self.seen.append((num_rows, inputs.tokens.tables.shape[1]))
+        self.seen.append((num_rows, inputs.metadata.tables.shape[1]))
         return logits
 
     def _pad(self, inputs: StepInputs) -> StepInputs:
-        tokens, bounds = inputs.tokens, self._executor.bounds
-        number = next(size for size in SIZES if size >= len(tokens.starts)) - len(tokens.starts)
+        metadata, bounds = inputs.metadata, self._executor.bounds
+        number = next(size for size in SIZES if size >= len(metadata.starts)) - len(metadata.starts)
 
         def more(tensor: Tensor, value: int) -> Tensor:
             return torch.cat([tensor, tensor.new_full((number, *tensor.shape[1:]), value)])
-        padded = Tokens(
-            more(tokens.positions, 0), more(tokens.slots, bounds.num_blocks * bounds.block_size),
-            more(tokens.tables, bounds.num_blocks), more(tokens.starts, 0), more(tokens.counts, 1), is_decode=True)
-        return replace(inputs, input_ids=more(inputs.input_ids, 0), tokens=padded)
+        padded = AttentionMetadata(
+            more(metadata.positions, 0), more(metadata.slot_mapping, bounds.num_blocks * bounds.block_size),
+            more(metadata.tables, bounds.num_blocks), more(metadata.starts, 0), more(metadata.counts, 1),
+            is_decode=True)
+        return replace(inputs, input_ids=more(inputs.input_ids, 0), metadata=padded)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
+from tests.pairwise import pairwise
 from tests.tiny_models import FAMILIES, SCALINGS, WINDOW, make_tiny, prompt_logits, random_ids
 
 VOCAB = 160
@@ -42,10 +43,8 @@ def check(path: Path, dtype: torch.dtype) -> None:
     assert relative_rms(ours(path, dtype), expected) <= bound
 
 
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-@pytest.mark.parametrize("kv_heads", [8, 4, 2, 1])
-@pytest.mark.parametrize("head_dim", [32, 48, 64, 80, 128, 256])
-@pytest.mark.parametrize("dtype", [torch.float32, *HALF_DTYPES])
+@pairwise(dtype=[torch.float32, *HALF_DTYPES], head_dim=[32, 48, 64, 80, 128, 256], kv_heads=[8, 4, 2, 1],
+          tied=[False, True])
 def test_logits(tmp_path: Path, dtype: torch.dtype, head_dim: int, kv_heads: int, tied: bool) -> None:
     make_tiny(tmp_path, heads=8, kv_heads=kv_heads, head_dim=head_dim, vocab=VOCAB, tied=tied, dtype=dtype)
     check(tmp_path, dtype)
@@ -58,9 +57,7 @@ def test_families(tmp_path: Path, dtype: torch.dtype, name: str) -> None:
     check(tmp_path, dtype)
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
-@pytest.mark.parametrize("scaling", SCALINGS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pairwise(dtype=[torch.float32, torch.bfloat16], scaling=list(SCALINGS), name=list(ONE_OF_EACH))
 def test_scalings(tmp_path: Path, dtype: torch.dtype, scaling: str, name: str) -> None:
     make_tiny(tmp_path, vocab=VOCAB, dtype=dtype, rope=SCALINGS[scaling], **FAMILIES[name])
     check(tmp_path, dtype)

@@ -57,6 +57,7 @@ def environment(tmp_path):
     return {"XDG_CACHE_HOME": str(tmp_path), "KERNELS": "gpu"} | ({} if HAS_GPU else {"TRITON_INTERPRET": "1"})
 
 
+@pytest.mark.slow
 def test_every_shape_is_measured_and_saved(model, environment, tmp_path):
     tuned = run(model, "--deterministic", "--max-rows", "16", **environment)
     assert tuned.returncode == 0, tuned.stderr

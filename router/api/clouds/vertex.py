@@ -1,0 +1,80 @@
+"""What Google Vertex AI sends to a container: `POST /vertex`, or at the path that it names."""
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import orjson
+from aiohttp import web
+from pydantic import BaseModel, BeforeValidator, Field
+
+from penstock.router.api.http.body import json_response, read_json, to_body
+from penstock.router.api.openai import chat
+from penstock.router.api.openai.bodies import ChatBody, count_items
+from penstock.router.api.tgi import generate as native
+from penstock.router.api.tgi.bodies import CompatBody
+from penstock.router.errors import NoInstances, Overloaded
+from penstock.router.generation.parameters import Body
+from penstock.router.generation.service import SERVICE
+
+
+def _count_messages(instances: object) -> object:
+    """Returns the instances unchanged; ValueError if their messages are too many in all."""
+    if isinstance(instances, list):
+        talks = [instance.get("messages") for instance in instances if isinstance(instance, dict)]
+        count_items([message for talk in talks if isinstance(talk, list) for message in talk])
+    return instances
+
+
+class VertexBody(Body):
+    """The body of `POST /vertex`: a body of `POST /` or of a chat for each answer."""
+
+    instances: Annotated[
+        list[Annotated[CompatBody | ChatBody, Field(union_mode="left_to_right")]],
+        Field(fail_fast=True), BeforeValidator(_count_messages)]
+
+
+class Predictions(BaseModel):
+    predictions: list[str]
+
+
+async def vertex(request: web.Request) -> web.StreamResponse:
+    """Answers with a text for each instance. They are computed together; if one fails, all do."""
+    content = await read_json(request)
+    instances = content.get("instances") if isinstance(content, dict) else None
+    if isinstance(instances, list) and len(instances) > request.app[SERVICE].limits.max_concurrent_requests:
+        raise Overloaded  # before they are looked at, for there may be a million
+    body = to_body(content, VertexBody)
+    if not body.instances:
+        raise NoInstances
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_answer(request, instance)) for instance in body.instances]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    responses = [task.result() for task in tasks]
+    refused = next((response for response in responses if response.status != HTTPStatus.OK), None)
+    return refused or json_response({"predictions": [_text(response) for response in responses]})
+
+
+async def _answer(request: web.Request, instance: CompatBody | ChatBody) -> web.Response:
+    """Returns the whole answer to an instance; it repeats the prompt only if the instance asks for that."""
+    if isinstance(instance, ChatBody):
+        response = await chat.answer(request, instance.model_copy(update={"stream": False}))
+    else:
+        full_text = bool(instance.parameters.return_full_text)
+        parameters = instance.parameters.model_copy(update={"return_full_text": full_text})
+        response = await native.answer_generate(
+            request, instance.model_copy(update={"stream": False, "parameters": parameters}))
+    assert isinstance(response, web.Response)
+    return response
+
+
+def _text(response: web.Response) -> str:
+    """Returns the answer's text, or its calls of tools as JSON."""
+    assert isinstance(response.body, bytes)
+    content: Any = orjson.loads(response.body)
+    if isinstance(content, list):
+        return str(content[0]["generated_text"])
+    message = content["choices"][0]["message"]
+    return message.get("content") or orjson.dumps(message.get("tool_calls", "")).decode()

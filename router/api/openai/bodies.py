@@ -1,0 +1,201 @@
+"""Bodies of OpenAI's routes: fields, types and defaults as TGI, OpenAI and vLLM take them."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+
+from penstock.router.generation.parameters import (
+    Body,
+    Float32,
+    Int32,
+    LogitBias,
+    Stops,
+    TokenIds,
+    UInt32,
+    UInt64,
+    to_list,
+)
+from penstock.router.grammar.forms import check_response_format
+
+MAX_TOOLS = 128
+"""The most tools that OpenAI takes."""
+MAX_ITEMS = 10_000
+"""Messages of a body, and the parts and calls in them. Reading them takes 10 to 20 µs each, while all others wait."""
+MAX_LISTS = 10_000
+
+
+class StreamOptions(Body):
+    """What a stream of OpenAI's routes carries beside tokens."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class OpenAIBody(Body):
+    """The fields that OpenAI's routes share. Null is the same as absent. The second group is that of other servers.
+
+    Other fields are kept, for some are refused by name: `other_fields` has the rule.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = None
+    max_tokens: UInt32 | None = None
+    max_completion_tokens: UInt32 | None = None
+    temperature: Float32 | None = None
+    top_p: Float32 | None = None
+    frequency_penalty: Float32 | None = None
+    presence_penalty: Float32 | None = None
+    logit_bias: LogitBias = {}
+    n: UInt32 | None = None
+    seed: UInt64 | None = None
+    stop: Stops = []
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    repetition_penalty: Float32 | None = None
+    top_k: Int32 | None = None
+    min_p: Float32 | None = None
+    typical_p: Float32 | None = None
+    watermark: bool | None = None
+    min_tokens: UInt32 | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: TokenIds = []
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: UInt32 | None = None
+    return_token_ids: bool | None = None
+    response_format: Annotated[dict[str, Any], AfterValidator(check_response_format)] | None = None
+    structured_outputs: dict[str, Any] | None = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+
+
+def _to_prompts(value: list[Any]) -> list[str | tuple[int, ...]]:
+    """Returns texts or tuples of token ids; a list of ids is one prompt. C code looks at the items, which may be a
+    million."""
+    if not value:
+        raise ValueError("Empty array detected. Do not use an empty array for the prompt.")
+    kinds = set(map(type, value))
+    if kinds == {str}:
+        return value
+    prompts = [value] if kinds == {int} else value
+    if len(prompts) > MAX_LISTS:
+        raise ValueError(f"supports up to {MAX_LISTS} lists of token ids. Given: {len(prompts)}")
+    if not all(isinstance(ids, list) and set(map(type, ids)) <= {int} for ids in prompts):
+        raise ValueError("must be a text, a list of texts, a list of token ids, or a list of lists of token ids")
+    if any(ids and not 0 <= min(ids) <= max(ids) < 2**32 for ids in prompts):
+        raise ValueError("token ids must be >= 0 and < 4294967296")
+    return [tuple(ids) for ids in prompts]
+
+
+class CompletionBody(OpenAIBody):
+    """The body of `POST /v1/completions`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"prompt": "def open(path):", "max_tokens": 20}]})
+
+    prompt: Annotated[
+        list[Any],
+        BeforeValidator(to_list, json_schema_input_type=str | list[str] | list[UInt32] | list[list[UInt32]]),
+        AfterValidator(_to_prompts)]
+    best_of: UInt32 | None = None
+    suffix: str | None = None
+    echo: bool | None = None
+    logprobs: UInt32 | None = None
+
+
+def count_items(messages: object) -> object:
+    """Returns the unread `messages` unchanged; ValueError if they have too many items."""
+    if isinstance(messages, list):
+        number = len(messages)
+        if number <= MAX_ITEMS:
+            number += sum(
+                len(inner) for message in messages if isinstance(message, dict)
+                for inner in (message.get("content"), message.get("tool_calls")) if isinstance(inner, list))
+        if number > MAX_ITEMS:
+            raise ValueError(f"supports up to {MAX_ITEMS} messages, parts and calls in all. Given: {number}")
+    return messages
+
+
+class Part(Body):
+    """A part of a message's content. Only parts of the type `text` are served; others are refused by their type."""
+
+    type: str
+    text: str | None = None
+
+
+class CalledFunction(Body):
+    """The function of a call. `arguments` is JSON as a string; TGI's clients send an object."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(Body):
+    """A call that an earlier answer made. Some clients number their calls instead of naming them."""
+
+    id: str | int | None = None
+    type: str | None = None
+    function: CalledFunction
+
+
+class Message(Body):
+    """A message of a conversation. Fields that are not named here are handed to the chat template."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: str | Annotated[list[Part], Field(fail_fast=True)] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] | None = None
+
+
+class Function(Body):
+    """The function of a tool. TGI's clients may call its parameters `arguments`."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    arguments: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolBody(Body):
+    """A function that the model may call."""
+
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class NamedFunction(Body):
+    name: str
+
+
+class NamedTool(Body):
+    """The tool that the answer must call."""
+
+    type: Literal["function"] = "function"
+    function: NamedFunction
+
+
+class ChatBody(OpenAIBody):
+    """The body of `POST /v1/chat/completions` and `/chat_tokenize`. The second group is TGI's and vLLM's.
+
+    `tool_choice` as a text is `none`, `auto`, `required`, or, as in TGI, the name of a function.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"examples": [
+        {"messages": [{"role": "user", "content": "What does json.dumps do?"}], "max_tokens": 20}]})
+
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True), BeforeValidator(count_items)]
+    logprobs: bool | None = None
+    top_logprobs: UInt32 | None = None
+    tools: Annotated[list[ToolBody], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
+    tool_choice: str | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+
+    tool_prompt: str | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None

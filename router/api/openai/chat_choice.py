@@ -1,0 +1,136 @@
+"""The choices of a chat: whole, or in chunks. Both come from the same deltas of the answer's text."""
+
+import secrets
+import string
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.router.api.openai.bodies import ChatBody
+from penstock.router.api.openai.envelope import finish_reason
+from penstock.router.chat.tools_format import CallFormat
+from penstock.router.chat.tools_parser import Arguments, CallBegin, CallParser, Content, Delta
+from penstock.router.engine.stream import Ending, Event, Token
+from penstock.router.generation.answers import Answer
+from penstock.router.generation.float32 import shortest_float32
+from penstock.router.scheduling.plan import FinishReason
+from penstock.router.text.tokenizer import Tokenizer
+
+_ALPHABET = string.ascii_letters + string.digits
+
+
+class ChatChoice:
+    """One of the answers to a conversation."""
+
+    def __init__(
+        self, answer: Answer, body: ChatBody, call_format: CallFormat | None, tokenizer: Tokenizer, tgi_reason: bool
+    ) -> None:
+        """`call_format` says how calls of tools are written, if there may be any; with `tgi_reason` calls end an answer
+        with the reason that any answer ends with."""
+        self.num_tokens = 0
+        self._answer = answer
+        self._body = body
+        self._form = call_format
+        self._parser = CallParser(call_format) if call_format else None
+        self._tokenizer = tokenizer
+        self._tgi_reason = tgi_reason
+        self._has_role = True
+        self._repeats_role = body.model in (None, "tgi")
+        self._num_given = 0
+        """The number of characters of the answer that have come with its events."""
+        self._tokens: list[Token] = []
+        """The tokens that no chunk has told of yet."""
+        self._deltas: list[Delta] = []
+
+    def note(self, event: Event) -> None:
+        """Takes the next event of an answer that is sent whole."""
+        self._tokens.append(event.token)
+        self._deltas += self._next_deltas(event)
+
+    def whole(self) -> dict[str, Any]:
+        """Returns the choice with all events that were noted."""
+        contents = [delta.text for delta in self._deltas if isinstance(delta, Content)]
+        calls = [self._begin_call(delta) for delta in self._deltas if isinstance(delta, CallBegin)]
+        for delta in self._deltas:
+            if isinstance(delta, Arguments):
+                calls[delta.index]["function"]["arguments"] += delta.text
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(contents)}
+        if calls:
+            message["content"] = message["content"] or None
+            message["tool_calls"] = [{key: call[key] for key in ("id", "type", "function")} for call in calls]
+        assert self._answer.ending is not None
+        return self._render({"message": message}, self._tokens, self._reason(self._answer.ending), is_first=True)
+
+    def chunks(self, event: Event) -> list[dict[str, Any]]:
+        """Returns the chunks that the next event brings, a delta each; none while it is not known if a call begins.
+
+        The last one has the reason to end. Logprobs come with the next chunk there is. The first has the role; to TGI's
+        clients, which ask for the model `tgi`, each has it, for they need it, while OpenAI's joins all that come.
+        """
+        is_first = not self.num_tokens
+        self._tokens.append(event.token)
+        deltas = [self._render_delta(delta) for delta in self._next_deltas(event)]
+        if not deltas and (self._parser is None or event.ending is not None):
+            deltas.append(self._render_delta(Content("")))
+        chunks = []
+        for number, delta in enumerate(deltas, 1):
+            reason = None
+            if event.ending is not None and number == len(deltas):
+                reason = self._reason(event.ending)
+            chunks.append(self._render({"delta": delta}, self._tokens, reason, is_first))
+            self._tokens, is_first = [], False
+        return chunks
+
+    def _next_deltas(self, event: Event) -> list[Delta]:
+        self.num_tokens += 1
+        text = event.token.text if event.ending is None else event.ending.text[self._num_given:]
+        self._num_given += len(text)
+        if self._parser is None:
+            return [Content(text)] if text else []
+        return self._parser.push(text) + (self._parser.finish() if event.ending is not None else [])
+
+    def _render(
+        self, content: dict[str, Any], tokens: Sequence[Token], reason: str | None, is_first: bool
+    ) -> dict[str, Any]:
+        choice = {"index": self._answer.index, **content, "logprobs": None, "finish_reason": reason}
+        if self._body.logprobs:
+            choice["logprobs"] = {"content": [self._render_logprobs(token) for token in tokens]}
+        if self._body.return_token_ids:
+            choice["token_ids"] = [token.id for token in tokens]
+            choice["prompt_token_ids"] = self._answer.request.input_ids if is_first else None
+        return choice
+
+    def _reason(self, ending: Ending) -> str:
+        has_calls = self._parser is not None and self._parser.num_calls > 0
+        if has_calls and not self._tgi_reason and ending.finish_reason is not FinishReason.LENGTH:
+            return "tool_calls"
+        return finish_reason(ending)
+
+    def _render_delta(self, delta: Delta) -> dict[str, Any]:
+        content, calls = None, None
+        match delta:
+            case Content():
+                content = delta.text
+            case CallBegin():
+                calls = [self._begin_call(delta)]
+            case Arguments():
+                calls = [{"index": delta.index, "function": {"arguments": delta.text}}]
+        role = {"role": "assistant"} if self._has_role else {}
+        self._has_role = self._repeats_role
+        return {**role, "content": content, "tool_calls": calls}
+
+    def _begin_call(self, delta: CallBegin) -> dict[str, Any]:
+        short = "".join(secrets.choice(_ALPHABET) for _ in range(9))
+        has_short_id = self._form is not None and self._form.has_short_ids
+        return {
+            "index": delta.index, "id": short if has_short_id else f"call_{secrets.token_hex(12)}", "type": "function",
+            "function": {"name": delta.name, "arguments": ""}}
+
+    def _render_logprobs(self, token: Token) -> dict[str, Any]:
+        top = [self._render_logprob(token_id, logprob) for token_id, logprob in token.top_logprobs]
+        return {**self._render_logprob(token.id, token.logprob), "top_logprobs": top}
+
+    def _render_logprob(self, token_id: int, logprob: float) -> dict[str, Any]:
+        """Returns a token's text and logprob; a token that is only a part of a character has no bytes of its own."""
+        text = self._tokenizer.text_of(token_id)
+        return {"token": text, "logprob": shortest_float32(logprob),
+                "bytes": None if "\ufffd" in text else list(text.encode())}

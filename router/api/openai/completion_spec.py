@@ -1,0 +1,57 @@
+"""What a body of OpenAI's completions asks for."""
+
+from penstock.router.api.openai.bodies import CompletionBody
+from penstock.router.api.openai.other_fields import REFUSED_IN_COMPLETIONS, refuse_unsupported
+from penstock.router.api.openai.parameters import max_tokens, parameters
+from penstock.router.engine.limits import Limits
+from penstock.router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
+from penstock.router.generation.spec import GenerationSpec
+
+
+def parse(body: CompletionBody, limits: Limits) -> list[GenerationSpec]:
+    """Returns what the body asks of each prompt. A RouterError names the field that is refused."""
+    if body.suffix:
+        raise SuffixNotSupported
+    if len(body.prompt) > limits.max_client_batch_size:
+        raise TooManyPrompts(limits.max_client_batch_size)
+    refuse_unsupported(body, REFUSED_IN_COMPLETIONS)
+    num_candidates = _num_candidates(body, limits)
+    max_new_tokens = 1 if is_prompt_only(body) else max_tokens(body)
+    common = parameters(body, max_new_tokens, top_n_tokens=body.logprobs)
+    return [
+        GenerationSpec(
+            inputs=prompt,
+            parameters=common,
+            n=num_candidates,
+            is_greedy=body.temperature == 0,
+            keep_stop=False,
+            add_special_tokens=body.add_special_tokens is not False,
+            has_openai_penalties=True,
+            raw_logprobs=True,
+            wants_prompt_logprobs=bool(body.echo) and body.logprobs is not None)
+        for prompt in body.prompt]
+
+
+def is_prompt_only(body: CompletionBody) -> bool:
+    """Tells whether only the prompt is to be repeated, with its logprobs; a token is generated all the same, and
+    dropped."""
+    return bool(body.echo) and max_tokens(body) == 0
+
+
+def _num_candidates(body: CompletionBody, limits: Limits) -> int:
+    """Returns how many answers to generate for each prompt, of which the `n` best are given."""
+    n = 1 if body.n is None else body.n
+    best_of = n if body.best_of is None else body.best_of
+    if n == 0:
+        raise ValidationError("`n` must be > 0. Given: 0")
+    most, number = limits.max_concurrent_requests, n * len(body.prompt)
+    if n > 1 and number > most:
+        raise ValidationError(f"`n` times the number of prompts must be <= {most}. Given: {number}")
+    if best_of < n:
+        raise ValidationError(f"`best_of` must be >= `n`. Given: {best_of} and {n}")
+    if best_of > n:
+        if body.stream:
+            raise ValidationError("`best_of` > `n` is not supported when streaming tokens")
+        if best_of > limits.max_best_of:
+            raise ValidationError(f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
+    return best_of

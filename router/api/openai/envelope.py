@@ -1,0 +1,77 @@
+"""What OpenAI's routes share: how an answer begins and ends, what it cost, how a failure is told."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from penstock.router.api.http.body import json_response
+from penstock.router.engine.stream import Ending
+from penstock.router.errors import RouterError, ValidationError
+from penstock.router.generation.answers import Answer
+from penstock.router.generation.service import Service
+from penstock.router.scheduling.plan import FinishReason
+from penstock.router.tracing import request_trace as trace
+
+DONE = b"[DONE]"
+"""The data of a stream's last event."""
+
+
+def head(service: Service, model: str | None, kind: str) -> dict[str, Any]:
+    """Returns what a whole answer and every chunk begin with. Any `model` is served, and named as it was asked for.
+
+    `kind` is the value of `object`.
+    """
+    info = service.info
+    return {
+        "object": kind,
+        "id": "",
+        "created": int(time.time()),
+        "model": info.model_id if model in (None, "tgi") else model,
+        "system_fingerprint": f"{info.version}-native",
+    }
+
+
+def usage(answers: Sequence[Answer], per_prompt: int = 1) -> dict[str, Any]:
+    """Returns the usage of answers that have ended, in the order of their indices, of which each prompt has
+    `per_prompt`."""
+    return count_usage(answers, sum(answer.ending.num_tokens for answer in answers if answer.ending), per_prompt)
+
+
+def count_usage(answers: Sequence[Answer], num_tokens: int, per_prompt: int = 1) -> dict[str, Any]:
+    """Returns the usage of answers with `num_tokens` so far; cached tokens are those found in the prefix cache."""
+    prompts = answers[::per_prompt]
+    num_prompt_tokens = sum(len(answer.request.input_ids) for answer in prompts)
+    return {
+        "prompt_tokens": num_prompt_tokens,
+        "completion_tokens": num_tokens,
+        "total_tokens": num_prompt_tokens + num_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(answer.hit_tokens for answer in prompts)},
+    }
+
+
+def finish_reason(ending: Ending) -> str:
+    """Returns TGI's word for the reason, but OpenAI's for the model's own end token."""
+    return "stop" if ending.finish_reason is FinishReason.EOS_TOKEN else ending.finish_reason.value
+
+
+def refuse(service: Service, error: RouterError) -> web.Response:
+    """Refuses a request before anything is generated or streamed, so with a status of its own for a stream too.
+
+    TGI's own refusals are in TGI's shape, ours in OpenAI's, whose message its client shows.
+    """
+    service.metrics.requested()
+    service.metrics.failed(error)
+    trace.failed(error)
+    return json_response(_failure(error) if isinstance(error, ValidationError) else error.body(), status=error.status)
+
+
+def render_failure(error: RouterError) -> bytes:
+    """Returns the data of the event that tells of a failure, which is the last before `[DONE]`."""
+    return orjson.dumps(_failure(error))
+
+
+def _failure(error: RouterError) -> dict[str, Any]:
+    return {"error": {"message": str(error), "http_status_code": error.status}}

@@ -1,0 +1,49 @@
+"""From a body of any of OpenAI's routes to the parameters of a generation, which have TGI's names."""
+
+from penstock.router.api.openai.bodies import OpenAIBody
+from penstock.router.errors import ValidationError
+from penstock.router.generation.parameters import Parameters
+from penstock.router.grammar.forms import parse_guided, parse_response_format
+from penstock.router.grammar.spec import GrammarSpec
+
+
+def max_tokens(body: OpenAIBody) -> int | None:
+    """Returns the limit on an answer's tokens, by either of its names; None if there is none."""
+    return body.max_completion_tokens if body.max_tokens is None else body.max_tokens
+
+
+def parameters(body: OpenAIBody, max_new_tokens: int | None, top_n_tokens: int | None) -> Parameters:
+    """Returns the body's parameters under TGI's names.
+
+    Raises ValidationError if the body asks for a form of the answer that is none, or for more than one.
+    """
+    is_greedy = body.temperature == 0
+    return Parameters(
+        temperature=None if is_greedy else body.temperature,
+        repetition_penalty=body.repetition_penalty,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        top_k=None if body.top_k in (0, -1) else body.top_k,
+        top_p=None if body.top_p == 1 else body.top_p,
+        typical_p=None if body.typical_p == 1 else body.typical_p,
+        min_p=body.min_p,
+        do_sample=not is_greedy,
+        max_new_tokens=max_new_tokens,
+        min_tokens=body.min_tokens,
+        ignore_eos=bool(body.ignore_eos),
+        stop=body.stop,
+        stop_token_ids=body.stop_token_ids,
+        logit_bias=body.logit_bias,
+        watermark=bool(body.watermark),
+        truncate=body.truncate_prompt_tokens,
+        seed=body.seed,
+        top_n_tokens=top_n_tokens,
+        grammar=_grammar(body))
+
+
+def _grammar(body: OpenAIBody) -> GrammarSpec | None:
+    formats = None if body.response_format is None else parse_response_format(body.response_format)
+    guided = parse_guided(dict(body))
+    if formats is not None and guided is not None:
+        raise ValidationError("grammar is not valid: one can be asked for, not 2")
+    return guided if formats is None else formats

@@ -1,0 +1,139 @@
+"""What answers of OpenAI's routes look like, for the OpenAPI document; handlers build them as plain dicts."""
+
+from typing import Literal
+
+from pydantic import BaseModel
+
+
+class OpenAIErrorDetail(BaseModel):
+    message: str
+    http_status_code: int
+
+
+class OpenAIError(BaseModel):
+    """The event that ends a stream of OpenAI's routes."""
+
+    error: OpenAIErrorDetail
+
+
+class CachedTokens(BaseModel):
+    cached_tokens: int
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+
+
+class Logprobs(BaseModel):
+    """Parallel lists with an item for each token; the first token of a prompt has no logprob."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None
+    text_offset: list[int]
+
+
+class CompletionChoice(BaseModel):
+    """One answer to one prompt; token ids are there if they are asked for."""
+
+    index: int
+    text: str
+    logprobs: Logprobs | None
+    finish_reason: str
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class _Head(BaseModel):
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+
+
+class Completion(_Head):
+    """A whole answer, or a chunk of a stream, of which the last has the usage."""
+
+    object: Literal["text_completion"]
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+
+
+class CalledFunction(BaseModel):
+    """The function of a call; in chunks the name comes once, and the arguments, which are JSON, in pieces."""
+
+    name: str | None = None
+    arguments: str
+
+
+class Call(BaseModel):
+    """A call of a tool; `index` is there in chunks, `id` and `type` in the first chunk of a call."""
+
+    index: int | None = None
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: CalledFunction
+
+
+class Message(BaseModel):
+    role: Literal["assistant"]
+    content: str | None
+    tool_calls: list[Call] | None = None
+
+
+class ChatToken(BaseModel):
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ScoredChatToken(ChatToken):
+    top_logprobs: list[ChatToken]
+
+
+class ChatLogprobs(BaseModel):
+    content: list[ScoredChatToken]
+
+
+class _Choice(BaseModel):
+    index: int
+    logprobs: ChatLogprobs | None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class ChatChoice(_Choice):
+    message: Message
+    finish_reason: str
+
+
+class ChunkChoice(_Choice):
+    delta: Message
+    finish_reason: str | None
+
+
+class ChatCompletion(_Head):
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class ChatChunk(_Head):
+    object: Literal["chat.completion.chunk"]
+    choices: list[ChunkChoice]
+    usage: Usage | None = None
+
+
+class Model(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class Models(BaseModel):
+    object: Literal["list"]
+    data: list[Model]

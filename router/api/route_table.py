@@ -1,0 +1,145 @@
+"""The table of all routes: the path, the handler, the body that it takes and the answers that it may give."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.router.api.clouds import sagemaker, vertex
+from penstock.router.api.http.docs import Docs, page_routes
+from penstock.router.api.http.page import for_browsers
+from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
+from penstock.router.api.openai import chat, completions
+from penstock.router.api.openai import replies as openai
+from penstock.router.api.openai.bodies import ChatBody, CompletionBody
+from penstock.router.api.tgi import generate as native
+from penstock.router.api.tgi import health, info
+from penstock.router.api.tgi import replies as tgi
+from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
+from penstock.router.config import InvalidArgument
+
+_TGI, _OPENAI, _CLOUDS, _OPERATION = "Text Generation Inference", "OpenAI", "Clouds", "Operation"
+
+_READING = {
+    400: Reply("The body is not JSON.", {TEXT: str}),
+    401: Reply("The API key is missing or wrong.", headers={"www-authenticate": "Names the scheme, `Bearer`."}),
+    408: Reply("The body did not arrive in time.", {TEXT: str}),
+    413: Reply("The body is longer than the server's limit.", {TEXT: str}),
+    415: Reply("The content type is not JSON.", {TEXT: str}),
+    422: Reply("The body does not have the route's fields (plain text), or a value breaks a rule (JSON).",
+               {TEXT: str, JSON: tgi.Error | openai.OpenAIError}),
+    500: Reply("The server has a fault; its log says which.", {JSON: tgi.Error}),
+}
+_GENERATING = {
+    **_READING,
+    424: Reply("The request failed while its answer was generated.", {JSON: tgi.Error}),
+    429: Reply("The server already has as many requests as it takes.", {JSON: tgi.Error}),
+    503: Reply("No shards are running that could compute an answer.", {JSON: tgi.Error}),
+}
+_HEALTH = {
+    200: Reply("The answer to the question is yes; the body is empty."),
+    503: Reply("The answer to the question is no, for the reason in the body.", {JSON: tgi.Error}),
+}
+_COMPUTE = {"x-compute-type": "The hardware that the server runs on.",
+            "x-compute-characters": "The number of characters of the prompt."}
+_TIMES = {
+    **_COMPUTE,
+    **{f"x-{name}-time": f"Milliseconds {what}." for name, what in (
+        ("total", "from the request to the end of the answer"), ("validation", "spent on checking the request"),
+        ("queue", "spent waiting for the first step"), ("inference", "spent generating the answer"))},
+    "x-time-per-token": "Milliseconds per generated token.",
+    "x-prompt-tokens": "The number of tokens of the prompt.",
+    "x-generated-tokens": "The number of tokens of the answer.",
+}
+_ALL_TIMES = {**_TIMES, "x-compute-time": "Seconds from the request to the end of the answer."}
+
+
+def _costly(path: str, handler: Any, tag: str, summary: str, body: Any, reply: Reply) -> Route:
+    return Route("POST", path, handler, summary, {200: reply, **_GENERATING}, body, is_costly=True, tag=tag)
+
+
+def _open(path: str, handler: Any, summary: str, replies: dict[int, Reply], tag: str = _OPERATION) -> Route:
+    return Route("GET", path, handler, summary, replies, tag=tag)
+
+
+_GENERATED = Reply("A list of one answer, or the events of a stream.",
+                   {JSON: list[tgi.Generated], EVENTS: tgi.StreamEvent | tgi.Error}, _ALL_TIMES)
+_COMPLETION = Reply("The completion, or the chunks of a stream, of which `[DONE]` is the last.",
+                    {JSON: openai.Completion, EVENTS: openai.Completion | openai.OpenAIError}, _TIMES)
+_CHAT = Reply("The chat completion, or the chunks of a stream, of which `[DONE]` is the last.",
+              {JSON: openai.ChatCompletion, EVENTS: openai.ChatChunk | openai.OpenAIError}, _ALL_TIMES)
+_VERTEX = _costly("/vertex", vertex.vertex, _CLOUDS, "Generates an answer for each instance, for Google Vertex AI.",
+                  vertex.VertexBody, Reply("The text of each answer, in the order of the instances.",
+                                           {JSON: vertex.Predictions}))
+_TEXT_ROUTES = (
+    _costly("/", native.compat_generate, _TGI, "Generates an answer, streamed if `stream` is true.", CompatBody,
+            _GENERATED),
+    _costly("/generate", native.generate, _TGI, "Generates an answer, and sends it when it is whole.", GenerateBody,
+            Reply("The answer.", {JSON: tgi.Generated}, _ALL_TIMES)),
+    _costly("/generate_stream", native.generate_stream, _TGI, "Generates an answer, and sends an event per token.",
+            GenerateBody, Reply("An event per token; an error comes as the last event.",
+                                {EVENTS: tgi.StreamEvent | tgi.Error}, _COMPUTE)),
+    _costly("/v1/completions", completions.completions, _OPENAI, "Completes one or several prompts.", CompletionBody,
+            _COMPLETION),
+    _costly("/v1/chat/completions", chat.chat_completions, _OPENAI, "Answers a conversation.", ChatBody, _CHAT),
+    _costly("/invocations", sagemaker.invocations, _CLOUDS,
+            "Answers as `/`, `/v1/chat/completions` or `/v1/completions` answers the body, for Amazon SageMaker.",
+            CompatBody | ChatBody | CompletionBody,
+            Reply("The answer of the route whose body was sent.",
+                  {JSON: list[tgi.Generated] | openai.ChatCompletion | openai.Completion,
+                   EVENTS: tgi.StreamEvent | openai.ChatChunk | openai.Completion | tgi.Error
+                           | openai.OpenAIError}, _TIMES)),
+    _VERTEX,
+    Route("POST", "/tokenize", info.tokenize, "Splits a text into the model's tokens.",
+          {200: Reply("The tokens, each with its place in the text.", {JSON: list[tgi.PlacedToken]}), **_READING},
+          GenerateBody, is_costly=True, tag=_TGI),
+    Route("POST", "/chat_tokenize", chat.chat_tokenize, "Writes a conversation as the model's prompt, and splits it.",
+          {200: Reply("The prompt and its tokens.", {JSON: tgi.ChatTokens}), **_READING}, ChatBody, is_costly=True,
+          tag=_TGI),
+)
+_STATE_ROUTES = (
+    _open("/info", info.info, "Describes the model and the limits of a request.",
+          {200: Reply("The model, the limits, and how numbers are computed.", {JSON: tgi.Info})}, _TGI),
+    _open("/v1/models", info.models, "Lists the model, as OpenAI lists models.",
+          {200: Reply("A list of one model.", {JSON: openai.Models})}, _OPENAI),
+    _open("/metrics", info.metrics, "Gives the server's metrics, for Prometheus.",
+          {200: Reply("The metrics in Prometheus's text format.", {TEXT: str})}),
+    _open("/", for_browsers(health.health), "Gives browsers a page to try the model; answers others as `/health` does.",
+          {**_HEALTH, 200: Reply("The page; or an empty body, which means that requests are taken.")}),
+    *(_open(path, health.health, "Tells whether the server takes requests.", _HEALTH) for path in ("/health", "/ping")),
+    _open("/readyz", health.readyz, "Tells whether a request would be computed now.", _HEALTH),
+    _open("/livez", health.livez, "Tells whether the server makes progress.", _HEALTH),
+)
+_ROUTES = (*_TEXT_ROUTES, *_STATE_ROUTES)
+
+
+def routes(version: str, more: Sequence[Route] = (), has_key: bool = False) -> list[Route]:
+    """Returns all routes of a server of this version that has `more` of them, with those that describe them all."""
+    all_routes = [*_ROUTES, *more]
+    docs = Docs(all_routes, version, has_key)
+    all_routes += [
+        *page_routes(),
+        _open("/docs", docs.page, "Gives a page that documents all routes and tries them out.",
+              {200: Reply("The page.", {"text/html": str})}),
+        _open("/api-doc/openapi.json", docs.document, "Gives the OpenAPI document of all routes.",
+              {200: Reply("The OpenAPI document.", {JSON: dict[str, Any]})}),
+    ]
+    return all_routes
+
+
+_SERVED_ANYWAY = {("POST", "/vertex"), ("GET", "/"), ("GET", "/health"), ("GET", "/ping")}
+
+
+def vertex_routes(predict: str | None, health_check: str | None) -> list[Route]:
+    """Returns routes at the paths that Vertex AI names, as far as those are not served anyway.
+
+    Raises InvalidArgument if one of them is the path of another route.
+    """
+    wanted = [replace(_VERTEX, path=predict)] if predict else []
+    if health_check:
+        wanted.append(_open(health_check, health.health, "Tells whether the server takes requests.", _HEALTH, _CLOUDS))
+    served = {(route.method, route.path) for route in routes("")}
+    new = [route for route in wanted if (route.method, route.path) not in _SERVED_ANYWAY]
+    for route in new:
+        if (route.method, route.path) in served:
+            raise InvalidArgument(f"AIP_PREDICT_ROUTE or AIP_HEALTH_ROUTE: {route.path} is a route of the server's own")
+    return new

@@ -1,0 +1,21 @@
+"""Bodies of TGI's routes: fields, types and defaults as TGI takes them. generation/validation.py checks values."""
+
+from pydantic import ConfigDict
+
+from penstock.router.generation.parameters import Body, Parameters
+
+
+class GenerateBody(Body):
+    """The body of `POST /generate`, `/generate_stream` and `/tokenize`. Without `parameters` an answer is sampled."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"inputs": "def open(path):", "parameters": {"max_new_tokens": 20}}]})
+
+    inputs: str
+    parameters: Parameters = Parameters(do_sample=True)
+
+
+class CompatBody(GenerateBody):
+    """The body of `POST /`."""
+
+    stream: bool = False

@@ -1,0 +1,31 @@
+"""What a client asks for of one prompt, in the terms that all APIs share."""
+
+from dataclasses import dataclass
+
+from penstock.router.generation.parameters import Parameters
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSpec:
+    """What a client asks for of one prompt, by whichever API, before it is checked. The defaults are TGI's ways.
+
+    `inputs`: a text, or token ids. `n` answers share a seed and differ in their noise. `is_greedy`: no sampling,
+    whatever the parameters say. `has_openai_penalties`: the frequency penalty counts the output's tokens, instead of
+    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `shown_ids` are as in `Request`.
+    """
+
+    inputs: str | tuple[int, ...]
+    parameters: Parameters
+    n: int = 1
+    is_greedy: bool = False
+    keep_stop: bool = True
+    add_special_tokens: bool = True
+    has_openai_penalties: bool = False
+    raw_logprobs: bool = False
+    wants_prompt_logprobs: bool = False
+    shown_ids: frozenset[int] = frozenset()
+
+    @property
+    def num_answers(self) -> int:
+        """How many sequences run for this prompt."""
+        return max(1, self.parameters.best_of or 1, self.n)

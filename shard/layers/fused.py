@@ -1,0 +1,69 @@
+"""Faster forms of layers, where the kernels have them: they give the bits of the layer op by op, in fewer calls."""
+
+from typing import overload
+
+from torch import Tensor
+
+from penstock.kernels import fused
+from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.fused.attention import AttentionLayer
+from penstock.kernels.fused.mlp import MlpLayer
+from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.linear import PackedWeight
+from penstock.shard.layers.attention import Attention
+from penstock.shard.layers.mlp import Mlp
+
+
+class FusedAttention:
+    """Computes what `Attention` does in one call, and then joins the ranks' sums."""
+
+    def __init__(self, layer: Attention) -> None:
+        self._output = layer.output
+        self._kernel = AttentionLayer(
+            norm=layer.norm, eps=layer.eps, qkv=layer.qkv.weight, qkv_bias=layer.qkv.bias, head_norms=layer.head_norms,
+            cos=layer.rotary.cos, sin=layer.rotary.sin, output=layer.output.weight, output_bias=layer.output.bias,
+            num_heads=layer.num_heads, num_kv_heads=layer.num_kv_heads, head_dim=layer.head_dim, scale=layer.scale,
+            window=layer.window)
+
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]:
+        x, out = self._kernel(x, delta, metadata, cache, self._output.is_partial)
+        return x, self._output.join(out, x.dtype)
+
+
+class FusedMlp:
+    """Computes what `Mlp` does in one call, and then joins the ranks' sums."""
+
+    def __init__(self, layer: Mlp) -> None:
+        self._down = layer.down
+        self._kernel = MlpLayer(
+            norm=layer.norm, eps=layer.eps, gate_up=layer.gate_up.weight, gate_up_bias=layer.gate_up.bias,
+            down=layer.down.weight, down_bias=layer.down.bias)
+
+    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        x, out = self._kernel(x, delta, self._down.is_partial)
+        return x, self._down.join(out, x.dtype)
+
+
+@overload
+def fuse(layer: Attention) -> FusedAttention | None: ...
+@overload
+def fuse(layer: Mlp) -> FusedMlp | None: ...
+def fuse(layer: Attention | Mlp) -> FusedAttention | FusedMlp | None:
+    """Returns a faster form of a layer with the same bits, or None if the kernels have none.
+
+    They have none but in the processor's compiled set, for layers that are exactly these (what derives from one may
+    compute something else), and for weights that `linear` packs densely.
+    """
+    if not fused.is_available():
+        return None
+    if type(layer) is Attention and _are_dense(layer.qkv.weight, layer.output.weight):
+        return FusedAttention(layer)
+    if type(layer) is Mlp and _are_dense(layer.gate_up.weight, layer.down.weight):
+        return FusedMlp(layer)
+    return None
+
+
+def _are_dense(*weights: object) -> bool:
+    return all(type(weight) is PackedWeight for weight in weights)

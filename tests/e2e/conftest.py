@@ -1,0 +1,16 @@
+"""One server for the tests that do it no harm, whose files have the mark `xdist_group("server")`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.server import Server, serve
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The demo model on two shards, as it is by default but for limits that some of the tests need."""
+    flags = ["--num-shard", "2", "--max-best-of", "4", "--enable-prefill-logprobs", "--max-client-batch-size", "8",
+             "--watermark-gamma", "0.4", "--watermark-delta", "4"]
+    with serve(tmp_path_factory.mktemp("server"), *flags) as server:
+        yield server

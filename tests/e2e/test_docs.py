@@ -1,0 +1,47 @@
+"""Swagger UI in a browser, before a real server with an API key: a user tries a route out."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.browser import CHROMIUM, Tab, browse
+from tests.e2e.server import serve
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed: `apt-get install chromium`")]
+
+GENERATE = "#operations-Text_Generation_Inference-post_generate"
+ANSWER = f"{GENERATE} .live-responses-table"
+STATUS = f"document.querySelector('{ANSWER} tbody .response-col_status')?.firstChild?.textContent"
+EXECUTE = f"{GENERATE} .execute"
+
+
+async def execute(tab: Tab) -> str:
+    await tab.until(f"document.querySelector('{EXECUTE}') && true")
+    await tab.click(EXECUTE)
+    status: str = await tab.until(STATUS)
+    return status.strip()
+
+
+async def test_a_route_is_tried_out(tmp_path: Path) -> None:
+    with serve(tmp_path, "--api-key", "secret") as server:
+        async with browse(tmp_path / "profile") as tab:
+            await tab.resize(1280, 1000)
+            await tab.open(f"{server.url}/docs/")
+            await tab.until("document.querySelectorAll('.opblock').length > 10")
+            await tab.click(f"{GENERATE} .opblock-summary-control")
+            assert await execute(tab) == "401"
+            await tab.click(".btn.authorize")
+            await tab.until("document.querySelector('.auth-container input') && true")
+            await tab.click(".auth-container input")
+            await tab.type("secret")
+            await tab.click(".auth-btn-wrapper .authorize")
+            await tab.click(".auth-btn-wrapper .btn-done")
+            await tab.click(f"{GENERATE} .btn-clear")
+            assert await execute(tab) == "200"
+            await tab.screenshot(tmp_path / "docs.png")
+            text = await tab.evaluate(f"document.querySelector('{ANSWER} pre').textContent")
+    assert json.loads(text)["generated_text"]
+    assert [error for error in tab.errors if "401" not in error] == []

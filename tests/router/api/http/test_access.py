@@ -1,0 +1,173 @@
+"""The API key, pages of other origins, TLS."""
+
+import asyncio
+import ssl
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from penstock.router import tls
+from penstock.router.api.http.access import Access
+from penstock.router.api.route_table import routes
+from penstock.router.app import make_runner
+from penstock.router.config import InvalidArgument, ServerConfig
+from penstock.router.launcher.config import LauncherConfig
+from penstock.router.launcher.launch import main
+from tests.router.api.conftest import Server, Start
+
+KEY = "Schlüssel-1"
+COSTLY = {"/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions", "/tokenize",
+          "/chat_tokenize", "/invocations", "/vertex"}
+PAGE = {"origin": "https://page.example"}
+
+
+async def test_what_costs_something_takes_the_key(start: Start) -> None:
+    server = await start(access=Access(KEY))
+    for route in routes("1"):
+        response = await server.client.request(route.method, route.path)
+        assert (response.status == 401) == route.is_costly, route.path
+        if route.is_costly:
+            assert (await response.read(), response.headers["www-authenticate"]) == (b"", "Bearer")
+
+
+def test_costly_routes() -> None:
+    assert {route.path for route in routes("1") if route.is_costly} == COSTLY
+    assert {route.path for route in routes("1") if route.method == "POST"} == COSTLY
+
+
+@pytest.mark.parametrize(("value", "status"), [
+    (f"Bearer {KEY}", 200), (f"bearer {KEY}", 200), (f"Bearer  {KEY} ", 200),
+    (f"Bearer {KEY.lower()}", 401), (f"Bearer {KEY}1", 401), (f"Bearer {KEY[:-1]}", 401), (f"Basic {KEY}", 401),
+    (KEY, 401), ("Bearer", 401), ("", 401), ("Bearer \N{SNOWMAN}", 401)])
+async def test_key(start: Start, value: str, status: int) -> None:
+    server = await start(access=Access(KEY))
+    response = await server.client.post(
+        "/generate", json={"inputs": "a"}, headers={"authorization": value})
+    assert response.status == status
+
+
+async def test_a_key_that_is_no_text(start: Start) -> None:
+    server = await start(access=Access(KEY))
+    reader, writer = await asyncio.open_connection(server.client.host, server.client.port)
+    writer.write(b"POST /generate HTTP/1.1\r\nhost: here\r\nconnection: close\r\n"
+                 b"authorization: Bearer \xff\xfe\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
+    writer.close()
+
+
+async def test_without_a_key_any_is_as_good(server: Server) -> None:
+    response = await server.client.post("/generate", json={"inputs": "a"}, headers={"authorization": "Bearer x"})
+    assert response.status == 200
+
+
+def test_the_key_does_not_show() -> None:
+    assert KEY not in repr(Access(KEY))
+
+
+async def test_preflight_needs_no_key(start: Start) -> None:
+    server = await start(access=Access(KEY))
+    for path in ("/generate", "/v1/completions", "/health", "/nothing"):
+        response = await server.client.options(path, headers={
+            **PAGE, "access-control-request-method": "POST", "access-control-request-headers": "authorization"})
+        assert (response.status, await response.read()) == (200, b"")
+        assert response.headers["access-control-allow-origin"] == "*"
+        assert response.headers["access-control-allow-methods"] == "GET,POST"
+        assert response.headers["access-control-allow-headers"] == "content-type,authorization"
+
+
+async def test_any_page_may_read_any_answer(start: Start) -> None:
+    server = await start(access=Access(KEY))
+    for method, path in (("GET", "/info"), ("POST", "/generate"), ("GET", "/nothing"), ("POST", "/info")):
+        response = await server.client.request(method, path, headers=PAGE)
+        assert response.headers["access-control-allow-origin"] == "*"
+        assert "vary" not in response.headers
+    assert "access-control-allow-origin" not in (await server.client.get("/info")).headers
+
+
+@pytest.mark.parametrize(("origin", "is_allowed"), [
+    ("https://page.example", True), ("https://other.example", True), ("http://page.example", False),
+    ("https://page.example.evil", False), ("https://PAGE.example", False), ("null", False)])
+async def test_pages_of_a_list(start: Start, origin: str, is_allowed: bool) -> None:
+    server = await start(access=Access(allowed_origins=("https://page.example", "https://other.example")))
+    for method, path in (("OPTIONS", "/generate"), ("GET", "/info"), ("POST", "/generate")):
+        response = await server.client.request(method, path, headers={"origin": origin})
+        assert response.headers.get("access-control-allow-origin") == (origin if is_allowed else None)
+
+
+async def test_caches_are_told_what_answers_depend_on(start: Start) -> None:
+    server = await start(access=Access(allowed_origins=("https://page.example",)))
+    assert (await server.client.get("/info")).headers.getall("vary") == ["origin"]
+    response = await server.client.get("/", headers={**PAGE, "accept": "text/html"})
+    assert response.headers.getall("vary") == ["accept", "origin"]
+
+
+async def test_streams_may_be_read_by_pages(server: Server) -> None:
+    response = await server.client.post("/generate_stream", json={"inputs": "a"}, headers=PAGE)
+    assert response.headers["access-control-allow-origin"] == "*"
+    await response.read()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
+        check=True, capture_output=True)
+    return cert, key
+
+
+@pytest.fixture
+def server_config() -> ServerConfig:
+    return LauncherConfig.from_options(main.make_context("launcher", ["--model-id", "m"]).params)
+
+
+def with_files(config: ServerConfig, cert: Path, key: Path) -> ServerConfig:
+    return replace(config, ssl_certfile=cert, ssl_keyfile=key)
+
+
+async def test_tls(certificate: tuple[Path, Path], server_config: ServerConfig) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=request.scheme)
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = make_runner(app)
+    await runner.setup()
+    await web.TCPSite(
+        runner, "127.0.0.1", 0, ssl_context=tls.server_context(with_files(server_config, *certificate))).start()
+    port = runner.addresses[0][1]
+    trust = ssl.create_default_context(cafile=str(certificate[0]))
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"https://127.0.0.1:{port}/", ssl=trust) as response:
+            assert await response.text() == "https"
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"http://127.0.0.1:{port}/")
+    await runner.cleanup()
+
+
+def test_no_tls_without_files(server_config: ServerConfig) -> None:
+    assert tls.server_context(server_config) is None
+
+
+def test_files_that_are_no_certificate(
+    certificate: tuple[Path, Path], server_config: ServerConfig, tmp_path: Path
+) -> None:
+    cert, key = certificate
+    empty, locked = tmp_path / "empty", tmp_path / "locked"
+    empty.touch()
+    subprocess.run(["openssl", "ec", "-in", key, "-aes256", "-passout", "pass:secret", "-out", locked], check=True,
+                   capture_output=True)
+    for files, what in (
+            ((tmp_path / "none", key), "`ssl_certfile`: cannot read .*none: No such file"),
+            ((cert, tmp_path), "`ssl_keyfile`: cannot read .*: Is a directory"),
+            ((empty, key), "are no certificate and its key"),
+            ((key, cert), "are no certificate and its key"),
+            ((cert, locked), "protected by a password")):
+        with pytest.raises(InvalidArgument, match=what):
+            tls.server_context(with_files(server_config, *files))

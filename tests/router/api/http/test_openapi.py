@@ -1,0 +1,167 @@
+"""The OpenAPI document says what is so: all routes, and of real answers every field."""
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from penstock.router.api.http.access import Access
+from penstock.router.api.http.route import EVENTS, JSON
+from penstock.router.api.route_table import routes
+from tests.router.api.conftest import Server, Start, until
+
+CHAT = {"messages": [{"role": "user", "content": "Say it"}]}
+ROUTES = {(route.method, route.path): route for route in routes("1")}
+
+
+@pytest.fixture
+async def server(start: Start, demo: Any) -> Server:
+    return await start(template=demo)
+
+
+async def document(server: Server) -> dict[str, Any]:
+    response = await server.client.get("/api-doc/openapi.json")
+    assert response.status == 200
+    content: dict[str, Any] = await response.json()
+    return content
+
+
+async def test_every_route_is_described(server: Server) -> None:
+    described = {(method.upper(), path) for path, methods in (await document(server))["paths"].items()
+                 for method in methods}
+    served = {(route.method, route.resource.canonical) for route in server.client.app.router.routes()
+              if route.method != "HEAD" and route.resource is not None}
+    assert described == {key for key, route in ROUTES.items() if route.is_documented}
+    assert served == set(ROUTES)
+    assert {path for _, path in served} - {path for _, path in described} == {
+        "/docs/", "/docs/start.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"}
+
+
+async def test_bodies_are_those_that_are_parsed(server: Server) -> None:
+    content = await document(server)
+    body = content["paths"]["/generate"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body == {"$ref": "#/components/schemas/GenerateBody"}
+    schemas = content["components"]["schemas"]
+    assert schemas["GenerateBody"]["required"] == ["inputs"]
+    temperature = schemas["Parameters"]["properties"]["temperature"]
+    assert {kind["type"] for kind in temperature["anyOf"]} == {"number", "null"}
+    stop = schemas["CompletionBody"]["properties"]["stop"]
+    assert {kind["type"] for kind in stop["anyOf"]} == {"string", "array", "null"}
+
+
+async def test_every_reference_leads_somewhere(server: Server) -> None:
+    content = await document(server)
+    found = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(content)))
+    assert found <= set(content["components"]["schemas"])
+    assert "$defs" not in json.dumps(content)
+
+
+async def test_only_what_costs_something_takes_a_key(start: Start, server: Server) -> None:
+    """And nothing does where there is no key."""
+    assert "security" not in json.dumps(await document(server))
+    content = await document(await start(access=Access(api_key="secret")))
+    paths, (scheme,) = content["paths"], content["components"]["securitySchemes"].values()
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert {path for path, methods in paths.items() for operation in methods.values() if "security" in operation} == \
+        {path for (method, path) in ROUTES if method == "POST"}
+
+
+DETAILS = {"details": True, "decoder_input_details": True, "top_n_tokens": 2, "best_of": 2, "do_sample": True}
+
+
+@pytest.mark.parametrize(("path", "body"), [
+    ("/", {"inputs": "a"}), ("/", {"inputs": "a", "parameters": DETAILS}),
+    ("/generate", {"inputs": "a", "parameters": DETAILS}), ("/generate", {"inputs": ""}),
+    ("/v1/completions", {"prompt": ["a", "b"], "n": 2, "logprobs": 2, "echo": True, "return_token_ids": True}),
+    ("/v1/completions", {"prompt": "a", "suffix": "b"}), ("/v1/completions", {"prompt": "a", "top_p": 2}),
+    ("/v1/chat/completions", {**CHAT, "n": 2, "logprobs": True, "top_logprobs": 2}),
+    ("/v1/chat/completions", {**CHAT, "temperature": -1}),
+    ("/invocations", CHAT), ("/vertex", {"instances": [{"inputs": "a"}]}), ("/vertex", {"instances": []}),
+    ("/tokenize", {"inputs": "a b"}), ("/chat_tokenize", CHAT), ("/info", None), ("/v1/models", None),
+])
+async def test_fields_of_answers(server: Server, path: str, body: object) -> None:
+    response = await server.client.request("GET" if body is None else "POST", path, json=body)
+    reply = ROUTES["GET" if body is None else "POST", path].replies[response.status]
+    assert_described(reply.content[JSON], await response.json())
+    assert set(reply.headers) <= {name.lower() for name in response.headers}
+
+
+@pytest.mark.parametrize(("path", "body"), [
+    ("/generate_stream", {"inputs": "a", "parameters": {"details": True, "top_n_tokens": 2}}),
+    ("/generate_stream", {"inputs": ""}), ("/", {"inputs": "a", "stream": True}),
+    ("/v1/completions", {"prompt": "a", "stream": True, "logprobs": 2, "stream_options": {"include_usage": True}}),
+    ("/v1/completions", {"prompt": "", "stream": True}),
+    ("/v1/chat/completions", {**CHAT, "stream": True, "logprobs": True, "stream_options": {"include_usage": True}}),
+    ("/invocations", {**CHAT, "stream": True, "n": 2}),
+])
+async def test_fields_of_events(server: Server, path: str, body: object) -> None:
+    response = await server.post(path, body)
+    reply = ROUTES["POST", path].replies[response.status]
+    events = [line.removeprefix("data: ") for line in (await response.text()).splitlines() if line]
+    assert events
+    for event in events:
+        if event != "[DONE]":
+            assert_described(reply.content[EVENTS], json.loads(event))
+    assert (events[-1] == "[DONE]") == (path not in ("/", "/generate_stream"))
+
+
+def assert_described(kind: Any, content: object) -> None:
+    """Every field has its type, and none is left out."""
+    adapter = TypeAdapter(kind)
+    parsed = adapter.validate_python(content, strict=True)
+    assert adapter.dump_python(parsed, exclude_unset=True) == content
+
+
+class Reader(HTMLParser):
+    """Collects what a page refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: set[str] = set()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.targets |= {value for name, value in attributes if name in ("href", "src") and value != "data:,"}
+
+
+async def test_page(server: Server) -> None:
+    """It is Swagger UI, and nothing of it comes from elsewhere."""
+    response = await server.client.get("/docs/")
+    assert (response.status, response.url.path, response.content_type) == (200, "/docs", "text/html")
+    reader = Reader()
+    reader.feed(await response.text())
+    assert reader.targets == {"api-doc/openapi.json", "docs/start.js", "docs/swagger-ui-bundle.js",
+                              "docs/swagger-ui.css"}
+    texts = {}
+    for target in reader.targets:
+        found = await server.client.get(f"/{target}")
+        assert found.status == 200
+        texts[target] = await found.text()
+    assert 'url: "api-doc/openapi.json"' in texts["docs/start.js"]
+    assert "SwaggerUIBundle" in texts["docs/swagger-ui-bundle.js"]
+    assert (await server.client.get("/docs/swagger-initializer.js")).status == 404
+
+
+async def test_statuses_that_are_not_a_routes_own(server: Server) -> None:
+    """Health, while it fails, is as described."""
+    await until(lambda: server.engine.has_group)
+    server.engine.is_healthy = False
+    for path in ("/", "/health", "/ping", "/readyz"):
+        response = await server.client.get(path)
+        assert_described(ROUTES["GET", path].replies[response.status].content[JSON], await response.json())
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_fields_of_calls(start: Start, hermes: Any, is_stream: bool) -> None:
+    server = await start(
+        template=hermes, answer='<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call><|im_end|>')
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    response = await server.post("/v1/chat/completions", {**CHAT, "tools": tools, "stream": is_stream})
+    kind = ROUTES["POST", "/v1/chat/completions"].replies[200].content[EVENTS if is_stream else JSON]
+    text = await response.text()
+    answers = [line.removeprefix("data: ") for line in text.splitlines() if line and line != "data: [DONE]"]
+    assert '"tool_calls":[{' in text
+    for answer in answers:
+        assert_described(kind, json.loads(answer))

@@ -1,0 +1,259 @@
+"""OpenAI's `POST /v1/chat/completions` and TGI's `/chat_tokenize`: answers, chunks, what they take and refuse."""
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies
+
+from penstock.router.chat.template import ChatTemplate
+from penstock.router.scheduling.plan import Sampling
+from tests.fakes import LIMITS
+from tests.router.api.conftest import Server, Start
+from tests.router.api.openai.chats import HELLO, PROMPT, TEXT, chat, chunks, joined, rendered
+
+SHAPE = "Failed to deserialize the JSON body into the target type: "
+
+
+@pytest.fixture
+async def server(start: Start, demo: ChatTemplate) -> Server:
+    return await start(template=demo)
+
+
+def sampling_of(server: Server) -> Sampling:
+    """Of the last request."""
+    return [row.initial_state.sampling for plan in server.fleet.plans for row in plan.rows if row.initial_state][-1]
+
+
+async def test_a_whole_answer(server: Server) -> None:
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, "model": "tgi"})
+    answer = await response.json()
+    assert abs(answer.pop("created") - time.time()) < 5
+    num_prompt, num_answer = len(await server.tokenizer.encode(PROMPT)), len(server.fleet.answer.ids)
+    assert answer == {
+        "object": "chat.completion", "id": "", "model": "demo", "system_fingerprint": "0.1.0-native",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": TEXT}, "logprobs": None,
+                     "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": num_prompt, "completion_tokens": num_answer,
+                  "total_tokens": num_prompt + num_answer, "prompt_tokens_details": {"cached_tokens": 0}}}
+    headers = response.headers
+    assert (headers["x-compute-type"], headers["x-compute-characters"]) == ("2-cpu", str(len(PROMPT)))
+    assert (headers["x-prompt-tokens"], headers["x-generated-tokens"]) == (str(num_prompt), str(num_answer))
+    for name in ("x-total-time", "x-validation-time", "x-queue-time", "x-inference-time", "x-time-per-token"):
+        assert headers[name].isdigit()
+
+
+async def test_the_bytes_of_a_stream(start: Start, demo: ChatTemplate) -> None:
+    server = await start(answer="a<|im_end|>", template=demo)
+    response = await server.post("/v1/chat/completions", {
+        "messages": HELLO, "stream": True, "model": "tgi", "stream_options": {"include_usage": True}})
+    text = await response.text()
+    head = text[:text.index(',"model"')].removeprefix("data: ")
+    assert json.loads(head + "}")["object"] == "chat.completion.chunk"
+    head += ',"model":"demo","system_fingerprint":"0.1.0-native"'
+    delta = '"delta":{"role":"assistant","content":"%s","tool_calls":null},"logprobs":null'
+    length = len(await server.tokenizer.encode(PROMPT))
+    assert text == (
+        f'data: {head},"choices":[{{"index":0,{delta % "a"},"finish_reason":null}}],"usage":null}}\n\n'
+        f'data: {head},"choices":[{{"index":0,{delta % ""},"finish_reason":"stop"}}],"usage":null}}\n\n'
+        f'data: {head},"choices":[],"usage":{{"prompt_tokens":{length},"completion_tokens":2,'
+        f'"total_tokens":{length + 2},"prompt_tokens_details":{{"cached_tokens":0}}}}}}\n\n'
+        'data: [DONE]\n\n')
+    assert {name.lower(): value for name, value in response.headers.items() if name.lower().startswith("x-")} == {
+        "x-accel-buffering": "no", "x-compute-type": "2-cpu", "x-compute-characters": str(len(PROMPT))}
+
+
+async def test_streams_and_answers_agree(server: Server) -> None:
+    for fields in ({}, {"stop": "is"}, {"stop": ["wör", "all"]}, {"max_tokens": 3}, {"max_completion_tokens": 4}):
+        whole = (await chat(server, **fields))["choices"][0]
+        streamed = await chunks(server, **fields)
+        assert joined(streamed) == (whole["message"]["content"], [], [whole["finish_reason"]])
+        assert all(chunk["usage"] is None for chunk in streamed)
+
+
+async def test_who_is_told_the_role(server: Server) -> None:
+    for model, number in ((None, -1), ("tgi", -1), ("other", 2)):
+        deltas = [chunk["choices"][0]["delta"] for chunk in await chunks(server, model=model, n=2)]
+        roles = [delta["role"] for delta in deltas if "role" in delta]
+        assert roles == ["assistant"] * (number if number > 0 else len(deltas))
+
+
+async def test_several_answers(server: Server) -> None:
+    whole = await chat(server, n=3, seed=5)
+    assert [choice["index"] for choice in whole["choices"]] == [0, 1, 2]
+    assert all(choice["message"]["content"] == TEXT for choice in whole["choices"])
+    num_prompt, num_answer = len(await server.tokenizer.encode(PROMPT)), len(server.fleet.answer.ids)
+    assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (num_prompt, 3 * num_answer)
+    streamed = await chunks(server, n=3, stream_options={"include_usage": True})
+    assert [joined(streamed, index) for index in range(3)] == [(TEXT, [], ["stop"])] * 3
+    assert streamed[-1]["choices"] == []
+    assert streamed[-1]["usage"]["completion_tokens"] == 3 * num_answer
+
+
+async def test_logprobs(server: Server) -> None:
+    whole = (await chat(server, logprobs=True, top_logprobs=2))["choices"][0]["logprobs"]["content"]
+    assert len(whole) == len(server.fleet.answer.ids)
+    assert whole[0]["logprob"] == -0.5
+    assert bytes(whole[0]["bytes"]).decode() == whole[0]["token"]
+    assert TEXT.startswith(whole[0]["token"])
+    assert [top["logprob"] for top in whole[0]["top_logprobs"]] == [-0.5, -1.5]
+    assert any(token["bytes"] is None for token in whole)  # a part of the emoji
+    streamed = await chunks(server, logprobs=True, top_logprobs=2)
+    assert [token for chunk in streamed for token in chunk["choices"][0]["logprobs"]["content"]] == whole
+    without = (await chat(server, logprobs=True))["choices"][0]["logprobs"]["content"]
+    assert without == [{**token, "top_logprobs": []} for token in whole]
+
+
+async def test_token_ids(server: Server) -> None:
+    whole = (await chat(server, return_token_ids=True))["choices"][0]
+    assert whole["token_ids"] == list(server.fleet.answer.ids)
+    assert whole["prompt_token_ids"] == list(await server.tokenizer.encode(PROMPT))
+    streamed = await chunks(server, return_token_ids=True)
+    assert [token_id for chunk in streamed for token_id in chunk["choices"][0]["token_ids"]] == whole["token_ids"]
+    assert streamed[0]["choices"][0]["prompt_token_ids"] == whole["prompt_token_ids"]
+    assert streamed[1]["choices"][0]["prompt_token_ids"] is None
+
+
+async def test_sampling(server: Server) -> None:
+    await chat(server, temperature=0, top_p=1.0, seed=3)
+    assert not sampling_of(server).do_sample
+    await chat(server, temperature=0.5, top_p=0.9, top_k=5, min_p=0.1, seed=3, frequency_penalty=0.5,
+               presence_penalty=-1, repetition_penalty=1.5, logit_bias={"7": 2, "5": -1}, min_tokens=2,
+               stop_token_ids=[9], logprobs=True, top_logprobs=3)
+    sampling = sampling_of(server)
+    assert (sampling.temperature, sampling.top_k, sampling.seed, sampling.top_n) == (0.5, 5, 3, 3)
+    assert (sampling.frequency_penalty, sampling.presence_penalty, sampling.share_penalty) == (0.5, -1, 0)
+    assert (sampling.bias, sampling.min_tokens, sampling.raw_logprobs) == (((5, -1), (7, 2)), 2, True)
+    await chat(server)
+    assert sampling_of(server).do_sample
+    nulls = ("model", "frequency_penalty", "logit_bias", "logprobs", "top_logprobs", "max_tokens", "n",
+             "presence_penalty", "seed", "stop", "stream", "temperature", "top_p", "tools", "tool_choice",
+             "tool_prompt", "response_format", "stream_options", "parallel_tool_calls", "user", "functions")
+    await chat(server, **dict.fromkeys(nulls))
+
+
+@pytest.mark.parametrize(("messages", "fields", "text"), [
+    ([{"role": "system", "content": "Be."}, *HELLO], {}, "<|im_start|>system\nBe.<|im_end|>\n" + PROMPT),
+    ([{"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}], {}, PROMPT),
+    ([*HELLO, {"role": "assistant", "content": "I am"}], {}, PROMPT + "I am"),
+    ([*HELLO, {"role": "assistant", "content": "I am"}], {"add_generation_prompt": True},
+     PROMPT + "I am<|im_end|>\n<|im_start|>assistant\n"),
+    ([*HELLO, {"role": "assistant", "content": "I am"}], {"continue_final_message": False},
+     PROMPT + "I am<|im_end|>\n<|im_start|>assistant\n"),
+    ([*HELLO, {"role": "assistant", "content": ""}], {}, PROMPT + "<|im_end|>\n<|im_start|>assistant\n"),
+    (HELLO, {"add_generation_prompt": False}, "<|im_start|>user\nHello<|im_end|>\n"),
+    (HELLO, {"continue_final_message": True}, "<|im_start|>user\nHello"),
+    (HELLO, {"chat_template_kwargs": {"enable_thinking": False}, "chat_template": "default"}, PROMPT),
+])
+async def test_prompts(server: Server, messages: object, fields: dict[str, object], text: str) -> None:
+    assert await rendered(server, messages=messages, **fields) == text
+
+
+async def test_tokens_of_a_chat(server: Server) -> None:
+    response = await server.post("/chat_tokenize", {"messages": HELLO})
+    answer = await response.json()
+    assert answer["templated_text"] == PROMPT
+    assert [token["id"] for token in answer["tokenize_response"]] == list(await server.tokenizer.encode(PROMPT))
+    assert answer["tokenize_response"][0] == {"id": 1, "text": "<|im_start|>", "start": 0, "stop": 12}
+
+
+async def test_no_template(start: Start) -> None:
+    server = await start()
+    expected = {"error": "Template error: template not found", "error_type": "template_error"}
+    for path, is_stream in (("/v1/chat/completions", True), ("/v1/chat/completions", False), ("/chat_tokenize", False)):
+        response = await server.post(path, {"messages": HELLO, "stream": is_stream})
+        assert (response.status, await response.json()) == (422, expected)
+    assert server.series()['tgi_request_failure{err="template"}'] == 2
+
+
+@pytest.mark.parametrize(("fields", "told"), [
+    ({"functions": [{"name": "f"}]}, "`functions`, other than [], is not supported"),
+    ({"reasoning_effort": "low"}, "`reasoning_effort` is not supported"),
+    ({"modalities": ["text", "audio"]}, '`modalities`, other than ["text"], is not supported'),
+    ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported"),
+    ({"best_of": 2}, "`best_of`, other than 1, is not supported"),
+    ({"n": 0}, "`n` must be > 0. Given: 0"),
+    ({"top_logprobs": 2}, "`top_logprobs` needs `logprobs` to be true"),
+    ({"chat_template_kwargs": {"tools": []}},
+     "`chat_template_kwargs` cannot have `tools`, which is a field of its own"),
+    ({"add_generation_prompt": True, "continue_final_message": True},
+     "`add_generation_prompt` and `continue_final_message` cannot both be true"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a/b"}}]}]},
+     '`messages[0].content[0]` must be of type "text", this model takes nothing else. Given: "image_url"'),
+    ({"messages": [*HELLO, {"role": "user", "content": None}]}, "`messages[1]` must have `content` or `tool_calls`"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
+     "`messages[0].tool_calls[0].function.arguments` must be a JSON object"),
+])
+async def test_refused_by_name(server: Server, fields: dict[str, object], told: str) -> None:
+    for is_stream in (False, True):
+        response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": is_stream, **fields})
+        assert (response.status, await response.json()) == (
+            422, {"error": {"message": f"Input validation error: {told}", "http_status_code": 422}})
+    assert server.fleet.plans == []
+
+
+@pytest.mark.parametrize(("fields", "what"), [
+    ({"messages": None}, "messages: invalid type: null, expected a list"),
+    ({"messages": []}, "messages: invalid value: a list: List should have at least 1 item after validation, not 0"),
+    ({"messages": ["a"]}, 'messages[0]: invalid type: string "a", expected an object'),
+    ({"messages": [{"content": "a"}]}, "messages[0]: missing field `role`"),
+    ({"messages": [{"role": "user", "content": 5}]},
+     "messages[0].content.str: invalid type: integer `5`, expected a string"),
+    ({"tools": [{"function": {"name": "f"}}] * 129},
+     "tools: invalid value: a list: List should have at most 128 items after validation, not 129"),
+    ({"n": "2"}, 'n: invalid type: string "2", expected an integer'),
+    ({"logprobs": 5}, "logprobs: invalid type: integer `5`, expected a boolean"),
+])
+async def test_another_shape(server: Server, fields: dict[str, object], what: str) -> None:
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, **fields})
+    assert (response.status, await response.text()) == (422, SHAPE + what)
+
+
+@pytest.mark.parametrize(("fields", "rule"), [
+    ({"temperature": -1}, "`temperature` must be strictly positive"),
+    ({"max_tokens": 0}, "`max_new_tokens` must be strictly positive"),
+    ({"logprobs": True, "top_logprobs": 6}, "`top_n_tokens` must be >= 0 and <= 5. Given: 6"),
+    ({"presence_penalty": 3}, "`presence_penalty` must be >= -2.0 and <= 2.0"),
+])
+async def test_a_rule(server: Server, fields: dict[str, object], rule: str) -> None:
+    message = f"Input validation error: {rule}"
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, **fields})
+    assert (response.status, await response.json()) == (422, {"error": message, "error_type": "validation"})
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": True, **fields})
+    assert (response.status, await response.text()) == (
+        200, f'data: {{"error":{{"message":"{message}","http_status_code":422}}}}\n\ndata: [DONE]\n\n')
+
+
+async def test_strict_streaming_errors(start: Start, demo: ChatTemplate) -> None:
+    server = await start(replace(LIMITS, strict_streaming_errors=True), template=demo)
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": True, "max_tokens": 0})
+    assert response.status == 422
+    assert joined(await chunks(server)) == (TEXT, [], ["stop"])
+
+
+async def test_a_failure_in_the_middle_of_a_stream(server: Server) -> None:
+    server.fleet.may_answer.clear()
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": True})
+    server.fleet.failure = ZeroDivisionError("a fault")
+    server.fleet.may_answer.set()
+    assert await response.text() == (
+        'data: {"error":{"message":"Request failed during generation: Server error: a fault",'
+        '"http_status_code":424}}\n\ndata: [DONE]\n\n')
+
+
+VALUES = strategies.recursive(
+    strategies.none() | strategies.booleans() | strategies.integers() | strategies.floats() | strategies.text(),
+    lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(
+        strategies.sampled_from(["type", "function", "name", "parameters", "role", "content", "tool_calls", "text"]),
+        inner, max_size=3), max_leaves=8)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(messages=strategies.just(HELLO) | VALUES, fields=strategies.dictionaries(
+    strategies.sampled_from(["tools", "tool_choice", "response_format", "chat_template_kwargs", "chat_template", "n",
+                             "logprobs", "stream", "stop", "__dict__", "model_config", ""]), VALUES, max_size=3))
+async def test_no_body_breaks_the_server(server: Server, messages: object, fields: dict[str, Any]) -> None:
+    response = await server.post("/v1/chat/completions", {"messages": messages, **fields})
+    assert response.status in (200, 400, 422), await response.text()

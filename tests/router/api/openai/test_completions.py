@@ -1,0 +1,348 @@
+"""OpenAI's `POST /v1/completions`: whole answers, chunks, what it takes and what it refuses."""
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies
+
+from penstock.router.scheduling.plan import Sampling
+from tests.fakes import LIMITS
+from tests.router.api.conftest import Server, Start, until
+
+TEXT = "Hello wörld, 😀 is all."
+SHAPE = "Failed to deserialize the JSON body into the target type: "
+PROMPT = "must be a text, a list of texts, a list of token ids, or a list of lists of token ids"
+IDS = "token ids must be >= 0 and < 4294967296"
+
+
+async def complete(server: Server, **fields: object) -> dict[str, Any]:
+    response = await server.post("/v1/completions", {"prompt": "Say: ", **fields})
+    assert response.status == 200, await response.text()
+    answer: dict[str, Any] = await response.json()
+    return answer
+
+
+async def chunks(server: Server, **fields: object) -> list[dict[str, Any]]:
+    """Of a stream that ends as it should."""
+    response = await server.post("/v1/completions", {"prompt": "Say: ", "stream": True, **fields})
+    assert (response.status, response.content_type) == (200, "text/event-stream"), await response.text()
+    frames = (await response.text()).split("\n\n")
+    assert frames[-2:] == ["data: [DONE]", ""]
+    assert all(frame.startswith("data: {") for frame in frames[:-2])
+    return [json.loads(frame.removeprefix("data: ")) for frame in frames[:-2]]
+
+
+def text_of(streamed: list[dict[str, Any]]) -> str:
+    return "".join(choice["text"] for chunk in streamed for choice in chunk["choices"])
+
+
+def sampling_of(server: Server) -> Sampling:
+    """Of the last request."""
+    return [row.initial_state.sampling for plan in server.fleet.plans for row in plan.rows if row.initial_state][-1]
+
+
+async def test_a_whole_answer(server: Server) -> None:
+    response = await server.post("/v1/completions", {"prompt": "Say: ", "temperature": 0})
+    answer = await response.json()
+    assert abs(answer.pop("created") - time.time()) < 5
+    num_prompt, num_answer = len(await server.tokenizer.encode("Say: ")), len(server.fleet.answer.ids)
+    assert answer == {
+        "object": "text_completion", "id": "", "model": "demo", "system_fingerprint": "0.1.0-native",
+        "choices": [{"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": num_prompt, "completion_tokens": num_answer,
+                  "total_tokens": num_prompt + num_answer, "prompt_tokens_details": {"cached_tokens": 0}}}
+    headers = response.headers
+    assert (headers["x-compute-type"], headers["x-compute-characters"]) == ("2-cpu", "5")
+    assert (headers["x-prompt-tokens"], headers["x-generated-tokens"]) == (str(num_prompt), str(num_answer))
+    for name in ("x-total-time", "x-validation-time", "x-queue-time", "x-inference-time", "x-time-per-token"):
+        assert headers[name].isdigit()
+    assert "x-compute-time" not in headers
+
+
+async def test_the_bytes_of_a_stream(start: Start) -> None:
+    server = await start(answer="a<|im_end|>")
+    response = await server.post("/v1/completions", {"prompt": "ab", "stream": True})
+    text = await response.text()
+    head = text[:text.index(',"model"')].removeprefix("data: ")
+    assert abs(json.loads(head + "}")["created"] - time.time()) < 5
+    head += ',"model":"demo","system_fingerprint":"0.1.0-native"'
+    assert text == (
+        f'data: {head},"choices":[{{"index":0,"text":"a","logprobs":null,"finish_reason":""}}]}}\n\n'
+        f'data: {head},"choices":[{{"index":0,"text":"","logprobs":null,"finish_reason":"eos_token"}}],'
+        '"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,'
+        '"prompt_tokens_details":{"cached_tokens":0}}}\n\n'
+        'data: [DONE]\n\n')
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    assert {name: value for name, value in headers.items() if name.startswith("x-")} == {
+        "x-accel-buffering": "no", "x-compute-type": "2-cpu", "x-compute-characters": "2"}
+
+
+async def test_usage_in_a_chunk_of_its_own(server: Server) -> None:
+    streamed = await chunks(server, stream_options={"include_usage": True})
+    whole = await complete(server)
+    assert [chunk["usage"] for chunk in streamed] == [None] * (len(streamed) - 1) + [whole["usage"]]
+    assert [len(chunk["choices"]) for chunk in streamed] == [1] * (len(streamed) - 1) + [0]
+    assert len(streamed) == whole["usage"]["completion_tokens"] + 1
+    assert streamed[-2]["choices"][0]["finish_reason"] == "eos_token"
+
+
+@pytest.mark.parametrize("options", [None, {}, {"include_usage": None}, {"include_usage": False, "other": 1}])
+async def test_usage_in_the_last_chunk(server: Server, options: object) -> None:
+    streamed = await chunks(server, stream_options=options)
+    assert ["usage" in chunk for chunk in streamed] == [False] * (len(streamed) - 1) + [True]
+    assert streamed[-1]["usage"] == (await complete(server, stream_options=options))["usage"]
+
+
+@pytest.mark.parametrize(("asked", "named"), [
+    ({}, "demo"), ({"model": None}, "demo"), ({"model": "tgi"}, "demo"), ({"model": "any/name"}, "any/name")])
+async def test_the_model_is_named_as_asked(server: Server, asked: dict[str, object], named: str) -> None:
+    assert (await complete(server, **asked))["model"] == named
+    assert {chunk["model"] for chunk in await chunks(server, **asked)} == {named}
+
+
+STOPS = [
+    ("wö", "Hello ", "stop_sequence"), (["Hello wörld, 😀"], "", "stop_sequence"), (["ll"], "He", "stop_sequence"),
+    (["is all", "rld", "never"], "Hello wö", "stop_sequence"), (["o wörld", "wör"], "Hello ", "stop_sequence"),
+    (["<|im_end|>"], TEXT, "stop_sequence"), ([" is all.<|im_end|>"], "Hello wörld, 😀", "stop_sequence"),
+    ("is all. And", TEXT, "eos_token"), (["l.x", ".<|im_end|>x"], TEXT, "eos_token"), ([], TEXT, "eos_token"),
+    (None, TEXT, "eos_token"),
+]
+
+
+@pytest.mark.parametrize(("stop", "text", "reason"), STOPS)
+async def test_the_answer_is_cut_before_a_stop_string(server: Server, stop: object, text: str, reason: str) -> None:
+    whole = await complete(server, stop=stop)
+    assert whole["choices"] == [{
+        "index": 0, "text": text, "logprobs": None, "finish_reason": reason.replace("eos_token", "stop")}]
+    streamed = await chunks(server, stop=stop)
+    assert text_of(streamed) == text
+    assert streamed[-1]["choices"][0]["finish_reason"] == reason
+    assert streamed[-1]["usage"] == whole["usage"]
+    assert len(streamed) == whole["usage"]["completion_tokens"]
+
+
+async def test_what_may_begin_a_stop_string_is_held_no_longer_than_needed(start: Start) -> None:
+    server = await start(answer="a b c d<|im_end|>")
+    streamed = await chunks(server, stop=["b c x"])
+    assert [chunk["choices"][0]["text"] for chunk in streamed] == ["a", " ", "", "b c d", ""]
+
+
+@pytest.mark.parametrize("fields", [
+    {}, {"max_tokens": 3}, {"max_tokens": 40, "ignore_eos": True}, {"seed": 7}, {"stop": [" 😀 is alley"]}])
+async def test_streamed_and_whole_agree(server: Server, fields: dict[str, Any]) -> None:
+    whole, streamed = await complete(server, **fields), await chunks(server, **fields)
+    assert text_of(streamed) == whole["choices"][0]["text"]
+    assert streamed[-1]["usage"] == whole["usage"]
+    reasons = (streamed[-1]["choices"][0]["finish_reason"], whole["choices"][0]["finish_reason"])
+    assert reasons in (("eos_token", "stop"), ("length", "length"))
+
+
+async def test_the_end_token_can_be_ignored(server: Server) -> None:
+    num_tokens = len(server.fleet.answer.ids)
+    answer = await complete(server, ignore_eos=True, max_tokens=2 * num_tokens)
+    assert answer["choices"][0]["text"] == TEXT + TEXT
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert answer["usage"]["completion_tokens"] == 2 * num_tokens
+    for ignore_eos in (False, None):
+        answer = await complete(server, ignore_eos=ignore_eos, max_tokens=2 * num_tokens)
+        assert answer["usage"]["completion_tokens"] == num_tokens
+
+
+async def test_without_a_limit_an_answer_runs_to_the_end_of_the_context(server: Server) -> None:
+    for fields in ({}, {"max_tokens": None}):
+        answer = await complete(server, ignore_eos=True, **fields)
+        assert answer["usage"]["total_tokens"] == LIMITS.max_total_tokens
+
+
+@pytest.mark.parametrize(("fields", "sampling"), [
+    ({}, {"do_sample": True}),
+    ({"temperature": 0}, {}),
+    ({"temperature": 0.0, "top_p": 0.5, "seed": 3}, {}),
+    ({"temperature": 0, "repetition_penalty": 1.5}, {"repetition_penalty": 1.5}),
+    ({"temperature": 0.5, "seed": 3}, {"do_sample": True, "temperature": 0.5, "seed": 3}),
+    ({"top_p": 1.0, "seed": 3}, {"do_sample": True, "seed": 3}),
+    ({"top_p": 1, "temperature": 1, "seed": 3}, {"do_sample": True, "seed": 3}),
+    ({"top_p": 0.5, "seed": 3}, {"do_sample": True, "seed": 3, "top_p": 0.5}),
+    ({"temperature": None, "top_p": None, "repetition_penalty": None, "seed": 3}, {"do_sample": True, "seed": 3}),
+    ({"frequency_penalty": 0.5, "presence_penalty": -0.5, "temperature": 0},
+     {"frequency_penalty": 0.5, "presence_penalty": -0.5}),
+    ({"logit_bias": {"7": 2, "3": -100}, "temperature": 0}, {"bias": ((3, -100.0), (7, 2.0))}),
+    ({"logit_bias": [0, 1.5, 0, -1], "temperature": 0}, {"bias": ((1, 1.5), (3, -1.0))}),
+    ({"top_k": 5, "min_p": 0.5, "seed": 3}, {"do_sample": True, "seed": 3, "top_k": 5, "min_p": 0.5}),
+    ({"top_k": -1, "typical_p": 0.5, "seed": 3}, {"do_sample": True, "seed": 3, "typical_p": 0.5}),
+    ({"min_tokens": 1, "stop_token_ids": [9, 5], "temperature": 0}, {"min_tokens": 1, "banned_ids": (2, 5, 9)}),
+    ({"watermark": True, "logprobs": 3, "temperature": 0}, {"watermark": True, "top_n": 3}),
+])
+async def test_how_it_samples(server: Server, fields: dict[str, Any], sampling: dict[str, Any]) -> None:
+    await complete(server, max_tokens=1, **fields)
+    found = sampling_of(server)
+    seed = found.seed if "seed" not in fields else 0
+    assert found == Sampling(**{"seed": seed, "raw_logprobs": True, **sampling})
+
+
+@pytest.mark.parametrize("prompt", ["Say: ", ["Say: "]])
+async def test_one_prompt(server: Server, prompt: object) -> None:
+    assert (await complete(server, prompt=prompt))["choices"][0]["text"] == TEXT
+
+
+NEUTRAL = {
+    "n": 1, "best_of": 1, "echo": False, "logprobs": None, "logit_bias": {}, "suffix": None, "top_k": 0, "min_p": 0.0,
+    "min_tokens": 0, "frequency_penalty": 0, "presence_penalty": 0.0, "use_beam_search": False, "length_penalty": 1.0,
+    "stop_token_ids": [], "skip_special_tokens": True, "response_format": {"type": "text"}, "priority": 0,
+    "return_token_ids": False, "add_special_tokens": True, "structured_outputs": {}}
+
+
+async def test_fields_that_ask_for_nothing(server: Server) -> None:
+    for fields in (NEUTRAL, dict.fromkeys(NEUTRAL), {"top_k": -1, "suffix": ""},
+                   {"user": "me", "unknown": {"a": [1]}}):
+        assert (await complete(server, **fields))["choices"] == [
+            {"index": 0, "text": TEXT, "logprobs": None, "finish_reason": "stop"}]
+
+
+@pytest.mark.parametrize(("fields", "told"), [
+    ({"use_beam_search": True}, "`use_beam_search`, other than false, is not supported"),
+    ({"prompt_logprobs": 0}, "`prompt_logprobs` is not supported"),
+    ({"prompt_logprobs": False}, "`prompt_logprobs` is not supported"),
+    ({"skip_special_tokens": False}, "`skip_special_tokens`, other than true, is not supported"),
+    ({"bad_words": ["a"]}, "`bad_words`, other than [], is not supported"),
+    ({"include_stop_str_in_output": True}, "`include_stop_str_in_output`, other than false, is not supported"),
+    ({"n": 0}, "`n` must be > 0. Given: 0"),
+    ({"n": 129}, "`n` times the number of prompts must be <= 128. Given: 129"),
+    ({"n": 43, "prompt": ["a", "b", "c"]}, "`n` times the number of prompts must be <= 128. Given: 129"),
+    ({"n": 2, "best_of": 1}, "`best_of` must be >= `n`. Given: 1 and 2"),
+    ({"best_of": 0}, "`best_of` must be >= `n`. Given: 0 and 1"),
+    ({"guided_json": {}, "guided_regex": "a"}, "grammar is not valid: one can be asked for, not 2"),
+    ({"structured_outputs": {"json": {}}, "response_format": {"type": "json_object"}},
+     "grammar is not valid: one can be asked for, not 2"),
+    ({"structured_outputs": {"structural_tag": "x"}}, "`structured_outputs` is not supported with `structural_tag`"),
+])
+async def test_fields_that_are_refused_by_name(server: Server, fields: dict[str, Any], told: str) -> None:
+    """With a status of its own for a stream too."""
+    for is_stream in (False, True):
+        response = await server.post("/v1/completions", {"prompt": "a", "stream": is_stream, **fields})
+        assert (response.status, await response.json()) == (
+            422, {"error": {"message": f"Input validation error: {told}", "http_status_code": 422}})
+    series = server.series()
+    assert series["tgi_request_count"] == series['tgi_request_failure{err="validation"}'] == 2
+    assert server.fleet.plans == []
+
+
+async def test_suffix(server: Server) -> None:
+    response = await server.post("/v1/completions", {"prompt": "a", "suffix": "b"})
+    assert (response.status, await response.json()) == (422, {
+        "error": "Suffix is not supported and can be achieved by preprocessing the prompt.",
+        "error_type": "suffix not supported"})
+    assert server.series()['tgi_request_failure{err="validation"}'] == 1
+
+
+@pytest.mark.parametrize(("fields", "what"), [
+    ({"prompt": []}, "prompt: invalid value: a list: Value error, Empty array detected. Do not use an empty array for "
+                     "the prompt."),
+    ({}, "missing field `prompt`"),
+    ({"prompt": None}, "prompt: invalid type: null, expected a list"),
+    ({"prompt": "a", "stop": 5}, "stop: invalid type: integer `5`, expected a list"),
+    ({"prompt": "a", "stop": ["a", 5]}, "stop[1]: invalid type: integer `5`, expected a string"),
+    ({"prompt": "a", "max_tokens": -1}, "max_tokens: invalid value: integer `-1`: Input should be greater than or "
+                                        "equal to 0"),
+    ({"prompt": "a", "temperature": "0"}, 'temperature: invalid type: string "0", expected a number'),
+    ({"prompt": "a", "stream": 1}, "stream: invalid type: integer `1`, expected a boolean"),
+    ({"prompt": ["a", 5]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [1, "a"]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [[1], "a"]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [[1.0]]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [True]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [None]}, f"prompt: invalid value: a list: Value error, {PROMPT}"),
+    ({"prompt": [-1]}, f"prompt: invalid value: a list: Value error, {IDS}"),
+    ({"prompt": [[1], [2**32]]}, f"prompt: invalid value: a list: Value error, {IDS}"),
+    ({"prompt": "a", "logprobs": True}, "logprobs: invalid type: boolean `true`, expected an integer"),
+    ({"prompt": "a", "n": "two"}, 'n: invalid type: string "two", expected an integer'),
+    ({"prompt": "a", "ignore_eos": "no"}, 'ignore_eos: invalid type: string "no", expected a boolean'),
+    ({"prompt": "a", "stream_options": True}, "stream_options: invalid type: boolean `true`, expected an object"),
+])
+async def test_another_shape(server: Server, fields: dict[str, object], what: str) -> None:
+    response = await server.post("/v1/completions", fields)
+    assert (response.status, await response.text()) == (422, SHAPE + what)
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+
+
+@pytest.mark.parametrize(("fields", "rule"), [
+    ({"prompt": ""}, "`inputs` cannot be empty"),
+    ({"temperature": -1}, "`temperature` must be strictly positive"),
+    ({"top_p": 0}, "`top_p` must be > 0.0 and < 1.0"),
+    ({"top_p": 1.5, "temperature": 0}, "`top_p` must be > 0.0 and < 1.0"),
+    ({"repetition_penalty": 0}, "`repetition_penalty` must be strictly positive"),
+    ({"max_tokens": 0}, "`max_new_tokens` must be strictly positive"),
+    ({"stop": ["a"] * 5}, "`stop` supports up to 4 stop sequences. Given: 5"),
+    ({"stop": ""}, "`stop` sequences cannot be empty"),
+    ({"max_tokens": 1024}, "`inputs` tokens + `max_new_tokens` must be <= 1024. Given: 1 `inputs` tokens and 1024 "
+                           "`max_new_tokens`"),
+])
+async def test_a_rule(server: Server, fields: dict[str, object], rule: str) -> None:
+    message = f"Input validation error: {rule}"
+    response = await server.post("/v1/completions", {"prompt": "a", **fields})
+    assert (response.status, await response.json()) == (422, {"error": message, "error_type": "validation"})
+    response = await server.post("/v1/completions", {"prompt": "a", "stream": True, **fields})
+    assert response.status == 200
+    assert await response.text() == (
+        f'data: {{"error":{{"message":"{message}","http_status_code":422}}}}\n\ndata: [DONE]\n\n')
+
+
+async def test_more_requests_than_permits(start: Start) -> None:
+    server = await start(replace(LIMITS, max_concurrent_requests=1))
+    server.fleet.may_answer.clear()
+    first = asyncio.create_task(complete(server))
+    await until(lambda: bool(server.engine._requests))
+    response = await server.post("/v1/completions", {"prompt": "a"})
+    assert (response.status, await response.json()) == (
+        429, {"error": "Model is overloaded", "error_type": "overloaded"})
+    response = await server.post("/v1/completions", {"prompt": "a", "stream": True})
+    assert await response.text() == (
+        'data: {"error":{"message":"Model is overloaded","http_status_code":429}}\n\ndata: [DONE]\n\n')
+    server.fleet.may_answer.set()
+    assert (await first)["choices"][0]["text"] == TEXT
+
+
+async def test_a_failure_in_the_middle_of_a_stream(server: Server) -> None:
+    server.fleet.may_answer.clear()
+    response = await server.post("/v1/completions", {"prompt": "a", "stream": True})
+    server.fleet.failure = ZeroDivisionError("a fault")
+    server.fleet.may_answer.set()
+    assert await response.text() == (
+        'data: {"error":{"message":"Request failed during generation: Server error: a fault",'
+        '"http_status_code":424}}\n\ndata: [DONE]\n\n')
+
+
+async def test_a_client_that_leaves_cancels(server: Server) -> None:
+    response = await server.post("/v1/completions", {"prompt": "a", "stream": True, "ignore_eos": True})
+    await response.content.readany()
+    server.fleet.may_answer.clear()
+    response.close()
+    await server.until_idle()
+    server.fleet.may_answer.set()
+    waiting = asyncio.create_task(complete(server, ignore_eos=True))
+    await until(lambda: bool(server.engine._requests))
+    waiting.cancel()
+    await server.until_idle()
+    assert server.series()["tgi_request_success"] == 0
+
+
+VALUES = strategies.recursive(
+    strategies.none() | strategies.booleans() | strategies.integers() | strategies.floats() | strategies.text(),
+    lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(
+        strategies.sampled_from(["include_usage", "a"]), inner, max_size=2), max_leaves=5)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(prompt=strategies.text(max_size=5) | VALUES, fields=strategies.dictionaries(
+    strategies.sampled_from(["stop", "seed", "top_p", "temperature", "n", "best_of", "logit_bias", "stream", "echo",
+                             "stream_options", "suffix", "model", "logprobs", "max_tokens", "stop_token_ids",
+                             "return_token_ids", "response_format", "guided_json", "structured_outputs", "top_k",
+                             "model_config", "__dict__", ""]), VALUES, max_size=3))
+async def test_no_body_breaks_the_server(server: Server, prompt: object, fields: dict[str, object]) -> None:
+    response = await server.post("/v1/completions", {"prompt": prompt, **fields})
+    assert response.status in (200, 400, 422)
+    assert (await server.client.get("/health")).status == 200
