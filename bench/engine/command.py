@@ -74,7 +74,7 @@ class Rounds:
 
 
 def wait_until_idle(engines: Sequence[Engine], timeout: float = 5.0) -> None:
-    """The threads of an engine may spin for a while after its trial."""
+    """Waits until no engine computes: its threads may spin for a while after its trial."""
     deadline = time.monotonic() + timeout
     is_idle = False
     while not is_idle and time.monotonic() < deadline:
@@ -84,7 +84,7 @@ def wait_until_idle(engines: Sequence[Engine], timeout: float = 5.0) -> None:
 
 
 def memory_speed(num_threads: int) -> float:
-    """Bytes a second that torch reads, at best of a few sums."""
+    """Returns the bytes a second that torch reads in the best of a few sums."""
     torch.set_num_threads(num_threads)
     numbers = torch.ones(MEMORY_BYTES // 4)
     seconds = []
@@ -96,7 +96,7 @@ def memory_speed(num_threads: int) -> float:
 
 
 def rates(results: list[Result]) -> str:
-    """Median and extremes."""
+    """Returns the median and the extremes of the rates, as text."""
     if not results:
         return "–"
     values = [result.rate for result in results]
@@ -156,7 +156,7 @@ def report(rounds: Rounds, trials: Sequence[Trial], names: list[str], model: Pat
 def started(
     model: Path, threads: int, vllm: Path | None, llama: Path | None, gguf: Path | None
 ) -> Iterator[list[Engine]]:
-    """The engines that are there, Penstock's first."""
+    """Yields the engines that are there, Penstock's first."""
     vllm_peer, llama_peer = find_peers(vllm, llama, gguf, threads)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         engines = [own_engine(model, threads, Path(folder))]

@@ -23,7 +23,7 @@ KV_MEMORY = 1 << 30
 
 
 def trial_sequences(trial: Trial, vocab_size: int, block_size: int, seed: int = 0) -> Sequences:
-    """The sequences of a trial, whose blocks lie one after the other."""
+    """Returns the sequences of a trial, whose blocks lie one after the other."""
     prompts = random_prompts(trial.sequences, trial.prompt, vocab_size, FIRST_ID, seed)
     num_blocks = trial.sequences * -(-(trial.prompt + trial.new) // block_size)
     samplings = [Sampling(do_sample=True, seed=slot, temperature=0.8, top_p=0.95) if trial.is_sampled else GREEDY
@@ -32,7 +32,7 @@ def trial_sequences(trial: Trial, vocab_size: int, block_size: int, seed: int = 
 
 
 def budget(trial: Trial) -> int:
-    """How many tokens of prompts a step of a trial takes: whole prompts."""
+    """Returns how many tokens a step of a trial takes of its prompts, which are whole."""
     return max(1, STEP_TOKENS // trial.prompt) * trial.prompt
 
 

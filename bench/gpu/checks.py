@@ -164,7 +164,7 @@ def _scaled_attention(context: Context, name: str, cache_dtype: torch.dtype) -> 
 
 
 def _sample(context: Context) -> Record:
-    """Each case of CASES in its row, the same chosen as in float64, and as likely."""
+    """Checks each case of CASES in its row: the same token as in float64, and as likely."""
     vocab_size = context.scale.vocab_size
     rows = [row for row in CASES.values() if "top_n" not in row]
     logits = 3 * randn(len(rows), vocab_size, dtype=torch.float32)

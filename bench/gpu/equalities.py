@@ -46,7 +46,7 @@ def _told(context: Context, name: str, pairs: Pairs) -> Record:
 
 
 def _cuts(total: int) -> list[slice]:
-    """A row alone, some rows, and all but the first."""
+    """Returns cuts of rows: one row alone at three places, some rows, and two thirds of them."""
     return [slice(0, 1), slice(total // 2, total // 2 + 1), slice(total - 1, total), slice(0, min(7, total)),
             slice(total // 3, total)]
 
@@ -90,7 +90,7 @@ def _attention_alone(context: Context, dtype: torch.dtype) -> Pairs:
 
 
 def _attention_chunks(context: Context, dtype: torch.dtype) -> Pairs:
-    """A prompt whole; in chunks; and its last rows one by one."""
+    """Returns the attention of a prompt in chunks, and of its last rows one by one, each beside the whole's."""
     length = max(context.scale.token_counts) + 7
     paged = Paged([length], Heads.of(context.scale.model), dtype)
     q = paged.queries([length])

@@ -27,7 +27,7 @@ DEPTH = 2
 
 @dataclass(frozen=True)
 class Decoded:
-    """Of the timed steps, all sequences together."""
+    """What was measured of the timed steps, all sequences together."""
 
     tokens_per_second: float
     step_seconds: float                  # the median
@@ -77,7 +77,7 @@ class Runner:
                        sequences.end - 1 - (len(steps) - 1) / 2, first)
 
     def serve(self, batch: int) -> float:
-        """Seconds from the first prompt's step to the last token, the batch given at once."""
+        """Returns the seconds from the first prompt's step to the last token of a batch that is given at once."""
         scale = self._scale
         sequences = self._open(batch, scale.prompt, scale.new)
         steps = [*sequences.prompt_steps(scale.step_tokens), *sequences.decode_steps()]
@@ -87,7 +87,7 @@ class Runner:
         return stamps[-1] - begin
 
     def prefill(self, tokens: int) -> float:
-        """Seconds until a prompt's first token."""
+        """Returns the seconds until a prompt's first token."""
         steps = self._open(1, tokens, 1).prompt_steps(self._scale.step_tokens)
         begin = time.perf_counter()
         stamps, _ = self._run(steps)
@@ -95,7 +95,7 @@ class Runner:
         return stamps[-1] - begin
 
     def rests(self, batch: int) -> Rests:
-        """Of the device, in decode steps."""
+        """Returns how the device rests in decode steps."""
         scale = self._scale
         sequences = self._open(batch, scale.prompt, scale.warm_up + scale.profiled + 1)
         self._run(sequences.prompt_steps(scale.step_tokens))
@@ -115,7 +115,7 @@ class Runner:
         return sequences
 
     def _run(self, steps: Iterable[Step]) -> tuple[list[float], list[StepResult]]:
-        """When each step's tokens were there, and the results."""
+        """Runs steps; returns when the tokens of each were there, and the results."""
         stamps: list[float] = []
         results: list[StepResult] = []
         flying: deque = deque()
@@ -139,5 +139,5 @@ class Runner:
 
 
 def peak_memory() -> float:
-    """GB that this process had on the device at once."""
+    """Returns the most GB that this process had on the device at once."""
     return torch.cuda.max_memory_allocated() / 1e9 if dispatch.device().type == "cuda" else float("nan")

@@ -102,7 +102,9 @@ def torch_attention(case: Case) -> Calls:
     q = torch.randn(case.sequences, HEADS, case.count, HEAD_DIM).to(case.dtype)
     shape = (2, case.sequences, KV_HEADS, case.context, HEAD_DIM)
     mask = torch.ones(case.count, case.context, dtype=torch.bool).tril(case.context - case.count)
-    form: dict[str, Any] = {"is_causal": True} if case.count == case.context else {"attn_mask": None if case.count == 1 else mask}
+    form: dict[str, Any] = {"attn_mask": None if case.count == 1 else mask}
+    if case.count == case.context:
+        form = {"is_causal": True}
     pairs = [torch.randn(shape).to(case.dtype) for _ in range(min(3, case.num_layers))]
     return [partial(scaled_dot_product_attention, q, k, v, enable_gqa=True, **form) for k, v in pairs]
 

@@ -15,7 +15,7 @@ PATIENCE = 60.0                          # seconds after SIGTERM
 
 
 def free_port() -> int:
-    """A port of this machine that nothing listens at."""
+    """Returns a port of this machine that nothing listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -162,7 +162,7 @@ def own_server(model: Path, port: int, flags: Sequence[str]) -> ServerCommand:
 
 
 def peer_options(command: Command) -> Command:
-    """The options that name the installed peers."""
+    """Adds the options that name the installed peers."""
     options = (
         click.option("--vllm", type=DIRECTORY, envvar="VLLM", help="The virtual environment of vLLM."),
         click.option("--llama", type=DIRECTORY, envvar="LLAMA", help="The folder of llama.cpp's programs."),
