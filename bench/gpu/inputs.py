@@ -16,7 +16,7 @@ def randn(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def moved(columns: Columns) -> Columns:
-    """A dataclass of tensors, each copied to the device."""
+    """Returns a dataclass of tensors, each copied to the device."""
     return type(columns)(**{name: getattr(columns, name).to(dispatch.device()) for name in type(columns).__slots__})
 
 

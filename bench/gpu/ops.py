@@ -14,7 +14,7 @@ from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
 from penstock.bench.gpu.scale import attention_name
 from penstock.bench.gpu.timing import Call, copies, median_seconds
-from penstock.bench.sampling import CASES, parameters
+from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import dispatch
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.linear import linear, pack
@@ -45,7 +45,7 @@ def cases(context: Context) -> Cases:
 
 
 def linear_cases(context: Context) -> Cases:
-    """The matrices of the model, each beside torch's."""
+    """Yields the matrices of the model, each beside torch's."""
     model = context.scale.model
     hidden, inner = model["hidden_size"], model["intermediate_size"]
     heads = Heads.of(model)
@@ -68,7 +68,7 @@ def _randn(context: Context, *shape: int) -> Tensor:
 
 
 def _told(context: Context, name: str, seconds: float, num_bytes: float, flops: float = 0.0, **more: object) -> Record:
-    """The shares are of the ceilings: the larger of the two is how near this is to the floor."""
+    """Returns a record with shares of the ceilings, of which the larger tells how near this is to the floor."""
     ceilings = Ceilings(context)
     return context.record(
         name, us=1e6 * seconds, **{"GB/s": num_bytes / seconds / 1e9, "% of copy": ceilings.share_of_copy(

@@ -12,11 +12,13 @@ import click
 
 from penstock.router.launcher import hub
 from penstock.router.launcher.launch import serve
+from penstock.router.launcher.lazy_group import LazyGroup
 from penstock.router.launcher.option_types import Command
 from penstock.router.launcher.options import OPTIONS
 
 
-@click.group()
+# The benchmarks import what they measure, and the launcher imports nothing of them.
+@click.group(cls=LazyGroup, lazy={"bench": ("penstock.bench.cli:main", "Measure a server, the engine or kernels.")})
 @click.version_option(package_name="penstock")
 def main() -> None:
     """Penstock serves a language model over HTTP and gRPC."""

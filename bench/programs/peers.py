@@ -11,8 +11,9 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from penstock.bench.children import ROOT, Child, last_lines
-from penstock.bench.trial import Result, Trial
+from penstock.bench.engine.trial import Result, Trial
+from penstock.bench.programs.children import Child, last_lines
+from penstock.bench.programs.root import ROOT
 
 Command = TypeVar("Command", bound=Callable[..., None])
 DIRECTORY = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
@@ -22,15 +23,16 @@ MAX_LENGTH = 2048
 
 
 class Engine(Protocol):
-    """What engine.py measures; between two trials it must leave the processor alone."""
+    """What the engine's benchmark measures; between two trials it must leave the processor alone."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def run(self, trial: Trial) -> Result | None:
-        """None: this engine has nothing to show for such a trial."""
+        """Returns None if this engine has nothing to show for such a trial."""
 
     def cpu_seconds(self) -> float:
-        """Of its processes so far, those that stay between two trials."""
+        """Returns the processor time so far of its processes that stay between two trials."""
 
     def end(self) -> None: ...
 
@@ -90,7 +92,7 @@ class Vllm:
         return ServerCommand("vLLM", command, self._environment())
 
     def engine(self, model: Path, folder: Path) -> Engine:
-        command = [str(self._program("python")), "-P", str(ROOT / "tests" / "bench" / "vllm_engine.py")]
+        command = [str(self._program("python")), "-P", str(ROOT / "penstock" / "bench" / "engine" / "vllm_engine.py")]
         return ResidentEngine("vLLM", command, [str(model)], folder, self._environment())
 
     def _program(self, name: str) -> Path:
@@ -149,7 +151,7 @@ class LlamaCpp:
 
 
 def own_engine(model: Path, num_threads: int, folder: Path) -> Engine:
-    command = [sys.executable, "-m", "penstock.bench.own_engine"]
+    command = [sys.executable, "-m", "penstock.bench.engine.own"]
     return ResidentEngine("Penstock", command, [str(model), str(num_threads)], folder, {"PYTHONPATH": str(ROOT)})
 
 
@@ -160,7 +162,7 @@ def own_server(model: Path, port: int, flags: Sequence[str]) -> ServerCommand:
 
 
 def peer_options(command: Command) -> Command:
-    """The options that name the installed peers."""
+    """Adds the options that name the installed peers."""
     options = (
         click.option("--vllm", type=DIRECTORY, envvar="VLLM", help="The virtual environment of vLLM."),
         click.option("--llama", type=DIRECTORY, envvar="LLAMA", help="The folder of llama.cpp's programs."),

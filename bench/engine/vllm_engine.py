@@ -1,4 +1,4 @@
-"""vLLM's engine, without HTTP, for bench/engine.py.
+"""vLLM's engine, without HTTP, for bench/engine/command.py.
 
 Runs under the Python of vLLM's own environment, where nothing of Penstock's can be imported:
 `python -P vllm_engine.py FILE_DESCRIPTOR MODEL`.
@@ -27,7 +27,7 @@ class VllmEngine:
         self._numbers = itertools.count()
 
     def run(self, trial: dict[str, Any]) -> tuple[int, float]:
-        """Tokens and seconds, as trial.py says of a trial and its result."""
+        """Returns tokens and seconds, as trial.py says of a trial and its result."""
         start = time.perf_counter()
         num_sequences = trial["sequences"]
         for _ in range(num_sequences):

@@ -1,6 +1,7 @@
-"""How fast an engine computes, without HTTP: decode at several batch sizes, and prefill.
+"""How fast an engine computes MODEL, without HTTP: decode at several batch sizes, and prefill.
 
-`python -m penstock.bench.engine` measures Penstock's, and beside it those of vLLM and llama.cpp where they are named.
+`penstock bench engine` measures Penstock's, and beside it those of vLLM and llama.cpp where they are named. Without a
+MODEL it is a random one of SmolLM2-360M's shape, in a checkout of Penstock.
 The engines take turns within every round, and a ratio is the median of the rounds' ratios, for a shared machine is now
 faster, now slower. Prompts are random, answers greedy, nothing is cached and no answer ends early.
 """
@@ -18,10 +19,10 @@ import click
 import torch
 from tqdm import tqdm
 
-from penstock.bench.children import exit_on_sigterm
-from penstock.bench.model import existing_model
-from penstock.bench.peers import DIRECTORY, Engine, find_peers, own_engine, peer_options
-from penstock.bench.trial import Result, Trial
+from penstock.bench.engine.trial import Result, Trial
+from penstock.bench.programs.children import exit_on_sigterm
+from penstock.bench.programs.model import existing_model
+from penstock.bench.programs.peers import DIRECTORY, Engine, find_peers, own_engine, peer_options
 from penstock.shard.config import physical_cores
 
 IDLE_SHARE = 0.03                        # of one core: more is not idle
@@ -73,7 +74,7 @@ class Rounds:
 
 
 def wait_until_idle(engines: Sequence[Engine], timeout: float = 5.0) -> None:
-    """The threads of an engine may spin for a while after its trial."""
+    """Waits until no engine computes: its threads may spin for a while after its trial."""
     deadline = time.monotonic() + timeout
     is_idle = False
     while not is_idle and time.monotonic() < deadline:
@@ -83,7 +84,7 @@ def wait_until_idle(engines: Sequence[Engine], timeout: float = 5.0) -> None:
 
 
 def memory_speed(num_threads: int) -> float:
-    """Bytes a second that torch reads, at best of a few sums."""
+    """Returns the bytes a second that torch reads in the best of a few sums."""
     torch.set_num_threads(num_threads)
     numbers = torch.ones(MEMORY_BYTES // 4)
     seconds = []
@@ -95,7 +96,7 @@ def memory_speed(num_threads: int) -> float:
 
 
 def rates(results: list[Result]) -> str:
-    """Median and extremes."""
+    """Returns the median and the extremes of the rates, as text."""
     if not results:
         return "–"
     values = [result.rate for result in results]
@@ -155,7 +156,7 @@ def report(rounds: Rounds, trials: Sequence[Trial], names: list[str], model: Pat
 def started(
     model: Path, threads: int, vllm: Path | None, llama: Path | None, gguf: Path | None
 ) -> Iterator[list[Engine]]:
-    """The engines that are there, Penstock's first."""
+    """Yields the engines that are there, Penstock's first."""
     vllm_peer, llama_peer = find_peers(vllm, llama, gguf, threads)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         engines = [own_engine(model, threads, Path(folder))]
@@ -170,8 +171,7 @@ def started(
 
 
 @click.command(help=__doc__)
-@click.option("--model", type=DIRECTORY, envvar="MODEL_ID", help="A directory.  [default: a random model of "
-              "SmolLM2-360M's shape]")
+@click.argument("model", type=DIRECTORY, envvar="MODEL_ID", required=False)
 @click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int,
               envvar="THREADS")
 @click.option("--rounds", default=5, show_default=True)

@@ -1,4 +1,4 @@
-"""`python -m penstock.bench.sample`: milliseconds that sampling takes, the compiled kernel beside the reference.
+"""How many milliseconds sampling takes, by the compiled kernel and the reference: `penstock bench kernels sampling`.
 
 Logits are normally distributed: with a deviation of 1 nearly every token counts, with 4 a few hundred do.
 """
@@ -6,17 +6,18 @@ Logits are normally distributed: with a deviation of 1 nearly every token counts
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import click
 import torch
 
-from penstock.bench.sampling import CASES, parameters
+from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import native
 from penstock.kernels.sample import Biases, History, cpu, reference
 
 
 def milliseconds(call: Callable[[], object], seconds: float) -> float:
-    """The median of as many calls as fit, three at least."""
+    """Returns the median of as many calls as fit, three at least."""
     call()
     times: list[float] = []
     while len(times) < 3 or sum(times) < seconds:
@@ -26,7 +27,7 @@ def milliseconds(call: Callable[[], object], seconds: float) -> float:
     return 1e3 * statistics.median(times)
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--rows", default=[1, 32], multiple=True, show_default=True)
 @click.option("--vocabulary", default=49152, show_default=True)
 @click.option("--threads", default=2, show_default=True)
@@ -46,9 +47,9 @@ def main(rows: tuple[int, ...], vocabulary: int, threads: int, history: int, sec
             biases = Biases(torch.empty(0, dtype=torch.int64), torch.empty(0), torch.zeros_like(offsets))
             masks = torch.full((1, -(-vocabulary // 32)), 0x55555555, dtype=torch.int32)
             for name, case in CASES.items():
-                arguments = logits, parameters([case] * num_rows), History(ids, offsets), biases, masks
-                ours = milliseconds(lambda a=arguments: cpu.sample(*a, 0), seconds)
-                theirs = milliseconds(lambda a=arguments: reference.sample(*a, 0), seconds)
+                arguments = logits, parameters([case] * num_rows), History(ids, offsets), biases, masks, 0
+                ours = milliseconds(partial(cpu.sample, *arguments), seconds)
+                theirs = milliseconds(partial(reference.sample, *arguments), seconds)
                 print(f"{num_rows:4} {deviation:9}  {name:40} {ours:9.3f} {theirs:10.1f}")
 
 

@@ -1,16 +1,18 @@
-"""`python -m penstock.bench.attention`: the compiled attention beside torch's, and beside its sum of the same bytes.
+"""The compiled attention beside torch's, and beside torch's sum of the same bytes: `penstock bench kernels attention`.
 
 Each case and its peers take turns in one process, so that a noisy machine is noisy to all; the table has medians (and
-minima), and for the bandwidth the median of the ratios of neighbours. THREADS is how many threads each has, ROUNDS how
-often they take turns, KERNELS_PATH the instruction path.
+minima), and for the bandwidth the median of the ratios of neighbours. The variable KERNELS_PATH names the instruction
+path.
 """
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import Any
 
+import click
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -20,8 +22,6 @@ from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.paged_attention import allocate_cache, block_bytes, paged_attention
 
-THREADS = int(os.environ.get("THREADS", "2"))
-ROUNDS = int(os.environ.get("ROUNDS", "15"))
 HEADS, KV_HEADS, HEAD_DIM, BLOCK_SIZE = 15, 5, 64, 16
 COLD_BYTES = 96 << 20  # of all layers, which take turns: more than the processor's cache
 
@@ -72,7 +72,7 @@ CASES = [
 
 
 def layers(case: Case) -> list[KvCache]:
-    """Caches full of K and V. A sequence's blocks lie one after the other, as after a fresh start."""
+    """Returns caches full of K and V. A sequence's blocks lie one after the other, as after a fresh start."""
     made = []
     num_blocks = case.sequences * case.context // BLOCK_SIZE
     for _ in range(case.num_layers):
@@ -89,33 +89,34 @@ def ours(case: Case, caches: list[KvCache]) -> Calls:
     starts = torch.full((case.sequences,), case.context - case.count, dtype=torch.int32)
     counts = torch.full_like(starts, case.count)
     q = torch.randn(case.sequences * case.count, HEADS, HEAD_DIM).to(case.dtype)
-    return [lambda cache=cache: paged_attention(q, cache, tables, starts, counts, scale=HEAD_DIM**-0.5)
-            for cache in caches]
+    return [partial(paged_attention, q, cache, tables, starts, counts, scale=HEAD_DIM**-0.5) for cache in caches]
 
 
 def torch_sum(caches: list[KvCache]) -> Calls:
-    """Reading the same bytes and doing next to nothing with them."""
+    """Returns calls that read the same bytes and do next to nothing with them."""
     return [data.sum for data in (cache.data.view(torch.float32) for cache in caches)]
 
 
 def torch_attention(case: Case) -> Calls:
-    """On K and V that need no gathering, in a few layers only: it is slow, and a warm cache is to its favour."""
+    """Returns torch's calls on K and V that need no gathering, for a few layers: it is slow, a warm cache helps it."""
     q = torch.randn(case.sequences, HEADS, case.count, HEAD_DIM).to(case.dtype)
     shape = (2, case.sequences, KV_HEADS, case.context, HEAD_DIM)
     mask = torch.ones(case.count, case.context, dtype=torch.bool).tril(case.context - case.count)
-    form = {"is_causal": True} if case.count == case.context else {"attn_mask": None if case.count == 1 else mask}
+    form: dict[str, Any] = {"attn_mask": None if case.count == 1 else mask}
+    if case.count == case.context:
+        form = {"is_causal": True}
     pairs = [torch.randn(shape).to(case.dtype) for _ in range(min(3, case.num_layers))]
-    return [lambda k=k, v=v: scaled_dot_product_attention(q, k, v, enable_gqa=True, **form) for k, v in pairs]
+    return [partial(scaled_dot_product_attention, q, k, v, enable_gqa=True, **form) for k, v in pairs]
 
 
-def take_turns(peers: list[Calls]) -> list[list[float]]:
-    """Each peer's times, µs a call, one for each round.
+def take_turns(peers: list[Calls], rounds: int) -> list[list[float]]:
+    """Returns each peer's times, µs a call, one for each round.
 
     A peer begins when the threads of the one before have gone to sleep: torch's spin for some 15 ms. Its first calls
     wake its own, and do not count.
     """
     times: list[list[float]] = [[] for _ in peers]
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for calls, own in zip(peers, times, strict=True):
             time.sleep(0.03)
             for call in calls[-3:]:
@@ -129,15 +130,19 @@ def take_turns(peers: list[Calls]) -> list[list[float]]:
     return times
 
 
-def main() -> None:
-    torch.set_num_threads(THREADS)
-    dispatch.set_threads(THREADS)
-    print(f"{dispatch.path()}, {THREADS} threads; {HEADS} query heads, {KV_HEADS} KV heads of {HEAD_DIM}; µs a layer\n")
+@click.command(help=__doc__)
+@click.option("--threads", default=2, show_default=True, envvar="THREADS", help="Threads that each contender has.")
+@click.option("--rounds", default=15, show_default=True, envvar="ROUNDS", help="How often they take turns.")
+def main(threads: int, rounds: int) -> None:
+    torch.set_num_threads(threads)
+    dispatch.set_threads(threads)
+    print(f"{dispatch.path()}, {threads} threads; {HEADS} query heads, {KV_HEADS} KV heads of {HEAD_DIM}; µs a layer\n")
     print("| | median (min) | torch's attention | GB/s | part of the bandwidth of torch's sum |")
     print("|---|---|---|---|---|")
     for case in CASES:
         caches = layers(case)
-        own, reading, theirs = take_turns([ours(case, caches), torch_sum(caches), torch_attention(case)])
+        own, reading, theirs = take_turns(
+            [ours(case, caches), torch_sum(caches), torch_attention(case)], rounds)
         part = median(sum_time / time for sum_time, time in zip(reading, own, strict=True))
         reads = f"{case.layer_bytes / median(own) / 1e3:.1f} | {part:.0%}" if case.count == 1 else "|"
         times = " | ".join(f"{median(some):.0f} ({min(some):.0f})" for some in (own, theirs))

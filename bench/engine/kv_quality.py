@@ -1,4 +1,4 @@
-"""`python -m penstock.bench.kv_quality`: what KV caches of 8 bits cost the demo model in quality.
+"""`python -m penstock.bench.engine.kv_quality`: what KV caches of 8 bits cost the demo model in quality.
 
 The text is what deploy/demo_model/train.py held out: two in a hundred of the source files and of the docstrings of the
 standard library of the Python that runs this. It is unknown to the model where that Python is the one of training.json;
@@ -15,23 +15,21 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import click
 import numpy as np
 import torch
 
-from tests.shard.step_programs import BLOCK_SIZE, initial, make_row
+from penstock.bench.programs.root import DEMO_MODEL, ROOT
 
-ROOT = Path(__file__).parents[1]
-DEMO = ROOT / "deploy" / "demo_model"
+BLOCK_SIZE = 16
 WINDOW, TOGETHER = 512, 4                # scored tokens of a window; windows in a step
 CACHES = {"cpu": ["int8"], "reference": ["int8", "fp8_e4m3fn", "fp8_e5m2"], "gpu": ["int8", "fp8_e4m3fn", "fp8_e5m2"]}
 
 
 def training() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("train", DEMO / "train.py")
+    spec = importlib.util.spec_from_file_location("train", DEMO_MODEL.with_name("train.py"))
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -40,10 +38,10 @@ def training() -> ModuleType:
 
 
 def held_out_windows(count: int) -> tuple[list[list[list[int]]], int]:
-    """`count` windows of WINDOW + 1 ids of sources and as many of docstrings, or all; how many tokens were held out."""
+    """Returns `count` windows of WINDOW + 1 ids of sources, as many of docstrings, and how many ids there are."""
     train = training()
-    tokenizer = train.PreTrainedTokenizerFast.from_pretrained(DEMO / "checkpoint")
-    rng = random.Random(json.loads((DEMO / "checkpoint" / "training.json").read_text())["seed"])
+    tokenizer = train.PreTrainedTokenizerFast.from_pretrained(DEMO_MODEL)
+    rng = random.Random(json.loads((DEMO_MODEL / "training.json").read_text())["seed"])
     _, sources = train.split(train.source_texts(), rng)
     _, groups = train.split(train.chat_texts(rng), rng)
     parts, total = [], 0
@@ -58,21 +56,24 @@ def held_out_windows(count: int) -> tuple[list[list[list[int]]], int]:
 
 
 def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: str | None) -> dict[str, list[float]]:
-    """The logprob of each token behind a window's first, the likeliest in its place; the bytes of a token's KV."""
+    """Returns the logprob of each token behind a window's first, the likeliest one there, the bytes of a token's KV."""
     from penstock.shard.communication.distributed import Group
     from penstock.shard.config import ShardConfig
     from penstock.shard.execution.executor import Executor
-    from penstock.shard.execution.step import Sampling, Step, StreamLimits
+    from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StreamLimits
 
     blocks = WINDOW // BLOCK_SIZE
     executor = Executor(ShardConfig(
-        DEMO / "checkpoint", kv_cache_dtype=kv_cache_dtype, kv_memory=256 << 20, block_size=BLOCK_SIZE), Group())
+        DEMO_MODEL, kv_cache_dtype=kv_cache_dtype, kv_memory=256 << 20, block_size=BLOCK_SIZE), Group())
     executor.open(StreamLimits(1, TOGETHER, TOGETHER * WINDOW, blocks))
-    logprobs, likeliest = [], []
+    logprobs: list[float] = []
+    likeliest: list[float] = []
     for step, begin in enumerate(range(0, len(windows), TOGETHER)):
         rows = tuple(
-            make_row(slot, 0, window[:-1], new_blocks=range(slot * blocks, (slot + 1) * blocks), is_sampled=False,
-                     initial_state=initial(WINDOW, Sampling(top_n=1)), prompt_logprob_ids=window[1:])
+            Row(slot, 0, from_last_sample=False, token_ids=np.array(window[:-1]),
+                new_blocks=np.arange(slot * blocks, (slot + 1) * blocks, dtype=np.int32), is_sampled=False,
+                initial_state=InitialState(Sampling(top_n=1), WINDOW, NO_IDS),
+                prompt_logprob_ids=np.array(window[1:]))
             for slot, window in enumerate(windows[begin : begin + TOGETHER]))
         for row in executor.execute(Step(step, tuple(range(TOGETHER)) if step else (), rows)).rows:
             logprobs += row.prompt_logprobs
@@ -83,8 +84,9 @@ def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: str | None) -> dic
 
 def measure(kernels: str, parts: list[list[list[int]]]) -> None:
     """Print the rows of one kernel set, which a process of its own uses."""
-    script = ("import json, sys; from penstock.bench.kv_quality import score; windows, names = json.load(sys.stdin); "
-              "print(json.dumps([score(windows, name) for name in names]))")
+    script = ("import json, sys; from penstock.bench.engine.kv_quality import prompt_logprobs; "
+              "windows, names = json.load(sys.stdin); "
+              "print(json.dumps([prompt_logprobs(windows, name) for name in names]))")
     names = [None, *CACHES[kernels]]
     child = subprocess.run([sys.executable, "-c", script], text=True, check=True, stdout=subprocess.PIPE, cwd=ROOT,
                            input=json.dumps([[*itertools.chain(*parts)], names]),
@@ -106,7 +108,7 @@ def measure(kernels: str, parts: list[list[list[int]]]) -> None:
 def main(windows: int, kernels: tuple[str, ...]) -> None:
     parts, total = held_out_windows(windows)
     count = sum(len(part) for part in parts)
-    trained = json.loads((DEMO / "checkpoint" / "training.json").read_text())
+    trained = json.loads((DEMO_MODEL / "training.json").read_text())
     own = sys.version.split()[0]
     print(f"{count} windows of {WINDOW} tokens, {count * WINDOW} scored of {total} held out; Python {own}"
           + ("" if own == trained["python"] else f", but the model was trained on {trained['python']}'s library: "

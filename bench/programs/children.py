@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,8 +11,14 @@ from pathlib import Path
 import click
 import psutil
 
-ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0                          # seconds after SIGTERM
+
+
+def free_port() -> int:
+    """Returns a port of this machine that nothing listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def last_lines(text: str, number: int = 25) -> str:
@@ -19,7 +26,7 @@ def last_lines(text: str, number: int = 25) -> str:
 
 
 def exit_on_sigterm() -> None:
-    """So that `with` blocks end the children then too."""
+    """Make SIGTERM an exception, so that `with` blocks end the children then too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
@@ -47,12 +54,12 @@ class Child:
         self.end()
 
     def failure(self, what: str) -> click.ClickException:
-        """An error that shows what the program said last."""
+        """Returns an error that shows what the program said last."""
         return click.ClickException(f"{self.name} {what}; its last lines:\n"
                                     f"{last_lines(self._log.read_text(errors='replace'))}")
 
     def family(self) -> list[psutil.Process]:
-        """The program's process and its descendants, those that are alive."""
+        """Returns the program's process and its descendants, those that are alive."""
         try:
             root = psutil.Process(self.process.pid)
             processes = [root, *root.children(recursive=True)]
@@ -61,7 +68,7 @@ class Child:
         return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
     def cpu_seconds(self, module: str | None = None) -> float:
-        """Of all its processes; or of those that run `python -P -m MODULE`."""
+        """Returns the processor time of all its processes, or of those that run `python -P -m penstock.MODULE`."""
         seconds = 0.0
         for process in self.family():
             try:
@@ -72,11 +79,11 @@ class Child:
         return seconds
 
     def resident_bytes(self) -> int:
-        """Of all its processes, what they share counted once."""
+        """Returns the memory of all its processes, what they share counted once."""
         return sum(process.memory_full_info().pss for process in self.family())
 
     def end(self) -> None:
-        """SIGTERM to the program; what of its processes is left after that is killed."""
+        """Send the program SIGTERM, and kill what of its processes is left after that."""
         family = self.family()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

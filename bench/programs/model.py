@@ -1,4 +1,4 @@
-"""`python -m penstock.bench.model OUT` writes a Llama checkpoint of a given shape with random weights in bfloat16.
+"""`python -m penstock.bench.programs.model OUT` writes a random Llama checkpoint of a given shape in bfloat16.
 
 Speed does not depend on what the weights are. The tokenizer is the demo model's, with unused tokens up to the shape's
 vocabulary, so that every id can be turned into text.
@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from penstock.bench.children import ROOT
-from tests.e2e.server import DEMO_MODEL
+from penstock.bench.programs.root import BUILD, DEMO_MODEL
 
-DEFAULT_MODEL = ROOT / "build" / "model-360m"
+DEFAULT_MODEL = BUILD / "model-360m"
 CONTEXT = 8192
 SHAPES: dict[str, dict[str, Any]] = {
     # SmolLM2-360M's
@@ -29,26 +26,32 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def write_model(folder: Path, shape: str, seed: int = 0) -> int:
-    """The number of parameters. Raises KeyError for a shape that is not in SHAPES."""
+    """Returns the number of parameters. Raises KeyError for a shape that is not in SHAPES."""
+    import torch  # these two take seconds to import
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    if not DEMO_MODEL.is_dir():
+        raise click.ClickException("a random model is made in a checkout of Penstock only: name a model instead")
     sizes = dict(SHAPES[shape])
     rotation = {"rope_type": "default", "rope_theta": sizes.pop("rope_theta")}
     tokenizer = AutoTokenizer.from_pretrained(DEMO_MODEL)
     tokenizer.add_tokens([f"<|unused_{number}|>" for number in range(len(tokenizer), sizes["vocab_size"])])
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(
+    model: Any = LlamaForCausalLM(LlamaConfig(
         **sizes, rope_parameters=rotation, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id)).to(torch.bfloat16)
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id))
+    model.to(torch.bfloat16)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def existing_model(folder: Path | None) -> Path:
-    """`folder`; without one, a model of SmolLM2-360M's shape, which is made the first time."""
+    """Returns `folder`; without one, a model of SmolLM2-360M's shape, which is made the first time."""
     if folder is None and not (DEFAULT_MODEL / "tokenizer.json").exists():
         print(f"writing a model into {DEFAULT_MODEL}")
         write_model(DEFAULT_MODEL, "360m")
-    return folder or DEFAULT_MODEL
+    return (folder or DEFAULT_MODEL).resolve()
 
 
 @click.command(help=__doc__)

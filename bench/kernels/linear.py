@@ -1,15 +1,15 @@
 """How fast the linear layer is: all matrices of a Llama once, against the rows of a step, beside torch's.
 
-`python -m penstock.bench.linear` prints a row for each number of rows. Every matrix has memory of its own, so weights
+`penstock bench kernels linear` prints a row for each number of rows. Every matrix has memory of its own, so weights
 come from memory as in a decode step. The contenders take turns, so other work on the machine shows in all of them; all
 but the best time are medians.
 """
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
 
+import click
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -86,38 +86,44 @@ def seconds(runs: Sequence[Run], xs: Sequence[Tensor]) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", default="1,4,16,32,64,512", help="default: %(default)s")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--contenders", default="own,torch,onednn", help="default: %(default)s")
-    parser.add_argument("--dtype", default="bfloat16", help="default: %(default)s")
-    for name, default in (("hidden", 960), ("layers", 32), ("heads", 15), ("kv-heads", 5), ("head-size", 64),
-                          ("inner", 2560), ("vocab", 49152)):
-        parser.add_argument(f"--{name}", type=int, default=default, help="default: %(default)s")
-    options = vars(parser.parse_args())
-    row_counts = [int(rows) for rows in options.pop("rows").split(",")]
-    kinds = options.pop("contenders").split(",")
-    threads, rounds, dtype = options.pop("threads"), options.pop("rounds"), getattr(torch, options.pop("dtype"))
-
+@click.command(help=__doc__)
+@click.option("--rows", default="1,4,16,32,64,512", show_default=True, help="Of steps.")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--rounds", default=9, show_default=True, help="How often the contenders take turns.")
+@click.option("--contenders", default="own,torch,onednn", show_default=True)
+@click.option("--dtype", default="bfloat16", show_default=True, type=click.Choice(["bfloat16", "float16", "float32"]))
+@click.option("--hidden", default=960, show_default=True)
+@click.option("--layers", default=32, show_default=True)
+@click.option("--heads", default=15, show_default=True)
+@click.option("--kv-heads", default=5, show_default=True)
+@click.option("--head-size", default=64, show_default=True)
+@click.option("--inner", default=2560, show_default=True)
+@click.option("--vocab", default=49152, show_default=True)
+def main(rows: str, threads: int, rounds: int, contenders: str, dtype: str, **shape: int) -> None:
     torch.set_num_threads(threads)
     dispatch.set_threads(threads)
-    shapes = Shapes(**options)
-    stacks = {kind: stack(shapes, kind, dtype) for kind in kinds}
+    shapes, stored, kinds = Shapes(**shape), getattr(torch, dtype), contenders.split(",")
+    stacks = {kind: stack(shapes, kind, stored) for kind in kinds}
     print(f"{dispatch.path()}, {dtype}, {threads} threads, {shapes.num_weights / 1e6:.0f} million weights")
     print(HEADER)
-    for rows in row_counts:
-        xs = inputs(shapes, rows, dtype)
-        times: dict[str, list[float]] = {kind: [] for kind in kinds}
-        for _ in range(rounds):
-            for kind in kinds:
-                times[kind].append(seconds(stacks[kind], xs))
-        for kind in kinds:
-            median = statistics.median(times[kind])
-            gflops, gigabytes = shapes.flops(rows) / 1e9, shapes.num_weights * dtype.itemsize / 1e9
-            print(f"{rows:4}  {kind:7} {1e3 * median:7.2f}  {1e3 * min(times[kind]):7.2f} {rows / median:9.1f} "
-                  f"{gflops / median:8.0f} {gigabytes / median:6.1f}", flush=True)
+    for number in map(int, rows.split(",")):
+        compare(shapes, stacks, number, stored, rounds)
+
+
+def compare(
+    shapes: Shapes, stacks: dict[str, list[Run]], rows: int, dtype: torch.dtype, rounds: int
+) -> None:
+    """Let the contenders take turns, and print a line for each."""
+    xs = inputs(shapes, rows, dtype)
+    times: dict[str, list[float]] = {kind: [] for kind in stacks}
+    for _ in range(rounds):
+        for kind, runs in stacks.items():
+            times[kind].append(seconds(runs, xs))
+    for kind, own_times in times.items():
+        median = statistics.median(own_times)
+        gflops, gigabytes = shapes.flops(rows) / 1e9, shapes.num_weights * dtype.itemsize / 1e9
+        print(f"{rows:4}  {kind:7} {1e3 * median:7.2f}  {1e3 * min(own_times):7.2f} {rows / median:9.1f} "
+              f"{gflops / median:8.0f} {gigabytes / median:6.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import torch
 from penstock.kernels.sample import SampleParameters
 from penstock.kernels.sample.parameters import COLUMNS, PARAMETERS
 
-CASES = {
+CASES: dict[str, Mapping[str, float]] = {
     "greedy": {"do_sample": False},
     "plain": {},
     "temperature 0.8, top-p 0.95": {"temperature": 0.8, "top_p": 0.95},
@@ -27,7 +27,7 @@ DEFAULTS = {
 
 
 def parameters(rows: Sequence[Mapping[str, float]]) -> SampleParameters:
-    """The parameters of rows that are cases each, with seeds of their own."""
+    """Returns the columns of rows that are a case each, with seeds of their own."""
     columns = {name: torch.tensor([row.get(name, DEFAULTS[name]) for row in rows], dtype=dtype)
                for name, dtype in COLUMNS.items()}
     columns["seed"] = torch.arange(len(rows))

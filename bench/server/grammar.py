@@ -1,23 +1,25 @@
 """What a JSON schema costs: the time per token of requests that have one, against those that have none.
 
-`python -m penstock.bench.grammar` starts Penstock once and sends both kinds of load in turns.
+`python -m penstock.bench.server.grammar` starts Penstock once and sends both kinds of load in turns.
 """
 
 import asyncio
 import json
-import tempfile
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import click
 
-from penstock.bench.children import Child, exit_on_sigterm
-from penstock.bench.load import Load, generate_load
-from penstock.bench.model import existing_model
-from penstock.bench.peers import DIRECTORY, own_server
-from penstock.bench.prompts import PromptWriter
-from penstock.bench.serve import wait_until_ready
-from tests.e2e.server import free_port
+from penstock.bench.load.apis import APIS
+from penstock.bench.load.client import Target
+from penstock.bench.load.generator import Concurrency, generate_load
+from penstock.bench.load.measurement import Run
+from penstock.bench.load.prompts import RandomPrompts, load_tokenizer
+from penstock.bench.programs.children import exit_on_sigterm, free_port
+from penstock.bench.programs.model import existing_model
+from penstock.bench.programs.peers import DIRECTORY, own_server
+from penstock.bench.server.running import running
 
 SCHEMA = {
     "type": "array", "minItems": 1000, "items": {
@@ -25,7 +27,7 @@ SCHEMA = {
             "name": {"type": "string", "maxLength": 24}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
             "email": {"type": "string", "format": "email"},
             "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "maxItems": 4}}}}
-"""Of an answer that has not ended after as many tokens as are measured."""
+"""The schema of an answer that has not ended after as many tokens as are measured."""
 
 
 @click.command(help=__doc__)
@@ -38,24 +40,21 @@ SCHEMA = {
 def main(model_id: Path | None, concurrency: int, prompt: int, new: int, rounds: int) -> None:
     exit_on_sigterm()
     model, port = existing_model(model_id), free_port()
-    server, writer = own_server(model, port, []), PromptWriter(model, prompt)
-    url = f"http://127.0.0.1:{port}"
+    prompts = RandomPrompts(prompt, tokenizer=load_tokenizer(str(model)))
     shape = {"response_format": {"type": "json_schema", "json_schema": {"name": "people", "schema": SCHEMA}}}
     ratios = []
-    with (tempfile.TemporaryDirectory() as folder,
-          Child(server.name, server.command, Path(folder), server.environment) as child):
-        wait_until_ready(child, url)
 
-        def measure(fields: dict[str, object]) -> Load:
-            prompts = [writer.write() for _ in range(concurrency)]
-            load = asyncio.run(generate_load(url, concurrency, prompts, new, **fields))
-            assert not load.failures, load.failures[0]
-            assert load.num_tokens == concurrency * new, f"{load.num_tokens} tokens"
-            return load
+    def measure(fields: dict[str, Any]) -> Run:
+        target = Target(f"http://127.0.0.1:{port}", APIS["openai"], fields={"ignore_eos": True, **fields})
+        run = asyncio.run(generate_load(target, Concurrency(concurrency), prompts.take(concurrency, new)))
+        if run.failures or run.num_tokens != concurrency * new:
+            raise click.ClickException(f"{run.num_tokens} tokens; failed: {run.failures[:1]}")
+        return run
 
+    with running(own_server(model, port, []), port):
         measure(shape)
         for _ in range(rounds):
-            free, bound = (1e3 * median(measure(fields).per_token) for fields in ({}, shape))
+            free, bound = (median(measure(fields).values("tpot")) for fields in ({}, shape))
             ratios.append(bound / free)
             print(f"{free:.2f} ms a token without, {bound:.2f} ms with: × {ratios[-1]:.3f}")
     print(json.dumps({"concurrency": concurrency, "ratio": round(median(ratios), 3)}))
