@@ -55,7 +55,7 @@ def held_out_windows(count: int) -> tuple[list[list[list[int]]], int]:
     return parts, total
 
 
-def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: str | None) -> dict[str, list[float]]:
+def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None) -> dict[str, list[float]]:
     """Returns the logprob of each token behind a window's first, the likeliest one there, the bytes of a token's KV."""
     from penstock.shard.communication.distributed import Group
     from penstock.shard.config import ShardConfig
