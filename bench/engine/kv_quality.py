@@ -16,6 +16,7 @@ import random
 import subprocess
 import sys
 from types import ModuleType
+from typing import Literal
 
 import click
 import numpy as np
@@ -26,6 +27,8 @@ from penstock.bench.programs.root import DEMO_MODEL, ROOT
 BLOCK_SIZE = 16
 WINDOW, TOGETHER = 512, 4                # scored tokens of a window; windows in a step
 CACHES = {"cpu": ["int8"], "reference": ["int8", "fp8_e4m3fn", "fp8_e5m2"], "gpu": ["int8", "fp8_e4m3fn", "fp8_e5m2"]}
+
+KvCacheDtype = Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None
 
 
 def training() -> ModuleType:
@@ -55,7 +58,7 @@ def held_out_windows(count: int) -> tuple[list[list[list[int]]], int]:
     return parts, total
 
 
-def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None) -> dict[str, list[float]]:
+def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: KvCacheDtype) -> dict[str, list[float]]:
     """Returns the logprob of each token behind a window's first, the likeliest one there, the bytes of a token's KV."""
     from penstock.shard.communication.distributed import Group
     from penstock.shard.config import ShardConfig
