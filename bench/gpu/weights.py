@@ -20,7 +20,7 @@ from penstock.shard.weights.checkpoint import SINGLE_FILE, STORED_DTYPES, Checkp
 
 
 def random_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """It follows from the name. A matrix gives outputs of about the size of its inputs."""
+    """Returns a tensor that follows from its name. A matrix gives outputs of about the size of its inputs."""
     generator = torch.Generator(dispatch.device()).manual_seed(zlib.crc32(name.encode()))
     tensor = torch.empty(shape, dtype=dtype, device=dispatch.device()).normal_(generator=generator)
     if len(shape) == 1:
@@ -30,8 +30,8 @@ def random_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tens
 
 @contextmanager
 def random_model(scale: Scale) -> Iterator[Path]:
-    """The directory of a checkpoint that takes no room: its file has a header and a hole. While the block runs, what is
-    read from a checkpoint is made up."""
+    """Yields the directory of a checkpoint that takes no room: its file has a header and a hole. While the block runs,
+    what is read from a checkpoint is made up."""
     def read(checkpoint: Checkpoint, wanted: StoredTensor) -> Tensor:
         return random_tensor(wanted.name, wanted.shape, scale.dtype)[wanted.part]
 
@@ -42,7 +42,7 @@ def random_model(scale: Scale) -> Iterator[Path]:
 
 
 def _write_hole(path: Path, scale: Scale) -> None:
-    """A safetensors file without its numbers, as far as the disk is concerned."""
+    """Writes a safetensors file whose numbers take no room on the disk."""
     dtype = next(name for name, stored in STORED_DTYPES.items() if stored == scale.dtype)
     header, end = {}, 0
     for name, shape in _shapes(scale.model):
@@ -93,14 +93,14 @@ class Floor:
 
     @property
     def weight_bytes(self) -> int:
-        """Of the embedding only rows are read."""
+        """Returns the bytes of the weights that a step reads: of the embedding only rows."""
         return (self._layer_weights + self._head_weights) * self._itemsize
 
     def decode_bytes(self, batch: int, context: float) -> float:
-        """Of one step: the weights once, and the keys and values of each sequence."""
+        """Returns the bytes that one step reads: the weights once, and the keys and values of each sequence."""
         return self.weight_bytes + batch * context * self.token_bytes
 
     def prefill_flops(self, tokens: int) -> float:
-        """Of one prompt, of which each token sees those before it."""
+        """Returns the operations of one prompt, of which each token sees those before it."""
         attention = 4 * self._layers * self._q_width * tokens * (tokens + 1) / 2
         return 2.0 * tokens * self._layer_weights + attention + 2 * self._head_weights
