@@ -46,7 +46,7 @@ ROOMS = {
     "shard/communication": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
                             "penstock.shard.models", "penstock.shard.layers"},
     "shard/weights": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
-                      "penstock.shard.models"},
+                      "penstock.shard.models", "penstock.shard.layers"},
     "shard/layers": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup"},
     "shard/models": {"penstock.shard.serving", "penstock.shard.startup"},
     "shard/execution": {"penstock.shard.serving", "penstock.shard.startup"},
