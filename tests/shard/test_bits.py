@@ -137,7 +137,7 @@ def test_a_cache_of_8_bits_keeps_the_contract(
 
 
 @pytest.mark.slow
-def test_every_chunk_size(dtype: str, tmp_path: Path) -> None:
+def test_any_chunk_size(dtype: str, tmp_path: Path) -> None:
     """Across the borders of blocks, of attention's tiles and of the linear layers' tiles."""
     prompt = np.random.default_rng(5).integers(3, 8192, 310).tolist()
     request = Request(prompt, 3, Sampling(do_sample=True, seed=4, temperature=0.9))
