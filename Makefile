@@ -15,7 +15,7 @@ CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 
-.PHONY: help setup clients serve test test-slow sanitize sanitize-gpu bench bench-gpu lint protos clean
+.PHONY: help setup clients serve test test-slow sanitize sanitize-gpu bench bench-gpu planted lint protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -69,6 +69,9 @@ sanitize-gpu:  ## Run every kernel of the GPU's under compute-sanitizer, by PYTH
 lint: setup  ## Check style and types
 	.venv/bin/ruff check .
 	.venv/bin/mypy
+
+planted: setup  ## Plant faults in copies of the tree, and show that the quick tests find them
+	.venv/bin/python -m tests.planted
 
 protos: setup  ## Generate the code of protos/*.proto
 	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. penstock/protos/*.proto

