@@ -5,6 +5,7 @@ step takes beyond model and sampler is the gap.
 """
 
 import asyncio
+import json
 import sys
 import tempfile
 import time
@@ -71,11 +72,16 @@ async def exchange(client: ShardClient, orders: Sequence[bytes], depth: int) -> 
 
 
 def shard(folder: Path, model: Path, num_threads: int) -> tuple[str, Child]:
-    """Start a shard; returns its gRPC address too."""
+    """Start a shard; returns its gRPC address too, once it listens. Raises ClickException if it ends before."""
     target = f"unix:{folder / 'shard.sock'}"
-    command = [sys.executable, "-m", "penstock.shard", "--listen", target, "--model", str(model), "--kv-memory",
-               str(KV_MEMORY), "--threads", str(num_threads)]
-    return target, Child("shard", command, folder, {"PYTHONPATH": str(ROOT)})
+    config = {"listen": target, "model": str(model), "kv_memory": KV_MEMORY, "threads": num_threads}
+    command = [sys.executable, "-m", "penstock.shard", "--config", json.dumps(config)]
+    child = Child("shard", command, folder, {"PYTHONPATH": str(ROOT)})
+    while not (folder / "shard.sock").exists():
+        if child.process.poll() is not None:
+            raise child.failure(f"ended with {child.process.returncode}")
+        time.sleep(0.05)
+    return target, child
 
 
 @click.command(help=__doc__)
