@@ -165,7 +165,7 @@ class ShardServicer:
         self._current = stream
 
 
-def _handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
+def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
     """Returns the service as generated code would register it, but that orders come as bytes."""
     return grpc.method_handlers_generic_handler(shard_pb2.DESCRIPTOR.services_by_name["Shard"].full_name, {
         "Describe": grpc.unary_unary_rpc_method_handler(
@@ -184,7 +184,7 @@ async def serve(config: ShardConfig, facts: Facts, worker: Worker) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = grpc.aio.server(options=_OPTIONS)
-    server.add_generic_rpc_handlers((_handler(ShardServicer(facts, worker)),))
+    server.add_generic_rpc_handlers((generic_handler(ShardServicer(facts, worker)),))
     try:
         server.add_insecure_port(config.listen)
     except RuntimeError as error:
