@@ -1,0 +1,32 @@
+"""The tree in the README is the tree, and the page stays short."""
+
+import re
+
+from tests.paths import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def tree() -> set[str]:
+    """Reads the folders of the README's tree: names at the beginning of a line, below those of an earlier line."""
+    block = README.partition("## The tree")[2].split("```")[1]
+    folders: set[str] = set()
+    parent = ""
+    for line in filter(None, block.splitlines()):
+        names = re.match(r" *((?:[a-z_]+/ )*[a-z_]+/)", line)
+        assert names, line
+        is_below = line.startswith(" ")
+        folders |= {f"{parent if is_below else ''}{name}" for name in names[1].split()}
+        parent = parent if is_below else names[1]
+    return folders
+
+
+def test_the_tree_is_the_tree():
+    tops = {path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")
+            and path.name not in {"build"} and not path.name.endswith(".egg-info")}
+    inside = {path.parent for top in ("router", "shard") for path in (ROOT / top).glob("*/__init__.py")}
+    assert tree() == {f"{path.relative_to(ROOT)}/" for path in tops | inside}
+
+
+def test_the_page_is_short():
+    assert len(README.splitlines()) < 200
