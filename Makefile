@@ -56,8 +56,8 @@ sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBe
 	KERNELS_SANITIZED=1 .venv/bin/pytest tests/kernels
 
 bench: setup  ## Measure engine and server, beside peers: VLLM=environment LLAMA=programs GGUF=model (MODEL_ID, NUM_SHARD)
-	.venv/bin/python -m penstock.bench.engine --sampled
-	.venv/bin/python -m penstock.bench.serve
+	.venv/bin/penstock bench engine --sampled
+	.venv/bin/python -m penstock.bench.server.comparison
 
 bench-gpu:  ## Check and measure a GPU's kernels and engine in ten minutes, beside transformers, by PYTHON as it is
 	$(PYTHON) -m penstock.bench.gpu $(BENCH_ARGS)

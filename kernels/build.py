@@ -59,19 +59,24 @@ def can_build() -> bool:
     return platform.system() == "Linux" and platform.machine() == "x86_64"
 
 
+def compiler() -> list[str]:
+    """The command of the C++ compiler."""
+    return shlex.split(os.environ.get("CXX") or "c++")
+
+
 def _flags(path: str, is_sanitized: bool) -> tuple[str, ...]:
     return (*_FLAGS, *PATHS[path], *(_SANITIZE if is_sanitized else ()))
 
 
 def _compile(path: str, target: Path, is_sanitized: bool) -> None:
-    compiler = shlex.split(os.environ.get("CXX") or "c++")
+    program = compiler()
     partial = target.with_suffix(f".{os.getpid()}")
     sources = [str(source) for source in sorted(SOURCES.glob("*.cpp"))]
-    command = [*compiler, *_flags(path, is_sanitized), *sources, "-o", str(partial)]
+    command = [*program, *_flags(path, is_sanitized), *sources, "-o", str(partial)]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except FileNotFoundError as error:
-        raise BuildError(f"the CPU kernels need a C++ compiler, {compiler[0]} is not there: "
+        raise BuildError(f"the CPU kernels need a C++ compiler, {program[0]} is not there: "
                          "apt-get install g++") from error
     except subprocess.CalledProcessError as error:
         partial.unlink(missing_ok=True)

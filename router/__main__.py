@@ -1,4 +1,4 @@
-"""`python -m router`: wait for the group, open the HTTP port when the model can answer, serve until SIGTERM."""
+"""`python -m penstock.router` waits for the group, opens the HTTP port, and serves until SIGTERM."""
 
 import asyncio
 import gc
@@ -42,7 +42,7 @@ log = logging.getLogger("penstock.router")
 _T = TypeVar("_T")
 PARENT_POLL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 0.5
-"""How long the answers to requests that were given up may take; less than the launcher waits for."""
+"""How long the answers to requests that were given up may take; less than the launcher waits for the router's end."""
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def _refuse(config: RouterConfig, error: Exception) -> None:
 
 
 async def serve(config: RouterConfig) -> None:
-    """From start to the end of the last request."""
+    """Serves until it is asked to end and the last request is answered."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -89,7 +89,7 @@ async def serve(config: RouterConfig) -> None:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | None:
-    """What `work` gives; None if `stop` is set first, for shards may load their model for minutes."""
+    """Returns the result of `work`, or None if `stop` is set first: shards may load their model for minutes."""
     tasks = working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -103,7 +103,7 @@ async def _answer(
     config: RouterConfig, tokenizer: Tokenizer, template: ChatTemplate | None, fleet: GrpcFleet, facts: Facts,
     tracing: "Tracing | None", stop: asyncio.Event,
 ) -> None:
-    """Serve until `stop` is set, then let what runs finish; what is left after the time for that fails."""
+    """Serves until `stop` is set, then lets running requests finish; those left after the time for that fail."""
     limits = Limits.resolve(config, facts)
     metrics = Metrics(limits)
     engine = Engine(fleet, facts, limits, metrics, lambda request: TextPath(tokenizer, request),
@@ -125,10 +125,10 @@ async def _answer(
     runner = make_runner(app, shutdown_timeout=drain_seconds)
     await runner.setup()
     await web.TCPSite(runner, config.hostname, config.port, backlog=1024, ssl_context=ssl_context).start()
-    gc.freeze()  # what is here now stays; no collection, for which all requests wait, is to look through it again
+    gc.freeze()  # what is here now stays, so collections, for which all requests wait, need not look through it
     _announce(config, facts, limits)
     await stop.wait()
-    # Not left to aiohttp, which would break the connections off without a word, after twice its timeout.
+    # Otherwise aiohttp would break the connections off without a word, after twice its timeout.
     overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
     await runner.cleanup()
     overdue.cancel()
@@ -138,7 +138,7 @@ async def _answer(
 
 @contextmanager
 def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
-    """What traces requests while the block runs, if that is wanted."""
+    """Yields what traces requests while the block runs; None if no endpoint is set."""
     if config.otlp_endpoint is None:
         yield None
         return
@@ -153,7 +153,7 @@ def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
 
 
 def _within(facts: Facts, config: RouterConfig) -> Facts:
-    """The facts, with no more KV blocks than `--max-batch-total-tokens` allows."""
+    """Returns the facts with no more KV blocks than `--max-batch-total-tokens` allows."""
     if config.max_batch_total_tokens is None:
         return facts
     return replace(facts, num_blocks=min(facts.num_blocks, config.max_batch_total_tokens // facts.block_size))
@@ -173,7 +173,7 @@ def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
 
 
 async def _end_with_parent(pid: int, stop: asyncio.Event) -> None:
-    """Drain and end once the launcher is gone."""
+    """Sets `stop` once the launcher is gone."""
     while os.getppid() == pid:  # noqa: ASYNC110 (nothing tells a process that its parent died)
         await asyncio.sleep(PARENT_POLL_SECONDS)
     stop.set()

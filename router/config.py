@@ -1,4 +1,4 @@
-"""What the launcher and the router are told at start: parsed once, checked, then passed on as frozen dataclasses."""
+"""The settings that launcher and router share, as frozen dataclasses, parsed and checked once at start."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ import click
 from pydantic import ConfigDict, TypeAdapter
 
 API_KEY = "API_KEY"
-"""The variable by which the launcher, too, may be told."""
+"""The environment variable of the key, for the launcher and the router."""
 
 
 USAGE_ERROR = 2
@@ -19,7 +19,7 @@ USAGE_ERROR = 2
 
 
 class InvalidArgument(click.ClickException):
-    """A setting that can't be used; the message names it and the value found."""
+    """Raised for a setting that can't be used; the message names it and the value found."""
 
     exit_code = USAGE_ERROR
 
@@ -29,7 +29,7 @@ class InvalidArgument(click.ClickException):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """The flags that the launcher hands on to the router. Counts are of tokens unless the name says otherwise.
+    """The settings that the launcher hands on to the router. Counts are of tokens unless the name says otherwise.
 
     None means that the limit follows from the model and its memory.
     """
@@ -38,7 +38,7 @@ class ServerConfig:
     """An IP address."""
     port: int
     validation_workers: int
-    """Threads that tokenise."""
+    """How many threads tokenise."""
     max_concurrent_requests: int
     max_best_of: int
     max_stop_sequences: int
@@ -49,50 +49,50 @@ class ServerConfig:
     max_batch_prefill_tokens: int | None
     max_batch_total_tokens: int | None
     max_batch_size: int | None
-    """Sequences that run at once: slots."""
+    """How many sequences run at once, each in a slot."""
     pipeline_depth: int
     """Steps in flight at once, at least 1: the next is planned and sent before the one that runs is back."""
     payload_limit: int
-    """Bytes of a request body."""
+    """The most bytes of a request's body."""
     graceful_termination_timeout: int
-    """Seconds that running requests get to finish after SIGTERM."""
+    """The seconds that running requests get to finish after SIGTERM."""
     max_shard_downtime: int
-    """Seconds that requests wait for a group that is being restarted."""
+    """The seconds that requests wait for a group that is being restarted."""
     json_output: bool
     log_level: str
     """A name that `logging` knows."""
     compute_type: str | None
-    """Value of the header `x-compute-type`. None: it follows from what the shards compute on."""
+    """The value of the header `x-compute-type`. If None, it follows from the device of the shards."""
     step_timeout: int
-    """Seconds after which a step that has not ended is a hang."""
+    """The seconds after which a step that has not ended counts as hanging."""
     enable_prefill_logprobs: bool
     """Whether requests may ask for the logprobs of the prompt's tokens."""
     disable_grammar_support: bool
     strict_streaming_errors: bool
-    """Whether a stream that fails before its first event has the status of its error."""
+    """Whether a stream that fails before its first event is answered with the status of its error."""
     tgi_tool_finish_reason: bool
-    """Whether an answer with tool calls ends with `stop`."""
+    """Whether an answer with tool calls has the finish reason `stop`."""
     tokenizer_config_path: Path | None
-    """Instead of the checkpoint's."""
+    """The file whose chat template is used instead of the checkpoint's."""
     cors_allow_origin: tuple[str, ...]
-    """None is any."""
+    """The origins whose pages may call the server; empty stands for any."""
     ssl_certfile: Path | None
     ssl_keyfile: Path | None
-    """Given together, or not at all."""
+    """Given together with `ssl_certfile`, or not at all."""
     grpc_port: int | None
-    """None: there is no gRPC API."""
+    """The port of the gRPC API; without one there is no gRPC API."""
     otlp_endpoint: str | None
     otlp_service_name: str
     vertex_predict_route: str | None
     vertex_health_route: str | None
-    """Paths that Vertex AI expects."""
+    """The two routes are the paths that Vertex AI expects."""
     api_key: str | None = field(default=None, repr=False)
-    """What requests must bear. A secret: not part of the JSON, since command lines can be seen."""
+    """The key that requests must bear. It is no part of the JSON, since other users can see command lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterConfig(ServerConfig):
-    """All that `python -m router` is told. The launcher passes it on as JSON, so no flag is defined twice.
+    """All settings of `python -m penstock.router`. The launcher passes them on as JSON, so no flag is defined twice.
 
     The API key comes by its environment variable.
     """
@@ -100,35 +100,35 @@ class RouterConfig(ServerConfig):
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     model_id: str
-    """The name to report: what the user gave."""
+    """The name to report, as the user gave it."""
     revision: str | None
-    """The commit of the Hub's repository; None for a directory."""
+    """The commit of the Hub's repository, or what the user gave for a directory."""
     model_dir: Path
-    """Where tokenizer.json is."""
+    """The directory of tokenizer.json."""
     shard_sockets: tuple[str, ...]
-    """gRPC targets, in rank order."""
+    """The gRPC targets of the shards, in rank order."""
     parent_pid: int
     """The router ends itself when this process is no longer its parent."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of the router's process: ours, and the secret, since only command lines can be seen by other users."""
+        """The variables of the router's process: those of this process and the key, which others can't see there."""
         return {**os.environ, API_KEY: self.api_key or ""}
 
     def to_json(self) -> str:
-        """Without the secret."""
+        """Returns the settings without the API key as JSON."""
         return TypeAdapter(RouterConfig).dump_json(self, exclude={"api_key"}).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The reverse of `to_json`; ValueError names the fields that are wrong."""
+        """Reverses `to_json`. Raises ValueError, which names the fields that are wrong."""
         return TypeAdapter(cls).validate_json(text)
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Self:
-        """From `--config JSON` and the environment; a wrong command line ends the process with status 2."""
-        parser = argparse.ArgumentParser("python -m router", description="Started by text-generation-launcher.")
-        parser.add_argument("--config", required=True, metavar="JSON", help="a RouterConfig")
+        """Reads `--config JSON` and the environment; ends the process if the command line is wrong."""
+        parser = argparse.ArgumentParser("python -m penstock.router", description="The launcher starts it.")
+        parser.add_argument("--config", required=True, metavar="JSON", help="the settings, a RouterConfig")
         try:
             config = cls.from_json(parser.parse_args(argv).config)
             return replace(config, api_key=os.environ.get(API_KEY) or None)

@@ -1,4 +1,4 @@
-"""The software and hardware that there is: for `--env`, which a report of a problem should quote, and for clients."""
+"""The software and hardware found: for `--env`, which the report of a problem should quote, and for clients."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ PACKAGES = ("penstock", "torch", "triton", "tokenizers", "safetensors", "aiohttp
 
 
 def describe() -> str:
-    """One fact a line; looks at the system without importing what is heavy."""
+    """Returns a fact on each line, found without importing heavy packages."""
     lines = [f"platform: {platform.platform()}", f"processor: {_processor()}, {os.cpu_count()} logical",
              f"python: {platform.python_version()}", *(f"{name}: {_version(name)}" for name in PACKAGES)]
     if smi := shutil.which("nvidia-smi"):
@@ -23,7 +23,7 @@ def describe() -> str:
 
 
 def compute_type(facts: Facts) -> str:
-    """As TGI writes it: `2-nvidia-h100-80gb-hbm3`; without GPUs `cpu`."""
+    """Returns what the shards compute on, as TGI writes it: `2-nvidia-h100-80gb-hbm3`, or `cpu` without GPUs."""
     if not facts.has_gpus:
         return "cpu"
     smi = shutil.which("nvidia-smi")

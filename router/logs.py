@@ -1,4 +1,4 @@
-"""Log lines, as text or as JSON with the keys of TGI's."""
+"""The log of launcher and router, as text or as JSON with TGI's keys."""
 
 import json
 import logging
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def configure(level: str, json_output: bool) -> None:
-    """Send the log of this process to stderr, from `level` upwards."""
+    """Sends the log of this process to stderr, from `level` upwards."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if json_output else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000000Z  INFO penstock.router.engine.engine: message`"""
+    """Formats lines as `2026-01-31T12:00:00.000000Z  INFO penstock.router.engine.engine: message`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)5s %(name)s: %(message)s")
@@ -24,7 +24,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: timestamp, level, message, target, and error with the traceback if there is one."""
+    """Formats lines as objects of timestamp, level, message, target and, with the traceback if there is one, error."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {"timestamp": _timestamp(record), "level": record.levelname,

@@ -1,9 +1,9 @@
-"""The name of a route, as figures and spans bear it."""
+"""The names of routes in metrics and spans."""
 
 from aiohttp import web
 
 
 def route_of(request: web.Request) -> str:
-    """The path as it was defined; empty if there is none such."""
+    """Returns the path of a request's route as it was defined; empty if there is no such route."""
     resource = request.match_info.route.resource
     return resource.canonical if resource else ""

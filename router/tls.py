@@ -1,4 +1,4 @@
-"""TLS by the certificate files that the server was given."""
+"""The TLS settings of the server, made of its certificate files."""
 
 import ssl
 
@@ -6,7 +6,10 @@ from penstock.router.config import InvalidArgument, ServerConfig
 
 
 def server_context(config: ServerConfig) -> ssl.SSLContext | None:
-    """None without certificate files; InvalidArgument if they can't be used."""
+    """Returns the server's TLS settings, or None without certificate files.
+
+    Raises InvalidArgument if the files can't be used.
+    """
     if config.ssl_certfile is None or config.ssl_keyfile is None:
         return None
     for name, path in (("ssl_certfile", config.ssl_certfile), ("ssl_keyfile", config.ssl_keyfile)):
@@ -24,5 +27,5 @@ def server_context(config: ServerConfig) -> ssl.SSLContext | None:
 
 
 def _no_password() -> str:
-    """Where a key needs one, OpenSSL would otherwise ask whoever sits at the terminal."""
+    """Refuses a key that needs a password, for which OpenSSL would otherwise ask whoever sits at the terminal."""
     raise ValueError("the key is protected by a password, which there is no way to give")

@@ -1,1 +1,1 @@
-"""A shard: one slice of the weights and of the KV memory, and the loop that runs the steps it is sent."""
+"""A shard holds one slice of the weights and of the KV memory, and runs the steps that the router sends it."""

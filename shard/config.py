@@ -1,12 +1,19 @@
-"""The shard's settings, as its command line gives them.
+"""Reads the shard's settings: one JSON object on its command line.
 
 The one environment variable is a switch for tests: with SHARD_DIE_ON_TOKEN=ID a shard kills itself (SIGKILL) when it is
 to compute a step with that token among its inputs, as a request does that hits a fatal bug.
 """
 
+import argparse
+import json
 import os
-from dataclasses import dataclass, field
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
 MAX_SOCKET_PATH = 107                    # bytes that a Unix socket's address holds, sockaddr_un less its final zero
 DEFAULT_GRAPHS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
@@ -20,40 +27,96 @@ def _die_on_token() -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ShardConfig:
-    """Everything one shard is told when it starts. The rest it finds in the checkpoint or measures."""
+    """Holds everything that one shard is told when it starts. The rest it finds in the checkpoint or measures."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: Path
-    rank: int = 0
-    world_size: int = 1
-    listen: str = ""                     # unix:/path or host:port
-    rendezvous: str = ""                 # file:///path or tcp://host:port; unused in a group of one
-    dtype: str | None = None             # None: the checkpoint's
-    kv_cache_dtype: str | None = None    # of K and V, as KV_DTYPES names them; None: the model's
-    model_id: str | None = None          # None: the path
-    device: str = "auto"                 # auto, cpu or cuda
-    is_deterministic: bool = False       # the bit contract on a GPU; a processor keeps it always
-    kv_memory: int | None = None         # bytes; None: a share of the free memory, or what a GPU has left
-    cuda_memory_fraction: float = 1.0    # of a GPU's memory, that may be used
-    cuda_graphs: tuple[int, ...] | None = None  # rows of the steps that are captured; None: DEFAULT_GRAPHS
-    max_step_tokens: int = 4096          # of the largest step that there must be memory for; TGI's default
-    max_step_rows: int = 128             # the same, of its rows
-    block_size: int = 16                 # tokens
-    watermark_gamma: float = 0.5         # how much of the vocabulary a watermark prefers
-    watermark_delta: float = 2.0         # what it adds to the logits
-    threads: int | None = None           # None: this shard's share of the physical cores
-    otlp_endpoint: str | None = None     # a collector's; None: nothing is traced
+    """The directory of the checkpoint: config.json and safetensors files."""
+    rank: NonNegativeInt = 0
+    """This shard's place in its group."""
+    world_size: PositiveInt = 1
+    """How many shards the group has."""
+    listen: str = ""
+    """Where the router finds this shard: unix:/path or host:port."""
+    rendezvous: str = ""
+    """Where the group meets: file:///path of a file that does not exist yet, or tcp://host:port, where rank 0 will
+    listen. A group of one needs none."""
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """The dtype of the weights and the KV memory; null is the checkpoint's."""
+    kv_cache_dtype: Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None = None
+    """The dtype of the KV memory; null is that of the weights."""
+    model_id: str | None = None
+    """What the model is called; null is its directory."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """What computes; auto is a GPU where there is one."""
+    is_deterministic: bool = False
+    """Whether a GPU keeps the bit contract, which a processor always keeps."""
+    kv_memory: PositiveInt | None = None
+    """Bytes of this shard's KV memory; null is its part of a quarter of the free memory, or what a GPU has left."""
+    cuda_memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """How much of a GPU's memory may be used."""
+    cuda_graphs: tuple[NonNegativeInt, ...] | None = None
+    """Rows of the steps that a GPU's graphs are captured for; 0 captures none, and null the sizes that are needed of
+    1, 2, 4, 8, 16, 32, 64, 96, 128, 192 and 256."""
+    max_step_tokens: PositiveInt = 4096
+    """Tokens of the largest step that a GPU must have memory for; the default is TGI's."""
+    max_step_rows: PositiveInt = 128
+    """Rows of the largest step that a GPU must have memory for."""
+    block_size: PositiveInt = 16
+    """Tokens in a KV block."""
+    watermark_gamma: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The part of the vocabulary that a watermark prefers at each place."""
+    watermark_delta: float = 2.0
+    """What a watermark adds to the logits of that part."""
+    threads: PositiveInt | None = None
+    """Threads that compute; null is this shard's part of the physical cores."""
+    otlp_endpoint: str | None = None
+    """The OpenTelemetry collector that gets spans of the steps by gRPC, such as http://host:4317; null sends none."""
     otlp_service_name: str = "text-generation-inference.router"
-    ready_fd: int | None = None          # gets one byte once steps can be run
+    """What the spans' service is called."""
+    json_output: bool = False
+    """Whether the log has one JSON object a line, and no progress bar is shown."""
+    parent_pid: int | None = None
+    """The process with which the shard ends: when it is no longer its parent."""
+    ready_fd: int | None = None
+    """A file descriptor to which one byte is written, and which is closed, once steps can be run."""
     die_on_token: int | None = field(default_factory=_die_on_token)
+    """A token whose step kills the shard, for tests."""
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads a JSON object of settings; ValueError says which are wrong, and why."""
+        try:
+            return TypeAdapter(cls).validate_json(text)
+        except ValidationError as error:
+            raise ValueError("; ".join(_complaints(error))) from None
+
+    @classmethod
+    def from_argv(cls, argv: Sequence[str]) -> Self:
+        """Reads `--config JSON`, and what the starting process adds; a wrong command line ends it with status 2."""
+        parser = argparse.ArgumentParser(
+            "python -m penstock.shard", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_help(),
+            description="Serves one shard of a model to a router over gRPC. The address appears once the model can "
+                        "answer.\nSIGTERM lets the running step end and exits with 0.")
+        parser.add_argument("--config", required=True, metavar="JSON", help="an object of the settings below")
+        parser.add_argument("--ready-fd", type=int, metavar="FD", help="as the setting, from the process that opens it")
+        given = parser.parse_args(argv)
+        try:
+            config = cls.from_json(given.config)
+        except ValueError as error:
+            parser.error(f"--config: {error}")
+        return config if given.ready_fd is None else replace(config, ready_fd=given.ready_fd)
 
     @property
     def socket_path(self) -> Path | None:
-        """The file that `listen` makes, if it makes one."""
+        """Returns the file that `listen` makes, if it makes one."""
         return Path(self.listen.removeprefix("unix:").removeprefix("//")) if self.listen.startswith("unix:") else None
 
     @property
     def graph_sizes(self) -> tuple[int, ...]:
-        """Rows of the steps that are captured, ascending: as many as steps may have, and none that is not needed."""
+        """Returns the rows of the steps that are captured, ascending: up to what steps may have, and none without need.
+        """
         given = DEFAULT_GRAPHS if self.cuda_graphs is None else self.cuda_graphs
         wanted = sorted({size for size in given if size > 0})
         return tuple(size for index, size in enumerate(wanted)
@@ -65,7 +128,8 @@ class ShardConfig:
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """Where this shard's threads stay: each on a core of its own if the group uses them all, anywhere if not.
+        """Returns where this shard's threads stay: each on a core of its own if the group uses them all, anywhere if
+        not.
 
         A system that is left to itself may keep two threads that wake each other on one core. But on a machine of which
         this group has a part, others may be on the cores that it would choose.
@@ -77,19 +141,45 @@ class ShardConfig:
         return cores[first:first + self.num_threads]
 
     def check(self) -> None:
-        """Raises ValueError, naming the flag, for values that do not go together."""
-        if not 0 <= self.rank < self.world_size:
-            raise ValueError(f"--rank {self.rank}: a group of {self.world_size} has ranks 0 to {self.world_size - 1}")
+        """Raises ValueError, naming the setting, for values that do not go together."""
+        if not self.rank < self.world_size:
+            raise ValueError(f"`rank` {self.rank}: a group of {self.world_size} has ranks 0 to {self.world_size - 1}")
         if self.world_size > 1 and not self.rendezvous:
-            raise ValueError(f"--rendezvous is needed for --world-size {self.world_size}")
+            raise ValueError(f"`rendezvous` is needed for a `world_size` of {self.world_size}")
+        if not self.listen:
+            raise ValueError("`listen` is needed: unix:/path or host:port")
         if self.socket_path and (length := len(os.fsencode(self.socket_path))) > MAX_SOCKET_PATH:
-            raise ValueError(f"--listen {self.listen}: the path has {length} bytes, a socket's has {MAX_SOCKET_PATH}")
+            raise ValueError(f"`listen` {self.listen}: the path has {length} bytes, a socket's has {MAX_SOCKET_PATH}")
         if self.socket_path and not self.socket_path.parent.is_dir():
-            raise ValueError(f"--listen {self.listen}: the folder {self.socket_path.parent} does not exist")
+            raise ValueError(f"`listen` {self.listen}: the folder {self.socket_path.parent} does not exist")
+
+
+def _complaints(error: ValidationError) -> Iterator[str]:
+    for each in error.errors(include_url=False):
+        name = ".".join(map(str, each["loc"]))
+        given = "" if each["type"] in ("missing", "json_invalid") else f", not {each['input']!r}"
+        yield f"`{name}`: {each['msg']}{given}" if name else f"{each['msg']}{given}"
+
+
+def _help() -> str:
+    """Returns a line or two on every setting: the values that it may have, its default and its meaning."""
+    schema = TypeAdapter(ShardConfig).json_schema()
+    lines = ["settings:"]
+    for name, about in schema["properties"].items():
+        default = "needed" if name in schema["required"] else f"default: {json.dumps(about.get('default'))}"
+        lines.append(f"  {name} ({_values(about)}; {default})")
+        lines += textwrap.wrap(about["description"], 116, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join(lines)
+
+
+def _values(schema: dict[str, Any]) -> str:
+    """Returns the values that a setting may have: their type, or all of them."""
+    alternatives = schema.get("anyOf", [schema])
+    return " or ".join(" or ".join(each["enum"]) if "enum" in each else each["type"] for each in alternatives)
 
 
 def physical_cores() -> tuple[int, ...]:
-    """One CPU of each core that this process may run on: of a core's hyperthreads the first."""
+    """Returns one CPU of each core that this process may run on: of a core's hyperthreads the first."""
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     return tuple(sorted({_core(cpu): cpu for cpu in sorted(cpus, reverse=True)}.values()))
 

@@ -1,4 +1,4 @@
-"""The shard's log on stderr, in the router's two forms: lines for people, or one JSON object a line."""
+"""Writes the shard's log on stderr, in the router's two forms: lines for people, or one JSON object a line."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000000Z  INFO shard-0: message`"""
+    """Writes lines such as `2026-01-31T12:00:00.000000Z  INFO shard-0: message`."""
 
     def __init__(self, rank: int) -> None:
         super().__init__(f"%(asctime)s %(levelname)7s shard-{rank}: %(message)s")
@@ -18,7 +18,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Timestamp, level, message, target and rank; error with the traceback if there is one."""
+    """Writes objects of timestamp, level, message, target and rank, and error with the traceback if there is one."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The end of this process: by itself, or with its parent."""
+"""Ends this process: by itself, or with its parent."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 10.0
 def leave(code: int, socket_path: Path | None = None) -> NoReturn:
     """End at once. The thread that runs steps may wait for another rank, and Python's own exit would wait for it.
 
-    socket_path: of a server that still runs, and so cannot remove it.
+    `socket_path` is that of a server that still runs, and so cannot remove it.
     """
     if socket_path:
         socket_path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from penstock.router.engine.limits import Limits
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.wire import StreamLimits
-from penstock.router.scheduling.plan import Output, Plan, Row, RowResult, StepResult, TopLogprobs
+from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, StepResult, TopLogprobs
 
 FACTS = Facts(
     model_id="fake", dtype="float32", kv_dtype="float32", block_size=16, num_blocks=256, vocab_size=8192,
@@ -87,6 +87,11 @@ class ScriptedFleet:
 
     async def close(self) -> None:
         pass
+
+    @property
+    def initial_states(self) -> list[InitialState]:
+        """The initial states of all sequences that began to run, in their order."""
+        return [row.initial_state for plan in self.plans for row in plan.rows if row.initial_state is not None]
 
     def _run(self, row: Row, mask: bytes | None) -> RowResult:
         prompt_logprobs = tuple(-token_id / 10 for token_id in row.prompt_logprob_ids)

@@ -1,5 +1,6 @@
 """Running a test on each set of kernels, and on each instruction path of the compiled ones."""
 
+import functools
 from importlib import import_module
 
 import pytest
@@ -40,7 +41,8 @@ def use(monkeypatch: pytest.MonkeyPatch, name: str, is_real: bool = False) -> No
     kind, _, path = name.partition("-")
     monkeypatch.setenv("KERNELS", kind)
     monkeypatch.setenv("KERNELS_PATH", path)
-    dispatch.kernel_set.cache_clear()
+    # What is cached holds for as long as the rest: then what was cached before comes back.
+    monkeypatch.setattr(dispatch, "kernel_set", functools.cache(dispatch.kernel_set.__wrapped__))
     for op in OPS:
         implementation = import_module(f"penstock.kernels.{op}.{kind}")
         if kind == "gpu" and HAS_GPU and not is_real:

@@ -46,13 +46,17 @@ ROOMS = {
     "shard/communication": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
                             "penstock.shard.models", "penstock.shard.layers"},
     "shard/weights": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
-                      "penstock.shard.models"},
+                      "penstock.shard.models", "penstock.shard.layers"},
     "shard/layers": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup"},
     "shard/models": {"penstock.shard.serving", "penstock.shard.startup"},
     "shard/execution": {"penstock.shard.serving", "penstock.shard.startup"},
     "shard/serving": {"penstock.shard.startup"},
+    "bench/load": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench.engine",
+                   "penstock.bench.programs", "penstock.bench.server", "torch", "psutil", "transformers"},
+    "bench/kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench.load"},
+    "bench/gpu": {"penstock.router", "penstock.protos", "penstock.bench.load", "psutil", "grpc"},
 }
-"""The same for packages inside the router and the shard."""
+"""The same for packages inside the router, the shard and the benchmarks."""
 
 PURE = "router/scheduling"
 IMPURE = {"asyncio", "datetime", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
@@ -106,7 +110,11 @@ def test_all_that_is_ours_is_imported_from_one_namespace():
     assert {file: found for file in source_files(*PACKAGES, "tests") if (found := imported(file, ours))} == {}
 
 
-MAY_IMPORT = re.compile(r"; may import ([a-z., \n]+)\.$")
+def test_nothing_that_users_get_imports_tests():
+    assert {file: found for file in source_files(*PACKAGES) if (found := imported(file, {"tests"}))} == {}
+
+
+MAY_IMPORT = re.compile(r"; may\s+import\s([a-z., \n]+)\.$")
 
 
 def stated(package: str) -> set[str] | None:
@@ -168,6 +176,9 @@ def test_few_files_know_the_environment():
                          "penstock.protos.penstock_pb2")),
     ("router.launcher.launch", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
                                 "opentelemetry")),
+    ("router.launcher.cli", ("torch", "matplotlib", "transformers", "numpy", "grpc", "aiohttp", "penstock.bench")),
+    ("bench.cli", ("torch", "matplotlib", "transformers", "grpc", "aiohttp", "psutil")),
+    ("bench.load.command", ("torch", "matplotlib", "transformers", "grpc", "psutil")),
 ])
 def test_import_does_not_bring_what_is_heavy(module, absent):
     code = f"import sys, penstock.{module}; print(sorted(set({absent!r}) & set(sys.modules)))"

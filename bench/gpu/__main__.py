@@ -15,12 +15,12 @@ from pathlib import Path
 import click
 from tqdm import tqdm
 
-from penstock.bench.children import ROOT
 from penstock.bench.gpu.part import PARTS, Part
 from penstock.bench.gpu.picture import draw
 from penstock.bench.gpu.records import Record, Records, table
 from penstock.bench.gpu.scale import SCALES, Scale
 from penstock.bench.gpu.targets import targets
+from penstock.bench.programs.root import ROOT
 
 GROUPS = {"kernels": ("kernels", "equalities"), "engine": ("engine", "no graphs"),
           "deterministic": ("tuning", "deterministic")}
@@ -40,7 +40,7 @@ def chosen(only: str | None) -> list[Part]:
 
 
 def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tqdm) -> bool:
-    """Whether the part went well. What it says goes into a file beside the records."""
+    """Runs a part; returns whether it went well. What it says goes into a file beside the records."""
     if seconds <= 0:
         records.add(Record(part.name, "the part", {"note": "skipped: no time left"}))
         return True
@@ -69,7 +69,7 @@ def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tq
 
 
 def stop(part: Part, processes: list[subprocess.Popen], seconds: float, records: Records) -> bool:
-    """A case that takes longer than there is time is no failure, but for one that checks."""
+    """Ends a part that takes longer than there is time, which is a failure only of one that checks."""
     for process in processes:
         process.kill()
         process.wait()

@@ -44,14 +44,14 @@ def _matmul(context: Context) -> Record:
 
 
 class Ceilings:
-    """Those that were measured: shares of them are NaN where they were not."""
+    """The ceilings that were measured: shares of them are NaN where they were not."""
 
     def __init__(self, context: Context) -> None:
         self.bytes_per_second = 1e12 * context.records.find("ceilings", COPY, "value")
         self.flops_per_second = 1e12 * context.records.find("ceilings", MATMUL, "value")
 
     def share_of_copy(self, num_bytes: float, seconds: float) -> float:
-        """In percent, as all shares."""
+        """Returns the share of the copy's rate in percent, as all shares are."""
         return 100 * num_bytes / seconds / self.bytes_per_second
 
     def share_of_matmul(self, flops: float, seconds: float) -> float:

@@ -14,7 +14,7 @@ from penstock.bench.gpu.inputs import moved, randn
 from penstock.bench.gpu.paged import Heads, Paged
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
-from penstock.bench.sampling import CASES, parameters
+from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import dispatch
 from penstock.kernels.kv_cache import LARGEST
 from penstock.kernels.linear import linear, pack
@@ -164,7 +164,7 @@ def _scaled_attention(context: Context, name: str, cache_dtype: torch.dtype) -> 
 
 
 def _sample(context: Context) -> Record:
-    """Each case of CASES in its row, the same chosen as in float64, and as likely."""
+    """Checks each case of CASES in its row: the same token as in float64, and as likely."""
     vocab_size = context.scale.vocab_size
     rows = [row for row in CASES.values() if "top_n" not in row]
     logits = 3 * randn(len(rows), vocab_size, dtype=torch.float32)

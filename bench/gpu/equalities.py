@@ -1,21 +1,20 @@
 """What --deterministic promises, bit for bit: a row is what it is alone, a chunk what decode steps make of it, and
 ranks' partial sums the whole."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from penstock.bench.gpu.inputs import moved, randn
+from penstock.bench.gpu.inputs import moved, moved_parameters, randn
 from penstock.bench.gpu.paged import Heads, Paged
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
-from penstock.bench.sampling import CASES, parameters
+from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels.linear import linear, pack
 from penstock.kernels.rms_norm import rms_norm
-from penstock.kernels.sample import Biases, History, sample
+from penstock.kernels.sample import Biases, History, SampleParameters, sample
 from penstock.kernels.silu_mul import silu_mul
 
 Pairs = list[tuple[Tensor, Tensor]]
@@ -46,7 +45,7 @@ def _told(context: Context, name: str, pairs: Pairs) -> Record:
 
 
 def _cuts(total: int) -> list[slice]:
-    """A row alone, some rows, and all but the first."""
+    """Returns cuts of rows: one row alone at three places, some rows, and two thirds of them."""
     return [slice(0, 1), slice(total // 2, total // 2 + 1), slice(total - 1, total), slice(0, min(7, total)),
             slice(total // 3, total)]
 
@@ -90,7 +89,7 @@ def _attention_alone(context: Context, dtype: torch.dtype) -> Pairs:
 
 
 def _attention_chunks(context: Context, dtype: torch.dtype) -> Pairs:
-    """A prompt whole; in chunks; and its last rows one by one."""
+    """Returns the attention of a prompt in chunks, and of its last rows one by one, each beside the whole's."""
     length = max(context.scale.token_counts) + 7
     paged = Paged([length], Heads.of(context.scale.model), dtype)
     q = paged.queries([length])
@@ -128,11 +127,11 @@ def _samples(context: Context) -> Record:
 
     def draw(chosen: list[int]) -> tuple[Tensor, Tensor]:
         columns = parameters([rows[index] | {"position": index} for index in chosen])
-        columns = dataclasses.replace(columns, seed=torch.tensor(chosen))
+        columns = SampleParameters(**{**columns.columns, "seed": torch.tensor(chosen)})
         offsets = torch.arange(len(chosen) + 1)
         history = History(histories[chosen].flatten(), 300 * offsets)
         biases = Biases(torch.empty(0, dtype=torch.int64), torch.empty(0), 0 * offsets)
-        out = sample(logits[chosen], moved(columns), moved(history), moved(biases), masks, 0)
+        out = sample(logits[chosen], moved_parameters(columns), moved(history), moved(biases), masks, 0)
         return out.ids, out.logprobs
 
     batched = draw(list(range(len(rows))))

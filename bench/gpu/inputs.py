@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
+from penstock.kernels.sample import SampleParameters
 
 Columns = TypeVar("Columns")
 
@@ -15,5 +16,10 @@ def randn(*shape: int, dtype: torch.dtype) -> Tensor:
 
 
 def moved(columns: Columns) -> Columns:
-    """A dataclass of tensors, each copied to the device."""
+    """Returns a dataclass of tensors, each copied to the device."""
     return type(columns)(**{name: getattr(columns, name).to(dispatch.device()) for name in type(columns).__slots__})
+
+
+def moved_parameters(parameters: SampleParameters) -> SampleParameters:
+    """The same parameters, copied to the device."""
+    return SampleParameters(**{name: column.to(dispatch.device()) for name, column in parameters.columns.items()})

@@ -8,13 +8,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from penstock.bench.gpu.ceilings import Ceilings
-from penstock.bench.gpu.inputs import moved, randn
+from penstock.bench.gpu.inputs import moved_parameters, randn
 from penstock.bench.gpu.paged import Heads, Paged
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
 from penstock.bench.gpu.scale import attention_name
 from penstock.bench.gpu.timing import Call, copies, median_seconds
-from penstock.bench.sampling import CASES, parameters
+from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import dispatch
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.linear import linear, pack
@@ -45,7 +45,7 @@ def cases(context: Context) -> Cases:
 
 
 def linear_cases(context: Context) -> Cases:
-    """The matrices of the model, each beside torch's."""
+    """Yields the matrices of the model, each beside torch's."""
     model = context.scale.model
     hidden, inner = model["hidden_size"], model["intermediate_size"]
     heads = Heads.of(model)
@@ -68,7 +68,7 @@ def _randn(context: Context, *shape: int) -> Tensor:
 
 
 def _told(context: Context, name: str, seconds: float, num_bytes: float, flops: float = 0.0, **more: object) -> Record:
-    """The shares are of the ceilings: the larger of the two is how near this is to the floor."""
+    """Returns a record with shares of the ceilings, of which the larger tells how near this is to the floor."""
     ceilings = Ceilings(context)
     return context.record(
         name, us=1e6 * seconds, **{"GB/s": num_bytes / seconds / 1e9, "% of copy": ceilings.share_of_copy(
@@ -154,7 +154,7 @@ def _silu(context: Context, rows: int) -> Made:
 
 def _sample(context: Context, name: str, case: str, rows: int) -> Record:
     device, vocab_size = dispatch.device(), context.scale.vocab_size
-    columns = moved(parameters([CASES[case]] * rows))
+    columns = moved_parameters(parameters([CASES[case]] * rows))
     no_ids, offsets = torch.empty(0, dtype=torch.int64, device=device), torch.zeros(
         rows + 1, dtype=torch.int64, device=device)
     history, biases = History(no_ids, offsets), Biases(no_ids, torch.empty(0, device=device), offsets)

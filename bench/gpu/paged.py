@@ -59,7 +59,7 @@ class Paged:
 
     def attend(self, q: Tensor, counts: Sequence[int], sequences: Sequence[int] | None = None,
                ends: Sequence[int] | None = None, **form: Any) -> Tensor:
-        """Of the last queries of some sequences, or those before `ends`."""
+        """Returns the attention of the last queries of some sequences, or of those before `ends`."""
         chosen = range(len(self.lengths)) if sequences is None else sequences
         ends = [self.lengths[sequence] for sequence in chosen] if ends is None else ends
         starts = [end - count for end, count in zip(ends, counts, strict=True)]

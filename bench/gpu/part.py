@@ -75,7 +75,10 @@ Cases = Iterator[tuple[str, Work]]
 
 
 def run(context: Context, index: int = 0, workers: int = 1) -> bool:
-    """Whether all went well. A case that fails is a record of its own; what there is no time for is skipped."""
+    """Runs the part's cases; returns whether all went well.
+
+    A case that fails is a record of its own; what there is no time for is skipped.
+    """
     is_well = True
     cases = importlib.import_module(f"penstock.bench.gpu.{context.part.module}").cases
     for name, work in islice(cases(context), index, None, workers):

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from penstock.bench.engine.sequences import random_prompts
 from penstock.bench.gpu.ceilings import Ceilings
 from penstock.bench.gpu.engine import served_name
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
-from penstock.bench.gpu.steps import prompts
 from penstock.bench.gpu.weights import Floor, configuration, random_tensor
 from penstock.kernels import dispatch
 
@@ -69,7 +69,7 @@ class Peer:
         gc.collect()
         if dispatch.device().type == "cuda":
             torch.cuda.empty_cache()
-        inputs = [prompt.tolist() for prompt in prompts(batch, scale.prompt, scale.vocab_size)]
+        inputs = [prompt.tolist() for prompt in random_prompts(batch, scale.prompt, scale.vocab_size)]
         begin = time.perf_counter()
         outputs = list(self._model.generate_batch(
             inputs, max_new_tokens=scale.new, record_timestamps=True, progress_bar=False, **self._room(batch)).values())
@@ -101,7 +101,7 @@ class Peer:
 
     def _generate(self, name: str, batch: int, **form: Any) -> Record:
         scale = self._context.scale
-        ids = torch.tensor([prompt.tolist() for prompt in prompts(batch, scale.prompt, scale.vocab_size)],
+        ids = torch.tensor([prompt.tolist() for prompt in random_prompts(batch, scale.prompt, scale.vocab_size)],
                            device=dispatch.device())
         self._timed(ids, scale.new, **form)
         few, _ = self._timed(ids, 2, **form)

@@ -21,7 +21,7 @@ class Rests:
 
 
 def profile(work: Callable[[], object], num_steps: int) -> Rests:
-    """Of steps that `work` runs on a GPU. Raises RuntimeError if the profiler saw no work of the device."""
+    """Returns the rests in steps that `work` runs on a GPU. Raises RuntimeError if the profiler saw no work there."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         work()
         torch.cuda.synchronize()

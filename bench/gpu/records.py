@@ -34,14 +34,14 @@ class Records:
                 yield Record(**json.loads(line))
 
     def find(self, part: str, name: str, column: str) -> float:
-        """The newest such figure; NaN if there is none."""
+        """Returns the newest such figure; NaN if there is none."""
         found = [record.values[column] for record in self
                  if (record.part, record.name) == (part, name) and column in record.values]
         return float(found[-1]) if found else math.nan
 
 
 def show(value: Any) -> str:
-    """A table's cell: three digits that count."""
+    """Returns a table's cell, with three significant digits."""
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value)
     if math.isnan(value):
@@ -52,7 +52,7 @@ def show(value: Any) -> str:
 
 
 def table(records: list[Record]) -> Iterator[str]:
-    """The records of one part, as Markdown; columns as they first come, lists left out."""
+    """Yields the records of one part as Markdown: columns as they first come, lists left out."""
     columns = list(dict.fromkeys(column for record in records for column, value in record.values.items()
                                  if not isinstance(value, list)))
     rows = [["", *columns]] + [

@@ -9,11 +9,12 @@ from functools import partial
 from itertools import pairwise
 from statistics import median
 
+import numpy as np
 import torch
 
+from penstock.bench.engine.sequences import Sequences, random_prompts
 from penstock.bench.gpu.profile import Rests, profile
 from penstock.bench.gpu.scale import Scale
-from penstock.bench.gpu.steps import Sequences, prompts
 from penstock.bench.gpu.weights import Floor, random_model
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
@@ -26,7 +27,7 @@ DEPTH = 2
 
 @dataclass(frozen=True)
 class Decoded:
-    """Of the timed steps, all sequences together."""
+    """What was measured of the timed steps, all sequences together."""
 
     tokens_per_second: float
     step_seconds: float                  # the median
@@ -76,25 +77,25 @@ class Runner:
                        sequences.end - 1 - (len(steps) - 1) / 2, first)
 
     def serve(self, batch: int) -> float:
-        """Seconds from the first prompt's step to the last token, the batch given at once."""
+        """Returns the seconds from the first prompt's step to the last token of a batch that is given at once."""
         scale = self._scale
         sequences = self._open(batch, scale.prompt, scale.new)
+        steps = [*sequences.prompt_steps(scale.step_tokens), *sequences.decode_steps()]
         begin = time.perf_counter()
-        self._run(sequences.prompt_steps(scale.step_tokens))
-        stamps, _ = self._run(sequences.decode_steps())
+        stamps, _ = self._run(steps)
         self.executor.close()
         return stamps[-1] - begin
 
     def prefill(self, tokens: int) -> float:
-        """Seconds until a prompt's first token."""
-        sequences = self._open(1, tokens, 1)
+        """Returns the seconds until a prompt's first token."""
+        steps = self._open(1, tokens, 1).prompt_steps(self._scale.step_tokens)
         begin = time.perf_counter()
-        stamps, _ = self._run(sequences.prompt_steps(self._scale.step_tokens))
+        stamps, _ = self._run(steps)
         self.executor.close()
         return stamps[-1] - begin
 
     def rests(self, batch: int) -> Rests:
-        """Of the device, in decode steps."""
+        """Returns how the device rests in decode steps."""
         scale = self._scale
         sequences = self._open(batch, scale.prompt, scale.warm_up + scale.profiled + 1)
         self._run(sequences.prompt_steps(scale.step_tokens))
@@ -106,14 +107,15 @@ class Runner:
 
     def _open(self, batch: int, length: int, new: int) -> Sequences:
         bounds = self.executor.bounds
-        sequences = Sequences(prompts(batch, length, self._scale.vocab_size), new, bounds.block_size, bounds.num_blocks)
+        sequences = Sequences(random_prompts(batch, length, self._scale.vocab_size), new, bounds.block_size,
+                              np.random.default_rng(0).permutation(bounds.num_blocks))
         blocks = -(-bounds.context_length // bounds.block_size)
         self.executor.open(StreamLimits(0, max_slots=max(batch, *self._scale.batches), max_step_tokens=1 << 20,
                                 max_blocks_per_slot=blocks))
         return sequences
 
     def _run(self, steps: Iterable[Step]) -> tuple[list[float], list[StepResult]]:
-        """When each step's tokens were there, and the results."""
+        """Runs steps; returns when the tokens of each were there, and the results."""
         stamps: list[float] = []
         results: list[StepResult] = []
         flying: deque = deque()
@@ -137,5 +139,5 @@ class Runner:
 
 
 def peak_memory() -> float:
-    """GB that this process had on the device at once."""
+    """Returns the most GB that this process had on the device at once."""
     return torch.cuda.max_memory_allocated() / 1e9 if dispatch.device().type == "cuda" else float("nan")

@@ -18,14 +18,14 @@ def synchronize() -> None:
 
 
 def copies(num_bytes: int) -> int:
-    """How many sets of inputs of this size take turns, so that none is found in a GPU's cache."""
+    """Returns how many sets of inputs of this size must take turns so that none is found in a GPU's cache."""
     if dispatch.device().type != "cuda":
         return 2
     return min(64, max(1, COLD_BYTES // max(1, num_bytes)))
 
 
 def median_seconds(calls: Sequence[Call], repeats: int) -> float:
-    """The median time of a call, which are timed together: captured in a graph on a GPU, if they can be."""
+    """Returns the median time of a call; all are timed together, on a GPU captured in a graph if they can be."""
     for call in (calls[0], *calls):
         call()
     synchronize()
@@ -43,7 +43,7 @@ def _wall(calls: Sequence[Call]) -> float:
 
 
 def _capture(calls: Sequence[Call]) -> "torch.cuda.CUDAGraph | None":
-    """None if one of them waits for the device: it is then timed as it is launched."""
+    """Returns the calls' graph; None if one of them waits for the device, which is then timed as it is launched."""
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
@@ -56,7 +56,7 @@ def _capture(calls: Sequence[Call]) -> "torch.cuda.CUDAGraph | None":
 
 
 def _events(calls: Sequence[Call], repeats: int) -> list[float]:
-    """Seconds of all calls, each time."""
+    """Returns the seconds of all calls together, for each repeat."""
     pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats + 1)]
     for begin, end in pairs:
         begin.record()

@@ -10,7 +10,7 @@ from penstock.shard.startup.tune import Job, jobs_of
 
 
 def cases(context: Context) -> Cases:
-    """The steps that are measured first: few rows, then a step's budget."""
+    """Yields the kernels' jobs: those of few rows and of a step's budget first."""
     if dispatch.device().type != "cuda":
         yield "tuning", lambda: context.record("tuning", note="there is nothing to tune on this device")
         return

@@ -15,25 +15,25 @@ from torch import Tensor
 
 from penstock.bench.gpu.scale import Scale
 from penstock.kernels import dispatch
-from penstock.shard.models.decoder import EMBEDDING, HEAD
-from penstock.shard.weights.checkpoint import SINGLE_FILE, STORED_DTYPES, Checkpoint
+from penstock.shard.models.names import USUAL_NAMES as NAMES
+from penstock.shard.weights.checkpoint import SINGLE_FILE, STORED_DTYPES, Checkpoint, StoredTensor
 
 
 def random_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """It follows from the name. A matrix gives outputs of about the size of its inputs."""
+    """Returns a tensor that follows from its name. A matrix gives outputs of about the size of its inputs."""
     generator = torch.Generator(dispatch.device()).manual_seed(zlib.crc32(name.encode()))
     tensor = torch.empty(shape, dtype=dtype, device=dispatch.device()).normal_(generator=generator)
     if len(shape) == 1:
         return tensor.mul_(0.1).add_(1)
-    return tensor if name == EMBEDDING else tensor.mul_(shape[-1] ** -0.5)
+    return tensor if name == f"{NAMES.embedding}.weight" else tensor.mul_(shape[-1] ** -0.5)
 
 
 @contextmanager
 def random_model(scale: Scale) -> Iterator[Path]:
-    """The directory of a checkpoint that takes no room: its file has a header and a hole. While the block runs, what is
-    read from a checkpoint is made up."""
-    def read(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
-        return random_tensor(name, shape, scale.dtype)[part]
+    """Yields the directory of a checkpoint that takes no room: its file has a header and a hole. While the block runs,
+    what is read from a checkpoint is made up."""
+    def read(checkpoint: Checkpoint, wanted: StoredTensor) -> Tensor:
+        return random_tensor(wanted.name, wanted.shape, scale.dtype)[wanted.part]
 
     with TemporaryDirectory() as folder, mock.patch.object(Checkpoint, "read", read):
         (Path(folder) / "config.json").write_text(json.dumps(configuration(scale)))
@@ -42,7 +42,7 @@ def random_model(scale: Scale) -> Iterator[Path]:
 
 
 def _write_hole(path: Path, scale: Scale) -> None:
-    """A safetensors file without its numbers, as far as the disk is concerned."""
+    """Writes a safetensors file whose numbers take no room on the disk."""
     dtype = next(name for name, stored in STORED_DTYPES.items() if stored == scale.dtype)
     header, end = {}, 0
     for name, shape in _shapes(scale.model):
@@ -57,16 +57,16 @@ def _write_hole(path: Path, scale: Scale) -> None:
 def _shapes(model: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
     hidden, inner = model["hidden_size"], model["intermediate_size"]
     q_width, kv_width = (model[name] * model["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
-    matrices = {
-        "self_attn.q_proj": (q_width, hidden), "self_attn.k_proj": (kv_width, hidden),
-        "self_attn.v_proj": (kv_width, hidden), "self_attn.o_proj": (hidden, q_width), "mlp.gate_proj": (inner, hidden),
-        "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner), "input_layernorm": (hidden,),
-        "post_attention_layernorm": (hidden,)}
-    for name in (EMBEDDING, HEAD):
-        yield name, (model["vocab_size"], hidden)
-    yield "model.norm.weight", (hidden,)
+    for name in (NAMES.embedding, NAMES.head):
+        yield f"{name}.weight", (model["vocab_size"], hidden)
+    yield f"{NAMES.norm}.weight", (hidden,)
     for layer in range(model["num_hidden_layers"]):
-        yield from ((f"model.layers.{layer}.{part}.weight", shape) for part, shape in matrices.items())
+        names = NAMES.of_block(layer)
+        shapes = {
+            names.q: (q_width, hidden), names.k: (kv_width, hidden), names.v: (kv_width, hidden),
+            names.attention_output: (hidden, q_width), names.gate: (inner, hidden), names.up: (inner, hidden),
+            names.down: (hidden, inner), names.attention_norm: (hidden,), names.feed_forward_norm: (hidden,)}
+        yield from ((f"{name}.weight", shape) for name, shape in shapes.items())
 
 
 def configuration(scale: Scale) -> dict[str, object]:
@@ -93,14 +93,14 @@ class Floor:
 
     @property
     def weight_bytes(self) -> int:
-        """Of the embedding only rows are read."""
+        """Returns the bytes of the weights that a step reads: of the embedding only rows."""
         return (self._layer_weights + self._head_weights) * self._itemsize
 
     def decode_bytes(self, batch: int, context: float) -> float:
-        """Of one step: the weights once, and the keys and values of each sequence."""
+        """Returns the bytes that one step reads: the weights once, and the keys and values of each sequence."""
         return self.weight_bytes + batch * context * self.token_bytes
 
     def prefill_flops(self, tokens: int) -> float:
-        """Of one prompt, of which each token sees those before it."""
+        """Returns the operations of one prompt, of which each token sees those before it."""
         attention = 4 * self._layers * self._q_width * tokens * (tokens + 1) / 2
         return 2.0 * tokens * self._layer_weights + attention + 2 * self._head_weights

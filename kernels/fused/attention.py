@@ -11,7 +11,7 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.checks import FLOATS, check_rotation, check_tensor
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.kv_write.cpu import refuse_slot_mapping
-from penstock.kernels.linear import PackedWeight
+from penstock.kernels.linear import DenseWeight
 from penstock.kernels.native import DTYPES, address, dtype_of
 from penstock.kernels.paged_attention.cpu import refuse_tables
 
@@ -27,12 +27,12 @@ class AttentionLayer:
 
     norm: Tensor  # [C]
     eps: float  # of all norms
-    qkv: PackedWeight  # [(heads + 2 * KV heads) * D, C]: of q, k and v, one below the other
+    qkv: DenseWeight  # [(heads + 2 * KV heads) * D, C]: of q, k and v, one below the other
     qkv_bias: Tensor | None
     head_norms: tuple[Tensor, Tensor] | None  # [D] for each head of q, and of k
     cos: Tensor  # float32 [P, R / 2], as `rope` wants them
     sin: Tensor
-    output: PackedWeight  # [C, heads * D]
+    output: DenseWeight  # [C, heads * D]
     output_bias: Tensor | None
     num_heads: int
     num_kv_heads: int

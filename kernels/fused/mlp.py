@@ -8,7 +8,7 @@ from torch import Tensor
 
 from penstock.kernels import native
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
-from penstock.kernels.linear import PackedWeight
+from penstock.kernels.linear import DenseWeight
 from penstock.kernels.native import DTYPES, address, dtype_of
 
 
@@ -18,9 +18,9 @@ class MlpLayer:
 
     norm: Tensor  # [C]
     eps: float
-    gate_up: PackedWeight  # [2 * I, C]: of the gate and of what it gates, one below the other
+    gate_up: DenseWeight  # [2 * I, C]: of the gate and of what it gates, one below the other
     gate_up_bias: Tensor | None
-    down: PackedWeight  # [C, I]
+    down: DenseWeight  # [C, I]
     down_bias: Tensor | None
     _struct: ctypes.Structure = field(init=False, repr=False, compare=False)
 

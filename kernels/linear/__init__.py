@@ -1,5 +1,6 @@
-"""The linear layer sums over its inputs in an order that depends neither on the batch nor on the number of ranks."""
+"""The linear layer, with a sum over the inputs whose order never depends on the batch or on the number of ranks."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,33 +12,52 @@ from penstock.kernels.checks import FLOATS, check_axes, check_tensor
 
 
 class Implementation(Protocol):
-    """Says what the module of each kernel set offers."""
+    """What each kernel set offers for dense weights, in a module of its own."""
 
     def pack(self, weight: Tensor, segments: int) -> Tensor: ...
 
-    def linear(
-        self, x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: torch.dtype
-    ) -> Tensor: ...
+    def linear(self, x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor: ...
 
-    def weight_rows(self, packed: "PackedWeight", ids: Tensor) -> Tensor: ...
+    def weight_rows(self, packed: "DenseWeight", ids: Tensor) -> Tensor: ...
 
 
 _implementation: Implementation = dispatch.choose("linear")
 
 
 @dataclass(frozen=True, slots=True)
-class PackedWeight:
-    """Holds a weight as `linear` wants it. Only the shape and dtype it was packed from are public."""
+class PackedWeight(ABC):
+    """A weight [N, K] as `linear` wants it: every format has a subclass, which computes with what it holds."""
 
-    data: Tensor
     out_features: int
     in_features: int
     segments: int
     dtype: torch.dtype
+    """The dtype of the rows that `weight_rows` returns."""
+
+    @abstractmethod
+    def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+        """Returns what `linear` promises, for arguments that it has checked."""
+
+    @abstractmethod
+    def rows(self, ids: Tensor) -> Tensor:
+        """Returns what `weight_rows` promises, for arguments that it has checked."""
 
 
-def pack(weight: Tensor, segments: int = 1) -> PackedWeight:
-    """Prepares a weight [N, K] (float32, bfloat16 or float16) once, when it is loaded.
+@dataclass(frozen=True, slots=True)
+class DenseWeight(PackedWeight):
+    """A weight whose numbers are all stored, in the layout of this process's kernels."""
+
+    data: Tensor
+
+    def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+        return _implementation.linear(x, self, bias, out_dtype)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return _implementation.weight_rows(self, ids)
+
+
+def pack(weight: Tensor, segments: int = 1) -> DenseWeight:
+    """Prepares a dense weight [N, K] (float32, bfloat16 or float16) once, when it is loaded.
 
     K is cut into `segments` equal segments, a power of two, that are summed apart and added in a binary tree. A rank
     that owns half of K packs its half with half the segments. Raises ValueError if K cannot be cut so.
@@ -50,7 +70,7 @@ def pack(weight: Tensor, segments: int = 1) -> PackedWeight:
     if in_features % segments:
         raise ValueError(f"pack: weight {list(weight.shape)}: {segments} segments do not divide K = {in_features}")
     data = _implementation.pack(weight, segments)
-    return PackedWeight(data, out_features, in_features, segments, weight.dtype)
+    return DenseWeight(out_features, in_features, segments, weight.dtype, data)
 
 
 def linear(
@@ -79,19 +99,20 @@ def linear(
         check_tensor(op, "bias", bias, (packed.out_features,), *FLOATS)
     if partial and (bias is not None or out_dtype not in (None, torch.float32)):
         raise ValueError(f"{op}: a partial sum is float32 and has no bias (out_dtype {out_dtype})")
-    return _implementation.linear(x, packed, bias, torch.float32 if partial else out_dtype or x.dtype)
+    return packed.multiply(x, bias, torch.float32 if partial else out_dtype or x.dtype)
 
 
 def weight_rows(packed: PackedWeight, ids: Tensor) -> Tensor:
-    """Returns rows of a packed weight as they were before: [R, K] in its dtype, the same bits.
+    """Returns rows of a packed weight as they were before it was packed: [R, K] in its dtype, the same bits.
 
-    ids  int64 [R], each from 0 to N - 1, which is for the caller to see to
+    ids  int64 [R], each from 0 to N - 1, which the caller makes sure of
 
-    So a weight that is an embedding's and a head's is held once. Raises ValueError for a weight of several segments.
+    An embedding reads its rows here, so that a weight which is also the head's is held once. Raises ValueError for a
+    weight of several segments.
     """
     op = "weight_rows"
     check_tensor(op, "ids", ids, (ids.numel(),), torch.int64)
     if packed.segments != 1:
         shape = [packed.out_features, packed.in_features]
         raise ValueError(f"{op}: the weight {shape} is packed in {packed.segments} segments, expected 1")
-    return _implementation.weight_rows(packed, ids)
+    return packed.rows(ids)

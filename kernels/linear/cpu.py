@@ -10,7 +10,7 @@ from penstock.kernels import native
 from penstock.kernels.memory import huge
 
 if TYPE_CHECKING:
-    from penstock.kernels.linear import PackedWeight
+    from penstock.kernels.linear import DenseWeight
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:
@@ -22,7 +22,7 @@ def pack(weight: Tensor, segments: int) -> Tensor:
     return data
 
 
-def linear(x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     rows, dtypes = len(x), native.DTYPES
     out = torch.empty(rows, packed.out_features, dtype=out_dtype)
     bias_data, bias_dtype = (None, 0) if bias is None else (bias.data_ptr(), dtypes[bias.dtype])
@@ -31,7 +31,7 @@ def linear(x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: to
     return out
 
 
-def weight_rows(packed: "PackedWeight", ids: Tensor) -> Tensor:
+def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:
     out = torch.empty(len(ids), packed.in_features, dtype=packed.dtype)
     native.library.weight_rows(packed.data.data_ptr(), ids.data_ptr(), len(ids), out.data_ptr())
     return out

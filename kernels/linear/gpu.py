@@ -10,7 +10,7 @@ from penstock.kernels import dispatch
 from penstock.kernels.linear import fixed_order
 
 if TYPE_CHECKING:
-    from penstock.kernels.linear import PackedWeight
+    from penstock.kernels.linear import DenseWeight
 
 # Where cuBLAS splits a sum it is to add the parts in float32.
 torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
@@ -22,13 +22,13 @@ def pack(weight: Tensor, segments: int) -> Tensor:
     return weight
 
 
-def linear(x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     if dispatch.is_deterministic():
         return fixed_order.matmul(x, packed.data, packed.segments, bias, out_dtype)
     return _matmul(x, packed.data, bias, out_dtype)
 
 
-def weight_rows(packed: "PackedWeight", ids: Tensor) -> Tensor:
+def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:
     return packed.data.index_select(0, ids)
 
 

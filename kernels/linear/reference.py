@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from penstock.kernels.linear import PackedWeight
+    from penstock.kernels.linear import DenseWeight
 
 
 def pack(weight: Tensor, segments: int) -> Tensor:
@@ -16,7 +16,7 @@ def pack(weight: Tensor, segments: int) -> Tensor:
     return data.copy_(weight.t().reshape(data.shape))
 
 
-def linear(x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     data = packed.data
     segments, width, _ = data.shape
     if segments == 1:
@@ -31,5 +31,5 @@ def linear(x: Tensor, packed: "PackedWeight", bias: Tensor | None, out_dtype: to
     return total.to(out_dtype)
 
 
-def weight_rows(packed: "PackedWeight", ids: Tensor) -> Tensor:
+def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:
     return packed.data[0].t()[ids].to(packed.dtype)

@@ -1,4 +1,4 @@
-"""The log-probabilities of given tokens, by the logits as they are: of a prompt's own tokens, and of sampled ones."""
+"""Computes log-probabilities of given tokens, by the logits as they are: a prompt's own tokens, and sampled ones."""
 
 from typing import Protocol
 

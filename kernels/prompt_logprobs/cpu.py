@@ -1,4 +1,4 @@
-"""Prompt logprobs in C++ (csrc/prompt_logprobs.cpp)."""
+"""Computes prompt logprobs in C++ (csrc/prompt_logprobs.cpp)."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""Prompt logprobs in Triton: the parts of each row, and a program for each row that joins them.
+"""Computes prompt logprobs in Triton: the parts of each row, and a program for each row that joins them.
 
 kernels/softmax_gpu.py says how.
 """

@@ -1,4 +1,4 @@
-"""Prompt logprobs in torch, in float64."""
+"""Computes prompt logprobs in torch, in float64."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""Choosing the next token of each row: penalties, cutoffs and noise that depends on nothing but the row itself."""
+"""Chooses the next token of each row by penalties, cutoffs and noise that depends on nothing but the row itself."""
 
 from typing import Protocol
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import check_axes, check_tensor
-from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from penstock.kernels.sample.parameters import COLUMNS, Biases, History, RowParameters, Sampled, SampleParameters
 from penstock.kernels.sample.ragged import WORD
 
-__all__ = ["Biases", "History", "SampleParameters", "Sampled", "sample"]
+__all__ = ["Biases", "History", "RowParameters", "SampleParameters", "Sampled", "sample"]
 
 
 class Implementation(Protocol):
@@ -23,25 +23,6 @@ class Implementation(Protocol):
 
 
 _implementation: Implementation = dispatch.choose("sample")
-
-_DTYPES = {
-    "prompt_length": torch.int64,
-    "repetition_penalty": torch.float32,
-    "share_penalty": torch.float32,
-    "frequency_penalty": torch.float32,
-    "presence_penalty": torch.float32,
-    "mask": torch.int64,
-    "do_sample": torch.bool,
-    "temperature": torch.float32,
-    "top_k": torch.int64,
-    "top_p": torch.float32,
-    "typical_p": torch.float32,
-    "min_p": torch.float32,
-    "seed": torch.int64,
-    "position": torch.int64,
-    "branch": torch.int64,
-    "top_n": torch.int64,
-}
 
 
 def sample(
@@ -74,8 +55,8 @@ def sample(
     check_axes(op, "logits", logits, "R, V")
     num_rows, vocabulary = logits.shape
     check_tensor(op, "logits", logits, logits.shape, torch.float32)
-    for name, dtype in _DTYPES.items():
-        check_tensor(op, name, getattr(parameters, name), (num_rows,), dtype)
+    for name, dtype in COLUMNS.items():
+        check_tensor(op, name, parameters.columns[name], (num_rows,), dtype)
     check_axes(op, "history_ids", history.ids, "total")
     check_tensor(op, "history_ids", history.ids, history.ids.shape, torch.int64)
     check_tensor(op, "history_offsets", history.offsets, (num_rows + 1,), torch.int64)

@@ -1,4 +1,4 @@
-"""Sampling in C++, without a sort and with few logarithms: csrc/sample.cpp says how.
+"""Samples in C++, without a sort and with few logarithms: csrc/sample.cpp says how.
 
 Penalties and noise are computed in float64; scores and weights are float32, the sums that cutoffs compare exact.
 """
@@ -22,7 +22,7 @@ def sample(
     num_rows, vocabulary = logits.shape
     top = TopLogprobs.empty(num_rows, top_width)
     sampled = Sampled(torch.empty(num_rows, dtype=torch.int64), torch.empty(num_rows), top)
-    columns = {name: getattr(parameters, name).data_ptr() for name in SampleParameters.__slots__}
+    columns = {name: column.data_ptr() for name, column in parameters.columns.items()}
     batch = _Batch(
         rows=num_rows, vocabulary=vocabulary, logits=logits.data_ptr(), **columns,
         history_length=history.ids.numel(), history_ids=history.ids.data_ptr(),

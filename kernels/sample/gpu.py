@@ -1,4 +1,4 @@
-"""Sampling in Triton, without a sort and without waiting for the device.
+"""Samples in Triton, without a sort and without waiting for the device.
 
 A program for each row adjusts its scores and finds its cutoffs, if it has any. Then each part of a row is read once, by
 a program of its own: for the softmax, and for the race of the tokens, which the largest weight / E wins, and that is
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from penstock.kernels.sample.gpu_adjust import WORD, adjust, has_bans
 from penstock.kernels.sample.gpu_cutoffs import cut, find_largest
-from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
+from penstock.kernels.sample.parameters import COLUMNS, Biases, History, Sampled, SampleParameters
 from penstock.kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised
 from penstock.kernels.softmax_gpu import (
     NOBODY,
@@ -33,15 +33,14 @@ from penstock.kernels.softmax_gpu import (
 from penstock.kernels.top_logprobs import TopLogprobs
 
 COUNTS = ["num_history", "num_biases", "num_masks", "width"]
-COLUMNS = [*SampleParameters.__slots__, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets",
-           "masks"]
+POINTERS = [*COLUMNS, "history_ids", "history_offsets", "bias_ids", "bias_values", "bias_offsets", "masks"]
 """Whatever is known of these at a launch, no kernel is made for it: that would be compiled amid the serving."""
 BLOCK = 2048  # tokens at a time of a program that has a whole row
 
 
 @triton.jit
 def _temperature(temperature, do_sample, row):
-    """Float64, and what scores are multiplied with: within what float32 can work with."""
+    """Returns the temperature in float64, and what scores are multiplied with: within what float32 can work with."""
     value = tl.where(tl.load(do_sample + row), tl.maximum(tl.load(temperature + row), 1.1754943508222875e-38), 1.0)
     scale = 1.0 / tl.minimum(tl.maximum(value, 8.077935669463161e-28), 1.2379400392853803e27)  # 2^-90 and 2^90
     return value.to(tl.float64), scale
@@ -49,7 +48,7 @@ def _temperature(temperature, do_sample, row):
 
 @triton.jit
 def _span(offsets, row, total):
-    """From where to where a row's ids are, never outside of all of them."""
+    """Returns from where to where a row's ids are, never outside of all of them."""
     begin = tl.minimum(tl.maximum(tl.load(offsets + row), 0), total)
     return begin, tl.minimum(tl.maximum(tl.load(offsets + row + 1), begin), total)
 
@@ -60,7 +59,7 @@ def _mask_of(masks, number, num_masks, VOCABULARY: tl.constexpr):
     return masks + tl.where(has_mask, number, 0) * ((VOCABULARY + WORD - 1) // WORD), has_mask
 
 
-@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=COLUMNS)
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=POINTERS)
 def _prepare(logits, adjusted, is_adjusted, bounds, places, counts, prompt_length, repetition_penalty, share_penalty,
              frequency_penalty, presence_penalty, mask, do_sample, temperature, top_k, top_p, typical_p, min_p,
              history_ids, history_offsets, num_history, bias_ids, bias_values, bias_offsets, num_biases,
@@ -125,7 +124,7 @@ def _scores_of(logits, adjusted, is_adjusted, row, VOCABULARY: tl.constexpr):
     return scores
 
 
-@triton.jit(do_not_specialize_on_alignment=COLUMNS)
+@triton.jit(do_not_specialize_on_alignment=POINTERS)
 def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, position, branch, top_n,
            tops, maxima, sums, leads, found,
            VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
@@ -153,7 +152,7 @@ def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, 
 
 @triton.jit
 def _lowest_allowed(mask, VOCABULARY: tl.constexpr, WORDS: tl.constexpr, WORD: tl.constexpr):
-    """The lowest token that a mask allows; the last one if there is none."""
+    """Returns the lowest token that a mask allows; the last one if there is none."""
     found = tl.full([], VOCABULARY - 1, tl.int32)
     for start in range(0, (VOCABULARY + WORD - 1) // WORD, WORDS):
         place = start + tl.arange(0, WORDS)[:, None]
@@ -175,7 +174,7 @@ def _winner(maxima, leads, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr
     return rank_token(tl.max(to_rank(to_key(arrival), rank_token(lead)), axis=0))
 
 
-@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=COLUMNS)
+@triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=POINTERS)
 def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, num_masks, top_n, tops, maxima, sums,
           leads, found, ids, logprobs, top_ids, top_logprobs, width,
           VOCABULARY: tl.constexpr, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr,
@@ -235,7 +234,7 @@ def sample(
 
 
 def _check(parameters: SampleParameters, history: History, biases: Biases, masks: Tensor, vocabulary: int) -> None:
-    """Raise ValueError for ids and masks that do not fit: on a processor, where looking costs nothing."""
+    """Raises ValueError for ids and masks that do not fit: on a processor, where looking costs nothing."""
     check_biases(biases, vocabulary)
     check_masks(parameters, masks, vocabulary)
     if is_penalised(parameters, history).any():

@@ -1,4 +1,4 @@
-"""What becomes of a row's scores before anything else, in Triton: penalties on what its history holds, biases, and a
+"""Adjusts a row's scores before anything else, in Triton: penalties on what its history holds, biases, and a
 mask. One program writes a row; only the mask touches all of it, the rest goes to the ids of history and biases."""
 
 import triton
@@ -11,7 +11,7 @@ WORD = tl.constexpr(32)  # tokens
 
 @triton.jit
 def is_allowed(mask, token, has_mask):
-    """Whether the mask has the bits of tokens; every token is allowed where there is no mask."""
+    """Tells whether the mask has the bits of tokens; every token is allowed where there is no mask."""
     word = tl.load(mask + token // WORD, mask=has_mask, other=-1)
     return (word >> (token % WORD).to(tl.int32)) & 1 == 1
 

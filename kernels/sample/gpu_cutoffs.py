@@ -1,4 +1,4 @@
-"""What top-k, top-p, typical-p and min-p keep of a row, in Triton, without a sort: all tokens up to a boundary.
+"""Finds what top-k, top-p, typical-p and min-p keep of a row, in Triton, without a sort: tokens up to a boundary.
 
 The boundary is searched: each pass over the row adds up what lies above each of a few pivots, and tells which tokens
 at all lie between the last two bounds. Sums are float32 and always made in the same order, so that they are monotone.
@@ -19,7 +19,7 @@ TYPICAL = tl.constexpr(2)
 
 @triton.jit
 def find_largest(scores, lowest, middle, rest, farthest, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
-    """The largest of the scores that are kept; NaN if there is one."""
+    """Returns the largest of the scores that are kept; NaN if there is one."""
     largest = tl.full([BLOCK], LOWEST_KEY, tl.int32)
     for start in range(0, VOCABULARY, BLOCK):
         token = start + tl.arange(0, BLOCK)
@@ -31,7 +31,7 @@ def find_largest(scores, lowest, middle, rest, farthest, VOCABULARY: tl.constexp
 
 @triton.jit
 def _moments(scores, top, scale, lowest, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
-    """The mean of the differences of the scores from the top, float64."""
+    """Returns the mean of the differences of the scores from the top, float64."""
     mass = tl.zeros([BLOCK], tl.float64)
     first = tl.zeros([BLOCK], tl.float64)
     for start in range(0, VOCABULARY, BLOCK):
@@ -45,7 +45,7 @@ def _moments(scores, top, scale, lowest, VOCABULARY: tl.constexpr, BLOCK: tl.con
 
 @triton.jit
 def _pivots(low, high, number, mode, top, scale):
-    """Ascending keys from low to high, the first one low."""
+    """Returns ascending keys from low to high, the first one low."""
     place = tl.arange(0, PIVOTS)
     start = from_key(low)
     stop = from_key(high)
@@ -61,7 +61,7 @@ def _pivots(low, high, number, mode, top, scale):
 
 @triton.jit
 def _boundary(scores, mode, wanted, top, scale, lowest, middle, rest, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
-    """The largest value that so many tokens, or so large a share of the kept mass, are not below."""
+    """Returns the largest value that so many tokens, or so large a share of the kept mass, are not below."""
     low = tl.full([], LOWEST_KEY, tl.int32)
     high = tl.full([], NAN_KEY, tl.int32)
     number = tl.full([], 0, tl.int32)
@@ -93,7 +93,7 @@ def _boundary(scores, mode, wanted, top, scale, lowest, middle, rest, VOCABULARY
 
 @triton.jit
 def _lowest_score(top, min_p, temperature):
-    """The lowest score of a token that is at least min_p times as likely as one of the score `top`."""
+    """Returns the lowest score of a token that is at least min_p times as likely as one of the score `top`."""
     exact = top.to(tl.float64) + temperature * tl.log(tl.minimum(min_p, 1.0).to(tl.float64))
     exact = tl.maximum(exact, -3.4028234663852886e38)
     rounded = exact.to(tl.float32)
@@ -102,7 +102,7 @@ def _lowest_score(top, min_p, temperature):
 
 @triton.jit
 def cut(scores, temperature, scale, top_k, top_p, typical_p, min_p, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
-    """What is left of a row after top-k, then top-p, then typical-p, then min-p: the arguments of `is_kept`."""
+    """Returns what top-k, then top-p, then typical-p, then min-p leave of a row: the arguments of `is_kept`."""
     infinity = tl.full([], float("inf"), tl.float32)
     lowest = -infinity
     middle = tl.zeros([], tl.float32)

@@ -1,5 +1,5 @@
-"""Philox4x32-10, the counter-based random number generator of Salmon et al., "Parallel Random Numbers: As Easy as
-1, 2, 3" (SC 2011), on 32-bit words held in int64 tensors."""
+"""Computes Philox4x32-10, the counter-based random number generator of Salmon et al., "Parallel Random Numbers: As Easy
+as 1, 2, 3" (SC 2011), on 32-bit words held in int64 tensors."""
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ Counter = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def philox(counter: Counter, key: tuple[Tensor, Tensor]) -> Counter:
-    """Four random words for each counter and key.
+    """Returns four random words for each counter and key.
 
     All are int64 tensors of values below 2³² whose shapes broadcast: a word that is the same for a whole row is
     passed as [R, 1] and stays that small for as long as the rounds let it.

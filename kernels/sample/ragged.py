@@ -1,4 +1,4 @@
-"""What histories, biases and masks must be."""
+"""Checks histories, biases and masks."""
 
 import torch
 from torch import Tensor
@@ -9,24 +9,24 @@ WORD = 32  # tokens
 
 
 def check_history(history: History, vocabulary: int) -> None:
-    """Raise ValueError unless the offsets cut all of the ids and each of them is one of the vocabulary's."""
+    """Raises ValueError unless the offsets cut all of the ids and each of them is one of the vocabulary's."""
     _check_cut("history_ids", history.ids, history.offsets, vocabulary)
 
 
 def check_biases(biases: Biases, vocabulary: int) -> None:
-    """check_history for biases."""
+    """Raises ValueError for biases as `check_history` does for histories."""
     _check_cut("bias_ids", biases.ids, biases.offsets, vocabulary)
 
 
 def is_penalised(parameters: SampleParameters, history: History) -> Tensor:
-    """Which rows' penalties change scores, and so read the history: bool [R]."""
+    """Returns which rows' penalties change scores, and so read the history: bool [R]."""
     p = parameters
     others = torch.stack((p.share_penalty, p.frequency_penalty, p.presence_penalty))
     return ((p.repetition_penalty != 1) | others.bool().any(dim=0)) & (history.offsets.diff() > 0)
 
 
 def check_masks(parameters: SampleParameters, masks: Tensor, vocabulary: int) -> None:
-    """Raise ValueError for a mask that is not there, or that allows nothing."""
+    """Raises ValueError for a mask that is not there, or that allows nothing."""
     rows = (parameters.mask >= 0).nonzero()[:, 0]
     if not len(rows):
         return
@@ -40,7 +40,7 @@ def check_masks(parameters: SampleParameters, masks: Tensor, vocabulary: int) ->
 
 
 def unpack(masks: Tensor, vocabulary: int) -> Tensor:
-    """int32 [M, words] as bool [M, V]."""
+    """Returns masks, int32 [M, words], as bool [M, V]."""
     bits = masks[:, :, None] >> torch.arange(WORD, dtype=torch.int32, device=masks.device) & 1
     return bits.bool().flatten(1)[:, :vocabulary]
 

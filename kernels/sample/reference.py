@@ -1,4 +1,4 @@
-"""Sampling in torch, in float64. A row pays for what its parameters ask: no noise if it is greedy, no sort without
+"""Samples in torch, in float64. A row pays for what its parameters ask: no noise if it is greedy, no sort without
 top-p or typical-p."""
 
 import torch
@@ -35,7 +35,7 @@ def sample(
 def _adjust(
     scores: Tensor, parameters: SampleParameters, history: History, biases: Biases, masks: Tensor
 ) -> Tensor:
-    """Penalties, biases and masks."""
+    """Returns the scores after penalties, biases and masks."""
     check_biases(biases, scores.shape[1])
     check_masks(parameters, masks, scores.shape[1])
     _penalise(scores, parameters, history)
@@ -58,7 +58,7 @@ def _mask(scores: Tensor, parameters: SampleParameters, masks: Tensor) -> Tensor
 
 
 def _allowed_argmax(scores: Tensor, parameters: SampleParameters, masks: Tensor) -> Tensor:
-    """Where a row is -inf throughout, the lowest id that its mask allows."""
+    """Returns each row's largest score's id; where a row is -inf throughout, the lowest id that its mask allows."""
     ids = scores.argmax(dim=1)
     rows = ((parameters.mask >= 0) & (scores == -torch.inf).all(dim=1)).nonzero()[:, 0]
     if len(rows):
@@ -91,14 +91,14 @@ def _penalise(scores: Tensor, parameters: SampleParameters, history: History) ->
 
 
 def _counts(history_ids: Tensor, lengths: Tensor, shape: torch.Size) -> Tensor:
-    """How often each id occurs in each row's history: int64 [R, V]."""
+    """Returns how often each id occurs in each row's history: int64 [R, V]."""
     num_rows, vocabulary = shape
     row = torch.arange(num_rows, device=lengths.device).repeat_interleave(lengths)
     return torch.bincount(row * vocabulary + history_ids, minlength=num_rows * vocabulary).view(shape)
 
 
 def _warp(scores: Tensor, parameters: SampleParameters, rows: Tensor) -> Tensor:
-    """Temperature and the cutoffs of these rows' scores [rows, V]; what is cut off becomes -inf."""
+    """Returns these rows' scores [rows, V] after temperature and cutoffs; what is cut off becomes -inf."""
     scores = scores / parameters.temperature[rows, None].double()
     top_k, top_p, typical_p, min_p = (
         getattr(parameters, name)[rows] for name in ("top_k", "top_p", "typical_p", "min_p"))
@@ -136,7 +136,7 @@ def _keep_mass(scores: Tensor, keys: Tensor, mass: Tensor) -> Tensor:
 
 
 def _surprise_distance(scores: Tensor) -> Tensor:
-    """How far each token's surprise, -log p, is from the entropy, its expectation."""
+    """Returns how far each token's surprise, -log p, is from the entropy, its expectation."""
     surprise = log_sum_exp(scores) - scores
     share = (-surprise).exp_()
     entropy = torch.where(share > 0, share * surprise, 0.0).sum(dim=1, keepdim=True)
@@ -144,7 +144,7 @@ def _surprise_distance(scores: Tensor) -> Tensor:
 
 
 def _gumbel(seed: Tensor, position: Tensor, branch: Tensor, vocabulary: int) -> Tensor:
-    """-log(E) for each row and token: float64 [R, V]."""
+    """Returns -log(E) for each row and token: float64 [R, V]."""
     low, high = (seed & 0xFFFFFFFF)[:, None], ((seed >> 32) & 0xFFFFFFFF)[:, None]
     position, branch = position[:, None], branch[:, None]
     zero = torch.zeros_like(position)

@@ -148,7 +148,7 @@ class Engine:
             self._mask_worker.close()
 
     async def _drive(self) -> None:
-        """Plans and submits steps, sends the oldest one's masks, commits its result and delivers the tokens, in a loop."""
+        """Plans and submits steps, sends the oldest one's masks, commits its result, delivers its tokens, in a loop."""
         while True:
             while len(self._in_flight) < self._depth and (plan := self._plan()):
                 self._in_flight.append(plan)

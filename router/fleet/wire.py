@@ -1,4 +1,4 @@
-"""Plans to protobuf and results from it. No pb2 type goes further than this file and `client.py`."""
+"""Converts plans to protobuf and results from it. No pb2 type goes further than this file and `client.py`."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias",
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """The sizes of a shard's slot table and of its largest step."""
+    """Sets the sizes of a shard's slot table and of its largest step, for as long as a stream lasts."""
 
     max_slots: int
     max_step_tokens: int
@@ -32,7 +32,7 @@ class StreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """One shard's answer to Describe: its place in the group, and the facts of the group as it sees them."""
+    """Holds one shard's answer to Describe: its place in the group, and the facts of the group as it sees them."""
 
     rank: int
     answers: bool
@@ -61,20 +61,9 @@ def decode_result(message: shard_pb2.StepResult) -> StepResult:
 
 
 def decode_facts(message: shard_pb2.Facts) -> ShardFacts:
-    return ShardFacts(message.rank, message.answers, Facts(
-        model_id=message.model_id,
-        dtype=message.dtype,
-        kv_dtype=message.kv_dtype,
-        block_size=message.block_size,
-        num_blocks=message.num_blocks,
-        vocab_size=message.vocab_size,
-        eos_token_ids=frozenset(message.eos_token_ids),
-        context_length=message.context_length,
-        world_size=message.world_size,
-        numerics=message.numerics,
-        weights_digest=message.weights_digest,
-        step_tokens=message.step_tokens,
-    ))
+    told = {each.name: getattr(message, each.name) for each in fields(Facts)}
+    told["eos_token_ids"] = frozenset(message.eos_token_ids)
+    return ShardFacts(message.rank, message.answers, Facts(**told))
 
 
 def _encode_row(row: Row) -> shard_pb2.Row:
@@ -113,5 +102,5 @@ def _decode_top_logprobs(tops: Iterable[shard_pb2.TopLogprobs]) -> tuple[TopLogp
 
 
 def _encode_ids(ids: Sequence[int]) -> bytes:
-    """Little-endian uint32 each, as every machine that Penstock runs on stores them."""
+    """Encode ids, little-endian uint32 each, as every machine that Penstock runs on stores them."""
     return array("I", ids).tobytes() if ids else b""

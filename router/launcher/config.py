@@ -1,4 +1,4 @@
-"""What the launcher is told at start: parsed once, checked, then passed on as a frozen dataclass."""
+"""The launcher's settings, parsed and checked once at start."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from penstock.router.config import InvalidArgument, RouterConfig, ServerConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherConfig(ServerConfig):
-    """All that the launcher is told. None means: the launcher's or the shard's own default."""
+    """All settings of the launcher. None stands for the launcher's or the shard's own default."""
 
     model_id: str
     """A directory, or a name on the Hugging Face Hub."""
@@ -21,17 +21,17 @@ class LauncherConfig(ServerConfig):
     num_shard: int
     dtype: str | None
     kv_memory: int | None
-    """Bytes for each shard."""
+    """The bytes of KV memory of each shard."""
     kv_cache_dtype: str | None
     block_size: int | None
     cuda_memory_fraction: float
     cuda_graphs: tuple[int, ...] | None
-    """Rows of the steps that GPUs capture; 0 is none."""
+    """The numbers of rows for which GPUs capture steps; 0 stands for none."""
     device: str
     deterministic: bool
-    """Whether GPUs, too, are to keep the bit contract."""
+    """Whether GPUs keep the bit contract, too."""
     threads: int | None
-    """Threads that compute in each shard."""
+    """How many threads compute in each shard."""
     watermark_gamma: float | None
     watermark_delta: float | None
     shard_uds_path: str | None
@@ -41,7 +41,7 @@ class LauncherConfig(ServerConfig):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """From the parsed command line (launcher/options.py). InvalidArgument when values contradict one another."""
+        """Makes the settings from the parsed command line. Raises InvalidArgument if values contradict one another."""
         values = dict(options)
         if not values["model_id"]:
             raise InvalidArgument("`model_id` is missing: name a directory, or a model on the Hugging Face Hub")
@@ -81,7 +81,7 @@ def _max_input_tokens(tokens: int | None, length: int | None) -> int | None:
 
 
 def _route(variable: str) -> str | None:
-    """A path that is given by an environment variable."""
+    """Returns the route that an environment variable gives, if it gives one."""
     path = os.environ.get(variable) or None
     if path is not None and not re.fullmatch(r"/[^\s{}?#]*", path):
         raise InvalidArgument(f"{variable} must be a path such as /predict. Given: {path!r}")
@@ -89,7 +89,7 @@ def _route(variable: str) -> str | None:
 
 
 def _check_access(config: LauncherConfig) -> None:
-    """What guards the server, and the ports."""
+    """Checks the API key, the certificate and the ports."""
     key = config.api_key
     if key is not None and (not key.isprintable() or not key.strip() or key.strip() != key):
         raise InvalidArgument("`api_key` must have printable characters, and no space at its ends")
@@ -102,7 +102,7 @@ def _check_access(config: LauncherConfig) -> None:
 
 
 def _check(config: LauncherConfig) -> None:
-    """TGI's rules between values that are given, in its words."""
+    """Checks TGI's rules between values, in its words."""
     if config.validation_workers < 1:
         raise InvalidArgument("`validation_workers` must be > 0")
     if config.max_batch_size == 0:
@@ -117,9 +117,9 @@ def _check(config: LauncherConfig) -> None:
 
 
 def _log_level(directives: str) -> str:
-    """The level that TGI's LOG_LEVEL, such as `info,text_generation_router=debug`, has for the router.
+    """Returns the level that TGI's LOG_LEVEL, such as `info,text_generation_router=debug`, gives the router.
 
-    A directive without a target holds for all; other targets, and words that are no level, say nothing to us.
+    A directive without a target holds for all targets; other targets, and words that are no level, are ignored.
     """
     names = {"trace": "DEBUG", "debug": "DEBUG", "info": "INFO", "warn": "WARNING", "warning": "WARNING",
              "error": "ERROR", "off": "CRITICAL"}

@@ -1,4 +1,4 @@
-"""Keeps the shards of one group running: started together, watched, and when one is lost all are started again."""
+"""Keeps the shards of one group running: starts them together, watches them, and restarts all when one is lost."""
 
 import asyncio
 import logging
@@ -12,31 +12,32 @@ from penstock.router.launcher.watch import Watch, watched
 log = logging.getLogger(__name__)
 
 MAX_DEATHS = len(BACKOFF_SECONDS) + 1
-"""In a row, without a completed step in between."""
+"""How many deaths in a row, without a completed step in between, end the group."""
 END_SECONDS = 10.0
-"""How long the shards may take to end when asked to."""
+"""How long the shards may take to end when they are asked to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What became of the shards that a group was lost by."""
+    """Tells how a group was lost, by the shards that are at fault."""
 
     causes: Sequence[tuple[Process, str]]
     has_stepped: bool
-    """Whether the group completed a step: the measurement, after which all shards tell that they are ready. Their word
-    counts, not an answer to a watch: a request may kill them before the first."""
+    """Whether the group completed a step: the measurement, after which all shards tell that they are ready. What they
+    tell counts, not an answer to a watch, since a request may kill them before the first answer."""
     is_refusal: bool
-    """Shards ended by themselves before they were ready: their settings or the checkpoint are at fault."""
+    """Whether shards ended by themselves before they were ready, because of their settings or the checkpoint."""
 
     def __str__(self) -> str:
         return ", ".join(f"{process.name} {what}" for process, what in self.causes)
 
 
 class Group:
-    """The shards of one group. Half a group is of no use, and no shard holds anything that can't be had again.
+    """Runs the shards of one group. It restarts all of them together: half a group is of no use, and no shard holds
+    anything that can't be had again.
 
-    `programs` gives what to run, anew for each start; `targets` are the gRPC addresses of the same shards, in the same
-    order; `step_timeout` is in seconds.
+    `programs` makes the programs to run, anew for each start; `targets` are the gRPC addresses of the same shards, in
+    the same order; `step_timeout` is in seconds.
     """
 
     def __init__(self, programs: Callable[[], Sequence[Program]], targets: Sequence[str], step_timeout: float) -> None:
@@ -45,7 +46,7 @@ class Group:
         self._step_timeout = step_timeout
 
     async def keep(self, end: asyncio.Future[None]) -> Loss | None:
-        """Run the shards until `end` is done; then none is left. Returns the last loss if it is of no use to go on."""
+        """Runs the shards until `end` is done; then none is left. Returns the last loss if to go on is of no use."""
         num_deaths = 0
         is_first = True
         while (loss := await self._live(end)) is not None:
@@ -63,7 +64,7 @@ class Group:
         return None
 
     async def _live(self, end: asyncio.Future[None]) -> Loss | None:
-        """One life of all shards, to its loss or to its end in order."""
+        """Runs all shards once. Returns how they were lost, or None after they ended in order."""
         async with AsyncExitStack() as stack:
             shards = [await stack.enter_async_context(started(program)) for program in self._programs()]
             watching = await stack.enter_async_context(AsyncExitStack())
@@ -82,13 +83,13 @@ class Group:
 
 
 def _kill(shards: Sequence[Process]) -> None:
-    """All at once, so that none gets to complain about the others' end."""
+    """Kills the shards all at once, so that none gets to complain about the others' end."""
     for shard in shards:
         shard.kill()
 
 
 def _loss(shards: Sequence[Process], watches: Sequence[Watch]) -> Loss:
-    """Of the dead, or of those that are in trouble where one hangs."""
+    """Makes the loss of the shards that are dead, or if none is, of those that hang or do not answer."""
     for watch in watches:
         if watch.hung.done():
             watch.hung.result()

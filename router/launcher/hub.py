@@ -1,4 +1,4 @@
-"""From what the user calls a model to a directory with its checkpoint."""
+"""Finds the directory of a model's checkpoint, or downloads it from the Hugging Face Hub."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,23 +7,22 @@ from penstock.router.config import InvalidArgument
 
 FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer*"]
 NOT_FILES = ["*/*.safetensors", "*/*.json", "tokenizer*/*", "consolidated*"]
-"""Sub-directories hold other formats, beside `additional_chat_templates`; `consolidated` files hold the same weights
-once more.
-"""
+"""The files that are not downloaded: sub-directories hold other formats, except `additional_chat_templates`, and
+`consolidated` files hold the same weights once more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A directory in the Hub's format, and the commit it was made from, or what the user says of that."""
+    """A directory in the Hub's format, with its commit; that of a local directory is what the user gave as revision."""
 
     path: Path
     revision: str | None
 
 
 def find(model_id: str, revision: str | None = None, cache: Path | None = None) -> Checkpoint:
-    """The checkpoint in the directory `model_id`, or of that name on the Hub, downloaded if it isn't in the cache.
+    """Finds the checkpoint in the directory `model_id`, or of that name on the Hub; downloads it if it isn't cached.
 
-    InvalidArgument says what to do when there is none, or names the file that is missing.
+    Raises InvalidArgument, which says what to do if there is none, or names the missing file.
     """
     directory = Path(model_id).expanduser()
     if directory.is_dir():
@@ -50,7 +49,7 @@ def _download(name: str, revision: str | None, cache: Path | None) -> Path:
 
 
 def _check(directory: Path) -> None:
-    """What can be seen to be missing before any weight is read."""
+    """Raises InvalidArgument if a file is missing, before any weight is read."""
     for name in ("config.json", "tokenizer.json"):
         if not (directory / name).is_file():
             raise InvalidArgument(f"`model_id`: {directory} has no file {name}")

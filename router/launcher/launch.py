@@ -1,7 +1,8 @@
-"""`text-generation-launcher`: from a command line to the processes of one group, and to their end."""
+"""The command `text-generation-launcher`, which runs the processes of one group until they end."""
 
 import asyncio
 import itertools
+import json
 import logging
 import os
 import socket
@@ -29,12 +30,14 @@ from penstock.router.launcher.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
-MAX_SOCKET_PATH = 107
-"""Bytes in the path of a Unix socket (`sun_path`, less the final zero)."""
+SHARD_SETTINGS = (
+    "model_id", "dtype", "kv_memory", "kv_cache_dtype", "block_size", "device", "cuda_memory_fraction", "cuda_graphs",
+    "watermark_gamma", "watermark_delta", "threads", "otlp_endpoint", "otlp_service_name", "json_output")
+"""The launcher's settings that a shard is told by the same names; None leaves it to the shard."""
 
 
 def serve(**options: Any) -> None:
-    """Serve a model: Text Generation Inference's command line, on Penstock."""
+    """Serve a model with Penstock, by the command line of Text Generation Inference's launcher."""
     config = LauncherConfig.from_options(options)
     logs.configure(config.log_level, config.json_output)
     for note in click.get_current_context().meta.get(NOTES, []):
@@ -49,7 +52,10 @@ main = click.version_option(package_name="penstock", message="%(prog)s %(version
 
 
 def launch(config: LauncherConfig) -> int:
-    """Find the model, run the group until it ends; the exit code. InvalidArgument if it can't be started."""
+    """Finds the model and runs the group until it ends; returns the exit code.
+
+    Raises InvalidArgument if the group can't be started.
+    """
     _check_port("port", config.hostname, config.port)
     if config.grpc_port is not None:
         _check_port("grpc_port", config.hostname, config.grpc_port)
@@ -70,11 +76,11 @@ async def _supervise(group: Group, router: Program, drain_timeout: float) -> int
 
 
 def make_group(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], private: Path) -> Group:
-    """The group that serves a checkpoint, with files of its own in the directory `private`."""
+    """Makes the group that serves a checkpoint and keeps its files in the directory `private`."""
     starts = itertools.count()
 
     def programs() -> list[Program]:
-        """Each start has a rendezvous of its own; what shards left of theirs when they were killed is removed."""
+        """Makes the shards' programs with a rendezvous of their own; removes what killed shards left of theirs."""
         for file in private.glob("meet-*"):
             file.unlink()
         rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
@@ -86,22 +92,14 @@ def make_group(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence
 
 def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, socket_path: Path,
                   rendezvous: str) -> Program:
-    arguments = {
-        "--model": checkpoint.path, "--model-id": config.model_id, "--rank": rank, "--world-size": config.num_shard,
-        "--listen": f"unix:{socket_path}", "--rendezvous": rendezvous, "--dtype": config.dtype,
-        "--kv-memory": config.kv_memory, "--block-size": config.block_size, "--threads": config.threads,
-        "--watermark-gamma": config.watermark_gamma, "--watermark-delta": config.watermark_delta,
-        "--parent-pid": os.getpid(), "--device": config.device, "--kv-cache-dtype": config.kv_cache_dtype,
-        "--cuda-memory-fraction": config.cuda_memory_fraction,
-        "--cuda-graphs": None if config.cuda_graphs is None else ",".join(map(str, config.cuda_graphs)),
-        "--max-step-tokens": config.max_batch_prefill_tokens,
-        "--max-step-rows": config.max_batch_size or config.max_concurrent_requests,
+    settings = {name: getattr(config, name) for name in SHARD_SETTINGS} | {
+        "model": str(checkpoint.path), "rank": rank, "world_size": config.num_shard, "listen": f"unix:{socket_path}",
+        "rendezvous": rendezvous, "is_deterministic": config.deterministic,
+        "max_step_tokens": config.max_batch_prefill_tokens,
+        "max_step_rows": config.max_batch_size or config.max_concurrent_requests, "parent_pid": os.getpid(),
     }
-    if config.otlp_endpoint is not None:
-        arguments |= {"--otlp-endpoint": config.otlp_endpoint, "--otlp-service-name": config.otlp_service_name}
-    given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
-    flags = ["--deterministic"] * config.deterministic + ["--json-output"] * config.json_output
-    return _program(f"shard {rank}", "shard", [*given, *flags], tells_ready=True)
+    given = {name: value for name, value in settings.items() if value is not None}
+    return _program(f"shard {rank}", "shard", ["--config", json.dumps(given)], tells_ready=True)
 
 
 def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path]) -> Program:
@@ -111,12 +109,12 @@ def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequ
 
 
 def _program(name: str, module: str, arguments: Sequence[str], tells_ready: bool = False) -> Program:
-    """`-P`: a folder called `penstock` in the user's current directory must not be taken for ours."""
+    """Makes a program of a module. With `-P`, a folder `penstock` in the current directory is not taken for ours."""
     return Program(name, [sys.executable, "-P", "-m", f"penstock.{module}", *arguments], tells_ready)
 
 
 def _check_port(name: str, hostname: str, port: int) -> None:
-    """Better now than after a large model was loaded."""
+    """Raises InvalidArgument if the port is taken, before a large model is loaded."""
     family = socket.AF_INET6 if ":" in hostname else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,9 +126,7 @@ def _check_port(name: str, hostname: str, port: int) -> None:
 
 @contextmanager
 def _socket_path(name: str) -> Iterator[Path]:
-    """A path where a shard may make its socket: nothing is there before or afterwards."""
-    if len(os.fsencode(name)) > MAX_SOCKET_PATH:
-        raise InvalidArgument(f"`shard_uds_path`: a socket's path has at most {MAX_SOCKET_PATH} bytes, not {name}")
+    """Yields a path where a shard can make its socket; removes what is left there before and afterwards."""
     path = Path(name)
     _remove_stale(path)
     try:
@@ -140,11 +136,17 @@ def _socket_path(name: str) -> Iterator[Path]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket that nobody listens on; InvalidArgument if it is in use or no socket."""
-    if not path.exists():
-        return
+    """Removes a socket that nobody listens on. Raises InvalidArgument if it is in use, no socket, or too long."""
     with socket.socket(socket.AF_UNIX) as probe:
-        if stat.S_ISSOCK(path.stat().st_mode) and probe.connect_ex(str(path)):
+        try:
+            is_silent = bool(probe.connect_ex(str(path)))
+        except OSError as error:
+            length = len(os.fsencode(path))
+            raise InvalidArgument(
+                f"`shard_uds_path`: {length} bytes are too many for a socket's path: {path}") from error
+        if not path.exists():
+            return
+        if is_silent and stat.S_ISSOCK(path.stat().st_mode):
             path.unlink()
         else:
             raise InvalidArgument(f"`shard_uds_path`: {path} is in use")

@@ -1,4 +1,4 @@
-"""Kinds of options, and of values, that a command line of the launcher is made of."""
+"""The kinds of options and of values on the launcher's command line."""
 
 import math
 import re
@@ -12,17 +12,17 @@ from click.core import ParameterSource
 from penstock.router.config import InvalidArgument
 
 NOTES = "penstock.notes"
-"""Key of `click.Context.meta`: sentences to log once logging is set up."""
+"""The key in `click.Context.meta` of the sentences to log once logging is set up."""
 
 
 class Integer(click.IntRange):
-    """An integer between bounds, called so in messages."""
+    """An integer between bounds, which messages call an integer and not a range."""
 
     name = "integer"
 
 
 class Number(click.FloatRange):
-    """A number between bounds, and not what floating point has beside numbers."""
+    """A finite number between bounds."""
 
     name = "number"
 
@@ -31,6 +31,10 @@ class Number(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number", param, ctx)
         return number
+
+    def _describe_range(self) -> str:
+        """Returns the bounds for the help page; click has `x<=None` for a number without any."""
+        return "" if self.min is None and self.max is None else super()._describe_range()
 
 
 COUNT, POSITIVE = Integer(min=0), Integer(min=1)
@@ -53,13 +57,13 @@ class Option(click.Option):
         return source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
     def shown(self, context: click.Context) -> str:
-        """How the user wrote it, for messages."""
+        """Returns the option as the user wrote it, for messages."""
         from_variable = self.name and context.get_parameter_source(self.name) is ParameterSource.ENVIRONMENT
         return f"{self.opts[0]} (environment variable {self.envvar})" if from_variable else self.opts[0]
 
 
 class Noted(Option):
-    """An option whose value changes nothing here, for a reason: `note(value)` is logged when it is given."""
+    """An option of TGI whose value changes nothing here: when it is given, the reason `note(value)` is logged."""
 
     def __init__(self, names: str, group: str, help: str, note: Callable[[Any], str | None], **attributes: Any) -> None:
         super().__init__(names, group, help, callback=self._take_note, expose_value=False, **attributes)
@@ -83,7 +87,7 @@ class Unsupported(Option):
 
 
 class ByteSize(click.ParamType[int]):
-    """A number of bytes: `4294967296`, `4GiB`, `4.5GB`."""
+    """A number of bytes, such as `4294967296`, `4GiB` or `4.5GB`."""
 
     name = "bytes"
 
@@ -98,7 +102,7 @@ class ByteSize(click.ParamType[int]):
 
 
 class Counts(click.ParamType[tuple[int, ...]]):
-    """Integers with commas between: `1,2,4`."""
+    """Integers with commas between them, such as `1,2,4`."""
 
     name = "list"
 

@@ -1,4 +1,4 @@
-"""The one definition of every option of the launcher: names, environment variables, defaults, help.
+"""Defines every option of the launcher, with its names, environment variable, default and help.
 
 Names, variables (the name in capitals) and defaults are those of TGI's launcher; a command line or manifest made for
 it is either obeyed or refused with a sentence, never half understood. What only we have is marked "Penstock:".
@@ -29,7 +29,7 @@ from penstock.router.launcher.option_types import (
 
 
 def _hostname(context: click.Context, option: click.Parameter, value: str) -> str:
-    """An IP address. Containers set HOSTNAME to their own name, which must not keep the server from starting."""
+    """Returns an IP address. A container's own name in HOSTNAME must not keep the server from starting."""
     address = "127.0.0.1" if value == "localhost" else value
     try:
         return str(ipaddress.ip_address(address))
@@ -41,7 +41,7 @@ def _hostname(context: click.Context, option: click.Parameter, value: str) -> st
 
 
 def _origins(context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """What a browser may send as `Origin`, or `*`; anything else would never match."""
+    """Raises InvalidArgument for a value that no browser sends as `Origin` and that is not `*`."""
     for origin in value:
         if origin not in ("*", "null") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/,]+", origin):
             raise InvalidArgument("`cors_allow_origin` must be an origin such as https://example.org, or *; several "
@@ -84,79 +84,85 @@ OPTIONS: list[click.Parameter] = [
     Option("--max-batch-size", MEMORY, "Sequences that run at once, at most.", type=COUNT),
     Option("--pipeline-depth", MEMORY, "Penstock: steps in flight at once; 1 waits for each step before it plans the "
            "next.", type=POSITIVE, default=2),
-    Noted("--waiting-served-ratio", MEMORY, "Accepted; no effect, since prefill is chunked.", type=float,
+    Noted("--waiting-served-ratio", MEMORY, "Accepted without effect, since prefill is chunked.", type=float,
           default=0.3, note=lambda value: f"{value} has no effect, since prefill is chunked"),
-    Noted("--max-waiting-tokens", MEMORY, "Accepted; no effect, since prefill is chunked.", type=COUNT,
+    Noted("--max-waiting-tokens", MEMORY, "Accepted without effect, since prefill is chunked.", type=COUNT,
           default=20, note=lambda value: f"{value} has no effect, since prefill is chunked"),
 
-    Option("--max-input-tokens", LIMITS, "Length of a prompt. Default: max-total-tokens - 1.", type=POSITIVE),
-    Option("--max-input-length", LIMITS, "The old name of --max-input-tokens.", type=POSITIVE),
-    Option("--max-total-tokens", LIMITS, "Length of a prompt and its answer. "
+    Option("--max-input-tokens", LIMITS, "Tokens that a prompt may have. Default: --max-total-tokens - 1.",
+           type=POSITIVE),
+    Option("--max-input-length", LIMITS, "Old name of --max-input-tokens.", type=POSITIVE),
+    Option("--max-total-tokens", LIMITS, "Tokens that a prompt and its answer may have together. "
            "Default: the model's context, or 7/8 of the KV memory if that is less.", type=POSITIVE),
-    Option("--max-concurrent-requests", LIMITS, "Requests in the server; more are answered with 429.",
+    Option("--max-concurrent-requests", LIMITS, "Requests that the server takes at once; it answers more with 429.",
            type=POSITIVE, default=128),
-    Option("--max-best-of", LIMITS, "Candidates for one answer.", type=COUNT, default=2),
-    Option("--max-stop-sequences", LIMITS, "Stop strings.", type=COUNT, default=4),
-    Option("--max-top-n-tokens", LIMITS, "Alternatives reported for each token.", type=U32, default=5),
-    Option("--max-client-batch-size", LIMITS, "Prompts in one request.", type=COUNT, default=4),
-    Option("--payload-limit", LIMITS, "Bytes of a request's body.", type=COUNT, default=2_000_000),
-    Option("--enable-prefill-logprobs", LIMITS, "Answer requests for the logprobs of the prompt's tokens.",
+    Option("--max-best-of", LIMITS, "Candidates that a request may have generated, of which the best is returned.",
+           type=COUNT, default=2),
+    Option("--max-stop-sequences", LIMITS, "Stop strings that a request may have.", type=COUNT, default=4),
+    Option("--max-top-n-tokens", LIMITS, "Likeliest tokens that a request may have reported at each position.",
+           type=U32, default=5),
+    Option("--max-client-batch-size", LIMITS, "Prompts that a request may have.", type=COUNT, default=4),
+    Option("--payload-limit", LIMITS, "Bytes that a request's body may have.", type=COUNT, default=2_000_000),
+    Option("--enable-prefill-logprobs", LIMITS, "Compute the logprobs of prompts for requests that want them.",
            is_flag=True),
     Option("--disable-grammar-support", LIMITS, "Refuse requests for structured output.", is_flag=True),
 
-    Option("--hostname", SERVER, "IP address to listen on. A HOSTNAME that is none becomes 0.0.0.0.",
+    Option("--hostname", SERVER, "IP address to listen on. A HOSTNAME that is no IP address counts as 0.0.0.0.",
            default="0.0.0.0", callback=_hostname),
     Option("--port -p", SERVER, "Port to listen on.", type=PORT, default=3000, envvar=["AIP_HTTP_PORT", "PORT"]),
-    Option("--grpc-port", SERVER, "Penstock: port of the gRPC API. Default: there is none.",
+    Option("--grpc-port", SERVER, "Penstock: port of the gRPC API. Default: the gRPC API is off.",
            type=Integer(1, 2**16 - 1)),
     Option("--validation-workers", SERVER, "Threads that tokenise.", type=COUNT, default=2),
-    Option("--graceful-termination-timeout -g", SERVER, "Seconds that running requests get after SIGTERM.",
+    Option("--graceful-termination-timeout -g", SERVER, "Seconds that running requests get to finish after SIGTERM.",
            type=COUNT, default=90),
-    Noted("--prometheus-port", SERVER, "Accepted; metrics are at /metrics of the main port.", type=PORT,
+    Noted("--prometheus-port", SERVER, "Accepted without effect: metrics are at /metrics.", type=PORT,
           default=9000, note=lambda value: f"nothing listens on {value}, metrics are at /metrics of the main port"),
 
     Option("--strict-streaming-errors", SERVER, "Penstock: a stream that fails before its first event is answered with "
            "the status of its error, where TGI answers 200 and sends the error as an event.", is_flag=True),
     Option("--tgi-tool-finish-reason", SERVER, "Penstock: an answer with tool calls ends for the reason TGI gives, "
            "stop, instead of OpenAI's tool_calls.", is_flag=True),
-    Option("--otlp-endpoint", SERVER, "Where traces are sent, by OTLP over gRPC, such as http://localhost:4317. "
-           "Default: there are none."),
-    Option("--otlp-service-name", SERVER, "The name they bear.", default="text-generation-inference.router"),
+    Option("--otlp-endpoint", SERVER, "Collector that traces are sent to, by OTLP over gRPC, such as "
+           "http://localhost:4317. Default: nothing is traced."),
+    Option("--otlp-service-name", SERVER, "Name of the service in the traces.",
+           default="text-generation-inference.router"),
 
-    Option("--api-key", ACCESS, "What requests that cost something must send, as `Authorization: Bearer KEY`. Better "
-           "given by its variable, for other users of the machine see command lines.", show_default=False),
+    Option("--api-key", ACCESS, "Key that clients must send, as `Authorization: Bearer KEY`, to generate and to "
+           "tokenise. Give it by its variable, since other users of the machine can see command lines.",
+           show_default=False),
     Option("--cors-allow-origin", ACCESS, "Origin whose pages may call the server; can be given more than once. "
            "Default: any.", multiple=True, callback=_origins),
-    Option("--ssl-certfile", ACCESS, "Penstock: the server's certificate and those it rests on, a PEM file. With it "
-           "and the next the server speaks TLS.", type=click.Path(path_type=Path)),
-    Option("--ssl-keyfile", ACCESS, "Penstock: the certificate's private key, a PEM file without a password.",
+    Option("--ssl-certfile", ACCESS, "Penstock: PEM file of the server's certificate and its chain. With it and "
+           "--ssl-keyfile the server speaks TLS.", type=click.Path(path_type=Path)),
+    Option("--ssl-keyfile", ACCESS, "Penstock: PEM file of the certificate's private key, without a password.",
            type=click.Path(path_type=Path)),
 
     Option("--num-shard", SHARDS, "Processes that share the model. Default: 1.", type=COUNT),
-    Option("--sharded", SHARDS, "true asks for more than one shard.", type=bool),
-    Option("--device", SHARDS, "Penstock: what computes. auto is a GPU for each shard where there are GPUs.",
+    Option("--sharded", SHARDS, "Whether the model is shared; true requires a --num-shard above 1.", type=bool),
+    Option("--device", SHARDS, "Penstock: device to compute on. auto means a GPU for each shard if there are GPUs.",
            type=click.Choice(["auto", "cpu", "cuda"]), default="auto"),
-    Option("--deterministic", SHARDS, "Penstock: on GPUs, too, no answer changes with the batch, which costs some "
-           "speed. On processors none ever does.", is_flag=True),
-    Option("--cuda-graphs", SHARDS, "Rows of the decode steps that a GPU runs as one order, such as 1,2,4; larger "
-           "steps, and all with 0, run without. Default: 1,2,4,8,16,32,64,96,128,192,256, as far as batches grow.",
+    Option("--deterministic", SHARDS, "Penstock: use kernels with which no answer changes with the batch on GPUs "
+           "either, which costs some speed. On processors none ever does.", is_flag=True),
+    Option("--cuda-graphs", SHARDS, "Sizes, in rows, of the decode steps that are captured as CUDA graphs, such as "
+           "1,2,4; larger steps are not captured, and with 0 none is. Default: 1,2,4,8,16,32,64,96,128,192,256, as "
+           "far as batches can grow.",
            type=Counts()),
-    Option("--threads", SHARDS, "Penstock: computing threads of each shard. Default: the processor's cores, shared.",
+    Option("--threads", SHARDS, "Penstock: threads that compute in each shard. Default: its share of the cores.",
            type=POSITIVE),
     Option("--step-timeout", SHARDS, "Penstock: seconds after which a step that has not ended, or a shard that does "
-           "not answer, is taken for a hang, and the shards are restarted. Must be longer than any real step.",
+           "not answer, counts as hanging, and the shards are restarted. Must be longer than the longest step.",
            type=POSITIVE, default=60),
     Option("--max-shard-downtime", SHARDS, "Penstock: seconds that requests wait for a group that is restarting before "
            "they are answered with 503.", type=COUNT, default=120),
     Option("--shard-uds-path", SHARDS, "Sockets of the shards: PATH-0, PATH-1, … Default: in a private directory."),
-    Option("--master-addr", SHARDS, "Address where the shards meet, if a port is given.", default="localhost"),
+    Option("--master-addr", SHARDS, "Address where the shards meet, if --master-port is given.", default="localhost"),
     Option("--master-port", SHARDS, "Port where the shards meet. Default: they meet at a file in a private directory.",
            type=Integer(1, 2**16 - 1)),
 
-    Option("--json-output", REST, "Log lines are JSON.", is_flag=True),
+    Option("--json-output", REST, "Write log lines as JSON.", is_flag=True),
     Option("--env -e", REST, "Print the software and hardware found, then start.", is_flag=True, envvar=None),
-    Noted("--usage-stats", REST, "Accepted; nothing is ever sent.", type=click.Choice(["on", "off", "no-stack"]),
-          default="off", note=_no_statistics),
+    Noted("--usage-stats", REST, "Accepted without effect: nothing is sent.",
+          type=click.Choice(["on", "off", "no-stack"]), default="off", note=_no_statistics),
 
     Unsupported("--quantize"),
     Unsupported("--speculate", 0, type=COUNT),

@@ -1,4 +1,4 @@
-"""A child process whose stderr is passed on, and remembered for the day it dies."""
+"""Child processes, whose stderr is passed on and whose last lines are kept for when they die."""
 
 import asyncio
 import os
@@ -9,19 +9,20 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
 BACKOFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
-"""Waits before new starts after deaths in a row: the first is at once, and there is none after one more death."""
+"""The waits before new starts after deaths in a row: the first start is at once, and after one more death than there
+are waits, none follows."""
 REMEMBERED_BYTES = 8192
 NUM_LAST_LINES = 20
 RELAY_SECONDS = 1.0
-"""How long to read on after a child's end: a grandchild that holds its stderr open must not keep us waiting."""
+"""How long to read on after a child's end: a grandchild that holds its stderr open must not delay the launcher."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run; `name` is what messages call the process.
+    """A command to run as a process, which messages call `name`.
 
-    One that `tells_ready` takes `--ready-fd FD`: a pipe, for a byte once it can do its work. `environment`: ours, if it
-    is None.
+    One that `tells_ready` takes `--ready-fd FD`, a pipe that it writes a byte to once it can do its work. `environment`
+    is the launcher's if it is None.
     """
 
     name: str
@@ -31,12 +32,12 @@ class Program:
 
 
 class Process:
-    """One run of a program, made by `started`."""
+    """One run of a program, which `started` makes."""
 
     def __init__(self, program: Program, process: asyncio.subprocess.Process, errors: int, ready: int) -> None:
         self.name = program.name
         self.is_ready = False
-        """It has told that it can do its work; once `ended` is done, whether it ever did."""
+        """Whether it has told that it can do its work; once `ended` is done, whether it ever told so."""
         self._process = process
         self._errors = errors
         self._ready = ready
@@ -47,7 +48,7 @@ class Process:
         os.set_blocking(ready, False)
         loop.add_reader(ready, self._hear)
         self.ended = asyncio.create_task(self._end())
-        """Done when the process has ended and its last words are read."""
+        """The task that is done when the process has ended and its last lines are read."""
 
     @property
     def status(self) -> int | None:
@@ -56,7 +57,7 @@ class Process:
 
     @property
     def ending(self) -> str:
-        """How it ended, for a message."""
+        """Tells how the process ended, for a message."""
         status = self._process.returncode
         if status is None:
             return "still runs"
@@ -64,17 +65,17 @@ class Process:
 
     @property
     def last_lines(self) -> list[str]:
-        """The last non-empty lines of its stderr; of a progress bar, what was last to be seen."""
+        """The last non-empty lines of its stderr; a progress bar counts as its last state."""
         lines = [line.rstrip("\r").rpartition("\r")[2] for line in self._memory.decode(errors="replace").split("\n")]
         return [line for line in lines if line.strip()][-NUM_LAST_LINES:]
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Asks the process to end."""
         if self.status is None:
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it, and whatever it has started, even if it is dead itself."""
+        """Kills the process and whatever it has started, even if it is dead itself."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -87,13 +88,13 @@ class Process:
             os.close(pipe)
 
     def _hear(self) -> None:
-        """One byte says it; an end without one, that it never will."""
+        """Reads the byte that tells that the process is ready, or the end of the pipe."""
         with suppress(BlockingIOError):
             self.is_ready |= bool(os.read(self._ready, 1))
             asyncio.get_running_loop().remove_reader(self._ready)
 
     def _relay(self) -> None:
-        """Bytes, not lines: a progress bar returns the carriage for hours before it ends its line."""
+        """Passes stderr on as bytes, not as lines, since a progress bar may take hours to end its line."""
         chunk = os.read(self._errors, REMEMBERED_BYTES)
         if not chunk:
             asyncio.get_running_loop().remove_reader(self._errors)
@@ -106,10 +107,10 @@ class Process:
 
 @asynccontextmanager
 async def started(program: Program) -> AsyncIterator[Process]:
-    """A run of the program, over when the block is left.
+    """Runs the program while the block runs, and kills it at the end.
 
-    It has a session of its own, so that Ctrl-C in a terminal reaches the launcher alone, which ends the others in
-    order.
+    The process has a session of its own, so that Ctrl-C in a terminal reaches the launcher alone, which ends the others
+    in order.
     """
     process = await _start(program)
     try:
@@ -120,7 +121,8 @@ async def started(program: Program) -> AsyncIterator[Process]:
 
 
 async def _start(program: Program) -> Process:
-    """The pipes are ours: before Python 3.12, asyncio's own keep `wait` waiting for grandchildren that hold them."""
+    """Starts the process with pipes made here: before Python 3.12, with asyncio's own pipes `wait` would wait for
+    grandchildren that hold them open."""
     with _pipe() as (errors, errors_end), _pipe() as (ready, ready_end):
         more = ["--ready-fd", str(ready_end)] if program.tells_ready else []
         return Process(program, await asyncio.create_subprocess_exec(
@@ -131,7 +133,7 @@ async def _start(program: Program) -> Process:
 
 @contextmanager
 def _pipe() -> Iterator[tuple[int, int]]:
-    """The end to read from, and the child's: the block starts the child, whose end is closed here afterwards."""
+    """Yields the end to read from and the child's end, which is closed after the block, where the child is started."""
     read_end, write_end = os.pipe()
     try:
         yield read_end, write_end

@@ -1,4 +1,4 @@
-"""Keeps the processes of one group together: its shards, and its router, until the end of all."""
+"""Keeps a group's shards and its router running until all of them are to end."""
 
 import asyncio
 import logging
@@ -17,14 +17,15 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 QUICK_DEATH_SECONDS = 5.0
 DRAIN_SLACK_SECONDS = 1.0
-"""The router ends overdue requests itself, and tells their clients; it is killed only if it doesn't."""
+"""The time beyond the drain timeout after which the router is killed: it ends overdue requests itself, and tells their
+clients."""
 
 
 class Supervisor:
-    """Runs a group's shards, and a router that drains for `drain_timeout` seconds.
+    """Runs a group's shards, and a router that drains for `drain_timeout` seconds. It must be made in the event loop.
 
-    Neither ends when the other dies: both are started again, for the shards keep the weights, and the router keeps the
-    requests. To be made in the event loop.
+    Neither ends when the other dies, for the shards keep the weights and the router keeps the requests: what died is
+    started again.
     """
 
     def __init__(self, group: Group, router: Program, drain_timeout: float) -> None:
@@ -34,9 +35,9 @@ class Supervisor:
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
-        """Until SIGTERM, SIGINT or a death that can't be mended; then no process is left. Returns the exit code.
+        """Runs until SIGTERM, SIGINT or a death that can't be mended; then no process is left.
 
-        0 after SIGTERM or SIGINT, 130 after a second SIGINT, 1 after a death.
+        Returns the exit code: 0 after SIGTERM or SIGINT, 130 after a second SIGINT, 1 after a death.
         """
         task = asyncio.create_task(self._run())
         loop = asyncio.get_running_loop()
@@ -69,7 +70,7 @@ class Supervisor:
             return 0
 
     async def _keep_router(self) -> Process:
-        """Run the router until it has drained or it is of no use to start it again; returns its last process."""
+        """Runs the router until it has drained or to start it again is of no use; returns its last process."""
         num_quick_deaths = 0
         while True:
             start = time.monotonic()
@@ -84,7 +85,7 @@ class Supervisor:
                 return router
 
     async def _run_router(self) -> Process:
-        """One run, to its death or to its end after the signal to stop."""
+        """Runs the router once, until it dies or ends after the signal to stop."""
         async with started(self._router) as router:
             await asyncio.wait([router.ended, self._stop], return_when=asyncio.FIRST_COMPLETED)
             if self._stop.done():
@@ -110,7 +111,7 @@ def _give_up(causes: Sequence[tuple[Process, str]], is_refusal: bool) -> int:
 
 @asynccontextmanager
 async def _background(work: Coroutine[None, None, _T]) -> AsyncIterator[asyncio.Task[_T]]:
-    """A task that is over when the block is left."""
+    """Runs a task while the block runs, and cancels it at the end."""
     task = asyncio.create_task(work)
     try:
         yield task

@@ -1,4 +1,4 @@
-"""A look at one shard, twice a second: does it answer, do its steps end."""
+"""Watches a shard: asks twice a second whether it answers and whether its steps end."""
 
 import asyncio
 import time
@@ -17,11 +17,11 @@ CALL_SECONDS = 2.0
 
 
 class Watch:
-    """What is known of one shard's health, made by `watched`. It hangs once a step or a silence has
-    lasted for more than `step_timeout` seconds.
+    """Follows one shard's health; `watched` makes it. The shard counts as hanging once a step or a silence has lasted
+    for more than `step_timeout` seconds.
 
-    Times are sums of the intervals between two looks, none counted as longer than looks are apart. So when the launcher
-    was stopped, or the whole machine or container was suspended, no shard is taken for one that hangs: afterwards each
+    Times are sums of the intervals between two looks, none counted as longer than looks should be apart. So a launcher
+    that was stopped, or a machine or container that was suspended, makes no shard look as if it hung: afterwards each
     has all the time left that it had before.
     """
 
@@ -31,11 +31,11 @@ class Watch:
         self._silence = 0.0
         self._in_step = 0.0
         self.hung = asyncio.create_task(self._poll(client))
-        """Done when the shard hangs."""
+        """The task that is done when the shard hangs."""
 
     @property
     def has_listened(self) -> bool:
-        """It has answered at least once; before that it loads, however long that takes."""
+        """Whether the shard has answered at least once; before that it loads its model, however long that takes."""
         return self._last is not None
 
     @property
@@ -44,7 +44,7 @@ class Watch:
 
     @property
     def finding(self) -> str:
-        """What it does, if it is silent or in a step, and for how long."""
+        """Tells for how long the shard has been silent or in a step; empty if it is neither."""
         if self._silence:
             return f"has not answered for {self._silence:.1f} s"
         if self._last and self._in_step:
@@ -52,7 +52,7 @@ class Watch:
         return ""
 
     def look(self, health: "Health | None", seconds: float) -> None:
-        """Take in an answer, or that there was none, `seconds` after the look before."""
+        """Takes an answer, or None if there was none, `seconds` after the look before."""
         seconds = min(seconds, POLL_SECONDS + CALL_SECONDS)
         if health is None:
             self._silence += seconds if self.has_listened else 0.0
@@ -80,8 +80,8 @@ class Watch:
 
 @asynccontextmanager
 async def watched(target: str, step_timeout: float) -> AsyncIterator[Watch]:
-    """A watch over the shard at a gRPC address, over when the block is left."""
-    # Not at the top: gRPC would keep an answer to `--help` waiting.
+    """Watches the shard at a gRPC address while the block runs."""
+    # Not at the top, where the import of gRPC would delay the answer to `--help`.
     from penstock.router.fleet.client import ShardClient
 
     client = ShardClient(target)

@@ -1,6 +1,6 @@
-"""Series in Prometheus' text format, version 0.0.4.
+"""Writes series in Prometheus' text format, version 0.0.4.
 
-Written here because the client library's writer renames counters to end in `_total`; TGI's do not.
+The client library's writer would rename counters to end in `_total`; TGI's do not.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def text(registry: CollectorRegistry) -> bytes:
-    """All that the registry holds."""
+    """Returns all series of the registry as text."""
     return "".join(_lines(registry)).encode()
 
 

@@ -1,11 +1,11 @@
-"""Names, buckets, and one method per event that matters; TGI's dashboards read the `tgi_` series.
+"""The series of the router, with their buckets and a method for each event; TGI's dashboards read the `tgi_` series.
 
-What TGI measures in its own way of batching has here the meaning that comes nearest to it:
+Series that measure TGI's own way of batching have the nearest meaning here:
 
 - A *concat* is a step with which sequences join others that run: there is no batch to be built anew, and so no reason
   but `chunking`; its duration is that of planning the step.
-- A *filter* is a step with which sequences end: its duration is that of taking the step's tokens in, which gives the
-  places of those sequences free.
+- A *filter* is a step with which sequences end: its duration is that of taking the step's tokens in, which frees the
+  slots of those sequences.
 - *Decode*, of a batch, is what comes after the model: sampling on the shards, and turning tokens into text.
 - *Skipped* tokens are those had by speculation: none.
 
@@ -36,7 +36,7 @@ _FAILURES = ("overloaded", "validation", "generation", "incomplete", "dropped", 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The series of one method, TGI's word for the kind of a step."""
+    """The series of one kind of steps, which TGI calls a method."""
 
     count: Counter
     success: Counter
@@ -48,9 +48,9 @@ class _Steps:
 
 
 class Metrics:
-    """The router's series, in a registry of their own. Durations in seconds, lengths in tokens.
+    """Holds the router's series in a registry of their own. Durations are in seconds, lengths in tokens.
 
-    The limits give the bounds of the buckets for lengths and batches.
+    The limits determine the buckets of lengths and batches.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -145,11 +145,11 @@ class Metrics:
         return self._histogram(name, text, [longest * part / _NUM_LENGTHS for part in range(1, _NUM_LENGTHS + 1)])
 
     def requested(self) -> None:
-        """A request to generate has come."""
+        """Counts a request to generate that has come in."""
         self._requests.inc()
 
     def accepted(self, input_length: int, max_new_tokens: int) -> None:
-        """It is valid."""
+        """Notes the lengths of a request that is valid."""
         self._input_length.observe(input_length)
         self._max_new.observe(max_new_tokens)
 
@@ -158,23 +158,23 @@ class Metrics:
         self._failures.labels(error.metric).inc()
 
     def answered(self, route: str, status: int) -> None:
-        """A request has been answered, or left by its client; of gRPC the route is the call's name."""
+        """Counts a request that was answered, or left by its client; for gRPC, the route is the call's name."""
         self._answers.labels(route, status).inc()
 
     def first_token(self, waited: float) -> None:
-        """The first token of an answer came `waited` after its request."""
+        """Notes that the first token of an answer came `waited` seconds after its request."""
         self._to_first_token.observe(waited)
 
     def next_token(self, waited: float) -> None:
-        """Another token of an answer came, `waited` after the one before it."""
+        """Notes that a token of an answer came `waited` seconds after the one before it."""
         self._between_tokens.observe(waited)
 
     def succeeded(self) -> None:
-        """It was answered to the end: all of its answers, if it wanted several."""
+        """Counts a request whose answers all came to their end."""
         self._successes.inc()
 
     def ended(self, total: float, validation: float, queue: float, inference: float, num_tokens: int) -> None:
-        """One of its answers is whole, with `num_tokens`."""
+        """Notes the durations of an answer that is whole, with `num_tokens` tokens."""
         self._duration.observe(total)
         self._validation.observe(validation)
         self._queue.observe(queue)
@@ -184,7 +184,7 @@ class Metrics:
         self._skipped.observe(0)
 
     def planned(self, plan: Plan, took: float) -> None:
-        """A step was planned, which took so long."""
+        """Notes a step that was planned within `took` seconds."""
         self._preemptions.inc(len(plan.preempted))
         if not plan.admitted:
             return
@@ -198,7 +198,7 @@ class Metrics:
         self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | PromptLogprobsPart], commit_time: float,
         text_time: float,
     ) -> None:
-        """A step came back: its tokens were taken in, then made text of, which took so long."""
+        """Notes a step that came back, how long it took to commit it and how long to turn its tokens into text."""
         steps = self._steps[_method(plan)]
         steps.count.inc()
         steps.success.inc()
@@ -212,23 +212,23 @@ class Metrics:
         self._new_tokens.inc(len(tokens))
 
     def lost(self, plan: Plan) -> None:
-        """The group died with this step in flight."""
+        """Counts a step that was in flight when its group was lost."""
         steps = self._steps[_method(plan)]
         steps.count.inc()
         steps.failure.inc()
 
     def replayed(self, count: int) -> None:
-        """So many requests are to go on from where they were."""
+        """Counts requests that will go on from where they were."""
         self._replays.inc(count)
 
     def group_restarted(self) -> None:
-        """The group was lost and is to come back."""
+        """Counts a group that was lost and will come back."""
         self._group_restarts.inc()
 
     def occupancy(
         self, queue_size: int, running: int, used_blocks: int, free_blocks: int, wasted_positions: int, block_size: int
     ) -> None:
-        """What waits, what runs, and what the KV memory holds."""
+        """Sets how many requests wait and run, and what the KV memory holds."""
         self._queue_size.set(queue_size)
         self._batch_size.set(running)
         self._used_blocks.set(used_blocks)
@@ -238,10 +238,10 @@ class Metrics:
         self._most_tokens.set((used_blocks + free_blocks) * block_size)
 
     def exposition(self) -> bytes:
-        """All series, in CONTENT_TYPE."""
+        """Returns all series, in the format CONTENT_TYPE."""
         return exposition.text(self._registry)
 
 
 def _method(plan: Plan) -> str:
-    """As in TGI, a step that runs any prompt tokens is a prefill."""
+    """Returns the kind of a step: as in TGI, one that runs any prompt tokens is a prefill."""
     return "prefill" if plan.num_tokens > plan.num_decode_rows else "decode"

@@ -1,11 +1,11 @@
-"""What goes to the shards and what comes back, as the scheduler sees it: numbers only, so that it can be logged."""
+"""The plans that go to the shards and the results that come back: numbers only, so that they can be logged."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class FinishReason(Enum):
-    """Why a sequence ended; the values of the first three are TGI's words."""
+    """Tells why a sequence ended; the values of the first three are TGI's words."""
 
     LENGTH = "length"
     EOS_TOKEN = "eos_token"
@@ -15,7 +15,7 @@ class FinishReason(Enum):
 
 
 class Output(Enum):
-    """What a row yields."""
+    """Tells what a row yields."""
 
     NONE = 0
     SAMPLE = 1
@@ -23,7 +23,7 @@ class Output(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen, in the order in which it is applied. The defaults are off: greedy, no penalty.
+    """Says how tokens are chosen, in the order in which it is applied. The defaults are off: greedy, no penalty.
 
     `share_penalty` is what TGI calls frequency penalty: it weighs a token's share of all tokens so far. The frequency
     penalty is OpenAI's, for each time that a token is in the output. `banned_ids` can't be sampled before output
@@ -53,14 +53,14 @@ class Sampling:
 
     @property
     def reads_history(self) -> bool:
-        """Whether a choice depends on the tokens before it, other than through the model."""
+        """Tells whether a choice depends on the tokens before it, other than through the model."""
         return self.watermark or self.repetition_penalty != 1.0 or any(
             (self.share_penalty, self.frequency_penalty, self.presence_penalty))
 
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """What a shard must know before a slot's first row. `history_ids` is empty unless the sampling reads it.
+    """Tells a shard what it must know before a slot's first row. `history_ids` is empty unless the sampling reads it.
 
     `trace` names the span that steps with this sequence are linked to; empty if its request is not traced.
     """
@@ -73,7 +73,8 @@ class InitialState:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sequence in one step. Its input: the token last sampled in the slot, if so said, then `token_ids`.
+    """Orders one sequence in one step. The input is `token_ids`, behind the token last sampled in the slot if
+    `from_last_sample` is set.
 
     `start` is the position of the first input token; `new_blocks` are appended to the slot's block table. With
     `late_mask` the step waits for a mask before it samples. `prompt_logprob_ids` are the tokens that follow the first
@@ -92,18 +93,18 @@ class Row:
 
     @property
     def count(self) -> int:
-        """Input tokens."""
+        """How many input tokens the row has."""
         return len(self.token_ids) + self.from_last_sample
 
     @property
     def is_answered(self) -> bool:
-        """Whether the step's result has a row for this one."""
+        """Tells whether the step's result has a row for this one."""
         return self.output is Output.SAMPLE or bool(self.prompt_logprob_ids)
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A sequence that begins to run, and how many of its tokens it found computed."""
+    """Names a sequence that begins to run, and how many of its tokens it found in the prefix cache."""
 
     sequence_id: int
     hit_tokens: int = 0
@@ -111,7 +112,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One step. `step_id` is consecutive; the slots in `cleared_slots` were released since the last plan.
+    """Orders one step. `step_id` is consecutive; the slots in `cleared_slots` were released since the last plan.
 
     `admitted` and `preempted` are causes, not orders: the sequences that begin to run with this step, and the ids of
     those that had to let go of their blocks since the last plan. `masked` names the rows that wait for a mask, each by
@@ -129,12 +130,12 @@ class Plan:
 
     @property
     def num_tokens(self) -> int:
-        """Input tokens of all rows."""
+        """How many input tokens all rows have."""
         return sum(row.count for row in self.rows)
 
     @property
     def num_decode_rows(self) -> int:
-        """Rows that only continue from a sampled token."""
+        """How many rows only continue from a sampled token."""
         return sum(row.from_last_sample for row in self.rows)
 
 
@@ -144,7 +145,7 @@ TopLogprobs = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True)
 class RowResult:
-    """The tokens that a row yielded, with the logprob of each; and the logprobs of its `prompt_logprob_ids`.
+    """Has the tokens that a row yielded, with the logprob of each, and the logprobs of its `prompt_logprob_ids`.
 
     `top_logprobs` has an entry for each of `token_ids`, `prompt_top_logprobs` for each of `prompt_logprobs`; both are
     empty if none was asked for.
@@ -160,7 +161,7 @@ class RowResult:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step yielded: the rows that have tokens or prompt logprobs, in the plan's order. Times in seconds."""
+    """Has what a step yielded: its rows with tokens or prompt logprobs, in the plan's order. Times are in seconds."""
 
     step_id: int
     rows: tuple[RowResult, ...]
@@ -170,7 +171,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A confirmed token of a sequence, and why the sequence ended if it did with this token."""
+    """A confirmed token of a sequence, with the reason if the sequence ended with this token."""
 
     sequence_id: int
     token_id: int
@@ -181,7 +182,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class PromptLogprobsPart:
-    """Logprobs of tokens of a sequence's prompt, from position `start` on. They come before its first sampled token."""
+    """The logprobs of a part of a sequence's prompt, from position `start` on. They precede its first sampled token."""
 
     sequence_id: int
     start: int

@@ -1,18 +1,19 @@
-"""Token ids in, whole characters out, for one answer."""
+"""Turns the token ids of one answer into whole characters."""
 
 from collections.abc import Callable, Sequence
 
 _REPLACEMENT = "\ufffd"
 _MAX_HELD = 3
-"""Bytes of the longest incomplete UTF-8 character, and so the most U+FFFD it shows as."""
+"""The most bytes of an incomplete UTF-8 character, and so the most U+FFFD that it shows as."""
 _MAX_WINDOW = 16
-"""Tokens; a text without invalid bytes needs fewer."""
+"""The most tokens of the window; a text without invalid bytes needs fewer."""
 NUM_CONTEXT = 5
-"""Prompt tokens that give the answer's first token its context: whether it starts with a space depends on it."""
+"""How many prompt tokens are the context of the answer's first token, on which it depends whether the answer starts
+with a space."""
 
 
 class Detokenizer:
-    """Decodes a window of the latest tokens at each push and gives what is new in its text.
+    """Decodes a window of the latest tokens at each push and returns what is new in its text.
 
     ::
 
@@ -26,7 +27,7 @@ class Detokenizer:
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], context: Sequence[int] = ()) -> None:
-        """`context`: the prompt's ids, or the last `NUM_CONTEXT` of them."""
+        """`context` is the prompt's ids, or the last `NUM_CONTEXT` of them."""
         self._decode = decode
         self._window: list[int] = []
         self._num_context = 0
@@ -35,7 +36,7 @@ class Detokenizer:
         self._restart(list(context[-NUM_CONTEXT:]))
 
     def push(self, token_id: int) -> str:
-        """The text that this token completes; empty while its last character is incomplete."""
+        """Returns the text that this token completes; empty while its last character is incomplete."""
         self._window.append(token_id)
         text = self._decode(self._window)
         if text == self._text and len(self._window) > 1 and not self._decode([token_id]):
@@ -57,16 +58,15 @@ class Detokenizer:
         return piece
 
     def _restart(self, context: list[int]) -> None:
-        """Nothing is held: what came out since the last time this was so is the new context."""
+        """Starts a new window with the context; nothing is held."""
         self._window = context
         self._num_context = len(context)
         self._text = self._decode(context)
         self._num_held = 0
 
     def _shorten(self) -> str:
-        """Bytes that are no characters keep coming: drop the longest front that the rest's text does not depend on.
-
-        Should there be none, give what is held.
+        """Drops the longest front of the window that the text of the rest does not depend on, as bytes that are no
+        characters keep coming. If there is none, returns what is held.
         """
         num_given = len(self._text) - self._num_held
         for cut in range(len(self._window) - _MAX_HELD, len(self._window) - _MAX_WINDOW, -1):

@@ -1,4 +1,4 @@
-"""Stop strings: where an answer ends, wherever in a token that is. Pure."""
+"""Finds where stop strings end an answer, be it in the middle of a token."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ class StopMatcher:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        """`stops`: none is empty."""
+        """None of `stops` is empty."""
         self._candidates = [_Candidate(stop) for stop in stops]
 
     def push(self, piece: str) -> Match | None:
-        """The stop string that completes in `piece`; None while none does.
+        """Returns the stop string that completes in `piece`; None while none does.
 
         Of several, the one that ends first counts, and the longest of those. After a match the matcher is spent.
         """
@@ -39,18 +39,18 @@ class StopMatcher:
         return Match(start, end)
 
     def skip(self, piece: str) -> None:
-        """Take a piece in which no stop string counts that completes there."""
+        """Takes a piece in which stop strings that complete there don't count."""
         for candidate in self._candidates:
             candidate.skip(piece)
 
     @property
     def num_held(self) -> int:
-        """Characters at the end of the text that a stop string may begin with."""
+        """How many characters at the end of the text may be the beginning of a stop string."""
         return max((candidate.num_matched for candidate in self._candidates), default=0)
 
 
 class _Candidate:
-    """One stop string, and how much of it the text ends with (Knuth, Morris, Pratt 1977).
+    """Follows how much of one stop string the text ends with (Knuth, Morris, Pratt 1977).
 
     The table of fallbacks grows as far as the text has matched, so a long stop string costs nothing in advance.
     """
@@ -59,10 +59,10 @@ class _Candidate:
         self.stop = stop
         self.num_matched = 0
         self._fallbacks = [0]
-        """At n - 1: how many characters at the end of the first n are again the stop string's first; fewer than n."""
+        """At n - 1: how many characters (fewer than n) at the end of the stop string's first n are again its first."""
 
     def push(self, piece: str) -> int | None:
-        """Where in `piece` the stop string ends; None if it does not."""
+        """Returns where in `piece` the stop string ends; None if it does not."""
         position = 0 if self.num_matched else piece.find(self.stop[0])
         if position < 0:
             return None
@@ -75,7 +75,7 @@ class _Candidate:
         return None
 
     def skip(self, piece: str) -> None:
-        """Take a piece and go on behind each place where the stop string ends in it."""
+        """Takes a piece and goes on behind each place where the stop string ends in it."""
         while (end := self.push(piece)) is not None:
             self.num_matched = self._fallbacks[-1]
             piece = piece[end:]
@@ -87,14 +87,14 @@ class _Candidate:
 
 
 class HeldText:
-    """The end of a text that is not given yet. Special tokens take part in it, but are never given."""
+    """Holds back the end of a text. Special tokens count as part of it, but their text is never given out."""
 
     def __init__(self) -> None:
         self._pieces: deque[tuple[str, bool]] = deque()
         self._length = 0
 
     def push(self, piece: str, is_special: bool, num_kept: int) -> str:
-        """Add a piece, then give what lies before the last `num_kept` characters."""
+        """Adds a piece and returns what lies before the last `num_kept` characters."""
         if piece:
             self._pieces.append((piece, is_special))
             self._length += len(piece)
@@ -110,11 +110,11 @@ class HeldText:
         return "".join(given)
 
     def clear(self) -> None:
-        """Give up what is held."""
+        """Drops what is held."""
         self._pieces.clear()
         self._length = 0
 
     @property
     def text(self) -> str:
-        """What is held, without special tokens."""
+        """The text that is held, without special tokens."""
         return "".join(text for text, is_special in self._pieces if not is_special)

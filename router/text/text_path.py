@@ -1,4 +1,4 @@
-"""What a token's id goes through to become text for the client."""
+"""The path of a token's id through the detokenizer and the stop strings to the client's text."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from penstock.router.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The text that a token yields; `is_stop` if the answer ends here because of a stop string."""
+    """The text that a token yields. With `is_stop` the answer ends here because of a stop string."""
 
     text: str
     is_special: bool
@@ -18,7 +18,7 @@ class Piece:
 
 
 class TextPath:
-    """Detokenizer and stop strings of one request.
+    """Runs the detokenizer and the stop strings of one request.
 
     If the request keeps stop strings, each token yields its own text, a special token too. If it cuts before them,
     tokens yield what is certain to be part of the answer: what may be the beginning of a stop string is held until it
@@ -37,7 +37,7 @@ class TextPath:
         self._held = HeldText()
 
     def push(self, token_id: int) -> Piece:
-        """Take the next generated token. Stop strings see special tokens too."""
+        """Takes the next generated token and returns its text. Stop strings see special tokens too."""
         text = self._detokenizer.push(token_id)
         is_special = self._tokenizer.is_special(token_id) and token_id not in self._shown_ids
         match = self._next_stop(text)
@@ -62,5 +62,5 @@ class TextPath:
 
     @property
     def text(self) -> str:
-        """The answer so far: without special tokens, with what is held."""
+        """The answer so far, without special tokens and with what is held back."""
         return "".join(self._texts) + self._held.text

@@ -1,4 +1,4 @@
-"""The model's tokenizer: text to ids off the event loop, ids to text on it."""
+"""The model's tokenizer, which encodes text off the event loop and decodes ids on it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import tokenizers
 
 
 class TokenizerError(Exception):
-    """The tokenizer can't be loaded, or refuses a text."""
+    """Raised when the tokenizer can't be loaded or refuses a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class TextToken:
 
 
 def _keep_last(encoding: tokenizers.Encoding, number: int) -> None:
-    """Truncate by halves: what is cut off is kept in pieces of the new length, and a million of them take seconds."""
+    """Truncates by halves: what is cut off is kept in pieces of the new length, and a million pieces take seconds."""
     while len(encoding) > number:
         encoding.truncate(max(number, len(encoding) // 2), direction="left")
 
@@ -47,7 +47,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path, num_workers: int = 2) -> Self:
-        """Read a `tokenizer.json`. TokenizerError names the file if it is missing or damaged."""
+        """Reads a `tokenizer.json`. Raises TokenizerError, which names the file, if it is missing or damaged."""
         try:
             tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the package raises nothing narrower
@@ -55,24 +55,24 @@ class Tokenizer:
         return cls(tokenizer, num_workers)
 
     async def encode(self, text: str, add_special_tokens: bool = True, truncate: int | None = None) -> tuple[int, ...]:
-        """Token ids of `text`; at most `truncate`, the text's last ones beside the special tokens added to every text.
+        """Returns the token ids of `text`; at most `truncate`, the last ones beside those added to every text.
 
-        TokenizerError if the text has none.
+        Raises TokenizerError if the tokenizer refuses the text.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._encode, text, add_special_tokens, truncate)
 
     async def split(self, text: str, add_special_tokens: bool = True) -> list[TextToken]:
-        """The tokens of `text`, each with its place in it."""
+        """Returns the tokens of `text`, each with its place in the text."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._split, text, add_special_tokens)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`, special tokens included; bytes that are no UTF-8 show as U+FFFD."""
+        """Returns the text of `ids`, special tokens included; bytes that are no UTF-8 show as U+FFFD."""
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
     def text_of(self, token_id: int) -> str:
-        """What a token stands for inside a text, where it has the space that decoders drop from a text's first token.
+        """Returns a token's text as inside a text, with the space that decoders drop from a text's first token.
 
         Bytes that are no whole character show as U+FFFD.
         """
@@ -86,11 +86,11 @@ class Tokenizer:
         return token_id in self._special_ids
 
     def special_id(self, text: str) -> int | None:
-        """The special token that is `text`, if there is one."""
+        """Returns the id of the special token `text`, if there is one."""
         return self._id_of_special.get(text)
 
     def close(self) -> None:
-        """End the threads; texts not yet begun are given up."""
+        """Ends the threads; texts that they have not begun are given up."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _encode(self, text: str, add_special_tokens: bool, truncate: int | None) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ class Tokenizer:
     @staticmethod
     def _one(encode_batch: Callable[..., list[tokenizers.Encoding]], text: str, add_special_tokens: bool
              ) -> tokenizers.Encoding:
-        """A batch of one, because encoding a single text keeps Python's lock. The fast kind knows no offsets."""
+        """Encodes a batch of one text, because to encode a single text keeps Python's lock."""
         try:
             return encode_batch([text], add_special_tokens=add_special_tokens)[0]
         except Exception as error:  # the package raises nothing narrower

@@ -1,1 +1,1 @@
-"""The exchanges between the ranks of a group."""
+"""Exchanges tensors between the ranks of a group: over sockets, shared memory, gloo or NCCL."""

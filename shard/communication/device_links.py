@@ -1,4 +1,4 @@
-"""How the ranks of a group exchange what is on their devices: NCCL's collectives, one process to a GPU.
+"""Exchanges what is on the devices of a group's ranks: NCCL's collectives, one process to a GPU.
 
 Every exchange is queued on the current stream, after what made its tensors, and the host goes on at once. All may be
 captured in a CUDA graph, which should end before its group does.
@@ -27,7 +27,7 @@ _all_gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else 
 
 
 class DeviceLinks:
-    """One rank's links to all others, for tensors of its device. Each rank has a device of its own.
+    """Links one rank to all others, for tensors of its device. Each rank has a device of its own.
 
     Tensors have one shape and dtype on all ranks. Exchanges of nothing are left out.
     """
@@ -54,28 +54,30 @@ class DeviceLinks:
         self._warm_up()
 
     def all_gather(self, x: Tensor) -> Tensor:
-        """x [...] of every rank, in rank order: [W, ...]."""
+        """Returns x [...] of every rank, in rank order: [W, ...]."""
         gathered = x.new_empty(self._world_size, *x.shape)
         if x.numel():
             _all_gather(gathered.view(-1), x.contiguous().view(-1), group=self._group)
         return gathered
 
     def gather(self, x: Tensor) -> list[Tensor] | None:
-        """Rank 0: x [...] of every rank, in rank order. Other ranks: None."""
+        """Returns x [...] of every rank, in rank order, on rank 0, and None on other ranks."""
         gathered = [torch.empty_like(x) for _ in range(self._world_size)] if self._rank == 0 else None
         if x.numel():
             dist.gather(x.contiguous(), gathered, dst=0, group=self._group)
         return gathered
 
     def transpose(self, x: Tensor) -> Tensor:
-        """x [W, N], contiguous, whose row r is for rank r: every rank's row for this one, in rank order, [W, N]."""
+        """Send row r of x [W, N], contiguous, to rank r; returns every rank's row for this one, in rank order, [W, N].
+        """
         received = torch.empty_like(x)
         if x.numel():
             dist.all_to_all_single(received, x, group=self._group)
         return received
 
     def sum(self, x: Tensor) -> Tensor:
-        """x, contiguous, overwritten with the sum over all ranks, added in an order of the backend's own."""
+        """Overwrite x, contiguous, with the sum over all ranks, added in an order of the backend's own, and return it.
+        """
         if x.numel():
             dist.all_reduce(x, group=self._group)
         return x
@@ -86,13 +88,13 @@ class DeviceLinks:
             dist.broadcast(x, src=0, group=self._group)
 
     def close(self) -> None:
-        """Harmless when called twice."""
+        """Leave the group; harmless when called twice."""
         if self._group is not None and dist.is_initialized():
             dist.destroy_process_group(self._group)
         self._group = None
 
     def _warm_up(self) -> None:
-        """Each exchange once: NCCL connects on first use, which may take seconds and belongs in no capture."""
+        """Make each exchange once: NCCL connects on first use, which may take seconds and belongs in no capture."""
         one = torch.ones(1, dtype=torch.int32, device=self.device)
         self.transpose(one.repeat(self._world_size, 1))
         self.all_gather(one)

@@ -1,4 +1,4 @@
-"""The shards of one tensor-parallel group, and the few exchanges that they need.
+"""Joins the shards of one tensor-parallel group, and makes the few exchanges that they need.
 
 Tensors of a processor are moved between pairs of ranks, as bytes, and added afterwards in an order that is fixed here;
 a backend's reduction would add in an order of its own. Those of a GPU go from device to device, over links of their
@@ -24,7 +24,7 @@ the bytes that this saves among 8, of 1 MB each, about as long as a second excha
 
 
 class Group:
-    """One rank's end of its group. A group of one has no links.
+    """Is one rank's end of its group. A group of one has no links.
 
     Every rank calls the same methods in the same order, with tensors of the same kind of device. A peer that died
     raises RuntimeError at once, one that hangs after the timeout of `connect`; where a GPU waits for one,
@@ -34,7 +34,7 @@ class Group:
     def __init__(
         self, rank: int = 0, world_size: int = 1, links: Links | None = None, device_links: DeviceLinks | None = None
     ) -> None:
-        """links: for tensors of the processor, and for all if there are no `device_links`."""
+        """`links` are for tensors of the processor, and for all if there are no `device_links`."""
         self.rank = rank
         self.world_size = world_size
         self._links = links
@@ -42,18 +42,19 @@ class Group:
         self._peers = [peer for peer in range(world_size) if peer != rank]
 
     def part(self, length: int, rank: int | None = None) -> slice:
-        """What this rank (or another) owns of an axis: equal parts in rank order, the last one shorter if need be."""
+        """Returns what this rank (or another) owns of an axis: equal parts in rank order, the last one shorter if need
+        be."""
         share = -(-length // self.world_size)
         start = (self.rank if rank is None else rank) * share
         return slice(min(start, length), min(start + share, length))
 
     def width(self, length: int, rank: int | None = None) -> int:
-        """The length of `part`."""
+        """Returns the length of `part`."""
         part = self.part(length, rank)
         return int(part.stop - part.start)
 
     def all_gather(self, x: Tensor) -> Tensor:
-        """x [...] of every rank, in rank order: [W, ...]."""
+        """Returns x [...] of every rank, in rank order: [W, ...]."""
         if self.world_size == 1:
             return x.unsqueeze(0)
         if links := self._device_links_of(x):
@@ -65,7 +66,8 @@ class Group:
         return gathered
 
     def sum(self, partial: Tensor) -> Tensor:
-        """The sum over the ranks of partial, float32 [T, N], which may be overwritten: the same bits on each of them.
+        """Returns the sum over the ranks of partial, float32 [T, N], which may be overwritten: the same bits on each of
+        them.
 
         Where the bit contract holds it is `tree_sum`'s; a GPU outside it adds on the way, in NCCL's order.
         """
@@ -81,7 +83,7 @@ class Group:
         return links.all_gather(own_part).view(partial.shape)
 
     def from_owners(self, x: Tensor, owners: Tensor) -> Tensor:
-        """x [T, C], which may be overwritten, with each row's bits from the rank that owners, int64 [T], names.
+        """Returns x [T, C], which may be overwritten, with each row's bits from the rank that owners, int64 [T], names.
 
         A row is a multiple of 4 bytes.
         """
@@ -92,7 +94,8 @@ class Group:
         return self.all_gather(x)[owners, torch.arange(len(owners), device=owners.device)]
 
     def gather_columns(self, local: Tensor, num_columns: int) -> Tensor | None:
-        """Rank 0: the ranks' columns [R, part(num_columns)] side by side, [R, num_columns]. Other ranks: None."""
+        """Returns the ranks' columns [R, part(num_columns)] side by side, [R, num_columns], on rank 0, and None
+        elsewhere."""
         if self.world_size == 1:
             return local
         if links := self._device_links_of(local):
@@ -123,7 +126,7 @@ class Group:
                 links.close()
 
     def _device_links_of(self, tensor: Tensor) -> DeviceLinks | None:
-        """The links that it goes over, if not those of the hosts."""
+        """Returns the links that a tensor goes over, if not those of the hosts."""
         links = self._device_links
         return links if links is not None and tensor.device.type == links.device.type else None
 
@@ -133,7 +136,7 @@ class Group:
 
 
 def tree_sum(partials: Tensor) -> Tensor:
-    """The sum of partials, float32 [W, T, N], over the ranks: [T, N], as ((0 + 1) + (2 + 3)) + ….
+    """Returns the sum of partials, float32 [W, T, N], over the ranks: [T, N], as ((0 + 1) + (2 + 3)) + ….
 
     It continues the tree of `linear`: ranks that hold subtrees of one weight get the bits of the whole.
     """
@@ -178,7 +181,7 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
 
 
 def check_apart(hosts: Group, device: str) -> None:
-    """ValueError on every rank if two have the same device, by names of one length: NCCL cannot link them."""
+    """Raises ValueError on every rank if two have the same device, by names of one length: NCCL cannot link them."""
     names = [bytes(name.tolist()) for name in hosts.all_gather(torch.tensor(list(device.encode()), dtype=torch.uint8))]
     sharing = {name: [rank for rank, other in enumerate(names) if other == name] for name in names}
     for name, ranks in sharing.items():

@@ -1,4 +1,4 @@
-"""How the ranks of a group reach one another: Unix sockets on one machine, torch.distributed between machines.
+"""Links the ranks of a group: Unix sockets on one machine, torch.distributed between machines.
 
 A model step exchanges a few kilobytes some twenty times, and each exchange is waited for. A blocking socket hands them
 over in about 0.03 ms, even when every core computes; gloo passes them through threads of its own, which on busy cores
@@ -27,7 +27,7 @@ Transfers = Sequence[tuple[int, Tensor]]
 
 
 class Links(Protocol):
-    """One rank's links to all others. Tensors are contiguous, and both ends name the same shapes."""
+    """Links one rank to all others. Tensors are contiguous, and both ends name the same shapes."""
 
     def exchange(self, sends: Transfers, receives: Transfers) -> None:
         """Send tensors to peers and overwrite others with what comes from peers; at most one each way per peer.
@@ -36,11 +36,11 @@ class Links(Protocol):
         """
 
     def close(self) -> None:
-        """Harmless when a peer is gone already, and when called twice."""
+        """Leave the others; harmless when a peer is gone already, and when called twice."""
 
 
 def meet(path: Path, rank: int, world_size: int, timeout: float) -> dict[int, socket.socket]:
-    """A blocking Unix socket to each peer: rank r listens at `{path}-{r}` until all higher ranks have come.
+    """Returns a blocking Unix socket to each peer: rank r listens at `{path}-{r}` until all higher ranks have come.
 
     Raises ValueError if that file cannot be made, RuntimeError if a rank has not come within `timeout` seconds.
     """
@@ -71,7 +71,7 @@ def meet(path: Path, rank: int, world_size: int, timeout: float) -> dict[int, so
 
 
 class SocketLinks:
-    """Links over the sockets of `meet`, whose timeout this is."""
+    """Exchanges over the sockets of `meet`, whose timeout this is."""
 
     def __init__(self, sockets: Mapping[int, socket.socket], rank: int, timeout: float) -> None:
         self._sockets = sockets
@@ -79,7 +79,8 @@ class SocketLinks:
         self._timeout = timeout
 
     def exchange(self, sends: Transfers, receives: Transfers) -> None:
-        """Peer after peer in ascending order, the lower rank of a pair sending first: so none wait in a circle."""
+        """Exchange with peer after peer in ascending order, the lower rank of a pair sending first: so none wait in a
+        circle."""
         outgoing, incoming = dict(sends), dict(receives)
         for peer, link in sorted(self._sockets.items()):
             try:
@@ -100,7 +101,7 @@ class SocketLinks:
 
 
 class CollectiveLinks:
-    """torch.distributed with gloo, over TCP. The rendezvous is where rank 0 listens."""
+    """Exchanges by torch.distributed with gloo, over TCP. The rendezvous is where rank 0 listens."""
 
     def __init__(self, rendezvous: str, rank: int, world_size: int, timeout: float, is_local: bool) -> None:
         if is_local:
@@ -138,7 +139,7 @@ def _call(path: Path, rank: int, deadline: float) -> socket.socket:
 
 
 def _answer(listener: socket.socket, deadline: float) -> tuple[int, socket.socket]:
-    """The next of the higher ranks to call, and the link to it."""
+    """Wait for the next of the higher ranks to call; returns it, and the link to it."""
     listener.settimeout(max(RETRY_SECONDS, deadline - time.monotonic()))
     try:
         link, _ = listener.accept()

@@ -20,7 +20,7 @@ PATIENCE = 20_000
 
 
 class MemoryLinks:
-    """Links of one rank, made from its sockets to all others."""
+    """Exchanges through memory, handed out over the sockets of one rank to all others."""
 
     def __init__(self, sockets: Mapping[int, socket.socket], rank: int, world_size: int, timeout: float) -> None:
         # Only where the compiled kernels run is there something to import.
@@ -80,7 +80,7 @@ class MemoryLinks:
 
 
 def _share(sockets: Mapping[int, socket.socket], rank: int, num_bytes: int) -> mmap.mmap:
-    """The same memory in every rank: rank 0 makes it and hands it to the others."""
+    """Returns the same memory in every rank: rank 0 makes it and hands it to the others."""
     if rank == 0:
         file = os.memfd_create("penstock")
         os.ftruncate(file, num_bytes)

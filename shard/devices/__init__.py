@@ -1,1 +1,1 @@
-"""What a processor and a GPU need to be told, and how data gets there and back."""
+"""Uses the processor or a GPU: chooses it, and brings data there and back."""

@@ -1,4 +1,4 @@
-"""How a step's numbers reach the device that the kernels run on, and how its results come back.
+"""Brings a step's numbers to the device that the kernels run on, and its results back.
 
 A processor reads them where they lie. A GPU runs behind the host: what it is to read is copied into pinned memory, all
 of a step in one piece, and fetched from there when its turn comes; what it has made is copied beside the step that
@@ -25,21 +25,21 @@ Moment = torch.cuda.Event | int
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Tensors on their way to the host. `ready` is None if they are there already."""
+    """Holds tensors on their way to the host. `ready` is None if they are there already."""
 
     tensors: list[Tensor]
     sources: list[Tensor]                # kept until they are copied
     ready: torch.cuda.Event | None = None
 
     def wait(self) -> list[Tensor]:
-        """On the host. Other threads run meanwhile; usable from any of them."""
+        """Wait for the tensors and return them on the host. Other threads run meanwhile; any of them may call it."""
         if self.ready is not None:
             self.ready.synchronize()
         return self.tensors
 
 
 class Device:
-    """The thread that launches steps uploads and downloads. `packs`: whether arrays are uploaded in one piece."""
+    """Uploads and downloads for the thread that launches steps. `packs` tells whether arrays go in one piece."""
 
     def __init__(self, device: torch.device, packs: bool = False) -> None:
         self.device = device
@@ -49,7 +49,8 @@ class Device:
         self._downloads = torch.cuda.Stream(device) if self._is_gpu else None  # type: ignore[no-untyped-call]
 
     def upload(self, arrays: Sequence[Array]) -> list[Tensor]:
-        """A tensor for each of some contiguous arrays, which must not change any more: a processor reads them there."""
+        """Returns a tensor for each of some contiguous arrays, which must not change any more: a processor reads them
+        there."""
         if not self._packs:
             return [torch.from_numpy(array) for array in arrays]
         offsets, num_bytes = lay_out(arrays)
@@ -71,7 +72,7 @@ class Device:
         return Download(copies, list(tensors), ready)
 
     def mark(self) -> Moment:
-        """Now, as the device's work sees it: when it has done what was launched before."""
+        """Returns a mark of now, as the device's work sees it: when it has done what was launched before."""
         if not self._is_gpu:
             return time.perf_counter_ns()
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -80,7 +81,7 @@ class Device:
 
 
 def nanoseconds(begin: Moment, end: Moment) -> int:
-    """From one mark to another, both reached."""
+    """Returns the time from one mark to another, both of which were reached."""
     if isinstance(begin, int) and isinstance(end, int):
         return end - begin
     assert isinstance(begin, torch.cuda.Event), "marks of one device"
@@ -89,7 +90,7 @@ def nanoseconds(begin: Moment, end: Moment) -> int:
 
 
 def lay_out(arrays: Sequence[Array]) -> tuple[list[int], int]:
-    """Where each array begins in one piece of memory, in bytes, and how long the piece is."""
+    """Returns where each array begins in one piece of memory, in bytes, and how long the piece is."""
     offsets, end = [], 0
     for array in arrays:
         offsets.append(end)
@@ -104,7 +105,7 @@ def pack(arrays: Sequence[Array], offsets: Sequence[int], piece: npt.NDArray[np.
 
 
 def unpack(piece: Tensor, arrays: Sequence[Array], offsets: Sequence[int]) -> list[Tensor]:
-    """The arrays as views of the piece, uint8, that they were packed into."""
+    """Returns the arrays as views of the piece, uint8, that they were packed into."""
     typed: dict[torch.dtype, Tensor] = {}
     tensors = []
     for array, offset in zip(arrays, offsets, strict=True):

@@ -1,4 +1,4 @@
-"""What this shard asks of its GPU beside the kernels: which one it is, and how much of its memory is used."""
+"""Chooses this shard's GPU, and measures how much of its memory is used."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from penstock.shard.config import ShardConfig
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of a GPU's memory, in bytes, after some work was done."""
+    """Tells how much of a GPU's memory is used, in bytes, after some work was done."""
 
     total: int
     foreign: int                         # of others, and of this process beside its tensors
@@ -20,7 +20,7 @@ class Usage:
 
 
 def is_used() -> bool:
-    """Whether this process computes on a GPU: not, if the GPU's kernels are interpreted."""
+    """Returns whether this process computes on a GPU; it does not if the GPU's kernels are interpreted."""
     return dispatch.device().type == "cuda"
 
 
@@ -40,14 +40,14 @@ def choose(config: ShardConfig) -> None:
 
 
 def check_number(world_size: int, num_gpus: int) -> None:
-    """ValueError if there are fewer GPUs than shards."""
+    """Raises ValueError if there are fewer GPUs than shards."""
     if num_gpus < world_size:
         raise ValueError(f"--num-shard {world_size}: each shard computes on a GPU of its own, and torch finds "
                          f"{num_gpus}; use --num-shard {num_gpus}, or --device cpu")
 
 
 def free_memory() -> int:
-    """Bytes that nobody uses."""
+    """Returns how many bytes of the GPU's memory nobody uses."""
     free, _ = torch.cuda.mem_get_info()
     return int(free)
 

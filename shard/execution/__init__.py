@@ -1,1 +1,1 @@
-"""One step: from the rows of a plan to their tokens."""
+"""Runs one step: takes in the rows of a plan, runs the model, samples tokens and keeps what the next steps need."""

@@ -1,4 +1,4 @@
-"""One step as tensors: ragged, without padding but for the sizes that a CUDA graph was captured for."""
+"""Builds the tensors of one step: ragged, without padding but for the sizes that a CUDA graph was captured for."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ from penstock.shard.execution.step import NO_IDS, Row
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """T tokens of S rows, R of them sampled; the tokens of a row are neighbours, in the order of their positions. N of
-    the tokens are followed by one whose prompt logprob is wanted."""
+    """Describes T tokens of S rows, R of them sampled; the tokens of a row are neighbours, in the order of their
+    positions. N of the tokens are followed by one whose prompt logprob is wanted."""
 
     input_ids: Tensor        # int64 [T]
     metadata: AttentionMetadata  # where they belong; what lies in a table past a sequence's end is garbage
@@ -30,8 +30,8 @@ class StepInputs:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Rows that are added to a step of decode rows until it has `num_rows`. Each is one token, no matter which, at
-    position 0 of a block that no sequence has."""
+    """Tells which rows are added to a step of decode rows until it has `num_rows`. Each is one token, no matter which,
+    at position 0 of a block that no sequence has."""
 
     num_rows: int
     scratch_block: int
@@ -40,7 +40,7 @@ class Padding:
 def build(
     rows: tuple[Row, ...], slots: SlotTable, columns: Mapping[str, Array] | None = None, padding: Padding | None = None
 ) -> StepInputs:
-    """The tensors of rows that `slots` has already taken in, on its device: in one upload, with `columns` besides.
+    """Builds the tensors of rows that `slots` has already taken in: one upload brings them and `columns` to its device.
 
     Tokens sampled last are read where they lie. The rows come first, then those of the padding, whose step must fit.
     """
@@ -63,8 +63,8 @@ def build(
 
 
 def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
-    """On the host. `sources`: for each token the slot whose last sample it is, or -1, and `ids`: the others. Either is
-    left out if it would say nothing."""
+    """Lays the rows out on the host. `sources` has for each token the slot whose last sample it is, or -1, and `ids`
+    has the other tokens; either is left out if it would say nothing."""
     starts = _column(np.int64, rows, (row.start for row in rows))
     counts = _column(np.int64, rows, (row.count for row in rows))
     slot_ids = _column(np.int64, rows, (row.slot for row in rows))
@@ -121,7 +121,7 @@ def _pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
 
 
 def _prompt_logprobs(rows: tuple[Row, ...], firsts: npt.NDArray[np.int64]) -> dict[str, Array]:
-    """The columns of the tokens whose logprobs are wanted; each row's follow its first inputs, one by one."""
+    """Builds the columns of the tokens whose logprobs are wanted; each row's follow its first inputs, one by one."""
     spans = [(first, row.prompt_logprob_ids)
              for first, row in zip(firsts.tolist(), rows, strict=True) if len(row.prompt_logprob_ids)]
     if not spans:

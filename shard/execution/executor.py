@@ -1,4 +1,4 @@
-"""One shard's model, KV memory and slots: what an order acts on."""
+"""Owns one shard's model, KV memory and slots, and runs steps on them."""
 
 import os
 import signal
@@ -28,14 +28,15 @@ from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, St
 from penstock.shard.execution.watermark import Watermark
 from penstock.shard.models.config import DTYPES
 from penstock.shard.models.decoder import Decoder
-from penstock.shard.weights.checkpoint import Checkpoint, Progress
+from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.rank_weights import Progress
 
 CONTRACT_VERSION = 1                     # of the bits: other numbers for an equal request need another version
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the model computed in a step, and what sampling and prompt logprobs need besides."""
+    """Holds what the model computed in a step, and what sampling and prompt logprobs need besides."""
 
     logits: Tensor | None                # float32 [sampled rows, V] on rank 0, None elsewhere
     prompt_logprobs: list[Tensor]        # as `prompt_logprobs.launch` returns them
@@ -46,7 +47,8 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A step whose work is all on its way. The marks are those of its begin, the model's end, and sampling's both."""
+    """Stands for a step whose work is all on its way. The marks tell when it began, when the model ended, and when
+    sampling began and ended."""
 
     step: Step
     sampling_batch: SamplingBatch
@@ -85,15 +87,15 @@ class Executor:
         self.graphs: DecodeGraphs | None = None  # captured once the KV memory has its size
 
     def allocate(self, num_blocks: int) -> None:
-        """Have KV memory of so many blocks, whatever there was before, and of one more, which no order names: the rows
-        that pad a captured step write there."""
+        """Replace the KV memory by one of so many blocks, and of one more that no order names: the rows that pad a
+        captured step write there."""
         model = self.decoder.config
         self.caches: list[KvCache] = []  # what was before must go first
         self.bounds = Bounds(self._config.block_size, num_blocks, model.context_length, model.vocab_size)
         self.caches = self.kv_shape.allocate(num_blocks + 1)
 
     def facts(self, step_tokens: int) -> Facts:
-        """What the router must know; `step_tokens` is measured by others."""
+        """Returns what the router must know; `step_tokens` is measured by others."""
         dtype = str(self.decoder.dtype).removeprefix("torch.")
         kv_dtype = self._config.kv_cache_dtype or dtype
         return Facts(
@@ -187,7 +189,9 @@ class Executor:
 def _join(
     step: Step, sampled: Mapping[int, RowResult], of_prompts: Mapping[int, RowPromptLogprobs]
 ) -> tuple[RowResult, ...]:
-    """The results of the rows that have a sampled token or prompt logprobs, in the step's order; arguments are by slot.
+    """Returns the results of the rows that have a sampled token or prompt logprobs, in the step's order.
+
+    `sampled` and `of_prompts` are by slot.
     """
     results = dict(sampled)
     for slot, own in of_prompts.items():

@@ -1,4 +1,4 @@
-"""How much of a GPU's memory keys and values get: what the weights and the largest step leave."""
+"""Computes how much of a GPU's memory keys and values get: what the weights and the largest step leave."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from penstock.shard.execution.kv_cache import DEFAULT_MAX_BLOCKS, KvMemoryError,
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.models.config import DTYPES, ModelConfig
 from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.format import memory_of
 
 HEADROOM = 0.02                          # of the GPU's memory: for what falls between the pieces it is dealt out in
 GRAPH_BYTES = 16 << 20                   # of a captured graph, beside its tensors
@@ -16,7 +17,7 @@ LOGIT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a GPU's memory is needed for beside keys and values; all in bytes."""
+    """Tells what a GPU's memory is needed for beside keys and values, in bytes."""
 
     total: int
     foreign: int                         # used by others, and by this process beside its tensors
@@ -24,15 +25,16 @@ class Needs:
     graphs: int
 
     def room(self, fraction: float) -> int:
-        """What is left if `fraction` of the GPU's memory may be used; less than nothing if it is too little."""
+        """Returns the bytes that are left if `fraction` of the GPU's memory may be used; below 0 if it is too little.
+        """
         allowed = min(int(self.total * fraction), self.total - self.foreign)
         return allowed - self.tensors - self.graphs - int(self.total * HEADROOM)
 
 
 def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_length: int) -> int:
-    """Blocks that fit beside `needs`, or those that --kv-memory asks for. There is room for one more block.
+    """Returns how many blocks fit beside `needs`, or how many --kv-memory asks for. There is room for one more block.
 
-    KvMemoryError says how much is missing, and what helps.
+    Raises KvMemoryError, which says how much is missing, and what helps.
     """
     room = needs.room(config.cuda_memory_fraction) - shape.block_bytes
     least = shape.least_blocks(context_length) * shape.block_bytes
@@ -43,25 +45,29 @@ def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_l
 
 
 def check_weights(config: ShardConfig, free: int) -> None:
-    """KvMemoryError if a GPU with `free` bytes cannot hold this rank's part of the weights: said before they are read.
+    """Raises KvMemoryError if a GPU with `free` bytes cannot hold this rank's part of the weights, before it is read.
 
-    Raises what reading a checkpoint's headers raises.
+    Raises also what reading a checkpoint's headers raises.
     """
-    dtype = DTYPES[config.dtype] if config.dtype else ModelConfig.from_dir(config.model).dtype
-    needed = Checkpoint(config.model).num_bytes(dtype) // config.world_size
+    model = ModelConfig.from_dir(config.model)
+    dtype = DTYPES[config.dtype] if config.dtype else model.dtype
+    needed = memory_of(Checkpoint(config.model), model.format_of, dtype) // config.world_size
     if needed > free:
         raise KvMemoryError(f"The weights do not fit: this shard's part of them takes {_size(needed)}, its GPU has "
                             f"{_size(free)} free, {_size(needed - free)} are missing. {_help(config)}")
 
 
 def out_of_memory(config: ShardConfig, error: Exception) -> KvMemoryError:
-    """In place of CUDA's own, which says what was asked for and what is free."""
+    """Returns the error to raise in place of CUDA's own, which does not say what helps."""
     return KvMemoryError(f"The model does not fit, or not the largest step of {config.max_step_tokens} tokens in "
                          f"{config.max_step_rows} rows. {_help(config)} In detail: {str(error).splitlines()[0]}")
 
 
 def graph_bytes(largest: int, sizes: Sequence[int], vocab_size: int) -> int:
-    """Of all graphs, which share their memory but for the logits. `largest`: bytes that the step of most rows takes."""
+    """Returns the bytes that all graphs take, which share their memory but for the logits.
+
+    largest  bytes that the step of most rows takes
+    """
     if not sizes:
         return 0
     others = sum(sizes) - max(sizes)
@@ -69,15 +75,15 @@ def graph_bytes(largest: int, sizes: Sequence[int], vocab_size: int) -> int:
 
 
 def trial_blocks(shape: KvShape, config: ShardConfig, context_length: int) -> int:
-    """Blocks for the largest step, which shows how many there can be."""
+    """Returns how many blocks the largest step needs, which then shows how many there can be."""
     prompts = -(-config.max_step_tokens // context_length)
     step = config.max_step_tokens // shape.block_size + 1 + prompts + config.max_step_rows
     return max(step, shape.least_blocks(context_length))
 
 
 def largest_lengths(bounds: Bounds, num_tokens: int, num_rows: int) -> list[int]:
-    """The lengths of prompts that make the step which takes most memory: many of one token, for each has its logits,
-    and of the rest as few as the context allows. The KV memory holds them."""
+    """Returns the lengths of the prompts of the step that takes most memory: many of one token, for each has its
+    logits, and of the rest as few as the context allows. The KV memory holds them."""
     num_short = max(0, min(num_rows, num_tokens, bounds.num_blocks // 2) - 1)
     lengths = [1] * num_short
     num_tokens, num_blocks = num_tokens - num_short, bounds.num_blocks - num_short

@@ -1,4 +1,4 @@
-"""Decode steps that are captured once and replayed: a GPU is then given one order a step instead of hundreds.
+"""Captures decode steps once and replays them: a GPU is then given one order a step instead of hundreds.
 
 A captured step reads its inputs where they lay when it was captured, and has as many rows as it had then. So a step is
 padded to one of a few sizes, and its inputs are copied there. The padding's rows are sequences of one token, in a block
@@ -22,14 +22,14 @@ from penstock.shard.models.decoder import Decoder
 
 
 class Captured(Protocol):
-    """A step of one size."""
+    """Replays a captured step of one size."""
 
     def replay(self) -> Tensor | None:
-        """The logits of the inputs that are in the buffers; on ranks other than 0 None."""
+        """Returns the logits of the inputs that are in the buffers; None on ranks other than 0."""
 
 
 class _Call:
-    """Where there are no graphs: the step itself."""
+    """Runs the step itself, where there are no graphs."""
 
     def __init__(self, run: Callable[[], Tensor | None]) -> None:
         self.replay = run
@@ -37,7 +37,8 @@ class _Call:
 
 class _CudaGraph:
     def __init__(self, run: Callable[[], Tensor | None], pool: Any, stream: torch.cuda.Stream) -> None:
-        """Runs it once, for kernels are compiled, and libraries look for memory, when they are first used."""
+        """Runs the step once before it is captured, for kernels are compiled, and libraries look for memory, when they
+        are first used."""
         self._graph = torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -52,7 +53,7 @@ class _CudaGraph:
 
 
 class DecodeGraphs:
-    """The steps of one decoder over its caches, which have one block more than `bounds` says.
+    """Captures and replays the steps of one decoder over its caches, which have one block more than `bounds` says.
 
     All ranks of a group capture and replay alike. Logits hold until the next replay, of any size: they share memory.
     """
@@ -75,15 +76,18 @@ class DecodeGraphs:
         self._rows = torch.arange(num_rows, device=device)
 
     def size_of(self, rows: Sequence[Row]) -> int | None:
-        """The size that a step with these rows is to be padded to; None if it is not one that was captured: for every
-        row is one token, is sampled, and wants no prompt logprobs."""
+        """Returns the size that a step with these rows is to be padded to; None if no captured step can run it.
+
+        Every row of a captured step is one token, is sampled, and wants no prompt logprobs.
+        """
         if any(row.count != 1 or not row.is_sampled or len(row.prompt_logprob_ids) for row in rows):
             return None
         return next((size for size in self.sizes if size >= len(rows)), None)
 
     @torch.inference_mode()
     def capture(self, has_bar: bool = False) -> None:
-        """Largest first: the smaller ones then find room in its memory. Whatever is in the caches stays."""
+        """Capture every size, the largest first: the smaller ones then find room in its memory. The caches stay as they
+        are."""
         is_cuda = self._ids.is_cuda
         pool = torch.cuda.graph_pool_handle() if is_cuda else None
         stream = torch.cuda.Stream() if is_cuda else None  # type: ignore[no-untyped-call]
@@ -94,8 +98,8 @@ class DecodeGraphs:
 
     @torch.inference_mode()
     def replay(self, inputs: StepInputs, num_rows: int) -> Tensor | None:
-        """float32 logits [num_rows, V] of a step that is padded to one of `sizes`, its own rows first; on ranks other
-        than 0 None."""
+        """Returns the float32 logits [num_rows, V] of a step that is padded to one of `sizes`, its own rows first; None
+        on ranks other than 0."""
         size, width = inputs.metadata.tables.shape
         self._ids[:size].copy_(inputs.input_ids)
         self._positions[:size].copy_(inputs.metadata.positions)
@@ -107,7 +111,7 @@ class DecodeGraphs:
 
     @torch.inference_mode()
     def run_largest(self) -> None:
-        """The step of most rows, without capturing it: to see what memory it takes."""
+        """Run the step of most rows without capturing it, to see what memory it takes."""
         self._run(self.sizes[-1])
 
     def _run(self, size: int) -> Tensor | None:

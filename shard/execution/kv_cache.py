@@ -1,4 +1,4 @@
-"""The KV memory of one shard: how many blocks it has, and the caches of its layers."""
+"""Sizes the KV memory of one shard and allocates the caches of its layers."""
 
 import logging
 import os
@@ -20,12 +20,12 @@ KV_DTYPES = {"int8": torch.int8, "fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": 
 
 
 class KvMemoryError(ValueError):
-    """The KV memory is too small to serve anything; says by how much."""
+    """Says by how much the KV memory is too small to serve anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class KvShape:
-    """What one shard's KV memory consists of. `num_kv_heads` are this shard's."""
+    """Describes what one shard's KV memory consists of. `num_kv_heads` are this shard's."""
 
     num_layers: int
     num_kv_heads: int
@@ -35,16 +35,16 @@ class KvShape:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of one block in all layers."""
+        """Returns the bytes of one block in all layers."""
         return self.num_layers * block_bytes(
             block_size=self.block_size, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim, dtype=self.dtype)
 
     def least_blocks(self, context_length: int) -> int:
-        """What it takes to serve even short requests."""
+        """Returns how many blocks it takes to serve even short requests."""
         return -(-min(MIN_TOKENS, context_length) // self.block_size)
 
     def allocate(self, num_blocks: int) -> list[KvCache]:
-        """One cache per layer. The system gives a processor's memory as it is first written to."""
+        """Returns a new cache for each layer. The system gives a processor's memory as it is first written to."""
         return [
             allocate_cache(num_blocks, block_size=self.block_size, num_kv_heads=self.num_kv_heads,
                            head_dim=self.head_dim, dtype=self.dtype, device=dispatch.device())
@@ -52,7 +52,10 @@ class KvShape:
 
 
 def cache_dtype(name: str | None) -> torch.dtype | None:
-    """What --kv-cache-dtype asks for; None is the model's own. ValueError if this shard's kernels have none such."""
+    """Returns the dtype that --kv-cache-dtype names, None for the model's own.
+
+    Raises ValueError if this shard's kernels have no such cache.
+    """
     if name and name != "int8" and dispatch.kernel_set() == "cpu":
         raise ValueError(f"--kv-cache-dtype {name}: a processor has no instructions for such numbers; int8, which "
                          "takes as little memory, can be had")
@@ -60,9 +63,9 @@ def cache_dtype(name: str | None) -> torch.dtype | None:
 
 
 def num_blocks(shape: KvShape, kv_memory: int | None, context_length: int, world_size: int) -> int:
-    """Blocks that fit into `kv_memory` bytes; None: into this shard's part of a share of the free memory.
+    """Returns how many blocks fit into `kv_memory` bytes, or if it is None into this shard's part of the free memory.
 
-    A memory that holds less than one full context is reported in the log; KvMemoryError if it holds too little to
+    The log warns of a memory that holds less than one full context. Raises KvMemoryError if it holds too little to
     serve even short requests.
     """
     memory = int(available_memory() * DEFAULT_SHARE) // world_size if kv_memory is None else kv_memory
@@ -82,7 +85,7 @@ def num_blocks(shape: KvShape, kv_memory: int | None, context_length: int, world
 
 
 def available_memory() -> int:
-    """Bytes that can be used without swapping."""
+    """Returns how many bytes can be used without swapping."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))

@@ -1,4 +1,4 @@
-"""The masks that come while the model runs: from the event loop, where they arrive, to the thread that samples."""
+"""Hands the masks that come while the model runs from the event loop, where they arrive, to the thread that samples."""
 
 import threading
 from collections.abc import Mapping
@@ -15,7 +15,10 @@ Masks = Mapping[int, npt.NDArray[np.int32]]
 
 
 class LateMasks:
-    """The masks of one stream. `expect` and `put` are the reader's, `take` the sampling thread's, `end` anyone's."""
+    """Keeps the masks of one stream until they are taken.
+
+    The stream's reader calls `expect` and `put`, the sampling thread `take`, and anyone `end`.
+    """
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -26,16 +29,17 @@ class LateMasks:
 
     @property
     def expected_steps(self) -> list[int]:
-        """The steps whose masks have not come yet."""
+        """Returns the steps whose masks have not come yet."""
         return list(self._expected)
 
     def expect(self, step: Step) -> None:
-        """Note the rows that will wait. To be called before the step can run."""
+        """Note the rows of a step that will wait for masks; to be called before the step can run."""
         if slots := {row.slot for row in step.rows if row.late_mask}:
             self._expected[step.step_id] = slots
 
     def put(self, step_id: int, bits: Mapping[int, bytes]) -> None:
-        """Raises ValueError, naming slot, limit and value, for masks that no row of the step waits for or could use."""
+        """Take in the masks of a step. Raises ValueError, naming slot, limit and value, for one that no row waits for
+        or could use."""
         if step_id not in self._expected:
             raise ValueError(f"masks.step_id is {step_id}, the steps that wait for masks are {self.expected_steps}")
         masks = {slot: self._read(step_id, slot, data) for slot, data in bits.items()}
@@ -45,13 +49,13 @@ class LateMasks:
             self._change.notify_all()
 
     def take(self, step_id: int) -> Masks:
-        """The masks of a step, once they are there; none if the stream ends before that."""
+        """Wait for the masks of a step and return them; returns none if the stream ends before they come."""
         with self._change:
             self._change.wait_for(lambda: self._has_ended or step_id in self._arrived)
             return self._arrived.pop(step_id, {})
 
     def end(self) -> None:
-        """Nothing more will come: who waits goes on without."""
+        """Tell that no more masks will come: whoever waits goes on without."""
         with self._change:
             self._has_ended = True
             self._change.notify_all()

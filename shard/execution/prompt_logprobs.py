@@ -18,7 +18,7 @@ SLICE = 64                               # tokens whose logits are in memory tog
 
 @dataclass(frozen=True, slots=True)
 class RowPromptLogprobs:
-    """The logprobs of a row's `prompt_logprob_ids`; `top_logprobs` is empty unless they were asked for."""
+    """Holds the logprobs of a row's `prompt_logprob_ids`; `top_logprobs` is empty unless they were asked for."""
 
     logprobs: tuple[float, ...]
     top_logprobs: tuple[TopLogprobs, ...]
@@ -26,7 +26,7 @@ class RowPromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class PromptLogprobsBatch:
-    """The tokens of a step whose prompt logprobs are wanted, as far as the host knows them."""
+    """Lists the tokens of a step whose prompt logprobs are wanted, as far as the host knows them."""
 
     slots: list[tuple[int, int, int]]    # for each slot that has some: the slot, how many, how many top logprobs each
     columns: dict[str, Array]            # to be uploaded with the step
@@ -34,7 +34,7 @@ class PromptLogprobsBatch:
 
 
 def prepare(rows: tuple[Row, ...], slots: SlotTable) -> PromptLogprobsBatch:
-    """Collects the tokens whose logprobs are wanted, of rows that `slots` has taken in."""
+    """Collect the tokens whose logprobs are wanted, of rows that `slots` has taken in."""
     wanted = [(row.slot, len(row.prompt_logprob_ids), slots[row.slot].sampling.top_n)
               for row in rows if len(row.prompt_logprob_ids)]
     if not wanted:
@@ -62,7 +62,7 @@ def launch(
 
 
 def read(batch: PromptLogprobsBatch, tensors: Sequence[Tensor]) -> dict[int, RowPromptLogprobs]:
-    """The logprobs by slot, from what `launch` returned, on the host."""
+    """Returns the logprobs by slot, from the tensors of `launch`, which are on the host now."""
     if not tensors:
         return {}
     logprobs, tops = tensors[0].tolist(), to_top_logprobs(tensors[1], tensors[2])
@@ -75,7 +75,7 @@ def read(batch: PromptLogprobsBatch, tensors: Sequence[Tensor]) -> dict[int, Row
 
 
 def to_top_logprobs(ids: Tensor, logprobs: Tensor) -> list[TopLogprobs]:
-    """The top logprobs of each row, less the places that are not used, from the kernel's two columns."""
+    """Returns the top logprobs of each row, less the places that are not used, from the kernel's two columns."""
     num_rows, width = ids.shape
     if not width:
         return [()] * num_rows

@@ -1,7 +1,7 @@
-"""The tokens of a step's sampled rows: chosen on rank 0, known on every rank.
+"""Chooses the tokens of a step's sampled rows: on rank 0, which tells every rank.
 
-Three parts, for the device runs behind the host: what the host knows before the step runs, what is launched behind the
-model, and what is made of the numbers when they are there.
+It has three parts, for the device runs behind the host: `prepare` collects what the host knows before the step runs,
+`launch` sends the device its work behind the model, and `read` makes results of the numbers when they are there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from penstock.kernels.prompt_logprobs import prompt_logprobs
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
+from penstock.kernels.sample.parameters import COLUMNS
 from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Array
 from penstock.shard.execution.masks import WORD, Masks
@@ -27,19 +28,19 @@ _NO_VALUES = np.empty(0, np.float32)
 
 @dataclass(frozen=True, slots=True)
 class SamplingBatch:
-    """The rows of a step that are sampled, as far as the host knows them."""
+    """Lists the rows of a step that are sampled, as far as the host knows them."""
 
     rows: list[Row]
     states: list[Slot]
     slots: npt.NDArray[np.int64]         # [R]
-    columns: dict[str, Array]            # what the device must know: to be uploaded with the step
-    top_width: int = 0                   # the largest number of likeliest tokens to tell
+    columns: dict[str, Array]            # to be uploaded with the step
+    top_width: int = 0                   # the largest number of top logprobs of a row
     raw_rows: Sequence[int] = ()         # those whose logprobs are of the logits
     raw_top_width: int = 0
 
 
 def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
-    """Of rows that `slots` has taken in, which sample a token each. `answers`: this is rank 0."""
+    """Collect what sampling must know of rows that `slots` has taken in. `answers` tells whether this is rank 0."""
     slot_ids = np.array([row.slot for row in rows], np.int64)
     states = [slots[row.slot] for row in rows]
     places: dict[str, Array] = {"places": slots.places(slot_ids)}
@@ -48,13 +49,13 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
     # A token sampled after position p is number p + 1 - prompt_length of its output.
     positions = [row.end - state.prompt_length for row, state in zip(rows, states, strict=True)]
     columns: dict[str, Array] = {name: column[slot_ids] for name, column in slots.sampling.items()}
-    is_raw, top_n = columns.pop("raw_logprobs"), columns["top_n"]
+    top_n = columns["top_n"]
     raw_rows = [index for index, state in enumerate(states) if state.sampling.raw_logprobs]
     raw_top_width = 0
     if raw_rows:
-        columns |= {"raw_rows": np.flatnonzero(is_raw), "raw_top_n": top_n[is_raw]}
-        raw_top_width = int(top_n[is_raw].max())
-        top_n[is_raw] = 0                # their likeliest are not of the scores that tokens are sampled from
+        columns |= {"raw_rows": np.array(raw_rows, np.int64), "raw_top_n": top_n[raw_rows]}
+        raw_top_width = int(top_n[raw_rows].max())
+        top_n[raw_rows] = 0              # their top logprobs are not of the scores that tokens are sampled from
     top_width = max(0 if state.sampling.raw_logprobs else state.sampling.top_n for state in states)
     columns |= places | _biases(states, positions) | {
         "seed": columns["seed"].view(np.int64), "position": np.array(positions, np.int64),
@@ -67,7 +68,7 @@ def launch(
     batch: SamplingBatch, columns: Mapping[str, Tensor], logits: Tensor | None, slots: SlotTable, group: Group,
     watermark: Watermark, masks: Masks,
 ) -> list[Tensor]:
-    """Sample one token after each row and note it in `slots`. What `read` wants to have on the host is returned.
+    """Sample one token after each row and note it in `slots`. Returns the tensors that `read` wants on the host.
 
     columns  the batch's, on the device
     logits   float32 [R, V] on rank 0, None elsewhere
@@ -81,7 +82,7 @@ def launch(
         slots.note_samples(batch.slots, ids, columns["places"])
         return []
     mask_index, mask_bits = _masks(batch, columns, masks, logits, slots)
-    parameters = {name: columns[name] for name in SampleParameters.__slots__}
+    parameters = {name: columns[name] for name in COLUMNS}
     sampled = sample(
         _mark(batch, logits, slots, watermark), SampleParameters(**{**parameters, "mask": mask_index}),
         History(slots.histories(batch.slots), columns["history_offsets"]),
@@ -98,7 +99,7 @@ def launch(
 
 
 def read(batch: SamplingBatch, tensors: Sequence[Tensor]) -> dict[int, RowResult]:
-    """The results by slot, from what `launch` returned, on the host. Only rank 0 has some."""
+    """Returns the results by slot, from the tensors of `launch`, which are on the host now. Only rank 0 has some."""
     if not tensors:
         return {}
     token_ids, logprobs = tensors[0].tolist(), tensors[1].tolist()
@@ -113,7 +114,7 @@ def read(batch: SamplingBatch, tensors: Sequence[Tensor]) -> dict[int, RowResult
 
 
 def _mark(batch: SamplingBatch, logits: Tensor, slots: SlotTable, watermark: Watermark) -> Tensor:
-    """The logits, with a watermark in the rows that want one; those given stay as they are.
+    """Returns the logits with a watermark in the rows that want one; those given stay as they are.
 
     The green list is drawn on the host, from the token before: so a step with such a row waits for the device, and is
     not launched ahead.
@@ -128,7 +129,7 @@ def _mark(batch: SamplingBatch, logits: Tensor, slots: SlotTable, watermark: Wat
 
 
 def _biases(states: list[Slot], positions: list[int]) -> dict[str, Array]:
-    """Those that were asked for, and the bans of outputs that are not long enough."""
+    """Returns the columns of the biases that were asked for, and of the bans of outputs that are not long enough."""
     offsets = np.zeros(len(states) + 1, np.int64)
     if not any(len(state.sampling.bias_ids) or len(state.sampling.banned_ids) for state in states):
         return {"bias_ids": NO_IDS, "bias_values": _NO_VALUES, "bias_offsets": offsets}
@@ -148,8 +149,7 @@ def _biases(states: list[Slot], positions: list[int]) -> dict[str, Array]:
 def _masks(
     batch: SamplingBatch, columns: Mapping[str, Tensor], masks: Masks, logits: Tensor, slots: SlotTable
 ) -> tuple[Tensor, Tensor]:
-    """Which mask each row has, or -1, and the masks: if there are some, in an upload of their own, for they come late.
-    """
+    """Returns which mask each row has, or -1, and the masks. They come late, so they have an upload of their own."""
     row_slots = batch.slots.tolist()
     masked = [slot for slot in row_slots if slot in masks]
     if not masked:

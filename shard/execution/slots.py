@@ -1,4 +1,4 @@
-"""The shard's mirror of what the router has put into its slots. It follows orders and decides nothing."""
+"""Mirrors what the router has put into the shard's slots; it follows orders and decides nothing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,25 +8,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.step import Ids, InitialState, Row, Sampling, Step, StreamLimits
 
-SAMPLING_COLUMNS = {
-    "do_sample": np.bool_, "seed": np.uint64, "branch": np.int64, "repetition_penalty": np.float32,
-    "share_penalty": np.float32, "frequency_penalty": np.float32, "presence_penalty": np.float32,
-    "temperature": np.float32, "top_k": np.int64, "top_p": np.float32, "typical_p": np.float32, "min_p": np.float32,
-    "raw_logprobs": np.bool_, "top_n": np.int64,
-}
-"""What a sampling has a number of, and how the numbers of all slots are kept."""
-
 
 class OrderError(Exception):
-    """An order that contradicts the ones before it or the shard's own facts: an error of the router's."""
+    """Says how an order contradicts the ones before it or the shard's own facts, which is an error of the router's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What ids and positions must stay below."""
+    """Tells what ids and positions must stay below."""
 
     block_size: int
     num_blocks: int
@@ -36,7 +29,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class Slot:
-    """One sequence, as far as a shard knows it."""
+    """Describes the sequence in a slot, as far as a shard knows it."""
 
     sampling: Sampling
     prompt_length: int
@@ -47,7 +40,7 @@ class Slot:
 
 
 class SlotTable:
-    """Per slot: the block table, the sampling parameters and the token sampled last.
+    """Keeps for each slot the block table, the sampling parameters and the token sampled last.
 
     `apply` takes a step's rows in before it runs, `note_samples` takes in what was sampled. `apply` raises OrderError,
     naming the slot, the limit and the value, for anything that an order can't mean. Lengths are known on the host;
@@ -61,14 +54,14 @@ class SlotTable:
         self.max_history = limits.max_blocks_per_slot * bounds.block_size + 1  # the last token is never an input
         self.blocks = np.zeros((limits.max_slots, limits.max_blocks_per_slot), np.int32)
         self.sampling: dict[str, npt.NDArray[Any]] = {
-            name: np.zeros(limits.max_slots, dtype) for name, dtype in SAMPLING_COLUMNS.items()}
+            each.name: np.zeros(limits.max_slots, _numpy_dtype(each.dtype)) for each in PARAMETERS}
         self.last_token = torch.zeros(limits.max_slots, dtype=torch.int64, device=device.device)
         self._slots: list[Slot | None] = [None] * limits.max_slots
         self._histories: Tensor | None = None
         """int32 [max_slots * max_history + 1], from the first row on that reads one; the last is for all others."""
 
     def __getitem__(self, slot: int) -> Slot:
-        """The sequence in `slot`; OrderError if it has had no first row."""
+        """Returns the sequence in `slot`; raises OrderError if it has had no first row."""
         self._check_slot(slot)
         state = self._slots[slot]
         if state is None:
@@ -92,7 +85,8 @@ class SlotTable:
             self._advance(row)
 
     def places(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Where `note_samples` will write the tokens of `slots` [R]: in `last_token` and in the histories, [2, R]."""
+        """Returns where `note_samples` will write the tokens of `slots` [R]: in `last_token` and in the histories, [2,
+        R]."""
         nowhere = self.limits.max_slots * self.max_history
         lengths = [self[slot].history_length for slot in slots.tolist()]
         return np.array([slots, [
@@ -102,7 +96,7 @@ class SlotTable:
     def note_samples(self, slots: npt.NDArray[np.int64], token_ids: Tensor, places: Tensor) -> None:
         """Keep the tokens [R] just sampled in `slots` [R]: as the next steps' inputs, and in the histories.
 
-        Their values are not looked at. `places`: of these slots, on the device.
+        Their values are not looked at. `places` is what the method of that name returned, on the device.
         """
         self.last_token.index_copy_(0, places[0], token_ids)
         has_history = False
@@ -116,7 +110,7 @@ class SlotTable:
             self._histories.index_copy_(0, places[1], token_ids.int())
 
     def history_offsets(self, slots: npt.NDArray[np.int64]) -> Ids:
-        """Where the tokens that each slot's sampling reads begin, [R + 1], when they lie one slot after the other."""
+        """Returns where the histories of these slots begin when they lie one after the other, and the end: [R + 1]."""
         offsets = np.zeros(len(slots) + 1, np.int64)
         lengths = self._history_lengths(slots)
         if any(lengths):
@@ -124,7 +118,7 @@ class SlotTable:
         return offsets
 
     def histories(self, slots: npt.NDArray[np.int64]) -> Tensor:
-        """These tokens, int64 [the last of the offsets]."""
+        """Returns the histories of these slots, one after the other: int64 [the last of the offsets]."""
         lengths = self._history_lengths(slots)
         if self._histories is None or not any(lengths):
             return torch.empty(0, dtype=torch.int64, device=self.device.device)
@@ -133,7 +127,7 @@ class SlotTable:
                           for begin, length in zip(begins, lengths, strict=True) if length]).long()
 
     def previous_token(self, slot: int) -> int | None:
-        """The last token of the slot's history, if it has one. This waits for the device."""
+        """Returns the last token of the slot's history, if it has one; this waits for the device."""
         length = self[slot].history_length
         if not length or self._histories is None:
             return None
@@ -147,7 +141,8 @@ class SlotTable:
         self._slots[slot] = None
 
     def _reset(self, slot: int, start: int, initial_state: InitialState) -> None:
-        """A sequence may start behind position 0: its first blocks are then another's, written already."""
+        """Put a new sequence into a slot. It may start behind position 0, if its first blocks are another's, written
+        already."""
         self._clear(slot)
         self._check_ids(slot, "history_ids", initial_state.history_ids)
         sampling = initial_state.sampling
@@ -164,7 +159,7 @@ class SlotTable:
             column[slot] = getattr(sampling, name)
 
     def _keep_history(self, slot: int, ids: Ids) -> int:
-        """Its length."""
+        """Keep a history on the device and return its length."""
         if len(ids) > self.max_history:
             raise OrderError(f"slot {slot}: {len(ids)} history_ids, and {self.limits.max_blocks_per_slot} blocks and "
                              f"a token sampled after them have {self.max_history} tokens")
@@ -217,3 +212,7 @@ class SlotTable:
     def _check_ids(self, slot: int, name: str, ids: Ids) -> None:
         if len(ids) and (ids.min() < 0 or ids.max() >= self.bounds.vocab_size):
             raise OrderError(f"slot {slot}: {name} has {ids.max()}, the vocabulary has {self.bounds.vocab_size} tokens")
+
+
+def _numpy_dtype(dtype: torch.dtype) -> npt.DTypeLike:
+    return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""What the router orders and what a shard answers, as plain values.
+"""Defines what the router orders and what a shard answers, as plain values.
 
 They mirror protos/shard.proto one to one; shard/serving/wire.py converts. Ids and blocks are numpy arrays, for they go
 on into tensors; nothing here is ever changed after it was made.
@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from penstock.kernels.sample.parameters import RowParameters
+
 Ids = npt.NDArray[np.int64]
 Blocks = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -17,42 +19,33 @@ Floats = npt.NDArray[np.float32]
 NO_IDS: Ids = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How a sequence's tokens are chosen. The defaults are greedy and switch everything off."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling(RowParameters):
+    """Tells how a sequence's tokens are chosen: by the kernel's parameters, and by what the shard does around the
+    kernel."""
 
-    do_sample: bool = False
-    seed: int = 0                        # a uint64
-    branch: int = 0
     watermark: bool = False
-    repetition_penalty: float = 1.0      # 1 = off; of all tokens so far
-    share_penalty: float = 0.0           # 0 = off; for a token's share of all tokens so far
-    frequency_penalty: float = 0.0       # 0 = off; for each time that a token is in the output
-    presence_penalty: float = 0.0        # 0 = off; if a token is in the output
     bias_ids: Ids = field(default_factory=lambda: NO_IDS)
     bias_values: Floats = field(default_factory=lambda: np.empty(0, np.float32))
-    banned_ids: Ids = field(default_factory=lambda: NO_IDS)    # not sampled before output position min_tokens
+    banned_ids: Ids = field(default_factory=lambda: NO_IDS)
+    """Not sampled before output position `min_tokens`."""
     min_tokens: int = 0
-    temperature: float = 1.0             # 1 = off
-    top_k: int = 0                       # 0 = off
-    top_p: float = 1.0                   # 1 = off
-    typical_p: float = 1.0               # 1 = off
-    min_p: float = 0.0                   # 0 = off
-    raw_logprobs: bool = False           # of the logits, not of the scores that tokens are sampled from
-    top_n: int = 0                       # top logprobs to report with each sampled token and each of the prompt's
+    raw_logprobs: bool = False
+    """Logprobs of the logits, not of the scores that tokens are sampled from."""
 
     @property
     def reads_history(self) -> bool:
+        """Whether a choice depends on the tokens before it, other than through the model."""
         return self.watermark or self.repetition_penalty != 1.0 or any(
             (self.share_penalty, self.frequency_penalty, self.presence_penalty))
 
 
 @dataclass(frozen=True, slots=True)
 class InitialState:
-    """The state that a slot begins a new sequence with. `history_ids`: all its tokens so far, if
-    the sampling reads history.
+    """Holds the state that a slot begins a new sequence with.
 
-    `trace`: the id of a trace and of a span in it, 16 and 8 bytes, if the sequence's request is traced.
+    `history_ids` are all its tokens so far, if the sampling reads history; `trace` the id of a trace and of a span in
+    it, 16 and 8 bytes, if the sequence's request is traced.
     """
 
     sampling: Sampling
@@ -63,7 +56,8 @@ class InitialState:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sequence in one step: inputs at positions `start`, `start + 1`, …, and whether a token is sampled after."""
+    """Orders a part of one sequence in one step: inputs at positions `start`, `start + 1`, …, and whether a token is
+    sampled after."""
 
     slot: int
     start: int
@@ -93,7 +87,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """The first order of a stream: the limits that all its plans keep."""
+    """Opens a stream: the limits that all its plans keep, and an epoch that tells the stream from earlier ones."""
 
     epoch: int
     max_slots: int
@@ -125,7 +119,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the router must know of this shard."""
+    """Tells what the router must know of this shard."""
 
     model_id: str
     dtype: str

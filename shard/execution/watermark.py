@@ -1,5 +1,5 @@
-"""A watermark that a reader who knows the key can find (Kirchenbauer et al., "A Watermark for Large Language Models",
-ICML 2023): at each place the token before it picks a part of the vocabulary, the green list, that is preferred."""
+"""Marks logits so that a reader who knows the key can find it in the text (Kirchenbauer et al., "A Watermark for Large
+Language Models", ICML 2023): the token before each place picks a part of the vocabulary, the green list, to prefer."""
 
 from dataclasses import dataclass
 
@@ -19,6 +19,6 @@ class Watermark:
         logits[self.green_list(previous_token, len(logits)).to(logits.device)] += self.delta
 
     def green_list(self, previous_token: int, vocab_size: int) -> Tensor:
-        """The tokens that are preferred after `previous_token`, int64 [int(gamma * V)]."""
+        """Returns the tokens that are preferred after `previous_token`, int64 [int(gamma * V)]."""
         generator = torch.Generator().manual_seed(HASH_KEY * previous_token)
         return torch.randperm(vocab_size, generator=generator)[: int(self.gamma * vocab_size)]

@@ -1,5 +1,7 @@
 """Grouped-query attention (Ainslie et al. 2023) behind its norm, split over the ranks by heads."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
@@ -11,29 +13,32 @@ from penstock.kernels.rms_norm import rms_norm
 from penstock.kernels.rope import rope
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
 from penstock.shard.layers.rope import Rotary
-from penstock.shard.models.config import ModelConfig
-from penstock.shard.weights.checkpoint import RankWeights
+from penstock.shard.models.names import BlockNames
+from penstock.shard.weights.rank_weights import RankWeights
+
+if TYPE_CHECKING:
+    from penstock.shard.models.config import ModelConfig  # whose families name the layers
 
 
 class Attention:
     def __init__(
-        self, config: ModelConfig, weights: RankWeights, name: str, norm: Tensor, rotary: Rotary, window: int
+        self, config: "ModelConfig", weights: RankWeights, names: BlockNames, index: int, rotary: Rotary
     ) -> None:
-        """Reads its slice of the weights. window: tokens that each sees, itself included; 0 for all."""
+        """Reads its slice of the weights. index: of the block, counted from 0."""
         head_dim, world_size = config.head_dim, weights.group.world_size
         q_width, kv_width = config.num_heads * head_dim, config.num_kv_heads * head_dim
-        outputs = {f"{name}.q_proj": q_width, f"{name}.k_proj": kv_width, f"{name}.v_proj": kv_width}
-        self.norm = norm
+        outputs = {names.q: q_width, names.k: kv_width, names.v: kv_width}
+        self.norm = weights.whole(f"{names.attention_norm}.weight", config.hidden_size)
         self.eps = config.rms_norm_eps
         self.qkv = ColumnParallel(weights, outputs, config.hidden_size, config.qkv_bias)
-        self.head_norms = _head_norms(weights, name, head_dim) if config.has_head_norms else None
+        self.head_norms = _head_norms(weights, names, head_dim) if config.has_head_norms else None
         self.rotary = rotary
-        self.output = RowParallel(weights, f"{name}.o_proj", q_width, config.hidden_size, config.output_bias)
+        self.output = RowParallel(weights, names.attention_output, q_width, config.hidden_size, config.output_bias)
         self.num_heads = config.num_heads // world_size
         self.num_kv_heads = config.num_kv_heads // world_size
         self.head_dim = head_dim
         self.scale = head_dim**-0.5
-        self.window = window
+        self.window = config.windows[index]  # tokens that each sees, itself included; 0 for all
 
     def __call__(
         self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
@@ -57,5 +62,5 @@ class Attention:
         return normed.view(x.shape)
 
 
-def _head_norms(weights: RankWeights, name: str, head_dim: int) -> tuple[Tensor, Tensor]:
-    return weights.whole(f"{name}.q_norm.weight", head_dim), weights.whole(f"{name}.k_norm.weight", head_dim)
+def _head_norms(weights: RankWeights, names: BlockNames, head_dim: int) -> tuple[Tensor, Tensor]:
+    return weights.whole(f"{names.q_norm}.weight", head_dim), weights.whole(f"{names.k_norm}.weight", head_dim)

@@ -9,19 +9,20 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.fused.attention import AttentionLayer
 from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.kv_cache import KvCache
-from penstock.kernels.linear import PackedWeight
+from penstock.kernels.linear import DenseWeight
 from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.mlp import Mlp
+from penstock.shard.layers.protocols import AttentionHalf, FeedForwardHalf
 
 
 class FusedAttention:
     """Computes what `Attention` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, layer: Attention) -> None:
+    def __init__(self, layer: Attention, qkv: DenseWeight, output: DenseWeight) -> None:
         self._output = layer.output
         self._kernel = AttentionLayer(
-            norm=layer.norm, eps=layer.eps, qkv=layer.qkv.weight, qkv_bias=layer.qkv.bias, head_norms=layer.head_norms,
-            cos=layer.rotary.cos, sin=layer.rotary.sin, output=layer.output.weight, output_bias=layer.output.bias,
+            norm=layer.norm, eps=layer.eps, qkv=qkv, qkv_bias=layer.qkv.bias, head_norms=layer.head_norms,
+            cos=layer.rotary.cos, sin=layer.rotary.sin, output=output, output_bias=layer.output.bias,
             num_heads=layer.num_heads, num_kv_heads=layer.num_kv_heads, head_dim=layer.head_dim, scale=layer.scale,
             window=layer.window)
 
@@ -35,11 +36,11 @@ class FusedAttention:
 class FusedMlp:
     """Computes what `Mlp` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, layer: Mlp) -> None:
+    def __init__(self, layer: Mlp, gate_up: DenseWeight, down: DenseWeight) -> None:
         self._down = layer.down
         self._kernel = MlpLayer(
-            norm=layer.norm, eps=layer.eps, gate_up=layer.gate_up.weight, gate_up_bias=layer.gate_up.bias,
-            down=layer.down.weight, down_bias=layer.down.bias)
+            norm=layer.norm, eps=layer.eps, gate_up=gate_up, gate_up_bias=layer.gate_up.bias,
+            down=down, down_bias=layer.down.bias)
 
     def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
         x, out = self._kernel(x, delta, self._down.is_partial)
@@ -47,10 +48,10 @@ class FusedMlp:
 
 
 @overload
-def fuse(layer: Attention) -> FusedAttention | None: ...
+def fuse(layer: AttentionHalf) -> FusedAttention | None: ...
 @overload
-def fuse(layer: Mlp) -> FusedMlp | None: ...
-def fuse(layer: Attention | Mlp) -> FusedAttention | FusedMlp | None:
+def fuse(layer: FeedForwardHalf) -> FusedMlp | None: ...
+def fuse(layer: AttentionHalf | FeedForwardHalf) -> FusedAttention | FusedMlp | None:
     """Returns a faster form of a layer with the same bits, or None if the kernels have none.
 
     They have none but in the processor's compiled set, for layers that are exactly these (what derives from one may
@@ -58,12 +59,22 @@ def fuse(layer: Attention | Mlp) -> FusedAttention | FusedMlp | None:
     """
     if not fused.is_available():
         return None
-    if type(layer) is Attention and _are_dense(layer.qkv.weight, layer.output.weight):
-        return FusedAttention(layer)
-    if type(layer) is Mlp and _are_dense(layer.gate_up.weight, layer.down.weight):
-        return FusedMlp(layer)
+    if type(layer) is Attention:
+        return _fuse_attention(layer)
+    if type(layer) is Mlp:
+        return _fuse_mlp(layer)
     return None
 
 
-def _are_dense(*weights: object) -> bool:
-    return all(type(weight) is PackedWeight for weight in weights)
+def _fuse_attention(layer: Attention) -> FusedAttention | None:
+    qkv, output = layer.qkv.weight, layer.output.weight
+    if type(qkv) is DenseWeight and type(output) is DenseWeight:
+        return FusedAttention(layer, qkv, output)
+    return None
+
+
+def _fuse_mlp(layer: Mlp) -> FusedMlp | None:
+    gate_up, down = layer.gate_up.weight, layer.down.weight
+    if type(gate_up) is DenseWeight and type(down) is DenseWeight:
+        return FusedMlp(layer, gate_up, down)
+    return None

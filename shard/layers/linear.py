@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from penstock.kernels.linear import linear, pack
-from penstock.shard.weights.checkpoint import RankWeights
+from penstock.kernels.linear import linear
+from penstock.shard.weights.rank_weights import RankWeights
 
 NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
 
@@ -21,8 +21,8 @@ class ColumnParallel:
         """Reads its slice of the weights. outputs: by each linear's name, its length over all ranks."""
         self.bias = None
         if has_bias:
-            self.bias = weights.stacked_rows({f"{name}.bias": length for name, length in outputs.items()})
-        self.weight = pack(weights.stacked_rows({f"{n}.weight": length for n, length in outputs.items()}, in_features))
+            self.bias = weights.stacked_parts({f"{name}.bias": length for name, length in outputs.items()})
+        self.weight = weights.column_parallel(outputs, in_features)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiplies x [T, in_features], the same on every rank, into this rank's outputs of each linear."""
@@ -37,7 +37,7 @@ class RowParallel:
         self._group = weights.group
         # Without whole segments the ranks still add in one order, but another number of ranks adds in another.
         segments = num_own_segments(in_features, weights.group.world_size) or 1
-        self.weight = pack(weights.columns(f"{name}.weight", out_features, in_features), segments)
+        self.weight = weights.row_parallel(name, out_features, in_features, segments)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiplies x [T, this rank's share of in_features] into [T, out_features], the same bits on every rank."""

@@ -10,8 +10,8 @@ from penstock.shard.communication.distributed import Group
 class VocabEmbedding:
     """Looks up a row of the weight for each token; a rank holds the rows of its own part of the vocabulary."""
 
-    def __init__(self, weight: Tensor | PackedWeight, vocab_size: int, group: Group) -> None:
-        """Takes as weight this rank's rows, [part of vocab_size, C]; packed if the head has the same."""
+    def __init__(self, weight: PackedWeight, vocab_size: int, group: Group) -> None:
+        """Takes as weight this rank's rows, [part of vocab_size, C]; the head's own where the two are tied."""
         self._weight = weight
         self._group = group
         self._share = group.width(vocab_size, rank=0)
@@ -20,13 +20,10 @@ class VocabEmbedding:
     def __call__(self, ids: Tensor) -> Tensor:
         """Returns the rows of ids [T]: [T, C]. Every rank offers one for each token and the owner's is taken."""
         if self._group.world_size == 1:
-            return self._rows(ids)
+            return weight_rows(self._weight, ids)
         owners = ids // self._share
         own_rows = (ids - self._own.start).clamp(0, self._own.stop - self._own.start - 1)
-        return self._group.from_owners(self._rows(own_rows), owners)
-
-    def _rows(self, ids: Tensor) -> Tensor:
-        return weight_rows(self._weight, ids) if isinstance(self._weight, PackedWeight) else self._weight[ids]
+        return self._group.from_owners(weight_rows(self._weight, own_rows), owners)
 
 
 class VocabHead:

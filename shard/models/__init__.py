@@ -1,1 +1,2 @@
-"""What a checkpoint is: its configuration, its family, and the decoder that computes it."""
+"""Models: their configuration, their families, and the decoder that computes them. They import the layers, weights and
+communication, and of what runs steps only its inputs."""

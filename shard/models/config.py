@@ -1,4 +1,4 @@
-"""What a checkpoint says about its model: the one reader of config.json."""
+"""What a checkpoint says about its model. Nothing else reads config.json."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,10 @@ import torch
 
 from penstock.shard.models.families import FAMILIES, Family
 from penstock.shard.models.keys import Keys, ModelConfigError, is_integer
+from penstock.shard.models.quantization import read_weight_format
 from penstock.shard.models.rotary_scaling import Rotation
+from penstock.shard.weights.dense import dense_everywhere
+from penstock.shard.weights.format import FormatOf
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -37,10 +40,11 @@ class ModelConfig:
     is_head_tied: bool                   # the head is the embedding
     dtype: torch.dtype                   # of the checkpoint; float32 if it does not say
     eos_token_ids: tuple[int, ...]
+    format_of: FormatOf = dense_everywhere  # of a linear
 
     @classmethod
     def from_dir(cls, directory: str | Path) -> "ModelConfig":
-        """Read config.json, as transformers 4 and 5 write it, and the end tokens of generation_config.json if there.
+        """Reads config.json, as transformers 4 and 5 write it, and the end tokens of generation_config.json, if any.
 
         Raises ModelConfigError.
         """
@@ -48,7 +52,6 @@ class ModelConfig:
         architecture = _architecture(keys)
         family = FAMILIES[architecture]
         keys.expect("hidden_act", "silu")
-        keys.expect("quantization_config", None)
         hidden_size = keys.integer("hidden_size")
         num_heads = keys.integer("num_attention_heads")
         num_kv_heads = keys.integer("num_key_value_heads", default=num_heads)
@@ -66,7 +69,7 @@ class ModelConfig:
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
             windows=_windows(keys, family, num_layers),
-            rotation=Rotation.read(keys, head_dim),
+            rotation=family.rotation(keys, head_dim),
             rms_norm_eps=keys.number("rms_norm_eps"),
             has_head_norms=family.has_head_norms,
             qkv_bias=keys.switch(family.qkv_bias),
@@ -75,15 +78,21 @@ class ModelConfig:
             is_head_tied=keys.switch("tie_word_embeddings"),
             dtype=_dtype(keys),
             eos_token_ids=_eos_token_ids(keys),
+            format_of=read_weight_format(keys),
         )
 
     @property
+    def family(self) -> Family:
+        """The row of the table of families that this architecture has."""
+        return FAMILIES[self.architecture]
+
+    @property
     def context_length(self) -> int:
-        """Tokens of a sequence."""
+        """The most tokens that a sequence may have."""
         return self.rotation.context_length
 
     def check_world_size(self, world_size: int) -> None:
-        """Raise ModelConfigError, with the sizes that would do, if the model cannot be split over so many shards."""
+        """Raises ModelConfigError, with the sizes that would do, if the model cannot be split over so many shards."""
         splits = {
             "num_attention_heads": self.num_heads,
             "num_key_value_heads": self.num_kv_heads,

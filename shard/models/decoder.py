@@ -9,44 +9,38 @@ from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
-from penstock.kernels.linear import pack
 from penstock.kernels.rms_norm import rms_norm
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.batch import StepInputs
-from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.fused import fuse
 from penstock.shard.layers.linear import NUM_SEGMENTS, num_own_segments
-from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.layers.vocab import VocabEmbedding, VocabHead
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.rotary_scaling import Rotation
-from penstock.shard.weights.checkpoint import Checkpoint, Progress, RankWeights
+from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.rank_weights import Progress, RankWeights
 
 log = logging.getLogger(__name__)
 
-EMBEDDING = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
-
 
 class Block:
-    """Attention and MLP, each behind a norm and added to what came in."""
+    """Attention and a feed-forward network, of its family's choice, each behind a norm and added to what came in."""
 
-    def __init__(self, config: ModelConfig, weights: RankWeights, layer: int, rotary: Rotary) -> None:
-        name = f"model.layers.{layer}"
-        norms = [weights.whole(f"{name}.{norm}_layernorm.weight", config.hidden_size)
-                 for norm in ("input", "post_attention")]
-        attention = Attention(config, weights, f"{name}.self_attn", norms[0], rotary, config.windows[layer])
-        mlp = Mlp(config, weights, f"{name}.mlp", norms[1])
+    def __init__(self, config: ModelConfig, weights: RankWeights, index: int, rotary: Rotary) -> None:
+        family = config.family
+        names = family.names.of_block(index)
+        attention = family.attention(config, index)(config, weights, names, index, rotary)
+        feed_forward = family.feed_forward(config, index)(config, weights, names)
         self._attention = fuse(attention) or attention
-        self._mlp = fuse(mlp) or mlp
+        self._feed_forward = fuse(feed_forward) or feed_forward
 
     def forward(
         self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
     ) -> tuple[Tensor, Tensor]:
         """Returns the residual stream [T, C] and what is yet to be added to it: the next norm adds it as it reads."""
         x, delta = self._attention(x, delta, metadata, cache)
-        return self._mlp(x, delta)
+        return self._feed_forward(x, delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +55,31 @@ class Decoder:
     """One rank's slice of a model. All ranks of the group run the same steps in the same order."""
 
     def __init__(self, config: ModelConfig, weights: RankWeights) -> None:
-        group, shape = weights.group, (config.vocab_size, config.hidden_size)
+        group, names = weights.group, config.family.names
         self.config = config
         self.dtype = weights.dtype
         self.num_kv_heads = config.num_kv_heads // group.world_size  # of this rank
         self.inequality = _inequality(config, group.world_size)
-        is_tied = config.is_head_tied or HEAD not in weights
-        head = pack(weights.rows(EMBEDDING if is_tied else HEAD, *shape))
-        embedding = head if is_tied else weights.rows(EMBEDDING, *shape)
+        embedding = weights.column_parallel({names.embedding: config.vocab_size}, config.hidden_size)
+        is_tied = config.is_head_tied or names.head not in weights
+        head = embedding if is_tied else weights.column_parallel({names.head: config.vocab_size}, config.hidden_size)
         self._embedding = VocabEmbedding(embedding, config.vocab_size, group)
         rotary = Rotary(config.rotation)
-        self._blocks = [Block(config, weights, layer, rotary) for layer in range(config.num_layers)]
-        self._norm = weights.whole("model.norm.weight", config.hidden_size)
+        self._blocks = [Block(config, weights, index, rotary) for index in range(config.num_layers)]
+        self._norm = weights.whole(f"{names.norm}.weight", config.hidden_size)
         self._head = VocabHead(head, config.vocab_size, group)
 
     @classmethod
     def load(
         cls, directory: str | Path, dtype: torch.dtype | None, group: Group, progress: Progress | None = None
     ) -> "Decoder":
-        """Read this rank's slice of the checkpoint in a directory, in the checkpoint's own dtype if none is given.
+        """Reads this rank's part of the checkpoint in a directory, in the checkpoint's own dtype if none is given.
 
         Raises ModelConfigError for a model that cannot be run, or not on so many ranks, CheckpointError for weights.
         """
         config = ModelConfig.from_dir(directory)
         config.check_world_size(group.world_size)
-        weights = RankWeights(Checkpoint(directory), group, dtype or config.dtype, progress)
+        weights = RankWeights(Checkpoint(directory), group, dtype or config.dtype, progress, config.format_of)
         decoder = cls(config, weights)
         if group.rank == 0:
             weights.warn_of_unread()
@@ -94,11 +88,11 @@ class Decoder:
 
     @property
     def keeps_tp_equality(self) -> bool:
-        """Whether any number of shards that divides 8 gives these bits; `inequality` says why not."""
+        """Tells whether any number of shards that divides 8 gives these bits; `inequality` says why not."""
         return not self.inequality
 
     def forward(self, inputs: StepInputs, caches: list[KvCache]) -> Hidden:
-        """Run the blocks, with a cache for each."""
+        """Runs the blocks, each with its own cache."""
         x, delta = self._embedding(inputs.input_ids), None
         for block, cache in zip(self._blocks, caches, strict=True):
             x, delta = block.forward(x, delta, inputs.metadata, cache)
@@ -106,7 +100,7 @@ class Decoder:
         return Hidden(x, delta)
 
     def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
-        """float32 logits [R, V] after R of the tokens, int64 indices into T, on rank 0; None on the others."""
+        """Returns float32 logits [R, V] after R of the tokens, int64 indices into T, on rank 0; None on the others."""
         normed, _ = rms_norm(hidden.x[rows], self._norm, self.config.rms_norm_eps, hidden.delta[rows])
         return self._head(normed)
 
@@ -117,7 +111,7 @@ def _warn_of_limitation(rotation: Rotation) -> None:
 
 
 def _inequality(config: ModelConfig, world_size: int) -> str:
-    """Why another number of shards gives other bits; empty if it does not."""
+    """Says why another number of shards gives other bits; the text is empty if it does not."""
     if NUM_SEGMENTS % world_size:
         return f"{world_size} shards do not divide the {NUM_SEGMENTS} segments of a row-parallel sum"
     inputs = {

@@ -1,12 +1,36 @@
-"""The architectures that the decoder computes, by their name in config.json, and what each adds to it."""
+"""The architectures that the decoder computes, by their name in config.json, and what each of them is made of."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.shard.layers.attention import Attention
+from penstock.shard.layers.mlp import Mlp
+from penstock.shard.layers.protocols import AttentionClass, FeedForwardClass
+from penstock.shard.models.keys import Keys
+from penstock.shard.models.names import USUAL_NAMES, TensorNames
+from penstock.shard.models.rotary_scaling import Rotation
+
+if TYPE_CHECKING:
+    from penstock.shard.models.config import ModelConfig  # which is read by way of this table
+
+
+def attention_everywhere(config: "ModelConfig", block: int) -> AttentionClass:
+    return Attention
+
+
+def mlp_everywhere(config: "ModelConfig", block: int) -> FeedForwardClass:
+    return Mlp
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How an architecture differs: a constant, or the key of config.json that says it for each checkpoint."""
+    """How an architecture differs from Llama. A switch is a constant, or the key of config.json that holds it."""
 
+    names: TensorNames = USUAL_NAMES
+    attention: Callable[["ModelConfig", int], AttentionClass] = attention_everywhere  # of a block
+    feed_forward: Callable[["ModelConfig", int], FeedForwardClass] = mlp_everywhere
+    rotation: Callable[[Keys, int], Rotation] = Rotation.read  # for heads of so many dimensions
     qkv_bias: bool | str = False
     output_bias: bool | str = False      # of the attention's output projection
     mlp_bias: bool | str = False

@@ -42,7 +42,7 @@ class Keys:
         return ModelConfigError(f"{self.path}: {self._prefix}{key}: expected {expected}, found {found}")
 
     def expect(self, key: str, value: Any) -> None:
-        """The key is absent, or has this value, the only one that can be computed."""
+        """Raises ModelConfigError unless the key is absent or has this value, the only one that can be computed."""
         if self.get(key, value) != value:
             raise self.error(key, "none" if value is None else f"{value!r}, the only one supported")
 
@@ -61,21 +61,21 @@ class Keys:
         return float(value)
 
     def numbers(self, key: str, count: int) -> list[float]:
-        """A list of `count` numbers above 0."""
+        """Returns the list under a key, which is to have `count` numbers above 0."""
         values = self.get(key)
         if not isinstance(values, list) or len(values) != count or not all(_is_number(value) for value in values):
             raise self.error(key, f"a list of {count} numbers above 0")
         return [float(value) for value in values]
 
     def switch(self, key: bool | str, default: bool = False) -> bool:
-        """The value of a key, or a constant."""
+        """Returns the boolean under a key, or the constant that is given in place of a key."""
         value = key if isinstance(key, bool) else self.get(key, default)
         if not isinstance(value, bool):
             raise self.error(str(key), "true or false")
         return value
 
     def section(self, *names: str) -> "Keys":
-        """The object under the first of these keys that has one with anything in it; an empty one if none does."""
+        """Returns the first object with anything in it under one of these keys, or an empty one if there is none."""
         for name in names:
             value = self.get(name)
             if value is not None and not isinstance(value, dict):

@@ -26,7 +26,7 @@ class Rotation:
 
     @classmethod
     def read(cls, keys: Keys, head_dim: int) -> "Rotation":
-        """What a config.json says, as transformers 4 or 5 writes it. Raises ModelConfigError."""
+        """Reads the rotation from a config.json of transformers 4 or 5. Raises ModelConfigError."""
         # transformers 5 has rope_parameters; 4 has rope_theta beside rope_scaling, whose oldest form says "type".
         rope = keys.section("rope_scaling", "rope_parameters")
         name, scaling = _scaling(rope)
@@ -68,7 +68,7 @@ def _linear(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
 
 
 def _dynamic(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
-    """Theta grows with a sequence that is longer than the context; up to there nothing is scaled."""
+    """Dynamic NTK scaling changes theta for sequences longer than the context; up to there nothing is scaled."""
     rope.number("factor")
     return _default(plain, rope)
 
@@ -91,7 +91,7 @@ def _yarn(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
     factor = rope.number("factor", plain.max_length / plain.original_length)
 
     def pair_that_turns(times: float) -> float:
-        """Over the original context."""
+        """Returns the pair of dimensions, as a fraction, that turns so many times over the original context."""
         turns = plain.original_length / (times * 2 * math.pi)
         return (plain.head_dim * math.log(turns)) / (2 * math.log(plain.theta))
 
@@ -162,5 +162,5 @@ def _original_length(keys: Keys, rope: Keys, max_length: int) -> int:
 
 
 def _number_or_zero(rope: Keys, key: str) -> float:
-    """0 if the key is absent, null or 0, which all mean the same here."""
+    """Returns the number under a key; 0 if the key is absent, null or 0, which all mean the same here."""
     return rope.number(key) if rope.get(key) not in (None, 0) else 0.0

@@ -1,1 +1,1 @@
-"""Orders in, results out, the same on every rank."""
+"""Takes orders from the router's stream, runs them the same on every rank, and sends the results back."""

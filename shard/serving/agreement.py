@@ -1,4 +1,4 @@
-"""How the ranks of a group come to run the same orders, whatever happens to the router.
+"""Makes the ranks of a group run the same orders, whatever happens to the router.
 
 Each rank gets its orders over a stream of its own, and a router that is killed may have written an order to some ranks
 only. A rank that ran it alone would wait for ever in the model's first exchange. So no rank runs an order before all
@@ -32,13 +32,13 @@ RETRY_SECONDS = 0.005
 
 
 class Agreement:
-    """One rank's side. All calls come from the thread that runs the steps."""
+    """Agrees with the other ranks on each order. All calls come from the thread that runs the steps."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
 
-    def reach(self, content: bytes, opens_stream: bool, stream_ended: threading.Event) -> bool:
-        """True: every rank holds this order, encoded as `content`, and runs it now. False: it was left behind.
+    def reach(self, encoded: bytes, opens_stream: bool, stream_ended: threading.Event) -> bool:
+        """Returns True when every rank holds this order, by its bytes, and runs it now; False if it was left behind.
 
         Raises RuntimeError if another rank died.
         """
@@ -46,7 +46,7 @@ class Agreement:
             return True
         is_repeated = False
         while not stream_ended.is_set():
-            proposal = [opens_stream, is_repeated, len(content), zlib.crc32(content)]
+            proposal = [opens_stream, is_repeated, len(encoded), zlib.crc32(encoded)]
             proposals = self._group.all_gather(torch.tensor(proposal, dtype=torch.int64)).tolist()
             is_common = all(other == proposal for other in proposals)
             if is_common and (is_repeated or not opens_stream):

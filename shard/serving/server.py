@@ -1,4 +1,4 @@
-"""The gRPC server of protos/shard.proto. Orders are read on the event loop, steps run on the worker's thread.
+"""Serves protos/shard.proto over gRPC. Orders are read on the event loop, steps run on the worker's thread.
 
 A second stream takes the place of the first, which is aborted. There is one router to a group, so a second stream means
 that the first one's router is dead, or has given up on it, and only this shard has not noticed yet: over TCP that can
@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.protos import shard_pb2
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.masks import LateMasks, Masks
 from penstock.shard.execution.step import Facts, Step, StepResult, StreamLimits
@@ -37,7 +37,7 @@ _OPTIONS = [
 
 
 class StreamError(Exception):
-    """Ends one stream, with a gRPC status."""
+    """Ends one stream, with a gRPC status and a message."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -45,7 +45,8 @@ class StreamError(Exception):
 
 
 class Stream:
-    """One Execute call: its answers on their way out, and whether it still lasts. Usable from every thread."""
+    """Stands for one Execute call: holds its answers on their way out, and whether it still lasts. Usable from any
+    thread."""
 
     def __init__(self, vocab_size: int) -> None:
         self.ended = threading.Event()
@@ -66,13 +67,13 @@ class Stream:
         self._put(StreamError(code, message))
 
     def abort(self, message: str) -> None:
-        """End it, unless it has ended."""
+        """End the stream with a message, unless it has ended."""
         if not self.ended.is_set():
             self.end()
             self.fail(grpc.StatusCode.ABORTED, message)
 
     def end(self) -> None:
-        """Its orders that still wait are skipped, and nothing waits for masks."""
+        """Skip the orders of the stream that still wait, and let nothing wait for its masks."""
         self.ended.set()
         self.late_masks.end()
 
@@ -80,7 +81,7 @@ class Stream:
         self.abort("another shard of the group has a newer stream: open one to every shard")
 
     async def answers(self) -> AsyncIterator[StepResult]:
-        """Raises StreamError where the stream failed."""
+        """Yields the results as they come; raises StreamError where the stream failed."""
         while (answer := await self._answers.get()) is not None:
             if isinstance(answer, StreamError):
                 raise answer
@@ -90,7 +91,9 @@ class Stream:
         self._loop.call_soon_threadsafe(self._answers.put_nowait, answer)
 
 
-class ShardServicer(shard_pb2_grpc.ShardServicer):
+class ShardServicer:
+    """Answers the calls of protos/shard.proto."""
+
     def __init__(self, facts: Facts, worker: Worker) -> None:
         self._facts = facts
         self._worker = worker
@@ -108,8 +111,9 @@ class ShardServicer(shard_pb2_grpc.ShardServicer):
             ended_seconds_ago=now - progress.ended_at)
 
     async def Execute(
-        self, request_iterator: AsyncIterator[shard_pb2.Order], context: Any
+        self, request_iterator: AsyncIterator[bytes], context: Any
     ) -> AsyncIterator[shard_pb2.StepResult]:
+        """Answers a stream of orders, which come as they were encoded: so ranks can compare them."""
         stream = Stream(self._facts.vocab_size)
         reader = asyncio.create_task(self._read(request_iterator, stream))
         try:
@@ -122,10 +126,11 @@ class ShardServicer(shard_pb2_grpc.ShardServicer):
             stream.end()
             reader.cancel()
 
-    async def _read(self, orders: AsyncIterator[shard_pb2.Order], stream: Stream) -> None:
+    async def _read(self, orders: AsyncIterator[bytes], stream: Stream) -> None:
         step_id = -1                     # -1: not yet open
         try:
-            async for message in orders:
+            async for encoded in orders:
+                message = shard_pb2.Order.FromString(encoded)
                 kind = message.WhichOneof("kind")
                 if kind == "masks" and step_id >= 0:
                     self._take_masks(message.masks, stream)
@@ -141,7 +146,7 @@ class ShardServicer(shard_pb2_grpc.ShardServicer):
                     work = wire.decode_plan(message.plan, step_id)
                     if self._facts.answers:
                         stream.late_masks.expect(work)
-                self._worker.put(Order(stream, work, message.SerializeToString()))
+                self._worker.put(Order(stream, work, encoded))
                 step_id += 1
             if waiting := stream.late_masks.expected_steps:
                 raise ValueError(f"the orders ended before the masks of the steps {waiting}")
@@ -160,17 +165,30 @@ class ShardServicer(shard_pb2_grpc.ShardServicer):
         self._current = stream
 
 
+def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
+    """Returns the service as generated code would register it, but that orders come as bytes."""
+    return grpc.method_handlers_generic_handler(shard_pb2.DESCRIPTOR.services_by_name["Shard"].full_name, {
+        "Describe": grpc.unary_unary_rpc_method_handler(
+            servicer.Describe, shard_pb2.DescribeRequest.FromString, shard_pb2.Facts.SerializeToString),
+        "Execute": grpc.stream_stream_rpc_method_handler(
+            servicer.Execute, None, shard_pb2.StepResult.SerializeToString),
+        "Health": grpc.unary_unary_rpc_method_handler(
+            servicer.Health, shard_pb2.HealthRequest.FromString, shard_pb2.HealthReply.SerializeToString),
+    })
+
+
 async def serve(config: ShardConfig, facts: Facts, worker: Worker) -> None:
-    """Listen until SIGTERM or SIGINT; then the running step ends, and no other begins. OSError: cannot listen."""
+    """Listen until SIGTERM or SIGINT; then the running step ends, and no other begins. Raises OSError if it cannot
+    listen."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = grpc.aio.server(options=_OPTIONS)
-    shard_pb2_grpc.add_ShardServicer_to_server(ShardServicer(facts, worker), server)
+    server.add_generic_rpc_handlers((generic_handler(ShardServicer(facts, worker)),))
     try:
         server.add_insecure_port(config.listen)
     except RuntimeError as error:
-        raise OSError(f"--listen {config.listen}: cannot listen there: {error}") from error
+        raise OSError(f"`listen` {config.listen}: cannot listen there: {error}") from error
     if config.ready_fd is not None:
         # Not later: the first step may kill this process, and its parent must have heard that it got this far.
         os.write(config.ready_fd, b"\n")

@@ -1,4 +1,4 @@
-"""Spans of the steps that run sequences whose requests are traced. Only where an endpoint is set is this imported."""
+"""Makes spans of the steps that run sequences of traced requests. It is imported only where an endpoint is set."""
 
 import time
 
@@ -11,7 +11,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class StepTracing:
-    """Told of every step, in order; follows which slots have traced sequences. Used on the thread that runs steps.
+    """Makes spans of steps, and follows which slots have traced sequences. It is told of every step, in order.
 
     A step's span is linked to the spans of all requests that it worked for. It lies in the trace of the one that began
     with it, or else of the first of its rows, so that every request's trace has a part on every shard.
@@ -23,11 +23,11 @@ class StepTracing:
         self._traced: dict[int, Link] = {}
 
     def opened(self) -> None:
-        """All slots are empty."""
+        """Take in that all slots are empty."""
         self._traced.clear()
 
     def ran(self, step: Step, result: StepResult) -> None:
-        """The step has just ended."""
+        """Make the span of a step that has just ended, if it ran a traced sequence."""
         begun = self._follow(step)
         if not self._traced:
             return

@@ -1,10 +1,12 @@
-"""Protobuf to the shard's plain values and back. No message goes further than this file and shard/serving/server.py."""
+"""Converts protobuf messages to the shard's plain values and back. No message goes further than this file and
+shard/serving/server.py."""
 
 from dataclasses import asdict, fields
 from math import isfinite
 
 import numpy as np
 
+from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.protos import shard_pb2
 from penstock.shard.execution.step import (
     Facts,
@@ -25,7 +27,7 @@ TRACE_BYTES = 24
 
 
 def decode_stream_limits(message: shard_pb2.StreamLimits) -> StreamLimits:
-    """Raises ValueError for a limit of 0: nothing could ever run under it."""
+    """Decode the limits of a stream. Raises ValueError for one of 0, under which nothing could ever run."""
     limits = StreamLimits(message.epoch, message.max_slots, message.max_step_tokens, message.max_blocks_per_slot)
     for name in ("max_slots", "max_step_tokens", "max_blocks_per_slot"):
         if getattr(limits, name) == 0:
@@ -34,7 +36,8 @@ def decode_stream_limits(message: shard_pb2.StreamLimits) -> StreamLimits:
 
 
 def decode_plan(message: shard_pb2.Plan, step_id: int) -> Step:
-    """Raises ValueError if the plan is not the one of `step_id`, has no rows, or has one that no shard could run."""
+    """Decode a plan. Raises ValueError if it is not the one of `step_id`, or has no rows, or one that no shard could
+    run."""
     if message.step_id != step_id:
         raise ValueError(f"plan.step_id is {message.step_id}, the next one of this stream is {step_id}")
     if not message.rows:
@@ -44,7 +47,7 @@ def decode_plan(message: shard_pb2.Plan, step_id: int) -> Step:
 
 
 def decode_masks(message: shard_pb2.Masks) -> dict[int, bytes]:
-    """The bits of each slot. Raises ValueError for a slot that is named twice."""
+    """Returns the mask of each slot. Raises ValueError for a slot that is named twice."""
     masks = {mask.slot: mask.bits for mask in message.masks}
     if len(masks) < len(message.masks):
         raise ValueError(f"masks of step {message.step_id} name a slot twice: {[mask.slot for mask in message.masks]}")
@@ -85,14 +88,10 @@ def _decode_row(message: shard_pb2.Row, where: str) -> Row:
 def _decode_initial_state(message: shard_pb2.InitialState, where: str) -> InitialState:
     history_ids = _decode_ids(message.history_ids, f"{where}.history_ids")
     sampling = message.sampling
-    for name in ("temperature", "top_p", "typical_p", "repetition_penalty"):
-        if not getattr(sampling, name) > 0:
-            raise ValueError(f"{where}.sampling.{name} is {getattr(sampling, name)}, it must be above 0")
-    for name in ("share_penalty", "frequency_penalty", "presence_penalty"):
-        if not isfinite(getattr(sampling, name)):
-            raise ValueError(f"{where}.sampling.{name} is {getattr(sampling, name)}, it must be finite")
-    if not 0 <= sampling.min_p <= 1:
-        raise ValueError(f"{where}.sampling.min_p is {sampling.min_p}, it must be between 0 and 1")
+    for parameter in PARAMETERS:
+        value = getattr(sampling, parameter.name)
+        if parameter.bound and not parameter.bound.holds(value):
+            raise ValueError(f"{where}.sampling.{parameter.name} is {value}, it must be {parameter.bound.text}")
     bias_ids = _decode_ids(sampling.bias_ids, f"{where}.sampling.bias_ids")
     if len(bias_ids) != len(sampling.bias_values):
         raise ValueError(f"{where}.sampling has {len(bias_ids)} bias_ids and {len(sampling.bias_values)} values")
@@ -123,7 +122,7 @@ def _encode_top_logprobs(top: TopLogprobs) -> shard_pb2.TopLogprobs:
 
 
 def _decode_ids(data: bytes, where: str) -> Ids:
-    """Little-endian uint32 each."""
+    """Decode ids, little-endian uint32 each."""
     if len(data) % 4:
         raise ValueError(f"{where} has {len(data)} bytes, no multiple of 4")
     return np.frombuffer(data, dtype="<u4").astype(np.int64)

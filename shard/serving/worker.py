@@ -1,4 +1,4 @@
-"""The orders of all streams, run one after the other on the thread that steps run on.
+"""Runs the orders of all streams, one after the other, on the thread that steps run on.
 
 A GPU runs behind that thread: a step is launched while the one before it runs, and another thread waits for the results
 and answers. So a plan is launched as soon as it comes, and a result leaves as soon as it is there. On a processor a
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = 2.0                       # that ranks have to agree on an order: some may never hear of it
 
 class Caller(Protocol):
-    """The stream that an order came from, as the worker sees it; every member may be used from any thread."""
+    """Stands for the stream that an order came from, as the worker sees it; any thread may use every member."""
 
     ended: threading.Event
 
     def masks(self, step_id: int) -> Masks:
-        """Waits for them; without any if the stream ends before they come."""
+        """Wait for the masks of a step and return them; returns none if the stream ends before they come."""
 
     def answer(self, result: StepResult) -> None: ...
 
@@ -39,7 +39,7 @@ class Caller(Protocol):
 
 
 class StepObserver(Protocol):
-    """Who is told of what the worker has done, in its order: by one thread at a time, not always the same."""
+    """Is told of what the worker has done, in its order: by one thread at a time, not always the same."""
 
     def opened(self) -> None: ...
 
@@ -48,17 +48,17 @@ class StepObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`work` None: nothing more will come from this caller. `content`: the order as it was encoded."""
+    """Holds what a caller orders: `work`, or None if no more will come from it; and `encoded`, as it was received."""
 
     caller: Caller
     work: StreamLimits | Step | None
-    content: bytes = b""
+    encoded: bytes = b""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Monotonic times in seconds. The first step is the measurement that the shard started with: one that listens can
-    run steps, so if it dies in the next one it is that step's doing.
+    """Counts steps and notes when the last began and ended, in monotonic seconds. The first step is the measurement
+    that the shard started with: one that listens can run steps, so if it dies in the next one it is that step's doing.
 
     A step that is launched behind another one begins when that one ends: so one that hangs is seen to, whatever was
     launched behind it.
@@ -90,9 +90,9 @@ class Progress:
 
 
 class Worker:
-    """Runs the orders that `put` queues, on the one thread of `steps`. Those of a caller that is gone are skipped.
+    """Runs the orders that `put` queues, on the one thread of `steps`. Orders of a caller that is gone are skipped.
 
-    `results`: one thread too, which finishes the steps that are launched; None for a device that runs nothing behind
+    `results` is one thread too, which finishes the steps that are launched; None for a device that runs nothing behind
     its host. A step that raises leaves this rank's state unknown and the other ranks waiting: `die` ends the process.
     """
 
@@ -161,7 +161,7 @@ class Worker:
 
     def _agree(self, order: Order) -> bool:
         self._is_agreeing = True
-        is_common = self._agreement.reach(order.content, isinstance(order.work, StreamLimits), order.caller.ended)
+        is_common = self._agreement.reach(order.encoded, isinstance(order.work, StreamLimits), order.caller.ended)
         self._is_agreeing = False
         return is_common
 

@@ -1,1 +1,1 @@
-"""From settings to a shard that can run steps."""
+"""Brings a shard from its settings to where it can run steps: loads, fits the memory, measures, warms up."""

@@ -1,5 +1,5 @@
-"""An executor that is ready to run steps: its model read, and on a GPU its KV memory fitted, its kernels compiled and
-its decode steps captured."""
+"""Makes an executor that is ready to run steps: its model read, and on a GPU its KV memory fitted, its kernels compiled
+and its decode steps captured."""
 
 import logging
 import sys
@@ -17,13 +17,16 @@ from penstock.shard.execution.gpu_memory import out_of_memory
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.startup.trial import fit_kv_memory
 from penstock.shard.startup.warmup import warm_up
-from penstock.shard.weights.checkpoint import Progress
+from penstock.shard.weights.rank_weights import Progress
 
 log = logging.getLogger(__name__)
 
 
 def load(config: ShardConfig, group: Group, has_bar: bool = False) -> Executor:
-    """Raises what reading a checkpoint raises, and KvMemoryError. All ranks of the group call it together."""
+    """Load the model and make the executor ready; all ranks of the group call it together.
+
+    Raises what reading a checkpoint raises, and KvMemoryError.
+    """
     try:
         with _progress_bar(has_bar) as progress:
             executor = Executor(config, group, progress)

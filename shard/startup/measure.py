@@ -1,4 +1,4 @@
-"""How many prompt tokens fit in a step, found by running some."""
+"""Finds how many prompt tokens fit in a step, by running some."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,9 +18,9 @@ MAX_TOKENS = 4096                        # TGI's default for max_batch_prefill_t
 
 
 def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS) -> int:
-    """Prompt tokens that one step runs in about 250 ms, a multiple of 16 from 16 to `most`.
+    """Returns how many prompt tokens one step runs in about 250 ms, a multiple of 16 from 16 to `most`.
 
-    Runs ever larger steps until one takes half of that, all ranks together: rank 0's clock counts, and the smallest
+    It runs ever larger steps until one takes half of that, all ranks together: rank 0's clock counts, and the smallest
     KV memory of the group. It leaves the executor without slots, as it was before.
     """
     bounds = smallest_bounds(executor, group)
@@ -39,7 +39,7 @@ def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS
 
 
 def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
-    """Of rank 0. The results are there, so the sum of both times holds all that a GPU had to do."""
+    """Returns rank 0's time for a step. The results are there, so both times hold all that a GPU had to do."""
     result = executor.execute(full_prompts(executor.bounds, num_tokens))
     taken = torch.tensor([result.forward_ns + result.sample_ns])
     group.broadcast(taken)
@@ -47,25 +47,25 @@ def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
 
 
 def smallest_bounds(executor: Executor, group: Group) -> Bounds:
-    """The executor's, with as many blocks as every rank of the group has. All ranks call it together."""
+    """Returns the executor's bounds, with as many blocks as every rank of the group has. All ranks call it together."""
     num_blocks = int(group.all_gather(torch.tensor([executor.bounds.num_blocks])).min())
     return replace(executor.bounds, num_blocks=num_blocks)
 
 
 def room(bounds: Bounds) -> int:
-    """How many tokens of `full_prompts` the KV memory holds."""
+    """Returns how many tokens of `full_prompts` the KV memory holds."""
     prompt_blocks = -(-bounds.context_length // bounds.block_size)
     return bounds.num_blocks // prompt_blocks * bounds.context_length or bounds.num_blocks * bounds.block_size
 
 
 def full_prompts(bounds: Bounds, num_tokens: int) -> Step:
-    """Prompts as long as the context allows, `num_tokens` in all."""
+    """Makes a step of prompts as long as the context allows, `num_tokens` in all."""
     context = bounds.context_length
     return prompts(bounds, [min(context, num_tokens - begin) for begin in range(0, num_tokens, context)])
 
 
 def prompts(bounds: Bounds, lengths: Sequence[int], sampling: Sampling = GREEDY) -> Step:
-    """A step of new prompts, each in a slot and in blocks of its own, after each of which a token is sampled."""
+    """Makes a step of new prompts, each in a slot and in blocks of its own, after each of which a token is sampled."""
     rows = []
     first_block = 0
     for slot, length in enumerate(lengths):

@@ -1,4 +1,4 @@
-"""From settings to a served shard: meet the group, load, measure, listen."""
+"""Runs a shard: meets the group, loads, measures, listens."""
 
 import asyncio
 import logging
@@ -33,7 +33,8 @@ SWITCH_SECONDS = 5e-5
 
 
 def run(config: ShardConfig, has_bar: bool) -> None:
-    """Returns after SIGTERM or SIGINT. ValueError, OSError: what is wrong with the settings or the checkpoint."""
+    """Serve a shard until SIGTERM or SIGINT. Raises ValueError or OSError for what is wrong with settings or
+    checkpoint."""
     config.check()
     gpu.choose(config)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -60,7 +61,7 @@ def _begin_thread(config: ShardConfig, num_threads: int, cpus: tuple[int, ...]) 
 
 
 def batches(config: ShardConfig) -> str:
-    """Whether answers depend on what is computed beside them."""
+    """Says in words whether answers depend on what is computed beside them."""
     if not dispatch.is_deterministic():
         return "answers may change with the batch, which --deterministic prevents"
     asked = ", with and without --deterministic" if config.is_deterministic and not gpu.is_used() else ""

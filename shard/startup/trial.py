@@ -1,4 +1,4 @@
-"""The largest step, run once to see what memory a GPU has left for keys and values."""
+"""Runs the largest step once, to see what memory a GPU has left for keys and values."""
 
 import logging
 from dataclasses import replace
@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.execution.executor import Executor
@@ -17,9 +18,7 @@ from penstock.shard.startup.measure import prompts
 
 log = logging.getLogger(__name__)
 
-ALL_SAMPLERS = Sampling(
-    do_sample=True, seed=1, repetition_penalty=1.2, frequency_penalty=0.1, presence_penalty=0.1, temperature=0.7,
-    top_k=50, top_p=0.9, typical_p=0.9, min_p=0.01, top_n=5)
+ALL_SAMPLERS = replace(Sampling(), **{parameter.name: parameter.on for parameter in PARAMETERS})
 
 
 def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:
@@ -45,9 +44,9 @@ def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:
 
 
 def run_largest_step(executor: Executor, config: ShardConfig) -> None:
-    """As many tokens and rows as a step may have, sampled in every way, and tables as wide as the context makes them:
-    attention shares a long sequence among programs, and has room for what each makes of it, in every row. It leaves the
-    executor without slots."""
+    """Run as many tokens and rows as a step may have, sampled in every way, with tables as wide as the context makes
+    them: attention shares a long sequence among programs, and has room for what each makes of it, in every row. It
+    leaves the executor without slots."""
     bounds = executor.bounds
     lengths = largest_lengths(bounds, config.max_step_tokens, config.max_step_rows)
     width = -(-bounds.context_length // bounds.block_size)
@@ -60,7 +59,7 @@ def run_largest_step(executor: Executor, config: ShardConfig) -> None:
 
 
 def _at_end(row: Row, bounds: Bounds) -> Row:
-    """A new prompt's row as the last chunk of the longest prompt there is, all of it in block 0."""
+    """Returns a new prompt's row as the last chunk of the longest prompt there is, all of it in block 0."""
     assert row.initial_state is not None, "a new prompt"
     context = bounds.context_length
     blocks = np.zeros(-(-context // bounds.block_size), np.int32)

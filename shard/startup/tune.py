@@ -24,7 +24,7 @@ MAX_HEAD_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """One linear of a model as a rank has it: [outputs, inputs]."""
+    """Describes one linear of a model as a rank has it: [outputs, inputs]."""
 
     name: str
     outputs: int
@@ -46,7 +46,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The heads of a rank, and how many tokens a decode row attends to."""
+    """Describes the heads of a rank, and how many tokens a decode row attends to."""
 
     num_heads: int
     num_kv_heads: int
@@ -76,7 +76,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One kernel at one number of tokens."""
+    """Names one kernel to measure at one number of tokens."""
 
     name: str
     num_rows: int
@@ -102,17 +102,17 @@ def main(model: Path, world_size: int, dtype: str | None, device: str, determini
 
 
 def run(model: Path, world_size: int, dtype: str | None, device: str, is_deterministic: bool, max_rows: int) -> None:
-    """ValueError, OSError: what is wrong with the settings or the checkpoint."""
+    """Measure and save. Raises ValueError or OSError for what is wrong with the settings or the checkpoint."""
     from tqdm import tqdm  # torch, which the rest needs, takes a second to import
 
     from penstock.kernels import dispatch
-    from penstock.shard.models.config import DTYPES, ModelConfig
 
     dispatch.configure(device, is_deterministic)
     if dispatch.kernel_set() != "gpu":
         raise ValueError("there is nothing to tune: only a GPU's kernels have configurations, and this process runs "
                          f"the kernels {dispatch.path()}")
     from penstock.kernels import tuning  # which needs Triton
+    from penstock.shard.models.config import DTYPES, ModelConfig  # which brings the ops
 
     config = ModelConfig.from_dir(model)
     config.check_world_size(world_size)
@@ -123,8 +123,8 @@ def run(model: Path, world_size: int, dtype: str | None, device: str, is_determi
 
 
 def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_rows: int) -> list[Job]:
-    """What there is to measure for one rank, small steps first. Outside deterministic mode torch multiplies matrices,
-    in its own ways."""
+    """Returns what there is to measure for one rank, small steps first. Outside deterministic mode torch multiplies
+    matrices, in its own ways."""
     from penstock.kernels import dispatch
 
     attention = Attention(config.num_heads // world_size, config.num_kv_heads // world_size, config.head_dim,
@@ -160,7 +160,7 @@ def linears_of(config: "ModelConfig", world_size: int) -> list[Linear]:
 
 
 def table(found: list[tuple[Job, "Outcome"]]) -> str:
-    """What won, and how much faster than the guess it is."""
+    """Returns a table of what won, and how much faster than the guess it is."""
     lines = [f"{'':20}{'tokens':>7}{'guess, us':>11}{'best, us':>10}{'faster':>8}  configuration"]
     for job, outcome in found:
         guess, best = outcome.default_seconds * 1e6, outcome.seconds * 1e6
@@ -170,7 +170,8 @@ def table(found: list[tuple[Job, "Outcome"]]) -> str:
 
 
 def _row_counts(most: int) -> list[int]:
-    """Powers of two up to the first that is no less than `most`: a configuration serves all counts since the last."""
+    """Returns the powers of two up to the first that is no less than `most`: a configuration serves all counts since
+    the last."""
     counts = [MIN_ROWS]
     while counts[-1] < most:
         counts.append(2 * counts[-1])

@@ -1,4 +1,4 @@
-"""Steps of all kinds, run before the first request: a kernel is compiled when it is launched for the first time.
+"""Runs steps of all kinds before the first request, for a kernel is compiled when it is launched for the first time.
 
 Of what changes from step to step, three things make a kernel of their own. Attention has one for each power of two of
 rows; the fixed order of matmuls has tiles for each power of two of tokens; and the likeliest tokens are found 8, 16, 32
@@ -41,7 +41,8 @@ def warm_up(executor: Executor, group: Group, config: ShardConfig, has_bar: bool
 
 
 def warm_up_steps(bounds: Bounds, max_tokens: int, max_rows: int) -> Iterator[Step]:
-    """They keep within the KV memory and within what a step may have, but that two tokens are always allowed."""
+    """Yields the steps. They keep within the KV memory and what a step may have, but that two tokens are always
+    allowed."""
     max_tokens = max(2, min(max_tokens, room(bounds)))
     for number in sizes(min(max_rows, max(1, bounds.num_blocks - 1), max_tokens - 1)):
         yield prompts(bounds, [1] * (number - 1) + [2], ALL_SAMPLERS)
@@ -58,13 +59,13 @@ def warm_up_steps(bounds: Bounds, max_tokens: int, max_rows: int) -> Iterator[St
 
 
 def sizes(most: int) -> list[int]:
-    """The powers of two up to `most`, what follows each of them, and `most`."""
+    """Returns the powers of two up to `most`, the number after each of them, and `most`."""
     powers = [1 << exponent for exponent in range(most.bit_length())]
     return sorted({size for power in powers for size in (power, power + 1) if size <= most} | {most})
 
 
 def _with_prompt_logprobs(bounds: Bounds, length: int, top_n: int) -> Step:
-    """A prompt that wants all its logprobs and waits for a mask; `top_n` top logprobs come with each."""
+    """Makes a step of a prompt that waits for a mask and wants all its logprobs, with `top_n` top logprobs each."""
     sampling = replace(ALL_SAMPLERS, top_n=top_n, bias_ids=np.zeros(1, np.int64), bias_values=np.ones(1, np.float32))
     [row] = prompts(bounds, [length], sampling).rows
     return Step(0, (), (replace(row, late_mask=True, prompt_logprob_ids=row.token_ids),))

@@ -1,1 +1,2 @@
-"""The checkpoint's tensors, and each rank's slice of them."""
+"""A checkpoint's tensors, how its linears are stored, and the part that a rank reads; it imports `kernels` and
+`shard.communication`."""

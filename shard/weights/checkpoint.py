@@ -1,10 +1,8 @@
-"""The safetensors files of a checkpoint, and the one slice of them that a rank reads."""
+"""The safetensors files of a checkpoint: which there are, what they hold, and reading a slice of it."""
 
 import hashlib
 import json
-import logging
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,18 +10,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from penstock.kernels import dispatch
-from penstock.shard.communication.distributed import Group
-
-log = logging.getLogger(__name__)
-
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 STORED_DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 SAMPLE_BYTES = 4096
 NUM_SAMPLES = 8
-
-Progress = Callable[[str, int, int], None]  # tensor read, tensors read so far, tensors in the checkpoint
 
 
 class CheckpointError(ValueError):
@@ -32,17 +23,31 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor of a file, as its header says."""
+    """What a file's header says of one tensor."""
 
     path: Path
     dtype: str
     shape: tuple[int, ...]
 
+    @property
+    def num_elements(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor that a checkpoint is to have, and the part of it that is wanted."""
+
+    name: str
+    shape: tuple[int, ...]               # of the whole tensor
+    part: tuple[slice, ...]              # a slice of each axis
+    dtypes: tuple[str, ...] = tuple(STORED_DTYPES)
+
 
 class Checkpoint:
     """The files of one model directory: model.safetensors, or those that model.safetensors.index.json lists.
 
-    Opening reads the headers, a few kilobytes, and finds files that are missing or cut short. Raises CheckpointError.
+    Opening it reads the headers, a few kilobytes, and raises CheckpointError for files that are missing or cut short.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -54,32 +59,30 @@ class Checkpoint:
             if name not in headers[path]:
                 raise CheckpointError(f"{path}: {INDEX_FILE} says it holds {name}, which is not in it")
 
-    def read(self, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
-        """`part` of a tensor, as it is stored; `shape` is what the whole must have.
+    def read(self, wanted: StoredTensor) -> Tensor:
+        """Returns the wanted part of a tensor, in the dtype that it is stored in. Raises CheckpointError.
 
         It may be a view of the mapped file, which is read when the view is, and whose pages are held as long as it is.
         """
-        entry = self.entries.get(name)
+        name, entry = wanted.name, self.entries.get(wanted.name)
         if entry is None:
-            raise CheckpointError(f"{self._directory} has no tensor {name}, expected of shape {list(shape)}")
-        if entry.shape != shape:
-            raise CheckpointError(f"{entry.path}: {name} has shape {list(entry.shape)}, expected {list(shape)}")
-        if entry.dtype not in STORED_DTYPES:
-            raise CheckpointError(f"{entry.path}: {name} is {entry.dtype}, expected one of {', '.join(STORED_DTYPES)}")
+            raise CheckpointError(f"{self._directory} has no tensor {name}, expected of shape {list(wanted.shape)}")
+        if entry.shape != wanted.shape:
+            raise CheckpointError(
+                f"{entry.path}: {name} has shape {list(entry.shape)}, expected {list(wanted.shape)}")
+        if entry.dtype not in wanted.dtypes:
+            raise CheckpointError(
+                f"{entry.path}: {name} is {entry.dtype}, expected one of {', '.join(wanted.dtypes)}")
         try:
             # A mapping for each tensor, so that what has been read of the file does not stay in this process's memory.
             with safe_open(entry.path, framework="pt") as file:
-                tensor: Tensor = file.get_slice(name)[part]
+                tensor: Tensor = file.get_slice(name)[wanted.part]
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{entry.path}: {name} cannot be read: {error}") from error
         return tensor
 
-    def num_bytes(self, dtype: torch.dtype) -> int:
-        """Of all tensors, in one dtype."""
-        return sum(math.prod(entry.shape) for entry in self.entries.values()) * dtype.itemsize
-
     def digest(self) -> str:
-        """SHA-256 of all names, shapes and dtypes and of a few sampled kilobytes of each file: equal on every rank."""
+        """Returns a SHA-256 of all names, shapes and dtypes and of a few kilobytes of each file."""
         digest = hashlib.sha256()
         for name, entry in sorted(self.entries.items()):
             digest.update(f"{name} {entry.dtype} {list(entry.shape)}\n".encode())
@@ -92,7 +95,7 @@ class Checkpoint:
         return digest.hexdigest()
 
     def _find(self) -> tuple[list[Path], dict[str, Path]]:
-        """The files in the order of their names, and where the index, if there is one, says each tensor is."""
+        """Returns the files in the order of their names, and for each tensor of an index, if there is one, its file."""
         if (self._directory / SINGLE_FILE).exists():
             return [self._directory / SINGLE_FILE], {}
         index = self._directory / INDEX_FILE
@@ -115,7 +118,7 @@ class Checkpoint:
 
 
 def _read_header(path: Path) -> dict[str, Entry]:
-    """Parse a file's header (https://huggingface.co/docs/safetensors, "Format"); raises if data is missing."""
+    """Parses a file's header (https://huggingface.co/docs/safetensors, "Format") and raises if data is missing."""
     size = path.stat().st_size
     try:
         with path.open("rb") as file:
@@ -133,64 +136,3 @@ def _read_header(path: Path) -> dict[str, Entry]:
     if size != end:
         raise CheckpointError(f"{path} is cut short or damaged: {size} bytes, its header says {end}")
     return entries
-
-
-class RankWeights:
-    """One rank's view of a checkpoint: it reads its own part of each tensor, and nothing else, in the wanted dtype.
-
-    The tensors are made where the ops want them, one by one, so that a GPU's never take up the processor's memory.
-    """
-
-    def __init__(
-        self, checkpoint: Checkpoint, group: Group, dtype: torch.dtype, progress: Progress | None = None
-    ) -> None:
-        self.group = group
-        self.dtype = dtype
-        self.device = dispatch.device()
-        self._checkpoint = checkpoint
-        self._progress = progress
-        self._names_read: set[str] = set()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._checkpoint.entries
-
-    def whole(self, name: str, *shape: int) -> Tensor:
-        return self._copy(name, shape, tuple(slice(length) for length in shape))
-
-    def rows(self, name: str, *shape: int) -> Tensor:
-        """This rank's part of the first axis."""
-        return self._copy(name, shape, self._row_part(shape))
-
-    def columns(self, name: str, *shape: int) -> Tensor:
-        """This rank's part of the last axis."""
-        return self._copy(name, shape, (*(slice(length) for length in shape[:-1]), self.group.part(shape[-1])))
-
-    def stacked_rows(self, lengths: Mapping[str, int], *shape: int) -> Tensor:
-        """This rank's part of several tensors [length, *shape], one below the other."""
-        widths = [self.group.width(length) for length in lengths.values()]
-        stacked = torch.empty(sum(widths), *shape, dtype=self.dtype, device=self.device)
-        for (name, length), target in zip(lengths.items(), torch.split(stacked, widths), strict=True):
-            target.copy_(self._read(name, (length, *shape), self._row_part((length, *shape))))
-        return stacked
-
-    def warn_of_unread(self) -> None:
-        """Log the tensors that nothing asked for: a hint that this is not the model that config.json describes."""
-        # Old checkpoints carry the rotary frequencies, which follow from the configuration.
-        unread = sorted(name for name in self._checkpoint.entries
-                        if name not in self._names_read and not name.endswith("rotary_emb.inv_freq"))
-        if unread:
-            log.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
-
-    def _row_part(self, shape: tuple[int, ...]) -> tuple[slice, ...]:
-        return (self.group.part(shape[0]), *(slice(length) for length in shape[1:]))
-
-    def _copy(self, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
-        tensor = self._read(name, shape, part)
-        return torch.empty(tensor.shape, dtype=self.dtype, device=self.device).copy_(tensor)
-
-    def _read(self, name: str, shape: tuple[int, ...], part: tuple[slice, ...]) -> Tensor:
-        tensor = self._checkpoint.read(name, shape, part)
-        self._names_read.add(name)
-        if self._progress is not None:
-            self._progress(name, len(self._names_read), len(self._checkpoint.entries))
-        return tensor

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from penstock.bench.engine.sequences import Sequences, random_prompts
 from penstock.bench.gpu.part import PARTS
 from penstock.bench.gpu.profile import find_rests
 from penstock.bench.gpu.records import Record, Records, table
 from penstock.bench.gpu.scale import FULL, SMALLEST
-from penstock.bench.gpu.steps import Sequences, prompts
 from penstock.bench.gpu.targets import targets
 from penstock.bench.gpu.weights import Floor
 from penstock.shard.devices.device import Device
@@ -81,7 +81,7 @@ def test_the_floor_counts_the_weights_of_a_llama():
 
 
 def test_steps_keep_the_budget_and_are_what_a_shard_takes():
-    sequences = Sequences(prompts(3, 20, 160), new=5, block_size=16, num_blocks=9)
+    sequences = Sequences(random_prompts(3, 20, 160), new=5, block_size=16, blocks=range(9))
     slots = SlotTable(StreamLimits(0, 3, 32, 16), Bounds(16, 9, 256, 160), Device(torch.device("cpu")))
     steps = list(sequences.prompt_steps(32))
     assert [sum(row.count for row in step.rows) for step in steps] == [32, 28]
@@ -97,7 +97,7 @@ def test_steps_keep_the_budget_and_are_what_a_shard_takes():
     assert len(decodes) == 4
     assert [slots[slot].num_written for slot in range(3)] == [24, 24, 24]
     with pytest.raises(ValueError, match="3 sequences of 25 tokens need 6 blocks, there are 5"):
-        Sequences(prompts(3, 20, 160), new=5, block_size=16, num_blocks=5)
+        Sequences(random_prompts(3, 20, 160), new=5, block_size=16, blocks=range(5))
 
 
 def test_the_longest_rests_are_those_between_steps():

@@ -8,8 +8,8 @@ from tests.compatibility.table import PAGE, render
 
 
 async def main() -> None:
-    async with looked_at() as server:
-        text = render(await inventory(server), REASONS)
+    async with looked_at() as servers:
+        text = render(await inventory(servers), REASONS)
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(text)
 

@@ -1,29 +1,36 @@
-"""What of TGI's interface is served: found out from the app, its document, its answers, its metrics and its options."""
+"""What of TGI's interface is served: found out from what servers answer, and from the launcher's options."""
 
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.router.api.http.route import EVENTS, JSON
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.errors import RouterError
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.request import Request
+from penstock.router.engine.stream import Queue, Stream
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.launcher.option_types import Noted, Option, Unsupported
 from penstock.router.launcher.options import OPTIONS
 from tests.compatibility import tgi
-from tests.compatibility.values import BODIES, body_with
-from tests.fakes import FACTS
-from tests.paths import ROOT
-from tests.router.api.conftest import Server, starting
+from tests.compatibility.answers import CALLING, STREAMED, WHOLE, answers, errors, names
+from tests.compatibility.values import BODIES, bodies
+from tests.fakes import FACTS, LIMITS
+from tests.router.api.conftest import ANSWER, Server, starting
 from tests.router.text.tokenizers_for_tests import DEMO
 
 CLOUD = {"$AIP_PREDICT_ROUTE": "/aip/predict", "$AIP_HEALTH_ROUTE": "/aip/health"}
 """Variables, with the paths that they name in the server that is looked at."""
+TEMPLATE = """{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }} {{ m.tool_call_id }}
+{{ m.content }}<|im_end|>
+{% endfor %}<|im_start|>assistant
+"""
+"""Shows every field of a message; tools are described by the router."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,109 +38,127 @@ class Entry:
     section: str
     name: str
     is_served: bool
+    is_seen: bool = True
+    """Whether an answer shows its effect; otherwise it is accepted, and no more is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The whole app over scripted fleets: `talking` answers with text, `calling` calls a tool."""
+
+    talking: Server
+    calling: Server
 
 
 @asynccontextmanager
-async def looked_at() -> AsyncIterator[Server]:
-    """The server whose interface is looked at: the whole app, over a scripted fleet."""
-    template = ChatTemplate.load(DEMO.parent)
+async def looked_at() -> AsyncIterator[Servers]:
+    """Starts the servers whose interface is looked at."""
+    template = ChatTemplate({"default": TEMPLATE}, {})
     grammars = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
     try:
         async with starting() as start:
-            yield await start(template=template, grammars=grammars, more_routes=vertex_routes(*CLOUD.values()))
+            limits, cloud = replace(LIMITS, enable_prefill_logprobs=True), vertex_routes(*CLOUD.values())
+            yield Servers(*[
+                await start(limits, answer, template=template, grammars=grammars, more_routes=cloud)
+                for answer in (ANSWER, CALLING)])
     finally:
         grammars.close()
 
 
-async def inventory(server: Server) -> list[Entry]:
-    """Everything that `tgi` names, in its order."""
-    response = await server.client.get("/api-doc/openapi.json")
-    document = await response.json()
+async def inventory(servers: Servers) -> list[Entry]:
+    """Returns everything that `tgi` names, in its order."""
+    server = servers.talking
     return [
-        *_routes(server), *[entry async for entry in _bodies(server, document)],
-        *_parts("Answer of", tgi.ANSWERS, document, JSON), *_parts("Events of", tgi.EVENTS, document, EVENTS),
-        *[entry async for entry in _headers(server)], *_error_types(), *_metrics(server), *_flags()]
+        *[entry async for entry in _routes(server)], *[entry async for entry in _bodies(server)],
+        *[entry async for entry in _parts("Answer of", tgi.ANSWERS, WHOLE, servers)],
+        *[entry async for entry in _parts("Events of", tgi.EVENTS, STREAMED, servers)],
+        *[entry async for entry in _headers(server)], *_metrics(server), *_flags(),
+        *[entry async for entry in _error_types(servers.calling)]]
 
 
-def _routes(server: Server) -> Iterator[Entry]:
-    served = {f"{route.method} {route.resource.canonical}" for route in server.client.app.router.routes()}
+async def _routes(server: Server) -> AsyncIterator[Entry]:
+    """A route is served if a request for it is answered."""
     for name in (*tgi.ROUTES, *tgi.OPTIONAL_ROUTES):
         method, _, path = name.partition(" ")
-        yield Entry("Routes", name, f"{method} {CLOUD.get(path, path)}" in served)
+        body = BODIES["/vertex"] if path == "$AIP_PREDICT_ROUTE" else BODIES.get(path)
+        response = await server.client.request(method, CLOUD.get(path, path), json=body)
+        yield Entry("Routes", name, response.status == 200)
 
 
-async def _bodies(server: Server, document: dict[str, Any]) -> AsyncIterator[Entry]:
-    """A field is served if it is parsed, and a body that uses it gets an answer."""
-    for key, names in tgi.FIELDS.items():
+async def _bodies(server: Server) -> AsyncIterator[Entry]:
+    """A field is served if a body that uses it gets an answer; it is seen if one without is treated otherwise."""
+    for key, fields in tgi.FIELDS.items():
         path, _, outer = key.partition(": ")
-        schema = document["paths"][path]["post"]["requestBody"]["content"][JSON]["schema"]
-        parsed = _fields(schema, outer, document)
-        for name in names:
-            is_open = key == "/v1/chat/completions: messages"  # other fields of messages are the template's
-            is_served = (name in parsed or is_open) and await _is_answered(server, path, body_with(path, outer, name))
-            yield Entry(f"Body of {key}", name, is_served)
+        for name in fields:
+            without, used = [await treatment(server, path, body) for body in bodies(path, outer, name)]
+            yield Entry(f"Body of {key}", name, used[0] == "200", is_seen=without != used)
 
 
-async def _is_answered(server: Server, path: str, body: object) -> bool:
-    response = await server.post(path, body)
-    return response.status == 200 and '"error"' not in await response.text()
+async def treatment(server: Server, path: str, body: object) -> list[str]:
+    """Returns the status, the answer, its prompts, and what shards are told; without times and what is drawn anew.
+
+    An error in a stream counts as a refusal.
+    """
+    server.fleet.plans.clear()
+    with _noted_prompts(server.engine) as prompts:
+        response = await server.post(path, body)
+        text = await response.text()
+    is_refused = text.startswith('data: {"error"')
+    told = [f"{row.initial_state} {row.late_mask}" for plan in server.fleet.plans for row in plan.rows
+            if row.initial_state is not None]
+    return ["422" if is_refused else str(response.status), response.content_type, _without_chance(text),
+            *prompts, *map(_without_chance, told)]
 
 
-def _parts(kind: str, table: Mapping[str, Iterable[str]], document: dict[str, Any], media: str) -> Iterator[Entry]:
-    for key, names in table.items():
+@contextmanager
+def _noted_prompts(engine: Engine) -> Iterator[list[str]]:
+    """Yields a list that the engine's prompts are added to, however much of them the prefix cache has already."""
+    prompts: list[str] = []
+    submit = engine.submit
+
+    def noting(request: Request, queue: Queue | None = None) -> Stream:
+        prompts.append(str(request.input_ids))
+        return submit(request, queue=queue)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "submit", noting)
+        yield prompts
+
+
+def _without_chance(text: str) -> str:
+    """Drops seeds that were drawn, times, ids of calls, and how much of the prompt an earlier request left cached."""
+    return re.sub(r'("created":|"cached_tokens":|"prefix_hit_tokens":|"?seed"?[:=])(\d{4,}|\d+(?=[},]))|call_\w+',
+                  _keep_small_seeds, text)
+
+
+def _keep_small_seeds(match: re.Match[str]) -> str:
+    return match[0] if "seed" in match[0] and len(match[2]) < 4 else ""
+
+
+async def _parts(
+    kind: str, table: Mapping[str, Iterable[str]], requests: Mapping[str, list[Any]], servers: Servers
+) -> AsyncIterator[Entry]:
+    """A field of answers is served if an answer has it."""
+    for key, fields in table.items():
         path, _, outer = key.partition(": ")
-        operation, = document["paths"][path].values() if path != "/" else [document["paths"][path]["post"]]
-        described = _fields(operation["responses"]["200"]["content"][media]["schema"], outer, document)
-        for name in names:
-            yield Entry(f"{kind} {key}", name, name in described)
-
-
-def _fields(schema: dict[str, Any], outer: str, document: dict[str, Any]) -> set[str]:
-    """Names of the fields of what `schema` describes; of its part, if `outer` leads to one: `choices.message`."""
-    objects = list(_objects(schema, document))
-    for name in outer.split(".") if outer else ():
-        inner = [each["properties"][name] for each in objects if name in each["properties"]]
-        objects = [each for part in inner for each in _objects(part, document)]
-    return {name for each in objects for name in each["properties"]}
-
-
-def _objects(schema: dict[str, Any], document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The objects that it may be, or be a list of; of an event of a stream those in its data."""
-    if "$ref" in schema:
-        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    for each in schema.get("anyOf", ()):
-        yield from _objects(each, document)
-    for name in ("items", "contentSchema"):
-        if name in schema:
-            yield from _objects(schema[name], document)
-    if "properties" in schema:
-        yield from _objects(schema["properties"]["data"], document) if _is_event(schema) else [schema]
-
-
-def _is_event(schema: dict[str, Any]) -> bool:
-    return "contentSchema" in str(schema["properties"].get("data"))
+        found = names(await answers((servers.talking, servers.calling), path, requests), outer)
+        for name in fields:
+            yield Entry(f"{kind} {key}", name, name in found)
 
 
 async def _headers(server: Server) -> AsyncIterator[Entry]:
-    for key, names in tgi.HEADERS.items():
+    for key, headers in tgi.HEADERS.items():
         path, _, is_streamed = key.partition(", ")
         response = await server.post(path, {**BODIES[path], **({"stream": True} if is_streamed else {})})
-        for name in names:
+        for name in headers:
             yield Entry(f"Headers of {key}", name, response.status == 200 and name in response.headers)
 
 
-def _error_types() -> Iterator[Entry]:
-    """An error is there if it is raised somewhere."""
-    sources = "".join(path.read_text() for path in (ROOT / "router").rglob("*.py"))
-
-    def below(error: type[RouterError]) -> Iterator[type[RouterError]]:
-        yield error
-        for each in error.__subclasses__():
-            yield from below(each)
-
-    raised = {(error.error_type, error.status) for error in below(RouterError)
-              if re.search(rf"(?<!class )\b{error.__name__}\(|raise {error.__name__}\b", sources)}
-    yield from (Entry("Error types", name, (name, status) in raised) for name, status in tgi.ERROR_TYPES.items())
+async def _error_types(server: Server) -> AsyncIterator[Entry]:
+    """An error type is there if a request was answered with it; the server is broken afterwards."""
+    found = await errors(server)
+    for name, status in tgi.ERROR_TYPES.items():
+        yield Entry("Error types", name, found.get(name) == status)
 
 
 def _metrics(server: Server) -> Iterator[Entry]:

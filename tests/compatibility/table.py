@@ -1,23 +1,37 @@
 """The page `docs/compatibility.md`: what is served of TGI's interface, and why the rest is not."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from penstock.router.api.openai.other_fields import IGNORED, REFUSED, REFUSED_IN_CHATS, REFUSED_IN_COMPLETIONS
 from tests.compatibility.behaviours import BEHAVIOURS, Behaviour
 from tests.compatibility.inventory import Entry
 from tests.compatibility.reasons import Reason
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
-YES, NO, NEVER = "yes", "no", "deliberately not"
+_STATUSES = YES, ACCEPTED, NO, NEVER = "yes", "accepted", "no", "deliberately not"
 
 _BEGINNING = """# What of Text Generation Inference is there
 
-Every route, field, header, error type, metric and flag of TGI 3.3.7. `python -m tests.compatibility` writes this page:
-it looks at the app's routes and its OpenAPI document, asks the app for an answer with each field, and reads the headers
-of its answers, its metrics and the launcher's options. A test fails when the page is not what it would write.
+Every route, field, header, error type, metric and flag of TGI 3.3.7. `python -m tests.compatibility` writes this page
+from what the whole app answers, over shards that give written answers. A test fails when the page is not what it would
+write.
 
-*yes*: it is there, and does what it does in TGI. *no*: not yet. *deliberately not*: and it is to stay so.
+*yes*: a request showed it. Routes, headers and fields of answers are those of real answers; each error was provoked; a
+field of a body made a difference between two requests that differ in it alone, in the answer, in the prompt or in what
+the shards are told. Metrics are read from `/metrics`, flags from the launcher's options. *accepted*: a request may have
+it, and nothing shows an effect. *no*: not yet. *deliberately not*: and it is to stay so.
+"""
+_OTHERS = """
+## Other fields
+
+On TGI's own routes fields that TGI does not have are ignored, as by TGI, but for `n` in `parameters`, which is refused
+unless it is 1. On OpenAI's routes a field that would change the answer, or what is promised of it, is refused by name
+with status 422, unless its value asks for nothing; other fields are ignored, those below and those that nobody knows.
+
+| | |
+|---|---|
 """
 _BEHAVIOURS = """
 ## Behaviours
@@ -45,21 +59,21 @@ def check(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -
 
 def render(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -> str:
     check(entries, reasons)
-    return "".join([_BEGINNING, _summary(entries, reasons), *_sections(entries, reasons), _BEHAVIOURS,
+    return "".join([_BEGINNING, _summary(entries, reasons), *_sections(entries, reasons), *_other_fields(), _BEHAVIOURS,
                     *(_row(each) for each in BEHAVIOURS)])
 
 
 def _status(entry: Entry, reasons: Mapping[tuple[str, str], Reason]) -> str:
     if entry.is_served:
-        return YES
+        return YES if entry.is_seen else ACCEPTED
     return NEVER if reasons[entry.section, entry.name].is_deliberate else NO
 
 
 def _summary(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason]) -> str:
-    rows = ["", f"| | {YES} | {NO} | {NEVER} |", "|---|---|---|---|"]
+    rows = ["", f"| | {' | '.join(_STATUSES)} |", "|---|---|---|---|---|"]
     for kind, group in groupby(entries, lambda each: _kind(each.section)):
         statuses = [_status(each, reasons) for each in group]
-        rows.append(f"| {kind} | {' | '.join(str(statuses.count(status)) for status in (YES, NO, NEVER))} |")
+        rows.append(f"| {kind} | {' | '.join(str(statuses.count(status)) for status in _STATUSES)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -81,6 +95,20 @@ def _sections(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason
             where = "" if section == kind else f"`{section.partition(' of ')[2].replace(': ', '` `')}`"
             for (status, text), names in rows.items():
                 yield f"| {where} | {status} | {', '.join(names)} | {text} |\n"
+
+
+def _other_fields() -> Iterator[str]:
+    yield _OTHERS
+    common = REFUSED.keys()
+    for where, names in (("refused", common), ("refused in chats", REFUSED_IN_CHATS.keys() - common),
+                         ("refused in completions", REFUSED_IN_COMPLETIONS.keys() - common)):
+        yield f"| {where} | {_listed(names)} |\n"
+    for reason in dict.fromkeys(IGNORED.values()):
+        yield f"| ignored: {reason} | {_listed(name for name, why in IGNORED.items() if why == reason)} |\n"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 def _row(behaviour: Behaviour) -> str:

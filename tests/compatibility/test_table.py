@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 from tests.compatibility.behaviours import BEHAVIOURS
-from tests.compatibility.inventory import Entry, inventory, looked_at
+from tests.compatibility.inventory import Entry, inventory, looked_at, treatment
 from tests.compatibility.reasons import REASONS, Reason
 from tests.compatibility.table import PAGE, Unknown, check, render
+from tests.compatibility.values import BODIES
 
 TESTS = Path(__file__).parents[1]
 
 
 async def test_page_is_what_is_so():
-    async with looked_at() as server:
-        entries = await inventory(server)
+    async with looked_at() as servers:
+        entries = await inventory(servers)
     assert PAGE.read_text() == render(entries, REASONS), "python -m tests.compatibility writes it anew"
 
 
@@ -32,3 +33,13 @@ def test_a_behaviour_has_a_test(behaviour):
     file, _, function = behaviour.test.partition("::")
     tree = ast.parse((TESTS / file).read_text())
     assert function in {each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+async def test_a_field_without_effect_is_not_seen():
+    """A body sent twice, and one with a field that nobody knows, are treated alike; so a difference means something."""
+    async with looked_at() as servers:
+        for path, body in BODIES.items():
+            first, again = [await treatment(servers.talking, path, body) for _ in range(2)]
+            assert first[0] == "200"
+            assert again == first
+            assert await treatment(servers.talking, path, {**body, "a_name_that_nobody_knows": [1]}) == first

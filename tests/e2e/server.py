@@ -1,8 +1,8 @@
 """A real server for end-to-end tests: the launcher with its shards and its router, started as a user would."""
 
+import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,15 +13,10 @@ from pathlib import Path
 
 import psutil
 
+from penstock.bench.programs.children import free_port
 from tests.paths import DEMO_MODEL
 
 START_TIMEOUT = 120.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:
@@ -37,6 +32,12 @@ class Server:
         """The launcher's processes that run `python -P -m penstock.MODULE`."""
         return [child for child in psutil.Process(self.process.pid).children(recursive=True)
                 if child.status() != psutil.STATUS_ZOMBIE and child.cmdline()[2:4] == ["-m", f"penstock.{module}"]]
+
+    def shards(self) -> dict[int, psutil.Process]:
+        """The shard of each rank, which its settings tell."""
+        commands = [(process.cmdline(), process) for process in self.children("shard")]
+        return {json.loads(arguments[arguments.index("--config") + 1])["rank"]: process
+                for arguments, process in commands}
 
     def wait_until_healthy(self, timeout: float = START_TIMEOUT) -> None:
         deadline = time.monotonic() + timeout

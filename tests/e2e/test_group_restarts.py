@@ -11,15 +11,10 @@ import psutil
 import pytest
 
 from tests.e2e.client import many_clients, stream
-from tests.e2e.server import Server, serve
+from tests.e2e.server import serve
 
 NUM_RESTARTS = 40
 SOURCE = "import os\n\n\ndef walk(path):\n"
-
-
-def shard_of(server: Server, rank: int) -> psutil.Process:
-    [shard] = [shard for shard in server.children("shard") if f"--rank {rank} " in " ".join(shard.cmdline())]
-    return shard
 
 
 def most(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
@@ -40,7 +35,7 @@ async def test_forty_restarts_leave_nothing_behind(tmp_path: Path) -> None:
             undisturbed = await stream(session, server.url, SOURCE, max_new_tokens=4)
             for number in range(NUM_RESTARTS + 1):
                 if number:
-                    os.kill(shard_of(server, number % 2).pid, signal.SIGKILL)
+                    os.kill(server.shards()[number % 2].pid, signal.SIGKILL)
                     while any(shard.is_running() for shard in generations[-1]):
                         await asyncio.sleep(0.01)
                 assert await stream(session, server.url, SOURCE, max_new_tokens=4) == undisturbed

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import psutil
 import pytest
 
 from tests.e2e.client import Answer, events, many_clients, scrape, stream, whole
@@ -60,13 +59,6 @@ def make_asks(rng: random.Random, count: int, longest: int) -> list[Ask]:
     return asks
 
 
-def shards(server: Server) -> dict[int, psutil.Process]:
-    """The shard of each rank."""
-    processes = server.children("shard")
-    return {int(arguments[arguments.index("--rank") + 1]): process
-            for process in processes for arguments in [process.cmdline()]}
-
-
 async def undisturbed(session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask]) -> list[Answer]:
     return await asyncio.gather(*(stream(session, server.url, ask.inputs, **ask.parameters) for ask in asks))
 
@@ -88,7 +80,7 @@ async def struck(
                 is_time.set()
         return whole(received)
 
-    group = shards(server)
+    group = server.shards()
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(run(ask)) for ask in asks]
         await is_time.wait()
@@ -108,7 +100,7 @@ async def survive(
             expected = {id(asks): await undisturbed(session, server, asks) for asks in rounds}
             [router] = server.children("router")
             for number, (blow, asks) in enumerate(zip(blows, itertools.cycle(rounds), strict=False), 1):
-                wanted, group = expected[id(asks)], shards(server)
+                wanted, group = expected[id(asks)], server.shards()
                 begin, before = time.monotonic(), await scrape(session, server.url)
                 num_tokens = max(1, int(rng.uniform(0, 0.6) * sum(len(answer.ids) for answer in wanted)))
                 answers, num_hit = await struck(session, server, asks, blow, num_tokens, rng.uniform(0, 0.02))
@@ -121,7 +113,7 @@ async def survive(
                 assert num_hit >= len(asks) // 4
                 assert num_replays >= 1
                 assert after['penstock_kv_blocks{state="used"}'] == 0
-                new = shards(server)
+                new = server.shards()
                 assert new.keys() == group.keys()
                 assert not {process.pid for process in new.values()} & {process.pid for process in group.values()}
             assert server.children("router") == [router]

@@ -14,9 +14,9 @@ from penstock.kernels.paged_attention import gpu as paged_attention
 from penstock.kernels.prompt_logprobs import gpu as prompt_logprobs
 from penstock.kernels.rms_norm import gpu as rms_norm
 from penstock.kernels.rope import gpu as rope
-from penstock.kernels.sample import _DTYPES as SAMPLE_DTYPES
 from penstock.kernels.sample import Biases, History, SampleParameters
 from penstock.kernels.sample import gpu as sample
+from penstock.kernels.sample.parameters import COLUMNS
 from penstock.kernels.silu_mul import gpu as silu_mul
 from tests.kernels.accuracy import DTYPES
 
@@ -52,7 +52,7 @@ def scores() -> None:
 
 def samples() -> None:
     for num_rows, vocabulary, width in ((1, 8192, 5), (256, 128256, 0)):
-        columns = {name: torch.ones(num_rows, dtype=dtype) for name, dtype in SAMPLE_DTYPES.items()}
+        columns = {name: torch.ones(num_rows, dtype=dtype) for name, dtype in COLUMNS.items()}
         ids, offsets = torch.ones(3, dtype=torch.int64), torch.full((num_rows + 1,), 3)
         offsets[0] = 0
         masks = torch.ones(2, vocabulary // 32, dtype=torch.int32)

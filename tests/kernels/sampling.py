@@ -14,34 +14,18 @@ from transformers import (
 )
 
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
+from penstock.kernels.sample.parameters import COLUMNS, PARAMETERS
 from penstock.kernels.top_logprobs import TopLogprobs
 
-DEFAULTS = {
-    "do_sample": True,
-    "seed": 0,
-    "position": 0,
-    "branch": 0,
-    "prompt_length": 0,
-    "repetition_penalty": 1.0,
-    "share_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "presence_penalty": 0.0,
-    "mask": -1,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "typical_p": 1.0,
-    "min_p": 0.0,
-    "top_n": 0,
-}
-DTYPES = {name: torch.tensor(default).dtype for name, default in DEFAULTS.items()}
+DEFAULTS: dict[str, float] = {
+    "prompt_length": 0, "mask": -1, "position": 0, **{each.name: each.off for each in PARAMETERS}, "do_sample": True}
 
 
 def columns(rows: list[dict]) -> dict[str, Tensor]:
     """The parameters of rows: each has those it names and the defaults."""
     assert all(row.keys() <= DEFAULTS.keys() for row in rows)
     return {
-        name: torch.tensor([row.get(name, default) for row in rows], dtype=DTYPES[name])
+        name: torch.tensor([row.get(name, default) for row in rows], dtype=COLUMNS[name])
         for name, default in DEFAULTS.items()
     }
 
@@ -105,7 +89,7 @@ def told(top: TopLogprobs) -> list[list[tuple[int, float]]]:
 def warp(logits: Tensor, row: dict, history: list[int]) -> Tensor:
     """One row's scores after penalties and cutoffs, float64 [V], by transformers and plain sums."""
     bias, allowed = row.get("bias", ()), row.get("allowed", range(len(logits)))
-    row = {name: torch.tensor(row.get(name, default), dtype=DTYPES[name]).item() for name, default in DEFAULTS.items()}
+    row = {name: torch.tensor(row.get(name, default), dtype=COLUMNS[name]).item() for name, default in DEFAULTS.items()}
     ids, scores = torch.tensor([history], dtype=torch.int64), logits.double()[None].clone()
     if history:
         output = history[row["prompt_length"] :]

@@ -15,6 +15,9 @@ def test_errors_name_the_shapes(kernel_set):
         paged_attention(q, made.cache, tables, starts, counts, scale=1.0, **form)
 
     call()
+    call(is_decode=True)
+    with pytest.raises(ValueError, match=r"q \[3, 4, 32\] has 3 rows, a decode step 2"):
+        call(q=torch.ones(3, 4, 32), is_decode=True)
     with pytest.raises(ValueError, match=r"q has shape \[2, 4, 16\], expected \[2, 4, 32\]"):
         call(q=torch.ones(2, 4, 16))
     with pytest.raises(ValueError, match=r"q \[2, 3, 32\] has 3 heads, no multiple of 2 KV heads"):

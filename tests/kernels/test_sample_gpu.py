@@ -83,7 +83,7 @@ def test_what_does_not_fit_is_left_out(gpu_kernels, monkeypatch):
                                     [[3, 4, 3], []]))
     assert told(bad.top_logprobs) == told(unpenalised.top_logprobs)
     history.offsets[2] = 10**9
-    assert told(sample(*parts[:2], history, *parts[3:]).top) == told(unpenalised.top_logprobs)
+    assert told(sample(*parts[:2], history, *parts[3:]).top_logprobs) == told(unpenalised.top_logprobs)
 
 
 @pytest.mark.skipif(HAS_GPU, reason="the values are looked at on a processor only")

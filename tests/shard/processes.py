@@ -1,5 +1,6 @@
 """Real shard processes, and a client that can be as careless as a router that is being killed."""
 
+import json
 import os
 import queue
 import signal
@@ -8,8 +9,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -25,11 +27,11 @@ SECONDS = 60.0
 class Shard:
     """One `python -m shard`. Its output goes to the file `stderr`."""
 
-    def __init__(self, folder: Path, *flags: str, rank: int = 0, pass_fds: Sequence[int] = ()) -> None:
+    def __init__(self, folder: Path, *, rank: int = 0, pass_fds: Sequence[int] = (), **settings: Any) -> None:
         self.socket = folder / f"{rank}.sock"
         self.log = folder / f"{rank}.log"
-        command = [sys.executable, "-m", "penstock.shard", "--rank", str(rank), "--listen", f"unix:{self.socket}",
-                   "--threads", "1", *flags]
+        config = {"rank": rank, "listen": f"unix:{self.socket}", "threads": 1, **settings}
+        command = [sys.executable, "-m", "penstock.shard", "--config", json.dumps(config)]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stderr=log, stdout=log, env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -49,11 +51,11 @@ class Shard:
 
 
 @contextmanager
-def running(folder: Path, *flags: str, world_size: int = 1) -> Iterator[list[Shard]]:
+def running(folder: Path, *, world_size: int = 1, **settings: Any) -> Iterator[list[Shard]]:
     """A group that listens. Afterwards no process and no socket of it is left, and each ended with 0."""
     if world_size > 1:
-        flags = (*flags, "--world-size", str(world_size), "--rendezvous", f"file://{folder / 'store'}")
-    shards = [Shard(folder, *flags, rank=rank) for rank in range(world_size)]
+        settings |= {"world_size": world_size, "rendezvous": f"file://{folder / 'store'}"}
+    shards = [Shard(folder, rank=rank, **settings) for rank in range(world_size)]
     try:
         for shard in shards:
             shard.wait_until_listening()
@@ -175,7 +177,7 @@ def _encode_row(row: Row) -> shard_pb2.Row:
 
 
 def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
-    values = {name: getattr(sampling, name) for name in sampling.__slots__}
+    values = {name: getattr(sampling, name) for name in (each.name for each in fields(sampling))}
     values |= {name: _encode_ids(values[name]) for name in ("bias_ids", "banned_ids")}
     return shard_pb2.Sampling(**values)
 

@@ -33,7 +33,6 @@ from tests.shard.ranks import KV_MEMORY, make_config, run_program
 from tests.shard.step_programs import Request, batched, prompt_step
 from tests.tiny_models import make_tiny
 
-MODEL_FLAGS = ("--kv-memory", str(KV_MEMORY))
 REQUESTS = [
     Request([5, 6, 7, 8], 4),
     Request(list(range(100, 140)), 3, Sampling(do_sample=True, seed=11, top_k=40, repetition_penalty=1.3)),
@@ -53,8 +52,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shards(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Shard]]:
-    flags = ("--model", str(model), *MODEL_FLAGS)
-    with running(tmp_path_factory.mktemp("group"), *flags, world_size=2) as shards:
+    folder = tmp_path_factory.mktemp("group")
+    with running(folder, world_size=2, model=str(model), kv_memory=KV_MEMORY) as shards:
         yield shards
 
 
@@ -269,15 +268,17 @@ def test_a_router_that_is_killed(
 
 def test_a_waiting_group_ends_on_sigterm(model: Path, tmp_path: Path) -> None:
     """`running` asks for exit code 0 of every rank, also of one that holds a plan alone."""
-    with running(tmp_path, "--model", str(model), *MODEL_FLAGS, world_size=2) as shards, clients(shards) as group:
+    settings = {"model": str(model), "kv_memory": KV_MEMORY}
+    with running(tmp_path, world_size=2, **settings) as shards, clients(shards) as group:
         streams = open_all(group)
         streams[0].write(encode_plan(PROGRAM.steps[0]))
         time.sleep(PAUSE)
 
 
 def test_a_dead_shard_ends_the_other(model: Path, tmp_path: Path) -> None:
-    flags = ("--model", str(model), *MODEL_FLAGS, "--world-size", "2", "--rendezvous", f"file://{tmp_path / 'store'}")
-    pair = [Shard(tmp_path, *flags, rank=rank) for rank in range(2)]
+    settings = {"model": str(model), "kv_memory": KV_MEMORY, "world_size": 2}
+    settings["rendezvous"] = f"file://{tmp_path / 'store'}"
+    pair = [Shard(tmp_path, rank=rank, **settings) for rank in range(2)]
     try:
         for shard in pair:
             shard.wait_until_listening()

@@ -125,7 +125,7 @@ async def test_the_trace_of_the_caller_goes_on(traced: Traced) -> None:
 async def test_shards_are_told_of_the_span(traced: Traced) -> None:
     await traced.server.generate("a", max_new_tokens=3)
     context = traced.request().context
-    firsts = [row.initial_state for plan in traced.server.fleet.plans for row in plan.rows if row.initial_state is not None]
+    firsts = traced.server.fleet.initial_states
     assert [first.trace for first in firsts] == [
         context.trace_id.to_bytes(16, "big") + context.span_id.to_bytes(8, "big")]
 
@@ -161,7 +161,7 @@ async def test_a_lost_group_shows(traced: Traced) -> None:
         "replay", {"penstock.answer.index": 0, "penstock.generated_tokens": 0})
     assert request.start_time < replay.timestamp < request.end_time
     assert len(traced.one("prefill").events) == 2
-    firsts = [row.initial_state.trace for plan in traced.server.fleet.plans for row in plan.rows if row.initial_state is not None]
+    firsts = [state.trace for state in traced.server.fleet.initial_states]
     assert len(firsts) == 2
     assert len(set(firsts)) == 1
 

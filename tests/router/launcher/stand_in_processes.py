@@ -3,7 +3,6 @@
 As a program it plays each of the three roles; behaviour and the file of events come by environment variables.
 """
 
-import argparse
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ from typing import Self
 import grpc
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.shard.config import ShardConfig
 from tests.paths import DEMO_MODEL, ROOT
 
 PATIENCE = 20.0
@@ -161,14 +161,7 @@ class _Health(shard_pb2_grpc.ShardServicer):
 
 
 def _shard(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser()
-    for flag in ("--model", "--model-id", "--listen", "--rendezvous", "--dtype", "--device", "--cuda-memory-fraction",
-                 "--max-step-rows"):
-        parser.add_argument(flag)
-    for flag in ("--rank", "--world-size", "--kv-memory", "--block-size", "--threads", "--parent-pid", "--ready-fd"):
-        parser.add_argument(flag, type=int)
-    parser.add_argument("--json-output", action="store_true")
-    given = parser.parse_args(arguments)
+    given = ShardConfig.from_argv(arguments)
     name, behaviour = f"shard-{given.rank}", os.environ.get(f"SHARD_{given.rank}", "")
     if given.rendezvous.startswith("file://"):
         Path(f"{given.rendezvous.removeprefix('file://')}-{given.rank}").touch(exist_ok=False)
@@ -179,8 +172,10 @@ def _shard(arguments: Sequence[str]) -> None:
         server.add_insecure_port(given.listen)
         server.start()
         if "steps" in behaviour:
+            assert given.ready_fd is not None
             os.write(given.ready_fd, b"\n")
 
+    assert given.parent_pid is not None
     _live(name, given.parent_pid, behaviour, serve)
 
 

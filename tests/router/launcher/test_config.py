@@ -1,6 +1,7 @@
 """From parsed options to the launcher's and the router's settings."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from penstock.router.config import RouterConfig, ServerConfig
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.launch import router_program, shard_program
-from penstock.shard.__main__ import main as shard_main
+from penstock.shard.config import ShardConfig
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -201,21 +202,21 @@ def test_bad_router_config_ends_the_process_and_names_the_field(router_config, c
     assert named in capsys.readouterr().err
 
 
+def told_to(program):
+    return ShardConfig.from_argv(program.argv[program.argv.index("penstock.shard") + 1:])
+
+
 def test_programs_of_a_group(parse):
     config = parse("--num-shard", "2", "--kv-memory", "1GiB", "--dtype", "bfloat16", "--json-output")
     checkpoint = Checkpoint(Path("/models/m"), None)
     shard = shard_program(config, checkpoint, 1, Path("/tmp/s-1"), "file:///tmp/r")
-    flags = shard.argv[shard.argv.index("penstock.shard") + 1:]
-    assert " ".join(flags).startswith(
-        "--model /models/m --model-id some/model --rank 1 --world-size 2 --listen unix:/tmp/s-1 "
-        "--rendezvous file:///tmp/r --dtype bfloat16 --kv-memory 1073741824 --parent-pid ")
-    assert flags[-1] == "--json-output"
-    assert "--threads" not in flags
-    assert "--watermark-gamma" not in flags
+    assert told_to(shard) == ShardConfig(
+        model=Path("/models/m"), model_id="some/model", rank=1, world_size=2, listen="unix:/tmp/s-1",
+        rendezvous="file:///tmp/r", dtype="bfloat16", kv_memory=2**30, parent_pid=os.getpid(), json_output=True)
+    assert shard.tells_ready
     config = parse("--watermark-gamma", "0.25", "--watermark-delta", "1")
     shard = shard_program(config, checkpoint, 0, Path("/tmp/s-0"), "file:///tmp/r")
-    assert "--watermark-gamma 0.25 --watermark-delta 1.0" in " ".join(shard.argv)
-    assert "--device auto --cuda-memory-fraction 1.0 --max-step-rows 128" in " ".join(shard.argv)
+    assert (told_to(shard).watermark_gamma, told_to(shard).watermark_delta) == (0.25, 1.0)
     router = router_program(config, checkpoint, [Path("/tmp/s-0"), Path("/tmp/s-1")])
     told = RouterConfig.from_argv(router.argv[router.argv.index("penstock.router") + 1:])
     assert told.shard_sockets == ("unix:/tmp/s-0", "unix:/tmp/s-1")
@@ -226,9 +227,8 @@ def test_a_shard_is_told_what_its_gpu_is_for(parse):
     config = parse("--device", "cuda", "--deterministic", "--kv-cache-dtype", "int8", "--cuda-graphs", "8,1",
                    "--cuda-memory-fraction", "0.75", "--max-batch-prefill-tokens", "2048", "--max-batch-size", "40")
     shard = shard_program(config, Checkpoint(Path("/models/m"), None), 0, Path("/tmp/s-0"), "file:///tmp/r")
-    with shard_main.make_context("shard", [*shard.argv[shard.argv.index("penstock.shard") + 1:]]) as context:
-        told = context.params
-    assert {name: told[name] for name in (
+    told = told_to(shard)
+    assert {name: getattr(told, name) for name in (
         "device", "is_deterministic", "kv_cache_dtype", "cuda_graphs", "cuda_memory_fraction", "max_step_tokens",
         "max_step_rows")} == {
             "device": "cuda", "is_deterministic": True, "kv_cache_dtype": "int8", "cuda_graphs": (8, 1),

@@ -141,7 +141,7 @@ def test_port_in_use_is_refused_before_anything_starts(launch, name):
 def test_long_socket_path_is_refused(launch):
     with launch("--shard-uds-path", "/tmp/" + "x" * 110) as run:
         assert run.process.wait(20) == 2
-        assert "a socket's path has at most 107 bytes" in run.errors
+        assert "`shard_uds_path`: 117 bytes are too many for a socket's path: /tmp/xxx" in run.errors
 
 
 def test_missing_file_is_named(launch, tmp_path):

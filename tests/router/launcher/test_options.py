@@ -125,6 +125,7 @@ def test_help_shows_every_option_and_names_the_refused(invoke):
         assert isinstance(option, Option)
         assert option.opts[0] in page
         assert isinstance(option, Unsupported | Noted) or option.help
+    assert "None" not in page, "a number without bounds has none to be named"
 
 
 def test_penstock_serve_takes_the_model_and_the_same_options(started):

@@ -49,7 +49,7 @@ async def test_as_over_http(start_rpc: StartRpc, parameters: dict[str, Any]) -> 
             for token in message.details.prefill] == [
         (token["id"], token["text"], token["logprob"] and nearest_float32(token["logprob"]))
         for token in details["prefill"]]
-    ours, http = [row.initial_state for plan in rpc.server.fleet.plans for row in plan.rows if row.initial_state is not None]
+    ours, http = rpc.server.fleet.initial_states
     assert ours.sampling == http.sampling
 
 
@@ -66,7 +66,7 @@ async def test_without_details(rpc: Rpc) -> None:
 async def test_without_parameters_it_is_sampled(rpc: Rpc) -> None:
     await rpc.stub.Generate(pb.GenerateRequest(inputs="a"))
     await rpc.stub.Generate(request("a"))
-    firsts = [row.initial_state for plan in rpc.server.fleet.plans for row in plan.rows if row.initial_state is not None]
+    firsts = rpc.server.fleet.initial_states
     assert [first.sampling.do_sample for first in firsts] == [True, False]
 
 

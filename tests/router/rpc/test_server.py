@@ -171,7 +171,7 @@ async def test_a_trace(start_rpc: StartRpc) -> None:
     parts = {part.name: part for part in traced.exporter.get_finished_spans() if part is not span}
     assert set(parts) == {"validation", "queue", "prefill", "decode"}
     assert {part.parent.span_id for part in parts.values() if part.parent} == {span.context.span_id}
-    firsts = [row.initial_state for plan in rpc.server.fleet.plans for row in plan.rows if row.initial_state is not None]
+    firsts = rpc.server.fleet.initial_states
     assert [first.trace[:16] for first in firsts] == [TRACE.to_bytes(16, "big")]
 
 

@@ -261,7 +261,8 @@ def test_the_likeliest_tokens_come_with_the_token() -> None:
     scheduler.add(make_sequence(1, 4))
     planned(scheduler)
     top = ((7, -1.0), (8, -2.0))
-    assert scheduler.commit(StepResult(0, (RowResult(0, (7,), (-1.0,), (top,)),))) == [Sampled(1, 7, -1.0, top_logprobs=top)]
+    confirmed = scheduler.commit(StepResult(0, (RowResult(0, (7,), (-1.0,), (top,)),)))
+    assert confirmed == [Sampled(1, 7, -1.0, top_logprobs=top)]
 
 
 def test_rows_that_sample_by_a_grammar_wait_for_a_mask() -> None:

@@ -62,7 +62,7 @@ def load(monkeypatch, path, dtype=torch.float32, group=None) -> tuple[Attention,
     with monkeypatch.context() as patch:
         patch.setattr(decoder, "fuse", lambda layer: None)
         block, = Decoder.load(path, dtype, group or Group())._blocks
-    return block._attention, block._mlp
+    return block._attention, block._feed_forward
 
 
 def random(*shape, dtype=torch.float32, seed=0):
@@ -142,7 +142,7 @@ def test_mlp_has_the_bits_of_its_ops(models, monkeypatch, model, dtype, group, n
 
 def test_a_decoder_runs_fused_layers(models):
     block, = Decoder.load(models["plain"], None, Group())._blocks
-    assert (type(block._attention), type(block._mlp)) == (FusedAttention, FusedMlp)
+    assert (type(block._attention), type(block._feed_forward)) == (FusedAttention, FusedMlp)
 
 
 def test_what_is_not_fused(models, monkeypatch):

@@ -1,34 +1,35 @@
 """A shard process's start and end."""
 
+import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import grpc
 import psutil
 import pytest
-from click.testing import CliRunner
 
 from penstock.kernels import dispatch
 from penstock.protos import shard_pb2, shard_pb2_grpc
-from penstock.shard.__main__ import main
-from penstock.shard.config import ShardConfig
+from penstock.shard.config import DEFAULT_GRAPHS, ShardConfig
 from penstock.shard.startup.run import batches
 from tests import kernel_sets
 from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
 from tests.shard.step_programs import prompt_step
 from tests.tiny_models import DEMO_MODEL
 
-MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20))
+MODEL: dict[str, Any] = {"model": str(DEMO_MODEL), "dtype": "float32", "kv_memory": 64 << 20}
 
 
 def test_a_router_error_ends_the_process(tmp_path: Path) -> None:
-    shard = Shard(tmp_path, *MODEL)
+    shard = Shard(tmp_path, **MODEL)
     shard.wait_until_listening()
     with clients([shard]) as (client,):
         stream = client.open()
@@ -42,7 +43,7 @@ def test_a_router_error_ends_the_process(tmp_path: Path) -> None:
 
 
 def test_sigterm_lets_the_running_step_end(tmp_path: Path) -> None:
-    with running(tmp_path, *MODEL, "--json-output") as (shard,), clients([shard]) as (client,):
+    with running(tmp_path, **MODEL, json_output=True) as (shard,), clients([shard]) as (client,):
         stream = client.open()
         stream.write(*(encode_plan(prompt_step(step_id, length=1024)) for step_id in range(200)))
         stream.read()
@@ -55,7 +56,7 @@ def test_sigterm_lets_the_running_step_end(tmp_path: Path) -> None:
 def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(tmp_path / "0.sock"))
-    shard = Shard(tmp_path, *MODEL, "--model-id", "demo", "--block-size", "32")
+    shard = Shard(tmp_path, **MODEL, model_id="demo", block_size=32)
     try:
         with clients([shard]) as (client,):
             facts = client.stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True, timeout=SECONDS)
@@ -67,17 +68,18 @@ def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> No
     assert "Loading weights: 100%" in log
 
 
-@pytest.mark.parametrize(("flags", "message"), [
-    (["--model", "/nowhere"], "/nowhere/config.json does not exist"),
-    ([*MODEL, "--kv-memory", "300000"], "300000 bytes of KV memory hold 2 blocks of 16 tokens and 16 are the "
-                                        "least: 1797152 bytes are missing, set --kv-memory to 2097152 or more"),
-    ([*MODEL, "--rank", "1"], "--rank 1: a group of 1 has ranks 0 to 0"),
-    ([*MODEL, "--world-size", "2"], "--rendezvous is needed for --world-size 2"),
-    ([*MODEL, "--listen", "unix:/nowhere/x.sock"], "--listen unix:/nowhere/x.sock: the folder /nowhere does not exist"),
-    ([*MODEL, "--listen", "unix:/" + "x" * 120], "the path has 121 bytes, a socket's has 107"),
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"model": "/nowhere"}, "/nowhere/config.json does not exist"),
+    ({"kv_memory": 300000}, "300000 bytes of KV memory hold 2 blocks of 16 tokens and 16 are the "
+                            "least: 1797152 bytes are missing, set --kv-memory to 2097152 or more"),
+    ({"rank": 1}, "`rank` 1: a group of 1 has ranks 0 to 0"),
+    ({"world_size": 2}, "`rendezvous` is needed for a `world_size` of 2"),
+    ({"listen": ""}, "`listen` is needed: unix:/path or host:port"),
+    ({"listen": "unix:/nowhere/x.sock"}, "`listen` unix:/nowhere/x.sock: the folder /nowhere does not exist"),
+    ({"listen": "unix:/" + "x" * 120}, "the path has 121 bytes, a socket's has 107"),
 ])
-def test_what_cannot_be_served_is_one_line(tmp_path: Path, flags: list[str], message: str) -> None:
-    shard = Shard(tmp_path, "--json-output", *flags)
+def test_what_cannot_be_served_is_one_line(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    shard = Shard(tmp_path, **{**MODEL, "json_output": True, **settings})
     assert shard.process.wait(SECONDS) == 1
     lines = [json.loads(line) for line in shard.log.read_text().splitlines()]
     (error,) = [line["message"] for line in lines if line["level"] == "ERROR"]
@@ -85,30 +87,51 @@ def test_what_cannot_be_served_is_one_line(tmp_path: Path, flags: list[str], mes
     assert not shard.socket.exists()
 
 
-@pytest.mark.parametrize("sizes", ["garbage", "1,,2", "-1", ""])
-def test_sizes_of_graphs_are_numbers(sizes: str) -> None:
-    result = CliRunner().invoke(main, [*MODEL, "--listen", "unix:/x", "--cuda-graphs", sizes])
-    assert result.exit_code == 2
-    assert f"{sizes!r} is not a list of numbers such as 1,2,4" in result.output
+@pytest.mark.parametrize(("text", "complaint"), [
+    ("{", "Invalid JSON: "),
+    ("[]", "Input should be an object, not []"),
+    ("{}", "`model`: Field required"),
+    ('{"model": "m", "colour": 1}', "`colour`: Unexpected keyword argument, not 1"),
+    ('{"model": "m", "rank": -1}', "`rank`: Input should be greater than or equal to 0, not -1"),
+    ('{"model": "m", "cuda_graphs": "1,2"}', "`cuda_graphs`: Input should be a valid array, not '1,2'"),
+    ('{"model": "m", "cuda_graphs": [1, -2]}', "`cuda_graphs.1`: Input should be greater than or equal to 0, not -2"),
+    ('{"model": "m", "cuda_memory_fraction": 1.5}', "`cuda_memory_fraction`: Input should be less than or equal to 1"),
+    ('{"model": "m", "dtype": "float8"}', "`dtype`: Input should be 'float32', 'bfloat16' or 'float16', not 'float8'"),
+    ('{"model": "m", "kv_memory": 0}', "`kv_memory`: Input should be greater than 0, not 0")])
+def test_wrong_settings_are_named(text: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        ShardConfig.from_argv(["--config", text])
+    assert end.value.code == 2
+    assert f"error: --config: {complaint}" in capsys.readouterr().err
+
+
+def test_help_tells_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        ShardConfig.from_argv(["--help"])
+    assert end.value.code == 0
+    told = capsys.readouterr().out
+    for each in dataclasses.fields(ShardConfig):
+        assert re.search(rf"^  {each.name} \(.+; (default: .*|needed)\)\n      \S", told, re.MULTILINE), each.name
+    assert str(DEFAULT_GRAPHS[:-1])[1:-1] in " ".join(told.split())
 
 
 def test_what_cannot_be_served_leaves_others_alone(tmp_path: Path) -> None:
     """Neither the socket of a shard that listens, nor a file that --listen names by mistake."""
     file = tmp_path / "notes.txt"
     file.write_text("to be kept")
-    with running(tmp_path, *MODEL) as (listening,):
-        for flags in ([*MODEL, "--listen", f"unix:{listening.socket}", "--world-size", "2"],
-                      [*MODEL, "--listen", f"unix:{file}"]):
-            refused = Shard(tmp_path, *flags, rank=1 if "--world-size" in flags else 0)
+    with running(tmp_path, **MODEL) as (listening,):
+        for settings in ({"listen": f"unix:{listening.socket}", "world_size": 2, "rank": 1},
+                         {"listen": f"unix:{file}"}):
+            refused = Shard(tmp_path, **MODEL, **settings)
             assert refused.process.wait(SECONDS) == 1
         assert listening.socket.is_socket()
     assert file.read_text() == "to be kept"
 
 
-@pytest.mark.parametrize(("flags", "told"), [((), b"\n"), (("--kv-memory", "300000"), b"")])
-def test_ready_is_told_once_and_only_if_steps_can_be_run(tmp_path: Path, flags: tuple[str, ...], told: bytes) -> None:
+@pytest.mark.parametrize(("kv_memory", "told"), [(64 << 20, b"\n"), (300000, b"")])
+def test_ready_is_told_once_and_only_if_steps_can_be_run(tmp_path: Path, kv_memory: int, told: bytes) -> None:
     read_end, write_end = os.pipe()
-    shard = Shard(tmp_path, *MODEL, *flags, "--ready-fd", str(write_end), pass_fds=[write_end])
+    shard = Shard(tmp_path, **{**MODEL, "kv_memory": kv_memory, "ready_fd": write_end}, pass_fds=[write_end])
     os.close(write_end)
     with open(read_end, "rb") as pipe:
         assert pipe.read() == told
@@ -118,7 +141,7 @@ def test_ready_is_told_once_and_only_if_steps_can_be_run(tmp_path: Path, flags: 
 
 def test_kernels_that_do_not_exist_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS", "abacus")
-    shard = Shard(tmp_path, *MODEL)
+    shard = Shard(tmp_path, **MODEL)
     assert shard.process.wait(SECONDS) == 1
     assert shard.log.read_text().startswith("shard 0: KERNELS=abacus: ")
     assert shard.log.read_text().count("\n") == 1
@@ -127,26 +150,27 @@ def test_kernels_that_do_not_exist_are_one_line(tmp_path: Path, monkeypatch: pyt
 def test_tcp(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    shard = Shard(tmp_path, *MODEL, "--listen", address)
+    shard = Shard(tmp_path, **MODEL, listen=address)
     try:
         with grpc.insecure_channel(address) as channel:
             stub = shard_pb2_grpc.ShardStub(channel)
             assert stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True, timeout=SECONDS).vocab_size == 8192
-        other = Shard(tmp_path, *MODEL, "--listen", address, rank=0)
+        other = Shard(tmp_path, **MODEL, listen=address)
         assert other.process.wait(SECONDS) == 1
-        assert f"--listen {address}: cannot listen there" in other.log.read_text()
+        assert f"`listen` {address}: cannot listen there" in other.log.read_text()
     finally:
         assert shard.end() == 0
 
 
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     parent = (
-        "import os, subprocess, sys, time\n"
-        "command = [sys.executable, '-m', 'shard', *sys.argv[1:], '--parent-pid', str(os.getpid())]\n"
+        "import json, os, subprocess, sys, time\n"
+        "config = json.dumps({**json.loads(sys.argv[1]), 'parent_pid': os.getpid()})\n"
+        "command = [sys.executable, '-m', 'penstock.shard', '--config', config]\n"
         "print(subprocess.Popen(command, stderr=subprocess.DEVNULL).pid, flush=True)\n"
         "time.sleep(100)\n")
     path = tmp_path / "0.sock"
-    command = [sys.executable, "-c", parent, *MODEL, "--listen", f"unix:{path}"]
+    command = [sys.executable, "-c", parent, json.dumps({**MODEL, "listen": f"unix:{path}"})]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         child = psutil.Process(int(process.stdout.readline()))
@@ -159,23 +183,23 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize(("flags", "sentence"), [
-    pytest.param(("--device", "cuda"), "--device cuda: torch ", marks=pytest.mark.skipif(
+@pytest.mark.parametrize(("settings", "sentence"), [
+    pytest.param({"device": "cuda"}, "--device cuda: torch ", marks=pytest.mark.skipif(
         kernel_sets.HAS_GPU, reason="there is a GPU")),
-    (("--device", "cpu", "--cuda-memory-fraction", "0.5"),
+    ({"device": "cpu", "cuda_memory_fraction": 0.5},
      "--cuda-memory-fraction 0.5: there is no GPU, the shard computes on the processor; --kv-memory says how much"),
-    (("--device", "cpu", "--kv-cache-dtype", "fp8_e5m2"), "--kv-cache-dtype fp8_e5m2: a processor has no ")])
+    ({"device": "cpu", "kv_cache_dtype": "fp8_e5m2"}, "--kv-cache-dtype fp8_e5m2: a processor has no ")])
 def test_what_a_processor_cannot_do_is_refused_in_one_line(
-    tmp_path: Path, flags: tuple[str, ...], sentence: str
+    tmp_path: Path, settings: dict[str, Any], sentence: str
 ) -> None:
-    shard = Shard(tmp_path, *MODEL, "--json-output", *flags)
+    shard = Shard(tmp_path, **MODEL, json_output=True, **settings)
     assert shard.process.wait(SECONDS) == 1
     (line,) = shard.log.read_text().splitlines()
     assert json.loads(line)["message"].startswith(sentence)
 
 
 def test_what_a_processor_does_anyway_is_said(tmp_path: Path) -> None:
-    with running(tmp_path, *MODEL, "--device", "cpu", "--deterministic", "--cuda-graphs", "1,2") as (shard,):
+    with running(tmp_path, **MODEL, device="cpu", is_deterministic=True, cuda_graphs=[1, 2]) as (shard,):
         log = shard.log.read_text()
     assert "--cuda-graphs: nothing is captured, for the shard computes on the processor" in log
     assert "; no answer changes with the batch, with and without --deterministic; " in log

@@ -4,9 +4,11 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import grpc
 import pytest
@@ -16,6 +18,8 @@ from penstock.protos import shard_pb2
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling, Step
+from penstock.shard.serving.server import ShardServicer, Stream
+from penstock.shard.serving.worker import Order
 from tests.shard.processes import (
     SECONDS,
     Client,
@@ -33,8 +37,8 @@ from tests.shard.ranks import make_config, run_program
 from tests.shard.step_programs import Program, Request, alone, batched, initial, make_row, prompt_step
 from tests.tiny_models import DEMO_MODEL
 
-MODEL = ("--model", str(DEMO_MODEL), "--dtype", "float32", "--kv-memory", str(64 << 20), "--watermark-gamma", "0.3",
-         "--watermark-delta", "4.5")
+MODEL: dict[str, Any] = {"model": str(DEMO_MODEL), "dtype": "float32", "kv_memory": 64 << 20, "watermark_gamma": 0.3,
+                         "watermark_delta": 4.5}
 REQUESTS = [
     Request([5, 6, 7, 8], 6),
     Request(list(range(100, 140)), 5, Sampling(do_sample=True, seed=2**64 - 3, top_k=40, repetition_penalty=1.3)),
@@ -59,7 +63,7 @@ def expected(program: Program) -> list[list[tuple[int, float]]]:
 
 @pytest.fixture(scope="module")
 def shard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shard]:
-    with running(tmp_path_factory.mktemp("shard"), *MODEL) as shards:
+    with running(tmp_path_factory.mktemp("shard"), **MODEL) as shards:
         yield shards[0]
 
 
@@ -284,7 +288,7 @@ def test_a_wait_ends_with_its_stream(
 
 def test_a_shard_ends_in_order_while_a_step_waits(tmp_path: Path) -> None:
     """The step ends when its masks have come, and is answered."""
-    shard = Shard(tmp_path, *MODEL)
+    shard = Shard(tmp_path, **MODEL)
     try:
         shard.wait_until_listening()
         with clients([shard]) as (client,):
@@ -296,3 +300,23 @@ def test_a_shard_ends_in_order_while_a_step_waits(tmp_path: Path) -> None:
     finally:
         shard.process.kill()
         shard.process.wait()
+
+
+async def test_ranks_compare_orders_as_they_were_received() -> None:
+    """Bytes that decode to the same order, and are not what this process would have encoded, are kept as they are."""
+    limits = encode_stream_limits(alone(REQUESTS).limits).SerializeToString()
+    first, second = (shard_pb2.Order(plan=plan).SerializeToString() for plan in (
+        shard_pb2.Plan(cleared_slots=[3]), shard_pb2.Plan(rows=[shard_pb2.Row(token_ids=struct.pack("<I", 5))])))
+    backwards = second + first           # a message in two parts, which protobuf joins
+    taken: list[Order] = []
+    servicer = ShardServicer(mock.Mock(vocab_size=8, answers=True), mock.Mock(put=taken.append))
+
+    async def orders() -> AsyncIterator[bytes]:
+        yield limits
+        yield backwards
+
+    await servicer._read(orders(), Stream(vocab_size=8))
+    assert [order.encoded for order in taken] == [limits, backwards, b""]
+    assert isinstance(taken[1].work, Step)
+    assert (taken[1].work.cleared_slots, len(taken[1].work.rows)) == ((3,), 1)
+    assert shard_pb2.Order.FromString(backwards).SerializeToString() != backwards

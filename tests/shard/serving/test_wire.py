@@ -2,6 +2,7 @@
 
 import math
 import struct
+from dataclasses import fields
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_a_row_in_full() -> None:
     assert row.new_blocks.dtype == "int32"
     assert row.initial_state is not None
     assert {name: getattr(row.initial_state.sampling, name) for name in values} == values
-    assert set(Sampling.__slots__) - set(values) == {"bias_ids", "bias_values", "banned_ids"}
+    assert {each.name for each in fields(Sampling)} - set(values) == {"bias_ids", "bias_values", "banned_ids"}
     assert row.initial_state.sampling.bias_ids.tolist() == [8, 9]
     assert row.initial_state.sampling.bias_values.tolist() == [0.5, -100]
     assert row.initial_state.sampling.bias_values.dtype == "float32"
@@ -72,9 +73,9 @@ def test_a_row_with_nothing_but_its_input() -> None:
     (plan(initial_state=shard_pb2.InitialState(history_ids=b"1")),
      r"plan 3, rows\[0\]\.initial_state\.history_ids has 1 bytes"),
     (plan(initial_state=shard_pb2.InitialState()),
-     r"plan 3, rows\[0\]\.initial_state\.sampling\.temperature is 0\.0, it must be above 0"),
-    (plan(initial_state=shard_pb2.InitialState(sampling=shard_pb2.Sampling(temperature=1, top_p=math.nan))),
-     r"\.top_p is nan"),
+     r"plan 3, rows\[0\]\.initial_state\.sampling\.repetition_penalty is 0\.0, it must be above 0"),
+    (plan(initial_state=initial_state(temperature=0)), r"\.temperature is 0\.0, it must be above 0"),
+    (plan(initial_state=initial_state(top_p=math.nan)), r"\.top_p is nan"),
     (plan(token_ids=ids(1, 2), prompt_logprob_ids=ids(2, 3, 4)),
      r"plan 3, rows\[0\] has 3 prompt_logprob_ids for 2 input tokens"),
     (plan(initial_state=initial_state(min_p=1.5)), r"\.min_p is 1\.5, it must be between 0 and 1"),

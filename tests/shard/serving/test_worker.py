@@ -98,7 +98,7 @@ class SlowAgreement(Agreement):
         self.asked = threading.Event()
         self.others_agree = threading.Event()
 
-    def reach(self, content: bytes, opens_stream: bool, stream_ended: threading.Event) -> bool:
+    def reach(self, encoded: bytes, opens_stream: bool, stream_ended: threading.Event) -> bool:
         self.asked.set()
         return self.others_agree.wait(SECONDS)
 

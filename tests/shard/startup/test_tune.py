@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from penstock.router.launcher.cli import main as penstock
 from penstock.shard.communication.distributed import Group
-from penstock.shard.layers import linear
-from penstock.shard.models import decoder
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.decoder import Decoder
 from penstock.shard.startup import tune
+from penstock.shard.weights import dense
 from tests.kernel_sets import HAS_GPU
 from tests.paths import ROOT
 from tests.tiny_models import make_tiny
@@ -28,10 +28,9 @@ def model(tmp_path):
 def test_shapes_are_those_that_are_packed(monkeypatch, tmp_path, family):
     model = make_tiny(tmp_path, family, head_dim=24, intermediate=100)
     packed = []
-    for module in (linear, decoder):
-        monkeypatch.setattr(module, "pack", lambda weight, segments=1, pack=module.pack: (
-            packed.append((*weight.shape, segments)), pack(weight, segments))[1])
-    decoder.Decoder.load(model, None, Group())
+    monkeypatch.setattr(dense, "pack", lambda weight, segments, pack=dense.pack: (
+        packed.append((*weight.shape, segments)), pack(weight, segments))[1])
+    Decoder.load(model, None, Group())
     expected = {(shape.outputs, shape.inputs, shape.segments)
                 for shape in tune.linears_of(ModelConfig.from_dir(model), world_size=1)}
     assert len(expected) == 5

@@ -12,10 +12,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from penstock.kernels.linear import PackedWeight, weight_rows
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.weights import checkpoint
-from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError, RankWeights
+from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError
+from penstock.shard.weights.rank_weights import RankWeights
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
 IDS = random_ids(20, 160)
@@ -84,23 +86,25 @@ def test_a_rank_reads_its_slice_and_nothing_else(models: Path, name: str, monkey
 
 
 def test_slices_of_the_ranks_make_the_whole(models: Path) -> None:
-    name, shape = "model.layers.0.mlp.down_proj.weight", (64, 96)
-    expected = load_file(models / "one" / "model.safetensors")[name]
+    name, outputs, inputs = "model.layers.0.mlp.down_proj", 64, 96
+    expected = load_file(models / "one" / "model.safetensors")[f"{name}.weight"]
     checkpoint = Checkpoint(models / "one")
     ranks = [RankWeights(checkpoint, Group(rank, 3), torch.float32) for rank in range(3)]
-    rows = [weights.rows(name, *shape) for weights in ranks]
-    columns = [weights.columns(name, *shape) for weights in ranks]
+    rows = [unpacked(weights.column_parallel({name: outputs}, inputs)) for weights in ranks]
+    columns = [unpacked(weights.row_parallel(name, outputs, inputs, segments=1)) for weights in ranks]
     assert [len(part) for part in rows] == [22, 22, 20]
     assert torch.equal(torch.cat(rows), expected)
     assert torch.equal(torch.cat(columns, dim=1), expected)
 
 
-def test_stacked_rows(models: Path) -> None:
+def test_linears_of_the_same_inputs_are_stacked(models: Path) -> None:
     tensors = load_file(models / "one" / "model.safetensors")
-    q, k = (f"model.layers.1.self_attn.{part}_proj.weight" for part in "qk")
+    q, k = (f"model.layers.1.self_attn.{part}_proj" for part in "qk")
     weights = RankWeights(Checkpoint(models / "one"), Group(1, 2), torch.bfloat16)
-    stacked = weights.stacked_rows({q: 128, k: 64}, 64)
-    assert torch.equal(stacked, torch.cat([tensors[q][64:], tensors[k][32:]]).bfloat16())
+    for suffix, stacked in (("weight", unpacked(weights.column_parallel({q: 128, k: 64}, 64))),
+                            ("bias", weights.stacked_parts({f"{q}.bias": 128, f"{k}.bias": 64}))):
+        expected = torch.cat([tensors[f"{q}.{suffix}"][64:], tensors[f"{k}.{suffix}"][32:]])
+        assert torch.equal(stacked, expected.bfloat16())
 
 
 def test_head_that_is_absent_is_the_embedding(copy: Callable[[str], Path], models: Path) -> None:
@@ -209,6 +213,10 @@ def test_wrong_tensor(copy: Callable[[str], Path], tensor: Tensor | None, messag
     change_tensors(path, {"model.norm.weight": tensor})
     with pytest.raises(CheckpointError, match=message):
         Decoder.load(path, None, Group())
+
+
+def unpacked(packed: PackedWeight) -> Tensor:
+    return weight_rows(packed, torch.arange(packed.out_features))
 
 
 def edit_json(path: Path, **values: Any) -> None:

@@ -105,7 +105,7 @@ async def test_one_bad_prompt_refuses_all(server: Server) -> None:
 async def test_several_answers(server: Server) -> None:
     answer = await complete(server, n=3, seed=7)
     assert [(choice["index"], choice["text"]) for choice in answer["choices"]] == [(0, TEXT), (1, TEXT), (2, TEXT)]
-    samplings = [row.initial_state.sampling for plan in server.fleet.plans for row in plan.rows if row.initial_state]
+    samplings = [state.sampling for state in server.fleet.initial_states]
     assert [(sampling.seed, sampling.branch) for sampling in samplings] == [(7, 0), (7, 1), (7, 2)]
 
 

@@ -42,7 +42,7 @@ def text_of(streamed: list[dict[str, Any]]) -> str:
 
 def sampling_of(server: Server) -> Sampling:
     """Of the last request."""
-    return [row.initial_state.sampling for plan in server.fleet.plans for row in plan.rows if row.initial_state][-1]
+    return [state.sampling for state in server.fleet.initial_states][-1]
 
 
 async def test_a_whole_answer(server: Server) -> None:

@@ -53,7 +53,7 @@ async def test_the_best_is_the_likeliest_per_token(start: Start) -> None:
 
 async def test_a_candidate_can_be_repeated_by_its_seed(server: Server) -> None:
     details = (await server.generate(best_of=2, do_sample=True, details=True))["details"]
-    firsts = [row.initial_state for plan in server.fleet.plans for row in plan.rows if row.initial_state]
+    firsts = server.fleet.initial_states
     assert [first.sampling.seed for first in firsts] == [
         details["seed"], details["best_of_sequences"][0]["seed"]]
     assert [first.sampling.branch for first in firsts] == [0, 0]

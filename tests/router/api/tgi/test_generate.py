@@ -144,7 +144,7 @@ async def test_when_it_samples(server: Server, parameters: dict[str, object], do
 async def test_it_samples_if_parameters_are_left_out(server: Server) -> None:
     await server.post("/generate", {"inputs": "a"})
     await server.post("/generate", {"inputs": "a"})
-    firsts = [row.initial_state for plan in server.fleet.plans for row in plan.rows if row.initial_state]
+    firsts = server.fleet.initial_states
     assert [first.sampling.do_sample for first in firsts] == [True, True]
     assert firsts[0].sampling.seed != firsts[1].sampling.seed
 

@@ -1,0 +1,25 @@
+"""`penstock bench`: the benchmarks as commands, each imported when it runs."""
+
+import click
+
+from penstock.router.launcher.lazy_group import LazyGroup
+
+KERNELS = {
+    "attention": ("penstock.bench.kernels.attention:main", "The compiled attention beside torch's."),
+    "linear": ("penstock.bench.kernels.linear:main", "All matrices of a Llama beside torch's and oneDNN's."),
+    "sampling": ("penstock.bench.kernels.sampling:main", "The compiled sampling beside the reference."),
+}
+
+
+@click.group(cls=LazyGroup, lazy={
+    "serve": ("penstock.bench.load.command:main", "Send load to a server at any URL and measure its answers."),
+    "engine": ("penstock.bench.engine.command:main", "Measure the engine without HTTP, beside vLLM and llama.cpp."),
+    "kernels": ("penstock.bench.cli:kernels", "Measure single kernels of the processor's."),
+})
+def main() -> None:
+    """Measure a server, the engine or kernels. docs/benchmarks.md says how to read the figures."""
+
+
+@click.group(cls=LazyGroup, lazy=KERNELS)
+def kernels() -> None:
+    """Measure single kernels of the processor's."""

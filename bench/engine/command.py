@@ -1,0 +1,201 @@
+"""How fast an engine computes MODEL, without HTTP: decode at several batch sizes, and prefill.
+
+`penstock bench engine` measures Penstock's, and beside it those of vLLM and llama.cpp where they are named. Without a
+MODEL it is a random one of SmolLM2-360M's shape, in a checkout of Penstock.
+The engines take turns within every round, and a ratio is the median of the rounds' ratios, for a shared machine is now
+faster, now slower. Prompts are random, answers greedy, nothing is cached and no answer ends early.
+"""
+
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from statistics import median
+
+import click
+import torch
+from tqdm import tqdm
+
+from penstock.bench.engine.trial import Result, Trial
+from penstock.bench.programs.children import exit_on_sigterm
+from penstock.bench.programs.model import existing_model
+from penstock.bench.programs.peers import DIRECTORY, Engine, find_peers, own_engine, peer_options
+from penstock.shard.config import physical_cores
+
+IDLE_SHARE = 0.03                        # of one core: more is not idle
+PAUSE, TICK = 0.25, 0.011                # seconds; processor time is counted in hundredths
+MEMORY_BYTES = 1 << 29
+
+Results = dict[tuple[str, str], list[Result]]
+"""By trial and engine, a result for each round."""
+
+
+def make_trials(sequences: list[int], prompt: int, new: int, prefill: int, is_sampled: bool) -> list[Trial]:
+    trials = [Trial(f"decode, {number}", number, prompt, new) for number in sequences]
+    if is_sampled:
+        trials.append(Trial(f"decode, {max(sequences)}, sampled", max(sequences), prompt, new, is_sampled=True))
+    return [*trials, Trial(f"prefill, {prefill}", 1, prefill, 1)] if prefill else trials
+
+
+class Rounds:
+    """Runs the trials, and watches that only the engine whose turn it is computes."""
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self.results: Results = defaultdict(list)
+        self.memory_speeds: list[float] = []
+        self.idle_shares: dict[str, float] = dict.fromkeys((engine.name for engine in engines), 0.0)
+        self._engines = engines
+
+    def run(self, trials: Sequence[Trial], num_rounds: int, num_threads: int) -> None:
+        with tqdm(total=num_rounds * len(trials) * len(self._engines), unit="trial") as bar:
+            for number in range(num_rounds):
+                self.memory_speeds.append(memory_speed(num_threads))
+                for trial in trials:
+                    first = number % len(self._engines)
+                    for engine in (*self._engines[first:], *self._engines[:first]):
+                        bar.set_postfix_str(f"{trial.name}: {engine.name}")
+                        self._run(engine, trial)
+                        bar.update()
+
+    def _run(self, engine: Engine, trial: Trial) -> None:
+        others = [other for other in self._engines if other is not engine]
+        wait_until_idle(self._engines)
+        before, start = [other.cpu_seconds() for other in others], time.perf_counter()
+        result = engine.run(trial)
+        seconds = time.perf_counter() - start
+        for other, cpu_seconds in zip(others, before, strict=True):
+            share = (other.cpu_seconds() - cpu_seconds) / seconds
+            self.idle_shares[other.name] = max(self.idle_shares[other.name], share)
+        if result is not None:
+            self.results[trial.name, engine.name].append(result)
+
+
+def wait_until_idle(engines: Sequence[Engine], timeout: float = 5.0) -> None:
+    """Waits until no engine computes: its threads may spin for a while after its trial."""
+    deadline = time.monotonic() + timeout
+    is_idle = False
+    while not is_idle and time.monotonic() < deadline:
+        before = sum(engine.cpu_seconds() for engine in engines)
+        time.sleep(PAUSE)
+        is_idle = sum(engine.cpu_seconds() for engine in engines) - before <= TICK
+
+
+def memory_speed(num_threads: int) -> float:
+    """Returns the bytes a second that torch reads in the best of a few sums."""
+    torch.set_num_threads(num_threads)
+    numbers = torch.ones(MEMORY_BYTES // 4)
+    seconds = []
+    for _ in range(4):
+        start = time.perf_counter()
+        numbers.sum()
+        seconds.append(time.perf_counter() - start)
+    return MEMORY_BYTES / min(seconds)
+
+
+def rates(results: list[Result]) -> str:
+    """Returns the median and the extremes of the rates, as text."""
+    if not results:
+        return "–"
+    values = [result.rate for result in results]
+    return f"{median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
+
+
+def ratio(mine: list[Result], theirs: list[Result]) -> str:
+    if not theirs:
+        return "–"
+    return f"{median(own.rate / other.rate for own, other in zip(mine, theirs, strict=True)):.2f}"
+
+
+def rate_table(results: Results, trials: Sequence[Trial], names: list[str]) -> Iterator[list[str]]:
+    own, *peers = names
+    yield ["tokens/s", *names, *(f"÷ {peer}" for peer in peers)]
+    for trial in trials:
+        yield [trial.name, *(rates(results[trial.name, name]) for name in names),
+               *(ratio(results[trial.name, own], results[trial.name, peer]) for peer in peers)]
+
+
+def split_table(results: Results, trials: Sequence[Trial], own: str) -> Iterator[list[str]]:
+    """Medians over the rounds."""
+    yield [f"{own}, ms per step", "forward", "sample", "between"]
+    for trial in trials:
+        splits = [result.split for result in results[trial.name, own] if result.split]
+        yield [trial.name, *(f"{1e3 * median(part):.3f}" for part in zip(*map(astuple, splits), strict=True))]
+
+
+def print_table(rows: Iterator[list[str]]) -> None:
+    table = list(rows)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for name, *cells in table:
+        aligned = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        print(name.ljust(widths[0]), *aligned, sep="  ")
+    print()
+
+
+def report(rounds: Rounds, trials: Sequence[Trial], names: list[str], model: Path) -> None:
+    results, own = rounds.results, names[0]
+    print_table(rate_table(results, trials, names))
+    print_table(split_table(results, trials, own))
+    for trial in trials:
+        if trial.is_sampled:
+            greedy = results[trial.name.removesuffix(", sampled"), own]
+            print(f"Sampled ÷ greedy at {trial.sequences} sequences: {ratio(results[trial.name, own], greedy)}")
+    speed = median(rounds.memory_speeds)
+    weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
+    print(f"torch.sum reads {speed / 1e9:.1f} GB/s ({min(rounds.memory_speeds) / 1e9:.1f} to "
+          f"{max(rounds.memory_speeds) / 1e9:.1f}): the checkpoint's {weights / 1e9:.3f} GB take "
+          f"{1e3 * weights / speed:.1f} ms, a limit of {speed / weights:.1f} decode steps/s")
+    for name, share in rounds.idle_shares.items():
+        if share > IDLE_SHARE:
+            print(f"{name} took up to {100 * share:.0f} % of a core while another engine was measured")
+
+
+@contextmanager
+def started(
+    model: Path, threads: int, vllm: Path | None, llama: Path | None, gguf: Path | None
+) -> Iterator[list[Engine]]:
+    """Yields the engines that are there, Penstock's first."""
+    vllm_peer, llama_peer = find_peers(vllm, llama, gguf, threads)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        engines = [own_engine(model, threads, Path(folder))]
+        stack.callback(engines[0].end)
+        if vllm_peer:
+            print("vLLM starts, which can take minutes the first time")
+            engines.append(vllm_peer.engine(model, Path(folder)))
+            stack.callback(engines[-1].end)
+        if llama_peer:
+            engines.append(llama_peer)
+        yield engines
+
+
+@click.command(help=__doc__)
+@click.argument("model", type=DIRECTORY, envvar="MODEL_ID", required=False)
+@click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int,
+              envvar="THREADS")
+@click.option("--rounds", default=5, show_default=True)
+@click.option("--sequences", default="1,4,16,32", show_default=True, help="That decode at once.")
+@click.option("--prompt", default=128, show_default=True, help="Tokens of their prompts.")
+@click.option("--new", default=64, show_default=True, help="Tokens of their answers, at least 2.",
+              type=click.IntRange(min=2))
+@click.option("--prefill", default=512, show_default=True, help="Tokens of the one long prompt; 0 leaves it out.")
+@click.option("--sampled/--greedy", "is_sampled", default=False, help="Also decode with temperature 0.8, top-p 0.95.")
+@peer_options
+def main(
+    model: Path | None, threads: int, rounds: int, sequences: str, prompt: int, new: int, prefill: int,
+    is_sampled: bool, vllm: Path | None, llama: Path | None, gguf: Path | None,
+) -> None:
+    exit_on_sigterm()
+    trials = make_trials([int(number) for number in sequences.split(",")], prompt, new, prefill, is_sampled)
+    model = existing_model(model)
+    with started(model, threads, vllm, llama, gguf) as engines:
+        measured = Rounds(engines)
+        for engine in engines:
+            engine.run(trials[-1])                           # what happens once happens here
+        measured.run(trials, rounds, threads)
+    report(measured, trials, [engine.name for engine in engines], model)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Penstock's engine, without HTTP, for bench/engine/command.py: an `Executor` that is given steps as by a router.
+
+`python -m penstock.bench.engine.own FILE_DESCRIPTOR MODEL THREADS`
+"""
+
+import sys
+import time
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from penstock.bench.engine.sequences import GREEDY, Sequences, random_prompts
+from penstock.bench.engine.trial import Result, Split, Trial
+from penstock.kernels import dispatch
+from penstock.shard.communication.distributed import Group
+from penstock.shard.config import ShardConfig
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.step import Sampling, Step, StepResult, StreamLimits
+
+FIRST_ID = 16                            # behind the special tokens
+STEP_TOKENS = 512                        # of prompts in one step, and of a longer one all of it
+KV_MEMORY = 1 << 30
+
+
+def trial_sequences(trial: Trial, vocab_size: int, block_size: int, seed: int = 0) -> Sequences:
+    """Returns the sequences of a trial, whose blocks lie one after the other."""
+    prompts = random_prompts(trial.sequences, trial.prompt, vocab_size, FIRST_ID, seed)
+    num_blocks = trial.sequences * -(-(trial.prompt + trial.new) // block_size)
+    samplings = [Sampling(do_sample=True, seed=slot, temperature=0.8, top_p=0.95) if trial.is_sampled else GREEDY
+                 for slot in range(trial.sequences)]
+    return Sequences(prompts, trial.new, block_size, range(num_blocks), samplings)
+
+
+def budget(trial: Trial) -> int:
+    """Returns how many tokens a step of a trial takes of its prompts, which are whole."""
+    return max(1, STEP_TOKENS // trial.prompt) * trial.prompt
+
+
+class OwnEngine:
+    def __init__(self, model: Path, num_threads: int) -> None:
+        dispatch.set_threads(num_threads)
+        self._executor = Executor(ShardConfig(model=model, kv_memory=KV_MEMORY), Group())
+        self._numbers = count()
+
+    def run(self, trial: Trial) -> Result:
+        bounds = self._executor.bounds
+        sequences = trial_sequences(trial, bounds.vocab_size, bounds.block_size, next(self._numbers))
+        self._executor.open(StreamLimits(0, trial.sequences, 1 << 20, sequences.blocks_each))
+        prompts, decodes = list(sequences.prompt_steps(budget(trial))), list(sequences.decode_steps())
+        result = self._time(prompts)
+        if decodes:
+            result = self._time(decodes)
+        self._executor.close()
+        return result
+
+    def _time(self, steps: list[Step]) -> Result:
+        start = time.perf_counter()
+        results: list[StepResult] = [self._executor.execute(step) for step in steps]
+        seconds = time.perf_counter() - start
+        forward = sum(result.forward_ns for result in results) / 1e9 / len(steps)
+        sample = sum(result.sample_ns for result in results) / 1e9 / len(steps)
+        return Result(sum(row.count for step in steps for row in step.rows), seconds,
+                      Split(forward, sample, seconds / len(steps) - forward - sample))
+
+
+def main() -> None:
+    connection = Connection(int(sys.argv[1]))
+    engine = OwnEngine(Path(sys.argv[2]), int(sys.argv[3]))
+    connection.send(None)
+    while request := connection.recv():
+        result = engine.run(Trial(**request))
+        connection.send((result.tokens, result.seconds, result.split))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Steps as a router sends them: prompts cut to the token budget, then a token for each sequence."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from penstock.shard.execution.step import NO_IDS, Blocks, Ids, InitialState, Row, Sampling, Step
+
+GREEDY = Sampling()
+
+
+def random_prompts(number: int, length: int, vocab_size: int, first_id: int = 3, seed: int = 0) -> list[Ids]:
+    """Returns the same ones for the same seed; ids below `first_id` are those of special tokens."""
+    return [np.random.default_rng([seed, index]).integers(first_id, vocab_size, length) for index in range(number)]
+
+
+class Sequences:
+    """Sequences of one length, each in a slot of its own; `blocks` are dealt out to them, as many to each."""
+
+    def __init__(self, prompts: Sequence[Ids], new: int, block_size: int, blocks: Iterable[int],
+                 samplings: Sequence[Sampling] = ()) -> None:
+        """Each is answered with `new` tokens, greedily without `samplings`. Raises ValueError if blocks are missing."""
+        self.prompts = prompts
+        self.length = len(prompts[0])
+        self.end = self.length + new
+        self.blocks_each = -(-self.end // block_size)
+        self._block_size = block_size
+        self._samplings = samplings or [GREEDY] * len(prompts)
+        given, needed = np.fromiter(blocks, np.int32), len(prompts) * self.blocks_each
+        if len(given) < needed:
+            raise ValueError(f"{len(prompts)} sequences of {self.end} tokens need {needed} blocks, there are "
+                             f"{len(given)}")
+        self._blocks = given[:needed].reshape(len(prompts), self.blocks_each)
+
+    def prompt_steps(self, budget: int) -> Iterator[Step]:
+        """Yields prompt after prompt; a step takes as many of their tokens as the budget allows, of the last a part."""
+        rows: list[Row] = []
+        left, number = budget, 0
+        for slot in range(len(self.prompts)):
+            start = 0
+            while start < self.length:
+                count = min(left, self.length - start)
+                rows.append(self._prompt_row(slot, start, start + count))
+                start, left = start + count, left - count
+                if left == 0:
+                    yield Step(number, (), tuple(rows))
+                    rows, left, number = [], budget, number + 1
+        if rows:
+            yield Step(number, (), tuple(rows))
+
+    def decode_steps(self, first: int = 0) -> Iterator[Step]:
+        """Yields a step for each further token, numbered from `first` on; the last token sampled is never an input."""
+        for number, position in enumerate(range(self.length, self.end - 1), first):
+            yield Step(number, (), tuple(self._decode_row(slot, position) for slot in range(len(self.prompts))))
+
+    def _prompt_row(self, slot: int, start: int, end: int) -> Row:
+        state = InitialState(self._samplings[slot], self.length, NO_IDS) if start == 0 else None
+        return Row(slot, start, from_last_sample=False, token_ids=self.prompts[slot][start:end],
+                   new_blocks=self._new_blocks(slot, start, end), is_sampled=end == self.length, initial_state=state)
+
+    def _decode_row(self, slot: int, position: int) -> Row:
+        return Row(slot, position, from_last_sample=True, token_ids=NO_IDS,
+                   new_blocks=self._new_blocks(slot, position, position + 1), is_sampled=True)
+
+    def _new_blocks(self, slot: int, start: int, end: int) -> Blocks:
+        """Returns the blocks that positions from `start` to `end` are the first to need."""
+        return self._blocks[slot, -(-start // self._block_size) : -(-end // self._block_size)]

@@ -1,0 +1,187 @@
+"""Other engines and servers that a benchmark runs beside Penstock, where they are installed: vLLM and llama.cpp."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+
+from penstock.bench.engine.trial import Result, Trial
+from penstock.bench.programs.children import Child, last_lines
+from penstock.bench.programs.root import ROOT
+
+Command = TypeVar("Command", bound=Callable[..., None])
+DIRECTORY = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
+MAX_SEQUENCES = 64                       # vLLM's --max-num-seqs
+MAX_LENGTH = 2048
+
+
+class Engine(Protocol):
+    """What the engine's benchmark measures; between two trials it must leave the processor alone."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, trial: Trial) -> Result | None:
+        """Returns None if this engine has nothing to show for such a trial."""
+
+    def cpu_seconds(self) -> float:
+        """Returns the processor time so far of its processes that stay between two trials."""
+
+    def end(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class ServerCommand:
+    """A server that answers /health, /v1/models and /v1/completions."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+
+
+class ResidentEngine:
+    """An engine that a child process holds and runs."""
+
+    def __init__(self, name: str, command: list[str], arguments: list[str], folder: Path, environment: dict[str, str]):
+        """The child is given the number of a file descriptor, then `arguments`."""
+        self.name = name
+        self._connection, theirs = Pipe()
+        with theirs:
+            fd = theirs.fileno()
+            self._child = Child(name, [*command, str(fd), *arguments], folder, environment, pass_fds=[fd])
+        self._receive()
+
+    def run(self, trial: Trial) -> Result | None:
+        self._connection.send(asdict(trial))
+        return Result(*self._receive())
+
+    def cpu_seconds(self) -> float:
+        return self._child.cpu_seconds()
+
+    def end(self) -> None:
+        self._connection.close()
+        self._child.end()
+
+    def _receive(self) -> Any:
+        try:
+            return self._connection.recv()
+        except (EOFError, ConnectionError):
+            failure = self._child.failure("ended")
+            self._child.end()
+            raise failure from None
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """vLLM for processors, in a virtual environment of its own."""
+
+    folder: Path
+    num_threads: int
+
+    def server(self, model: Path, port: int) -> ServerCommand:
+        command = [str(self._program("vllm")), "serve", str(model), "--port", str(port), "--host", "127.0.0.1",
+                   "--dtype", "bfloat16", "--max-model-len", str(MAX_LENGTH), "--max-num-seqs", str(MAX_SEQUENCES),
+                   "--no-enable-prefix-caching", "--gpu-memory-utilization", "0.5"]
+        return ServerCommand("vLLM", command, self._environment())
+
+    def engine(self, model: Path, folder: Path) -> Engine:
+        command = [str(self._program("python")), "-P", str(ROOT / "penstock" / "bench" / "engine" / "vllm_engine.py")]
+        return ResidentEngine("vLLM", command, [str(model)], folder, self._environment())
+
+    def _program(self, name: str) -> Path:
+        return _existing(self.folder / "bin" / name, "--vllm")
+
+    def _environment(self) -> dict[str, str]:
+        # Where PYTHONPATH names this repository, its packages would be taken for others of their names.
+        return {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "4", "PYTHONPATH": "",
+                "VLLM_CPU_OMP_THREADS_BIND": f"0-{self.num_threads - 1}"}
+
+
+@dataclass(frozen=True)
+class LlamaCpp:
+    """llama.cpp's programs, and the model in its format. Its engine's trials are processes of their own."""
+
+    folder: Path
+    gguf: Path
+    num_threads: int
+    name: str = "llama.cpp"
+
+    def server(self, port: int) -> ServerCommand:
+        command = [*self._command("llama-server"), "--host", "127.0.0.1", "--port", str(port), "-c", "16384",
+                   "-np", "32", "--no-webui"]
+        return ServerCommand(self.name, command, {})
+
+    def run(self, trial: Trial) -> Result | None:
+        """Its decode steps are those of random tokens: it does not sample."""
+        if trial.is_sampled:
+            return None
+        if trial.new == 1:
+            [found] = json.loads(self._output("llama-bench", "-p", trial.prompt, "-n", 0, "-r", 1, "-o", "json"))
+            return Result(trial.prompt, found["samples_ns"][0] / 1e9)
+        room = max(8192, trial.sequences * (trial.prompt + trial.new))
+        output = self._output(
+            "llama-batched-bench", "-c", room, "-b", 2048, "-ub", 512, "-npp", trial.prompt, "-ntg", trial.new,
+            "-npl", trial.sequences, "--output-format", "jsonl")
+        [found] = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        return Result(trial.sequences * trial.new, found["t_tg"])
+
+    def cpu_seconds(self) -> float:
+        return 0.0
+
+    def end(self) -> None:
+        pass
+
+    def _output(self, program: str, *arguments: object) -> str:
+        command = [*self._command(program), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise click.ClickException(f"{program} ended with {done.returncode}; its last lines:\n"
+                                       f"{last_lines(done.stderr)}")
+        return done.stdout
+
+    def _command(self, program: str) -> list[str]:
+        return [str(_existing(self.folder / program, "--llama")), "-m", str(self.gguf), "-t", str(self.num_threads)]
+
+
+def own_engine(model: Path, num_threads: int, folder: Path) -> Engine:
+    command = [sys.executable, "-m", "penstock.bench.engine.own"]
+    return ResidentEngine("Penstock", command, [str(model), str(num_threads)], folder, {"PYTHONPATH": str(ROOT)})
+
+
+def own_server(model: Path, port: int, flags: Sequence[str]) -> ServerCommand:
+    launcher = str(Path(sys.executable).with_name("text-generation-launcher"))
+    command = [launcher, "--model-id", str(model), "--hostname", "127.0.0.1", "--port", str(port), *flags]
+    return ServerCommand("Penstock", command, {})
+
+
+def peer_options(command: Command) -> Command:
+    """Adds the options that name the installed peers."""
+    options = (
+        click.option("--vllm", type=DIRECTORY, envvar="VLLM", help="The virtual environment of vLLM."),
+        click.option("--llama", type=DIRECTORY, envvar="LLAMA", help="The folder of llama.cpp's programs."),
+        click.option("--gguf", type=FILE, envvar="GGUF", help="The same model, for llama.cpp."))
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def find_peers(
+    vllm: Path | None, llama: Path | None, gguf: Path | None, num_threads: int
+) -> tuple[Vllm | None, LlamaCpp | None]:
+    if llama and not gguf:
+        raise click.UsageError("--llama needs --gguf, which llama.cpp's convert_hf_to_gguf.py makes of the model")
+    return (Vllm(vllm, num_threads) if vllm else None,
+            LlamaCpp(llama, gguf, num_threads) if llama and gguf else None)
+
+
+def _existing(program: Path, option: str) -> Path:
+    if not program.exists():
+        raise click.UsageError(f"{option}: there is no {program}")
+    return program

@@ -1,0 +1,86 @@
+"""The part of a checkpoint that one rank reads."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from penstock.kernels.linear import PackedWeight
+from penstock.shard.communication.distributed import Group
+from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError, StoredTensor
+from penstock.shard.weights.dense import dense_everywhere, stack
+from penstock.shard.weights.format import FormatOf, LinearPart
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int], None]  # tensor read, tensors read so far, tensors in the checkpoint
+
+
+class RankWeights:
+    """One rank's view of a checkpoint: it reads this rank's part of each tensor, and nothing else.
+
+    The tensors are made where the ops want them, one by one, so that a GPU's never take up the processor's memory.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, group: Group, dtype: torch.dtype, progress: Progress | None = None,
+        format_of: FormatOf = dense_everywhere,
+    ) -> None:
+        """dtype: of the activations, which norms and biases are converted to."""
+        self.group = group
+        self.dtype = dtype
+        self._checkpoint = checkpoint
+        self._progress = progress
+        self._format_of = format_of
+        self._names_read: set[str] = set()
+
+    def __contains__(self, layer: str) -> bool:
+        """Tells whether the checkpoint has a tensor of the layer of this name."""
+        return any(name.startswith(f"{layer}.") for name in self._checkpoint.entries)
+
+    def whole(self, name: str, *shape: int) -> Tensor:
+        """Reads a tensor that every rank has whole."""
+        return stack([self._read(StoredTensor(name, shape, tuple(slice(length) for length in shape)))], self.dtype)
+
+    def stacked_parts(self, lengths: Mapping[str, int]) -> Tensor:
+        """Reads this rank's parts of several vectors [length] and puts them one behind the other."""
+        return stack([self._read(StoredTensor(name, (length,), (self.group.part(length),)))
+                      for name, length in lengths.items()], self.dtype)
+
+    def column_parallel(self, outputs: Mapping[str, int], in_features: int) -> PackedWeight:
+        """Reads this rank's outputs of several linears of the same inputs and packs them as one weight.
+
+        outputs: the name of each linear and its number of outputs over all ranks
+        """
+        return self._pack({name: LinearPart(length, in_features, self.group.part(length), slice(0, in_features))
+                           for name, length in outputs.items()}, segments=1)
+
+    def row_parallel(self, linear: str, out_features: int, in_features: int, segments: int) -> PackedWeight:
+        """Reads what a linear does with this rank's inputs. `segments`: number of them that this rank sums apart."""
+        part = LinearPart(out_features, in_features, slice(0, out_features), self.group.part(in_features))
+        return self._pack({linear: part}, segments)
+
+    def warn_of_unread(self) -> None:
+        """Logs the tensors that nothing asked for: a hint that this is not the model that config.json describes."""
+        # Old checkpoints carry the rotary frequencies, which follow from the configuration.
+        unread = sorted(name for name in self._checkpoint.entries
+                        if name not in self._names_read and not name.endswith("rotary_emb.inv_freq"))
+        if unread:
+            log.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
+
+    def _pack(self, parts: Mapping[str, LinearPart], segments: int) -> PackedWeight:
+        """Packs parts with the same columns."""
+        formats, columns = [self._format_of(name) for name in parts], [part.columns for part in parts.values()]
+        if any(other is not formats[0] for other in formats):
+            raise CheckpointError(f"{', '.join(parts)} are stored in different formats; they are computed as one "
+                                  "linear, which needs one format")
+        linears = [[self._read(stored) for stored in formats[0].tensors(name, part)] for name, part in parts.items()]
+        return formats[0].pack(linears, columns[0], segments, self.dtype)
+
+    def _read(self, stored: StoredTensor) -> Tensor:
+        tensor = self._checkpoint.read(stored)
+        self._names_read.add(stored.name)
+        if self._progress is not None:
+            self._progress(stored.name, len(self._names_read), len(self._checkpoint.entries))
+        return tensor

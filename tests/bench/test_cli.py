@@ -1,0 +1,42 @@
+"""`penstock bench` and its commands, which are imported when they run."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.bench import cli
+from penstock.router.launcher.cli import main
+
+
+def test_help_names_every_command():
+    shown = CliRunner().invoke(main, ["bench", "--help"])
+    assert shown.exit_code == 0
+    for name in ("serve", "engine", "kernels"):
+        assert f"\n  {name} " in shown.output
+    assert "Measure a server, the engine or kernels." in CliRunner().invoke(main, ["--help"]).output
+    kernels = CliRunner().invoke(main, ["bench", "kernels", "--help"])
+    assert all(f"\n  {name} " in kernels.output for name in cli.KERNELS)
+
+
+@pytest.mark.parametrize("words", ["serve", "engine", "kernels attention", "kernels linear", "kernels sampling"])
+def test_every_command_is_there(words):
+    shown = CliRunner(catch_exceptions=False).invoke(main, ["bench", *words.split(), "--help"])
+    assert (shown.exit_code, shown.output.startswith(f"Usage: main bench {words}")) == (0, True)
+
+
+def test_an_unknown_command_is_refused():
+    shown = CliRunner().invoke(main, ["bench", "gpus"])
+    assert shown.exit_code == 2
+    assert "No such command 'gpus'" in shown.output
+
+
+def test_the_help_of_a_group_imports_no_command():
+    heavy = {"torch", "aiohttp", "penstock.bench.load.command", "penstock.bench.engine.command"}
+    code = ("import sys; from penstock.router.launcher.cli import main; "
+            f"main(['bench', '--help'], standalone_mode=False); print({heavy} & set(sys.modules))")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.endswith("set()\n")
+
+

@@ -1,0 +1,98 @@
+"""A sampling parameter is one row of the kernels' table, a field of the wire, and one of what the router sends."""
+
+import dataclasses
+import re
+import subprocess
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from google.protobuf.descriptor import FieldDescriptor
+
+from penstock.kernels import build, native
+from penstock.kernels.sample.parameters import COLUMNS, PARAMETERS, RowParameters
+from penstock.protos import shard_pb2
+from penstock.router.fleet import wire as router_wire
+from penstock.router.scheduling import plan
+from penstock.shard.execution import step
+from penstock.shard.serving import wire as shard_wire
+
+WIRE_TYPES = {torch.bool: FieldDescriptor.TYPE_BOOL, torch.float32: FieldDescriptor.TYPE_FLOAT,
+              torch.int64: FieldDescriptor.TYPE_UINT32, torch.uint64: FieldDescriptor.TYPE_UINT64}
+C_TYPES = {torch.bool: "const uint8_t*", torch.float32: "const float*", torch.int64: "const int64_t*"}
+
+
+def fields_of(dataclass: type) -> dict[str, Any]:
+    return {each.name: each.default for each in dataclasses.fields(dataclass)}
+
+
+def test_the_wire_has_every_parameter_in_its_type() -> None:
+    on_wire = shard_pb2.Sampling.DESCRIPTOR.fields_by_name
+    assert {each.name: on_wire[each.name].type for each in PARAMETERS} == {
+        each.name: WIRE_TYPES[each.dtype] for each in PARAMETERS}
+
+
+def test_router_wire_and_shard_have_the_same_fields() -> None:
+    on_wire = {field.name for field in shard_pb2.Sampling.DESCRIPTOR.fields}
+    assert fields_of(step.Sampling).keys() == on_wire
+    assert fields_of(plan.Sampling).keys() - {"bias"} == on_wire - {"bias_ids", "bias_values"}
+
+
+def test_the_router_and_the_shard_switch_the_same_off() -> None:
+    assert {each.name: fields_of(plan.Sampling)[each.name] for each in PARAMETERS} == {
+        each.name: each.off for each in PARAMETERS}
+    for name, default in fields_of(plan.Sampling).items():
+        if name not in ("bias", "banned_ids"):
+            assert fields_of(step.Sampling)[name] == default, name
+
+
+def test_values_that_switch_off_and_on_are_within_the_bounds() -> None:
+    for each in PARAMETERS:
+        assert each.off != each.on
+        assert type(each.off) is type(each.on)
+        assert each.bound is None or (each.bound.holds(each.off) and each.bound.holds(each.on)), each.name
+
+
+def test_what_the_router_says_is_what_the_shard_hears() -> None:
+    said = plan.Sampling(
+        **{each.name: each.on for each in PARAMETERS}, watermark=True, bias=((70_000, 0.5), (3, -100.0)),
+        banned_ids=(2, 5), min_tokens=7, raw_logprobs=True)
+    order = router_wire.encode_plan(plan.Plan(0, (plan.Row(0, 0, (5,), initial_state=plan.InitialState(said, 1)),)))
+    (row,) = shard_wire.decode_plan(shard_pb2.Order.FromString(order.SerializeToString()).plan, 0).rows
+    assert row.initial_state is not None
+    heard = row.initial_state.sampling
+    assert (heard.bias_ids.tolist(), heard.bias_values.tolist()) == ([70_000, 3], [0.5, -100.0])
+    assert heard.banned_ids.tolist() == [2, 5]
+    for name in fields_of(plan.Sampling).keys() - {"bias", "banned_ids"}:
+        value = getattr(said, name)
+        assert getattr(heard, name) == (np.float32(value) if isinstance(value, float) else value), name
+        assert value != fields_of(plan.Sampling)[name], f"{name} is off: nothing is seen of it"
+
+
+@pytest.mark.skipif(not build.can_build(), reason="the C++ kernels are for x86-64 Linux")
+def test_the_compiled_kernel_reads_every_column_in_its_type() -> None:
+    found = re.search(r"struct SampleBatch \{([^}]*)\}", (build.SOURCES / "abi.h").read_text())
+    assert found
+    types = {name: kind for kind, name in re.findall(r"^\s*(.+?) ?(\w+);", found[1], re.MULTILINE)}
+    assert {name: types.get(name) for name in COLUMNS} == {name: C_TYPES[dtype] for name, dtype in COLUMNS.items()}
+
+
+@pytest.mark.skipif(not build.can_build(), reason="the C++ kernels are for x86-64 Linux")
+@pytest.mark.parametrize("name", ["SampleBatch"])
+def test_the_compiler_lays_out_a_structure_as_python_does(name: str) -> None:
+    """Field by field, in the same order, and no byte more."""
+    structure = native.structure(name)
+    offsets = {field: getattr(structure, field).offset for field, _ in structure._fields_}
+    asserts = [f"static_assert(offsetof({name}, {field}) == {offset});" for field, offset in offsets.items()]
+    code = "\n".join(['#include <cstddef>', '#include "abi.h"', *asserts])
+    compiled = subprocess.run(
+        [*build.compiler(), "-std=c++20", "-fsyntax-only", *build.PATHS["avx2"], "-I", build.SOURCES, "-x", "c++", "-"],
+        input=code, capture_output=True, text=True, check=False)
+    assert compiled.returncode == 0, compiled.stderr
+
+
+def test_the_shards_sampling_is_the_table_and_what_the_shard_does_itself() -> None:
+    assert issubclass(step.Sampling, RowParameters)
+    own = fields_of(step.Sampling).keys() - fields_of(RowParameters).keys()
+    assert own == {"watermark", "bias_ids", "bias_values", "banned_ids", "min_tokens", "raw_logprobs"}
