@@ -148,14 +148,17 @@ async def test_opened_again_it_counts_on(tmp_path: Path) -> None:
     assert 0 < first < second
 
 
-async def test_shards_out_of_step_are_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rank", "message"), [
+    (0, "ran step 4, the group is at 7"), (1, "ran step 7, the group is at 4")])
+async def test_shards_out_of_step_are_an_error(tmp_path: Path, rank: int, message: str) -> None:
+    """The one that answers is ahead, so that the other is behind, or the other way round."""
     shards = [EchoShard(0), EchoShard(1)]
-    shards[1].step_offset = 3
+    shards[rank].step_offset = 3
     async with running(tmp_path, *shards) as (fleet, _):
         await fleet.describe()
         await fleet.open(LIMITS)
-        await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,)),)))
-        with pytest.raises(FleetError, match="ran step 3, the group is at 0"):
+        await fleet.submit(Plan(4, (Row(slot=0, start=0, token_ids=(1,)),)))
+        with pytest.raises(FleetError, match=message):
             await fleet.next_result()
 
 
