@@ -1,6 +1,8 @@
-"""The tree in the README is the tree, and the page stays short."""
+"""The tree in the README is the tree, the page stays short, and the files that pages name are there."""
 
 import re
+
+import pytest
 
 from tests.paths import ROOT
 
@@ -30,3 +32,10 @@ def test_the_tree_is_the_tree():
 
 def test_the_page_is_short():
     assert len(README.splitlines()) < 200
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_the_files_that_a_page_names_are_there(page):
+    named = re.findall(r"`((?:router|shard|kernels|protos|tests|bench|deploy|docs)/[\w/.]+\.\w+)(?:[:`])",
+                       (ROOT / page).read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
