@@ -1,2 +1,1 @@
-"""The arithmetic of a model: each op has one public function, for processors and GPUs. It imports nothing else
-of ours."""
+"""The arithmetic of a model, one public function for each op, on processors and GPUs; imports none of our packages."""

@@ -1,1 +1,1 @@
-"""The contracts between processes, and what protoc makes of them. Imports nothing of ours."""
+"""The contracts between processes, and what protoc makes of them; imports none of our packages."""

@@ -1,1 +1,1 @@
-"""Spans on their way to a collector, for every process that makes any."""
+"""The way of spans to a collector, for every process that makes any; imports none of our packages."""

@@ -48,7 +48,7 @@ ROOMS = {
     "shard/weights": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
                       "penstock.shard.models", "penstock.shard.layers"},
     "shard/layers": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup"},
-    "shard/models": {"penstock.shard.serving", "penstock.shard.startup"},
+    "shard/models": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup"},
     "shard/execution": {"penstock.shard.serving", "penstock.shard.startup"},
     "shard/serving": {"penstock.shard.startup"},
     "bench/load": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench.engine",
@@ -114,34 +114,39 @@ def test_nothing_that_users_get_imports_tests():
     assert {file: found for file in source_files(*PACKAGES) if (found := imported(file, {"tests"}))} == {}
 
 
-MAY_IMPORT = re.compile(r"; may\s+import\s([a-z., \n]+)\.$")
+MAY_IMPORT = re.compile(r"; (?:may\s+import|imports)\s([a-z., \n]+)\.$")
+NOTHING = {"the standard library only", "none of our packages"}
 
 
 def stated(package: str) -> set[str] | None:
-    """What a package may import by its docstring, "…; may import config, api.http and protos.", as full names.
+    """Reads what a package may import from its docstring, "…; may import config, api.http and protos.", as full names.
 
-    None if it doesn't say.
+    Returns None if it doesn't say.
     """
     doc = MAY_IMPORT.search(ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or "")
     if doc is None:
         return None
-    words = re.split(r",\s+|\s+and\s+", doc[1].replace("the standard library only", ""))
-    return {f"penstock.{word}" if word in PACKAGES else f"penstock.router.{word}" for word in words if word}
+    words = [] if doc[1] in NOTHING else re.split(r",\s+|\s+and\s+", doc[1])
+    top = package.partition("/")[0]
+    return {f"penstock.{word}" if word.partition(".")[0] in PACKAGES else f"penstock.{top}.{word}" for word in words}
 
 
-ROUTER_PACKAGES = [file.removesuffix("/__init__.py") for file in source_files("router")
-                   if file.endswith("/__init__.py") and file != "router/__init__.py"]
+ROOM_FOLDERS = ["kernels", "protos", "telemetry",
+                *(file.removesuffix("/__init__.py") for file in source_files("router", "shard", "bench")
+                  if file.count("/") > 1 and file.endswith("/__init__.py"))]
 
 
-@pytest.mark.parametrize("package", ROUTER_PACKAGES)
-def test_a_package_of_the_router_imports_what_its_docstring_says(package):
+@pytest.mark.parametrize("package", ROOM_FOLDERS)
+def test_a_package_imports_what_its_docstring_says(package):
     allowed = stated(package)
     assert allowed is not None
     own = f"penstock.{package.replace('/', '.')}"
     strangers = {file: found for file in source_files(package)
-                 if (found := {name for name in imported(file, {"penstock"}) if not is_below(name, {own, *allowed})})}
+                 if (found := {name for name in imported(file, {f"penstock.{name}" for name in PACKAGES})
+                               if not is_below(name, {own, *allowed})})}
     assert strangers == {}
-    forbidden = set().union(*(names for room, names in ROOMS.items() if f"{package}/".startswith(f"{room}/")))
+    forbidden = set().union(*(names for room, names in {**FORBIDDEN, **ROOMS}.items()
+                              if f"{package}/".startswith(f"{room}/")))
     assert {name for name in allowed if is_below(name, forbidden)} == set()
 
 

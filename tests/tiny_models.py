@@ -10,7 +10,6 @@ from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.paged_attention import allocate_cache
-from penstock.shard.execution.batch import StepInputs
 from penstock.shard.models.decoder import Decoder
 from tests.paths import DEMO_MODEL
 
@@ -123,18 +122,13 @@ def prompt_logits(
         caches.append(cache)
     table = torch.arange(num_blocks).flip(0)
     positions = torch.arange(num_tokens)
-    inputs = StepInputs(
-        input_ids=ids,
-        metadata=AttentionMetadata(
-            positions=positions,
-            slot_mapping=table[positions // block_size] * block_size + positions % block_size,
-            tables=table.int()[None],
-            starts=torch.zeros(1, dtype=torch.int32),
-            counts=torch.tensor([num_tokens], dtype=torch.int32)),
-        output_rows=positions if output_rows is None else output_rows,
-        prompt_logprob_rows=torch.empty(0, dtype=torch.int64),
-        prompt_logprob_ids=torch.empty(0, dtype=torch.int64))
-    return decoder.logits(decoder.forward(inputs, caches), inputs.output_rows)
+    metadata = AttentionMetadata(
+        positions=positions,
+        slot_mapping=table[positions // block_size] * block_size + positions % block_size,
+        tables=table.int()[None],
+        starts=torch.zeros(1, dtype=torch.int32),
+        counts=torch.tensor([num_tokens], dtype=torch.int32))
+    return decoder.logits(decoder.forward(ids, metadata, caches), positions if output_rows is None else output_rows)
 
 
 def random_ids(length: int, vocab: int, seed: int = 0) -> Tensor:

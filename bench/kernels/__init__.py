@@ -1,1 +1,1 @@
-"""Measures single kernels of the processor's beside torch's; it imports nothing of router and shard."""
+"""Measures single kernels of the processor's beside torch's; may import kernels."""

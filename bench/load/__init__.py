@@ -1,1 +1,1 @@
-"""Sends load to a server at any URL and measures its answers; it imports nothing of the server or the engine."""
+"""Sends load to a server at any URL and measures its answers; imports none of our packages."""

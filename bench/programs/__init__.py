@@ -1,1 +1,1 @@
-"""Starts what benchmarks measure: Penstock, its peers, the model that they serve; it imports nothing of their code."""
+"""Starts what benchmarks measure: Penstock, its peers, the model that they serve; may import bench.engine."""

@@ -1,1 +1,2 @@
-"""Starts servers on this machine and measures them with the load generator; it may import router and shard."""
+"""Starts servers on this machine and measures them with the load generator; may import bench.engine, bench.load,
+bench.programs, router and shard."""

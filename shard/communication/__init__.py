@@ -1,1 +1,1 @@
-"""Exchanges tensors between the ranks of a group: over sockets, shared memory, gloo or NCCL."""
+"""The exchanges between the ranks of a group; may import kernels."""

@@ -1,1 +1,1 @@
-"""Uses the processor or a GPU: chooses it, and brings data there and back."""
+"""What a processor and a GPU need: threads, memory, uploads and downloads; may import config and kernels."""

@@ -1,1 +1,2 @@
-"""Runs one step: takes in the rows of a plan, runs the model, samples tokens and keeps what the next steps need."""
+"""One step, from the rows of a plan to their tokens; may import communication, config, devices, kernels, models and
+weights."""

@@ -169,7 +169,7 @@ class Executor:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.graphs and padding:
             return Outputs(self.graphs.replay(inputs, len(step.rows)), [], sampling_batch, prompt_batch, inputs.columns)
-        hidden = self.decoder.forward(inputs, self.caches)
+        hidden = self.decoder.forward(inputs.input_ids, inputs.metadata, self.caches)
         logits = self.decoder.logits(hidden, inputs.output_rows)
         of_prompts = prompt_logprobs.launch(prompt_batch, inputs, partial(self.decoder.logits, hidden))
         return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns)

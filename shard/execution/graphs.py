@@ -118,6 +118,5 @@ class DecodeGraphs:
         metadata = AttentionMetadata(
             self._positions[:size], self._slot_mapping[:size], self._tables[:size], self._starts[:size],
             self._counts[:size], is_decode=True)
-        nothing = self._rows[:0]
-        inputs = StepInputs(self._ids[:size], metadata, self._rows[:size], nothing, nothing)
-        return self._decoder.logits(self._decoder.forward(inputs, self._caches), inputs.output_rows)
+        hidden = self._decoder.forward(self._ids[:size], metadata, self._caches)
+        return self._decoder.logits(hidden, self._rows[:size])

@@ -1,2 +1,2 @@
-"""The layers of a decoder: each reads its own slice of the weights and knows what the other ranks hold. They import
-kernels, weights and communication, and nothing that runs steps, serves or starts up."""
+"""The layers of a decoder, each with its rank's part of the weights; may import communication, kernels, models and
+weights."""

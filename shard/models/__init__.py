@@ -1,2 +1,2 @@
-"""Models: their configuration, their families, and the decoder that computes them. They import the layers, weights and
-communication, and of what runs steps only its inputs."""
+"""A checkpoint's configuration and family, and the decoder that they make; may import communication, kernels, layers
+and weights."""

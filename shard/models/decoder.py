@@ -11,7 +11,6 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.rms_norm import rms_norm
 from penstock.shard.communication.distributed import Group
-from penstock.shard.execution.batch import StepInputs
 from penstock.shard.layers.fused import fuse
 from penstock.shard.layers.linear import NUM_SEGMENTS, num_own_segments
 from penstock.shard.layers.rope import Rotary
@@ -91,11 +90,11 @@ class Decoder:
         """Tells whether any number of shards that divides 8 gives these bits; `inequality` says why not."""
         return not self.inequality
 
-    def forward(self, inputs: StepInputs, caches: list[KvCache]) -> Hidden:
-        """Runs the blocks, each with its own cache."""
-        x, delta = self._embedding(inputs.input_ids), None
+    def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: list[KvCache]) -> Hidden:
+        """Runs the blocks on token ids, int64 [T], each block with its own cache."""
+        x, delta = self._embedding(input_ids), None
         for block, cache in zip(self._blocks, caches, strict=True):
-            x, delta = block.forward(x, delta, inputs.metadata, cache)
+            x, delta = block.forward(x, delta, metadata, cache)
         assert delta is not None, "a model has at least one block"
         return Hidden(x, delta)
 

@@ -1,1 +1,2 @@
-"""Takes orders from the router's stream, runs them the same on every rank, and sends the results back."""
+"""The server that takes orders and returns results, the same on every rank; may import communication, config,
+execution, kernels and protos."""

@@ -1,1 +1,2 @@
-"""Brings a shard from its settings to where it can run steps: loads, fits the memory, measures, warms up."""
+"""The way from settings to a shard that can run steps; may import communication, config, devices, execution, kernels,
+layers, models, process, serving, telemetry and weights."""

@@ -1,2 +1,2 @@
-"""A checkpoint's tensors, how its linears are stored, and the part that a rank reads; it imports `kernels` and
-`shard.communication`."""
+"""A checkpoint's tensors, each rank's part of them, and the formats that they are stored in; may import communication
+and kernels."""

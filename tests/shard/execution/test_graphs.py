@@ -45,10 +45,11 @@ class Compared:
         executor.decoder.forward = self.forward  # type: ignore[method-assign]
         executor.decoder.logits = self.logits  # type: ignore[method-assign]
 
-    def forward(self, inputs: StepInputs, caches: list) -> Hidden:  # type: ignore[type-arg]
-        hidden = self._forward(inputs, caches)
+    def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: list) -> Hidden:  # type: ignore[type-arg]
+        hidden = self._forward(input_ids, metadata, caches)
         if not self._is_replaying:
-            self._inputs = inputs
+            nothing = input_ids[:0]
+            self._inputs = StepInputs(input_ids, metadata, nothing, nothing, nothing)
         return hidden
 
     def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
