@@ -23,7 +23,6 @@ import torch
 from tests.e2e.client import Answer, events, many_clients, metric, until_idle, whole
 from tests.e2e.prompts import source
 from tests.e2e.server import free_port, serve
-from tests.e2e.test_kill_marathon import shards
 from tests.kernel_sets import HAS_GPU
 from tests.tiny_models import make_tiny
 
@@ -128,7 +127,7 @@ async def test_no_bit_of_an_answer_changes_when_a_shard_is_killed(model: Path, t
             running = [asyncio.create_task(stream(session, server.url, number, come)) for number in range(3)]
             while len(set(come)) < 3:
                 await asyncio.sleep(0.01)
-            shards(server)[NUM_SHARDS - 1].send_signal(signal.SIGKILL)
+            server.shards()[NUM_SHARDS - 1].send_signal(signal.SIGKILL)
             num_hit = sum(not task.done() for task in running)
             assert num_hit >= 2
             assert await asyncio.gather(*running) == wanted

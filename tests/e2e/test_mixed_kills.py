@@ -15,7 +15,6 @@ import pytest
 from tests.e2e.client import many_clients, metric, scrape, until_idle
 from tests.e2e.prompts import source
 from tests.e2e.server import Server, serve
-from tests.e2e.test_kill_marathon import shards
 
 PERSON = {"type": "object", "properties": {
     "name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
@@ -118,7 +117,7 @@ async def strike(
             if series["penstock_generated_tokens"] >= num_tokens and not series["tgi_queue_size"]:
                 break
             await asyncio.sleep(0.005)
-        group = shards(server)
+        group = server.shards()
         for rank in rng.choice([(0,), (1,), (0, 1)]):
             group[rank].send_signal(signal.SIGKILL)
         blows.append(hit)

@@ -68,9 +68,12 @@ def serving(script: Script) -> Iterator[str]:
         app.router.add_get("/v1/models", script.list_models)
         runner = web.AppRunner(app)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
         started.put((f"http://127.0.0.1:{runner.addresses[0][1]}", asyncio.get_running_loop(), ended))
         await ended.wait()
+        await site.stop()
+        await asyncio.sleep(0.01)  # a connection that was accepted just now is the runner's only in a moment
         await runner.cleanup()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
