@@ -43,8 +43,7 @@ clients: $(CLIENTS:%=.venv/clients/%/stamp)  ## Install the clients that the slo
 		echo 'client-$* could not be installed: its tests are skipped'
 
 test: setup  ## Run the quick tests
-	.venv/bin/pytest $(SHARED) -m "not slow and not gpu and not alone"
-	.venv/bin/pytest -m "alone and not slow and not gpu"
+	.venv/bin/pytest $(SHARED) -m "not slow and not gpu"
 
 test-slow: setup clients  ## Run the slow tests
 	.venv/bin/pytest $(SHARED) -m "slow and not gpu and not alone"

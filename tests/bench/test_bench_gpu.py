@@ -33,6 +33,7 @@ def bench(out: Path, kernels: str, *flags: str) -> tuple[subprocess.CompletedPro
     return run, found
 
 
+@pytest.mark.slow
 def test_the_engine_is_measured(tmp_path):
     run, found = bench(tmp_path, "cpu", "--only", "engine")
     assert run.returncode == 0, run.stderr
@@ -56,6 +57,7 @@ def test_all_parts_run_and_find_nothing_wrong(tmp_path, kernels):
     assert first_tokens == {"2 of 2"}
 
 
+@pytest.mark.slow
 def test_a_part_without_time_says_so_and_one_that_fails_is_reported(tmp_path):
     run, found = bench(tmp_path, "cpu", "--only", "ceilings", "--budget", "0")
     assert run.returncode == 0, run.stderr

@@ -121,6 +121,7 @@ async def survive(
         answer.finish_reason for answers in expected.values() for answer in answers).items()))
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(120)
 async def test_streams_outlive_their_shards(tmp_path: Path) -> None:

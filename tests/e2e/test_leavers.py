@@ -81,6 +81,7 @@ async def test_a_hundred_leavers_leave_nothing(tmp_path: Path) -> None:
     assert max(growth.values()) <= MAX_GROWTH, growth
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 async def test_blocks_return_with_the_steps_in_flight(tmp_path: Path) -> None:
     """Not one more step is planned for those who left; the most that still run were under way."""

@@ -86,6 +86,7 @@ async def test_idle_holds_no_block(server: Server) -> None:
         await until_idle(session, server.url)
 
 
+@pytest.mark.slow
 async def test_sigterm_drains_and_the_port_is_free_at_once(tmp_path: Path) -> None:
     with serve(tmp_path, "--num-shard", "2") as server:
         async with aiohttp.ClientSession() as session:
@@ -103,6 +104,7 @@ async def test_sigterm_drains_and_the_port_is_free_at_once(tmp_path: Path) -> No
         assert second.is_healthy()
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 async def test_a_killed_router_is_back_without_reloading_the_weights(tmp_path: Path) -> None:
     with serve(tmp_path, "--num-shard", "2", "--dtype", "float32") as server:

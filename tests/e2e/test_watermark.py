@@ -25,6 +25,7 @@ def z_of(text: str, gamma: float = GAMMA) -> float:
     return float(json.loads(run.stdout)["z"])
 
 
+@pytest.mark.slow
 async def test_generated_text_with_a_watermark_is_told_from_text_without(server: Server) -> None:
     """Retokenised, as a reader does it who has the text alone."""
     async with many_clients() as session:

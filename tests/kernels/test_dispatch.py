@@ -118,6 +118,7 @@ def test_a_choice_that_another_processor_cannot_meet_is_an_error(monkeypatch, fr
         dispatch.kernel_set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", native.processor_paths())
 def test_each_path_can_be_forced(path):
     environment = {"KERNELS_PATH": path, "PATH": ""}

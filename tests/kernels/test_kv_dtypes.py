@@ -43,6 +43,7 @@ def awkward(dtype):
     return x.to(dtype)
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_each_head_of_a_token_is_divided_by_a_scale_of_its_own(kernel_set, cache_dtype, dtype):
@@ -112,6 +113,7 @@ def test_block_sizes_change_no_bits(kernel_set, cache_dtype, block_size, dtype):
         assert torch.equal(*(some.attend([part], **form_of("all"))[0] for some in (made, usual)))
 
 
+@pytest.mark.slow_in_interpreter
 @each_dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", ["plain", "all"])

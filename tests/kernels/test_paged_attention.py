@@ -132,6 +132,7 @@ def test_chunked_has_the_bits_of_whole(kernel_set, bit_contract, cuts, form, dty
     assert torch.equal(torch.cat(chunks), whole)
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("form", FORMS)
 def test_batched_has_the_bits_of_alone(kernel_set, bit_contract, form, dtype):
@@ -160,6 +161,7 @@ def test_how_the_reference_cuts_its_work_changes_no_bits(monkeypatch, form):
     assert torch.equal(torch.cat(made.attend(parts, **form_of(form))), whole)
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("is_key_bad", [True, False])
 @pytest.mark.parametrize(("dtype", "position"), [(torch.float32, 40), (torch.bfloat16, 41)])
@@ -182,6 +184,7 @@ def test_what_a_query_does_not_see_cannot_harm_it(kernel_set, bit_contract, form
     assert torch.equal(decode.nan_to_num(9.0, 8.0, 7.0), out.nan_to_num(9.0, 8.0, 7.0))
 
 
+@pytest.mark.slow_in_interpreter
 def test_tables_cost_nothing_past_the_longest_sequence(kernel_set, bit_contract):
     """All entries of these tables would be 100 million tokens, 200 GB in float64."""
     made = scene([20, 5], head_dim=64)

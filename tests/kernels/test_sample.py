@@ -42,6 +42,7 @@ def mixture(vocabulary, seed=0):
     return logits, rows, histories
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("vocabulary", [13, 64, 1001, 8192])
 def test_each_row_against_a_computation_of_its_own(vocabulary, kernel_set):
     step = few(kernel_set, 1, 2)
@@ -58,6 +59,7 @@ def test_each_row_against_a_computation_of_its_own(vocabulary, kernel_set):
         assert abs(logprob - expected) <= 2.0**-24 * abs(expected) + hair
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("vocabulary", [13, 1001, 8191, 8192])
 def test_a_row_has_the_same_bits_alone_and_in_any_batch(vocabulary, kernel_set):
     logits, rows, histories = mixture(vocabulary)

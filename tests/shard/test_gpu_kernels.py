@@ -64,6 +64,7 @@ def assert_near(outputs: Outputs, others: Outputs) -> None:
                 [token for token, _ in top] for top in fellow.top_logprobs]
 
 
+@pytest.mark.slow
 def test_tokens_of_the_processor(model: Path, gpu: str, tmp_path: Path) -> None:
     programs = [alone(REQUESTS[:2]), batched(REQUESTS, seed=3)]
     theirs = expected(model, programs, tmp_path)

@@ -253,6 +253,7 @@ time.sleep(100)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("favoured", [0, 1])
 def test_a_router_that_is_killed(
     shards: list[Shard], expected: list[list[tuple[int, float]]], favoured: int
@@ -266,6 +267,7 @@ def test_a_router_that_is_killed(
     assert serve(shards) == expected
 
 
+@pytest.mark.slow
 def test_a_waiting_group_ends_on_sigterm(model: Path, tmp_path: Path) -> None:
     """`running` asks for exit code 0 of every rank, also of one that holds a plan alone."""
     settings = {"model": str(model), "kv_memory": KV_MEMORY}

@@ -8,11 +8,13 @@ from penstock.kernels import native
 from tests.e2e.recorded.answers import PATHS, ask_all, differences, read, server_on
 
 
-def runs_here(path: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(path not in native.processor_paths(), reason=f"this processor has no {path}")
+def marks(path: str) -> list[pytest.MarkDecorator]:
+    """Skips a path that the processor lacks; the quick suite has only the first."""
+    skip = pytest.mark.skipif(path not in native.processor_paths(), reason=f"this processor has no {path}")
+    return [skip] if path == PATHS[0] else [skip, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, marks=runs_here(path)) for path in PATHS])
+@pytest.mark.parametrize("path", [pytest.param(path, marks=marks(path)) for path in PATHS])
 async def test_answers_are_those_recorded(path: str, tmp_path: Path) -> None:
     with server_on(path, tmp_path) as server:
         found = await ask_all(server.url)

@@ -35,6 +35,7 @@ def test_private_directory_is_private(launch):
         assert {path.name for path in private.iterdir()} >= {"shard-0", "shard-1"}
 
 
+@pytest.mark.slow
 def test_router_that_does_not_drain_is_killed(launch):
     with launch("-g", "0", router="deaf") as run:
         run.wait_for(*READY)
@@ -85,6 +86,7 @@ def test_router_with_settings_that_cannot_be_met_is_not_started_again(launch):
         assert_nothing_is_left(run)
 
 
+@pytest.mark.slow
 def test_router_that_always_dies_is_given_up(launch):
     with launch(router="fails") as run:
         assert run.process.wait(20) == 1

@@ -72,6 +72,7 @@ def test_step_that_does_not_end_is_found_by_its_age(launch):
         end(run)
 
 
+@pytest.mark.slow
 def test_steps_that_end_are_no_hang_however_many(launch):
     with launch("--step-timeout", "1") as run:
         run.wait_for(*READY)
@@ -86,6 +87,7 @@ def test_steps_that_end_are_no_hang_however_many(launch):
         end(run)
 
 
+@pytest.mark.slow
 def test_five_deaths_without_a_step_end_all(launch):
     with launch(shard_1="crashes") as run:
         assert run.process.wait(20) == 1
@@ -104,6 +106,7 @@ def test_completed_steps_are_a_new_beginning(launch):
         end(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", ["loads", "crashes"])
 def test_sigterm_while_the_group_is_away(launch, behaviour):
     """While a shard loads, and while the launcher waits before it starts them again."""
@@ -120,6 +123,7 @@ def test_sigterm_while_the_group_is_away(launch, behaviour):
         assert_nothing_is_left(run)
 
 
+@pytest.mark.slow
 def test_second_sigint_while_the_group_starts_again(launch):
     with launch(router="deaf", shard_1="loads") as run:
         run.wait_for(*READY)
@@ -132,6 +136,7 @@ def test_second_sigint_while_the_group_starts_again(launch):
         assert_nothing_is_left(run)
 
 
+@pytest.mark.slow
 def test_shard_that_dies_while_the_router_drains_is_replaced(launch):
     """Requests that run may need it."""
     with launch(router="deaf") as run:

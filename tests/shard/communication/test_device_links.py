@@ -93,6 +93,7 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield run_ranks(work, request.param, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["by hosts", "by devices", "by devices of several machines"])
 def test_exchanges(ranks: list[Results], kind: str) -> None:
     world_size = len(ranks)
@@ -112,6 +113,7 @@ def test_exchanges(ranks: list[Results], kind: str) -> None:
     assert first["no columns"].shape == (0, NUM_COLUMNS)
 
 
+@pytest.mark.slow
 def test_the_contract_decides_who_adds(ranks: list[Results]) -> None:
     """The order that is fixed, or the backend, which adds in place."""
     partials = torch.stack([floats(rank, 5, 7) for rank in range(len(ranks))])
@@ -124,14 +126,17 @@ def test_the_contract_decides_who_adds(ranks: list[Results]) -> None:
         assert results["is overwritten", False]
 
 
+@pytest.mark.slow
 def test_interpreted_kernels_meet_by_sockets(ranks: list[Results]) -> None:
     assert [(results["kernels"], results["has sockets"]) for results in ranks] == [("gpu", True)] * len(ranks)
 
 
+@pytest.mark.slow
 def test_a_dead_peer_is_an_error(ranks: list[Results]) -> None:
     assert "127.0.0.1" in ranks[0]["death"]
 
 
+@pytest.mark.slow
 def test_ranks_on_one_gpu_are_refused(ranks: list[Results]) -> None:
     """By all of them."""
     size = len(ranks)

@@ -218,6 +218,7 @@ def test_refused(rendezvous: str, rank: int, world_size: int, message: str) -> N
         connect(rendezvous, rank, world_size)
 
 
+@pytest.mark.slow
 def test_peers_that_do_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     for rendezvous in (f"file://{tmp_path}/rendezvous", f"tcp://localhost:{free_port()}"):

@@ -108,6 +108,7 @@ def test_replayed_is_eager(model: Path, dtype: str) -> None:
     check_seen(run_compared(make_config(model, dtype), Group()))
 
 
+@pytest.mark.slow
 def test_on_two_ranks(model: Path, tmp_path: Path) -> None:
     config = replace(make_config(model), world_size=2, rendezvous=f"file://{tmp_path / 'store'}")
     job = tmp_path / "job"

@@ -53,6 +53,7 @@ def test_sigterm_lets_the_running_step_end(tmp_path: Path) -> None:
         assert record["rank"] == 0
 
 
+@pytest.mark.slow
 def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(tmp_path / "0.sock"))
@@ -115,6 +116,7 @@ def test_help_tells_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert str(DEFAULT_GRAPHS[:-1])[1:-1] in " ".join(told.split())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_served_leaves_others_alone(tmp_path: Path) -> None:
     """Neither the socket of a shard that listens, nor a file that --listen names by mistake."""
     file = tmp_path / "notes.txt"
@@ -128,6 +130,7 @@ def test_what_cannot_be_served_leaves_others_alone(tmp_path: Path) -> None:
     assert file.read_text() == "to be kept"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kv_memory", "told"), [(64 << 20, b"\n"), (300000, b"")])
 def test_ready_is_told_once_and_only_if_steps_can_be_run(tmp_path: Path, kv_memory: int, told: bytes) -> None:
     read_end, write_end = os.pipe()
@@ -139,6 +142,7 @@ def test_ready_is_told_once_and_only_if_steps_can_be_run(tmp_path: Path, kv_memo
     assert (shard.end() if told else shard.process.wait(SECONDS)) == (0 if told else 1)
 
 
+@pytest.mark.slow
 def test_kernels_that_do_not_exist_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS", "abacus")
     shard = Shard(tmp_path, **MODEL)
@@ -147,6 +151,7 @@ def test_kernels_that_do_not_exist_are_one_line(tmp_path: Path, monkeypatch: pyt
     assert shard.log.read_text().count("\n") == 1
 
 
+@pytest.mark.slow
 def test_tcp(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -162,6 +167,7 @@ def test_tcp(tmp_path: Path) -> None:
         assert shard.end() == 0
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_parent(tmp_path: Path) -> None:
     parent = (
         "import json, os, subprocess, sys, time\n"
@@ -198,6 +204,7 @@ def test_what_a_processor_cannot_do_is_refused_in_one_line(
     assert json.loads(line)["message"].startswith(sentence)
 
 
+@pytest.mark.slow
 def test_what_a_processor_does_anyway_is_said(tmp_path: Path) -> None:
     with running(tmp_path, **MODEL, device="cpu", is_deterministic=True, cuda_graphs=[1, 2]) as (shard,):
         log = shard.log.read_text()

@@ -74,6 +74,7 @@ def test_every_shape_is_measured_and_saved(model, environment, tmp_path):
         "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head")]
 
 
+@pytest.mark.slow
 def test_outside_the_bit_contract_torch_multiplies(model, environment, tmp_path):
     tuned = run(model, "--max-rows", "8", **environment)
     assert tuned.returncode == 0, tuned.stderr
@@ -90,6 +91,7 @@ def test_a_processor_has_nothing_to_tune(model, monkeypatch, capfd):
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_the_model_is_said(model, environment):
     refused = run(model, "--world-size", "3", **environment)
     assert (refused.returncode, refused.stdout) == (1, "")

@@ -54,17 +54,20 @@ def report(model: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_no_step_has_a_kernel_that_the_warm_up_had_not(report: dict[str, Any], mode: str) -> None:
     assert report[mode]["late"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_the_sizes_of_steps_make_no_kernels_but_those_of_their_ranges(report: dict[str, Any], mode: str) -> None:
     counts = Counter(name for name, _ in report[mode]["kernels"] if ".linear." not in name)
     assert counts == COUNTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_no_two_kernels_have_the_same_constants(report: dict[str, Any], mode: str) -> None:
     """They would differ in what is known of a number: that it is 1, or that 16 divides it, as it does all widths of
@@ -73,6 +76,7 @@ def test_no_two_kernels_have_the_same_constants(report: dict[str, Any], mode: st
     assert [one for one, other in pairwise(kernels) if one == other] == []
 
 
+@pytest.mark.slow
 def test_the_fixed_order_has_matmuls_for_both_ends_of_every_range(report: dict[str, Any]) -> None:
     assert report["late_matmuls"] == []
     assert any(name == "penstock.kernels.linear.fixed_order._matmul" for name, _ in report["deterministic"]["kernels"])
