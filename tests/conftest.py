@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where workers share the tests, keep each file on one of them, for it may have fixtures that cost much; and so
     those that say with `xdist_group` that they have such a fixture in common."""
-    if config.getoption("dist", "no") == "no":
+    if not hasattr(config, "workerinput"):  # which pytest-xdist gives to workers alone
         return
     for item in items:
         if item.get_closest_marker("xdist_group") is None:

@@ -33,8 +33,8 @@ def test_segments_grow_and_scratch_does_not():
     assert [(size, len(list(group))) for size, group in itertools.groupby(sizes)] == [(256, 32), (1024, 56), (4096, 15)]
 
 
-@pytest.mark.slow_in_interpreter
-@pytest.mark.parametrize("window", [0, pytest.param(3700, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [0, 3700])
 def test_chunks_and_decode_rows_have_the_same_bits_in_all_segments(monkeypatch, bit_contract, small_segments, window):
     kernel_sets.use(monkeypatch, "reference")  # which writes a cache fast, and has the same layout
     made = scene([LENGTH], num_heads=1, num_kv_heads=1, head_dim=128)

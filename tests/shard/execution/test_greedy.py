@@ -49,7 +49,8 @@ def answers(prompts: list[list[int]], folder: Path, world_size: int) -> list[lis
     return [ids[:ids.index(EOS) + 1] if EOS in ids else ids for ids in tokens]
 
 
-@pytest.mark.parametrize("world_size", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [1, 2])
 def test_five_prompts(prompts: list[list[int]], tmp_path: Path, world_size: int) -> None:
     few = prompts[::11]
     assert answers(few, tmp_path, world_size) == expected(few)
