@@ -1,12 +1,12 @@
 """What checkpoints call the layers of a model. A layer's tensors are NAME.weight, NAME.bias, or what its weight format
 says."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class BlockNames:
-    """The names of the layers of one decoder block."""
+    """The names of the layers of one decoder block. A family whose blocks have others derives a class."""
 
     attention_norm: str = "input_layernorm"
     q: str = "self_attn.q_proj"
@@ -34,7 +34,7 @@ class TensorNames:
     def of_block(self, index: int) -> BlockNames:
         """Returns the full names in one block."""
         prefix = self.blocks.format(index=index)
-        return BlockNames(**{field: f"{prefix}.{name}" for field, name in asdict(self.block).items()})
+        return replace(self.block, **{field: f"{prefix}.{name}" for field, name in asdict(self.block).items()})
 
 
 USUAL_NAMES = TensorNames()

@@ -1,6 +1,7 @@
 """A family is a row of a table: what its checkpoints call the tensors, and what its blocks are made of."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,13 @@ def test_a_family_names_its_tensors_and_chooses_its_classes(
     assert torch.equal(logits, expected)
     assert [type(block._feed_forward) is UnusualMlp for block in decoders[1]._blocks] == [False, True, False]
     assert caplog.messages == []
+
+
+def test_a_family_adds_names_of_layers_that_others_lack() -> None:
+    @dataclass(frozen=True, slots=True)
+    class WithRouter(BlockNames):
+        router: str = "mlp.router"
+
+    names = TensorNames(block=WithRouter()).of_block(3)
+    assert isinstance(names, WithRouter)
+    assert (names.router, names.q) == ("model.layers.3.mlp.router", "model.layers.3.self_attn.q_proj")
