@@ -34,14 +34,16 @@ MODELS = {
 
 
 class OneOfTwo(Group):
-    """The second rank of a group, the sums of which are its own share."""
+    """The second rank of a group, the sums of which are its own share; it notes these shares."""
 
     def __init__(self) -> None:
         super().__init__()
         self.rank, self.world_size = 1, 2
+        self.shares: list[torch.Tensor] = []
 
     def sum(self, partial):
         assert partial.dtype == torch.float32
+        self.shares.append(partial.clone())
         return partial
 
 
@@ -104,15 +106,29 @@ def test_attention_has_the_bits_of_its_ops(models, monkeypatch, model, dtype, gr
         assert torch.equal(out, expected[1])
         assert torch.equal(caches[0].data, caches[1].data)
         assert out.isfinite().all()
+        if isinstance(group, OneOfTwo):
+            assert torch.equal(*group.shares[-2:]), "in float32, before they are rounded"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_attention_over_a_cache_of_8_bits_has_the_bits_of_its_ops(models, monkeypatch, dtype):
     layer, _ = load(monkeypatch, models["head norms"], dtype)
+    compare_attention(monkeypatch, layer, dtype, torch.int8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_that_turns_a_part_of_each_head_has_the_bits_of_its_ops(models, monkeypatch, dtype):
+    """The first 16 of its 24 dimensions."""
+    layer, _ = load(monkeypatch, models["head norms"], dtype)
+    layer.rotary.cos, layer.rotary.sin = (table[:, :8].contiguous() for table in (layer.rotary.cos, layer.rotary.sin))
+    compare_attention(monkeypatch, layer, dtype, dtype)
+
+
+def compare_attention(monkeypatch, layer, dtype, cache_dtype) -> None:
     fast = fuse(layer)
     poison(monkeypatch)
     metadata, x = make_metadata(), random(NUM_TOKENS, WIDTH, dtype=dtype)
-    caches = make_cache(layer, torch.int8), make_cache(layer, torch.int8)
+    caches = make_cache(layer, cache_dtype), make_cache(layer, cache_dtype)
     total, out = fast(x, None, metadata, caches[0])
     expected = layer(x, None, metadata, caches[1])
     assert torch.equal(total, expected[0])
@@ -138,6 +154,8 @@ def test_mlp_has_the_bits_of_its_ops(models, monkeypatch, model, dtype, group, n
         assert torch.equal(total, expected[0])
         assert torch.equal(out, expected[1])
         assert out.isfinite().all()
+        if isinstance(group, OneOfTwo):
+            assert torch.equal(*group.shares[-2:])
 
 
 def test_a_decoder_runs_fused_layers(models):
