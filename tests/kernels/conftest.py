@@ -13,7 +13,7 @@ SLOW = 7
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Choose which cases of each test's grid run, unless `--every-case` asks for all of them.
+    """Choose which cases of each test's grid run, unless `--every-case` asks for all of them, or there is a GPU.
 
     The processor's kernels take those in which every two values of two parameters meet. Without a GPU, Triton's
     interpreter takes up to seconds for each case: the last of each test is quick, mostly float16 with all options on,
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config, items):
         elif torch.bfloat16 not in item.callspec.params.values():
             tests[item.path, item.originalname, True].append(item)
     for (*_, is_interpreted), cases in tests.items():
-        if config.getoption("every_case"):
+        if config.getoption("every_case") or kernel_sets.HAS_GPU:
             wanted.update(cases)
         elif is_interpreted:
             is_slow = cases[-1].get_closest_marker("slow_in_interpreter") is not None
