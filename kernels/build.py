@@ -60,7 +60,7 @@ def can_build() -> bool:
 
 
 def compiler() -> list[str]:
-    """The command of the C++ compiler."""
+    """Returns the command of the C++ compiler."""
     return shlex.split(os.environ.get("CXX") or "c++")
 
 

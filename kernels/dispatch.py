@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 KERNEL_SETS = ("reference", "cpu", "gpu")
-DEVICES = ("auto", "cpu", "cuda")
 
 log = logging.getLogger(__name__)
 

@@ -141,7 +141,7 @@ def split_row(scores, begin, tops, maxima, sums, leads, scale, lowest, middle, r
 
 @triton.jit
 def find_top_logprobs(scores, begin, found, count, lowest, middle, rest, farthest, VOCABULARY: tl.constexpr,
-                   PART: tl.constexpr, BLOCK: tl.constexpr):
+                      PART: tl.constexpr, BLOCK: tl.constexpr):
     """Writes the ranks of the `count` likeliest tokens of a row's part, one in each pass; NOBODY after the last."""
     previous = tl.full([], 0x7FFFFFFFFFFFFFFF, tl.int64)
     for i in range(0, count):
@@ -181,7 +181,7 @@ def join_sums(maxima, sums, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexp
 
 @triton.jit
 def write_top_logprobs(ids, logprobs, width, found, count, is_finite, top, temperature, log_total, PARTS: tl.constexpr,
-                    PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+                       PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr):
     """Merges into `width` places what `find_top_logprobs` found in the parts of a row."""
     part = tl.arange(0, PARTS_BLOCK)[:, None]
     place = tl.arange(0, WIDTH)[None, :]

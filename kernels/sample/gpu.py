@@ -147,7 +147,7 @@ def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, 
     if WIDTH:
         count = tl.minimum(tl.load(top_n + row), WIDTH)
         find_top_logprobs(scores, begin, found + index * WIDTH, count, lowest, middle, rest, farthest, VOCABULARY, PART,
-                       BLOCK)
+                          BLOCK)
 
 
 @triton.jit
@@ -197,7 +197,7 @@ def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, nu
     tl.store(logprobs + row, tl.where(is_finite, logprob, float("nan")).to(tl.float32))
     if WIDTH:
         write_top_logprobs(top_ids + row * width, top_logprobs + row * width, width, found + row * PARTS * WIDTH,
-                        tl.load(top_n + row), is_finite, top, exact, log_total, PARTS, PARTS_BLOCK, WIDTH)
+                           tl.load(top_n + row), is_finite, top, exact, log_total, PARTS, PARTS_BLOCK, WIDTH)
 
 
 def sample(

@@ -40,11 +40,11 @@ class RowParameters:
     repetition_penalty: float = _parameter(torch.float32, off=1.0, on=1.2, bound=ABOVE_0)
     """Divides the positive scores of all tokens so far and multiplies the negative ones."""
     share_penalty: float = _parameter(torch.float32, off=0.0, on=0.1, bound=FINITE)
-    """For a token's share of all tokens so far."""
+    """Is taken from a token's score, times its share of all tokens so far."""
     frequency_penalty: float = _parameter(torch.float32, off=0.0, on=0.1, bound=FINITE)
-    """For each time that a token is in the output."""
+    """Is taken from a token's score for each time that it is in the output."""
     presence_penalty: float = _parameter(torch.float32, off=0.0, on=0.1, bound=FINITE)
-    """For a token that is in the output."""
+    """Is taken from the score of a token that is in the output."""
     do_sample: bool = _parameter(torch.bool, off=False, on=True)
     """False takes the likeliest token, and nothing that follows counts but `top_n`."""
     temperature: float = _parameter(torch.float32, off=1.0, on=0.7, bound=ABOVE_0)

@@ -24,7 +24,7 @@ the bytes that this saves among 8, of 1 MB each, about as long as a second excha
 
 
 class Group:
-    """Is one rank's end of its group. A group of one has no links.
+    """Joins one rank to the others of its group. A group of one has no links.
 
     Every rank calls the same methods in the same order, with tensors of the same kind of device. A peer that died
     raises RuntimeError at once, one that hangs after the timeout of `connect`; where a GPU waits for one,

@@ -182,7 +182,7 @@ class Executor:
 
     def _open_slots(self) -> SlotTable:
         if self._slots is None:
-            raise OrderError("a step came before open")
+            raise OrderError("a step came before stream_limits")
         return self._slots
 
 

@@ -28,14 +28,14 @@ class Sampling(RowParameters):
     bias_ids: Ids = field(default_factory=lambda: NO_IDS)
     bias_values: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     banned_ids: Ids = field(default_factory=lambda: NO_IDS)
-    """Not sampled before output position `min_tokens`."""
+    """These tokens are not sampled before output position `min_tokens`."""
     min_tokens: int = 0
     raw_logprobs: bool = False
-    """Logprobs of the logits, not of the scores that tokens are sampled from."""
+    """Whether logprobs are of the logits, not of the scores that tokens are sampled from."""
 
     @property
     def reads_history(self) -> bool:
-        """Whether a choice depends on the tokens before it, other than through the model."""
+        """Tells whether a choice depends on the tokens before it, other than through the model."""
         return self.watermark or self.repetition_penalty != 1.0 or any(
             (self.share_penalty, self.frequency_penalty, self.presence_penalty))
 

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0                       # that ranks have to agree on an order: some may never hear of it
 
+
 class Caller(Protocol):
     """Stands for the stream that an order came from, as the worker sees it; any thread may use every member."""
 

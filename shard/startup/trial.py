@@ -18,7 +18,7 @@ from penstock.shard.startup.measure import prompts
 
 log = logging.getLogger(__name__)
 
-ALL_SAMPLERS = replace(Sampling(), **{parameter.name: parameter.on for parameter in PARAMETERS})
+ALL_SAMPLERS = Sampling(**{parameter.name: parameter.on for parameter in PARAMETERS})
 
 
 def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:

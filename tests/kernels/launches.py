@@ -44,7 +44,7 @@ def linears() -> None:
         fixed_order.matmul(x, weight, 1, bias, torch.float32)
 
 
-def scores() -> None:
+def logprobs() -> None:
     for num_rows, vocabulary, width in ((1, 8192, 5), (256, 128256, 0)):
         ids = torch.zeros(num_rows, dtype=torch.int64)
         prompt_logprobs.prompt_logprobs(torch.empty(num_rows, vocabulary), ids, ids, width)
@@ -103,7 +103,7 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, rotations, cache_writes, attention, linears, scores, samples)
+    norms, activations, rotations, cache_writes, attention, linears, logprobs, samples)
 
 
 def main() -> None:

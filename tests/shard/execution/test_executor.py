@@ -185,7 +185,7 @@ def test_open_empties_the_slots(executor: Executor) -> None:
     with pytest.raises(OrderError, match="slot 0 has had no first row"):
         executor.execute(Step(0, (), (make_row(0, 8, from_last_sample=True),)))
     executor.close()
-    with pytest.raises(OrderError, match="a step came before open"):
+    with pytest.raises(OrderError, match="a step came before stream_limits"):
         executor.execute(prompt_step(0))
 
 
