@@ -154,7 +154,7 @@ def test_a_plan_that_only_one_shard_got(
 
 @pytest.mark.parametrize("pause", [0.0, PAUSE])
 @pytest.mark.parametrize("favoured", [0, 1])
-def test_an_open_that_only_one_shard_got(
+def test_stream_limits_that_only_one_shard_got(
     shards: list[Shard], expected: list[list[tuple[int, float]]], favoured: int, pause: float
 ) -> None:
     for limits in (new_epoch(), replace(new_epoch(), epoch=2**64 - 1), replace(new_epoch(), max_slots=5)):

@@ -137,7 +137,7 @@ def refusal(client: Client, *orders: shard_pb2.Order) -> tuple[grpc.StatusCode, 
     ([shard_pb2.Order(stream_limits=shard_pb2.StreamLimits(max_slots=1, max_step_tokens=1))],
      "stream_limits.max_blocks_per_slot is 0"),
 ])
-def test_a_stream_must_begin_with_open(client: Client, orders: list[shard_pb2.Order], message: str) -> None:
+def test_a_stream_must_begin_with_stream_limits(client: Client, orders: list[shard_pb2.Order], message: str) -> None:
     code, details = refusal(client, *orders)
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert message in details
