@@ -10,7 +10,7 @@ NUM_SHARD ?= 2
 PORT ?= 3000
 # Tests that are not about time run on so many workers.
 WORKERS ?= 2
-SHARED = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)

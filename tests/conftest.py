@@ -30,13 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="run every case of the kernels' grids; without it, those in which every two values meet")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where workers share the tests, keep each file on one of them, for it may have fixtures that cost much; and so
-    those that say with `xdist_group` that they have such a fixture in common."""
-    if not hasattr(config, "workerinput"):  # which pytest-xdist gives to workers alone
-        return
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(config.rootpath).as_posix()))
-    items.sort(key=lambda item: FIRST.index(room) if (room := item.path.relative_to(ROOT).parts[1]) in FIRST else 9)
+    """Where workers share the files, begins with the longest."""
+    if hasattr(config, "workerinput"):  # which pytest-xdist gives to workers alone
+        rooms = [item.path.relative_to(ROOT).parts[1] for item in items]
+        order = sorted(range(len(items)), key=lambda index: (*FIRST, rooms[index]).index(rooms[index]))
+        items[:] = [items[index] for index in order]

@@ -1,4 +1,4 @@
-"""One server for the tests that do it no harm, whose files have the mark `xdist_group("server")`."""
+"""One server for the tests that do it no harm; where workers share the files, one for each worker."""
 
 from collections.abc import Iterator
 

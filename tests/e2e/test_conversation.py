@@ -3,13 +3,11 @@
 from itertools import takewhile
 from typing import Any
 
-import pytest
 from tokenizers import Tokenizer
 
 from tests.e2e.client import Answer, events, generate, many_clients, metric, scrape, whole
 from tests.e2e.server import DEMO_MODEL, Server
 
-pytestmark = pytest.mark.xdist_group("server")
 BLOCK_SIZE = 16
 FIRST_TURN = ("<|im_start|>system\nYou write short Python functions and say what they do.<|im_end|>\n"
               "<|im_start|>user\nWhat does os.path.join do, and when is it of use?<|im_end|>\n<|im_start|>assistant\n")

@@ -32,7 +32,6 @@ async def answer_all(session: aiohttp.ClientSession, url: str, schemas: list[dic
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("server")
 @pytest.mark.timeout(900)
 async def test_three_hundred_schemas(server: Server) -> None:
     maker = SchemaMaker(seed=11)

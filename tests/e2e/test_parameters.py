@@ -11,7 +11,6 @@ import pytest
 from tests.e2e.client import many_clients
 from tests.e2e.server import Server
 
-pytestmark = pytest.mark.xdist_group("server")
 PROMPT = "Once upon a time there was a small"
 
 

@@ -17,7 +17,6 @@ from huggingface_hub import InferenceClient
 from tests.e2e.client import Answer, generate, stream, until_idle
 from tests.e2e.server import Server, serve
 
-pytestmark = pytest.mark.xdist_group("server")
 SOURCE = "import os\n\n\ndef walk(path):\n"
 """A prompt that the demo model goes on with for long."""
 README = Path(__file__).parents[2] / "README.md"

@@ -11,7 +11,6 @@ import pytest
 from tests.e2e.client import many_clients, stream
 from tests.e2e.server import DEMO_MODEL, Server
 
-pytestmark = pytest.mark.xdist_group("server")
 PROMPTS = ("import os\n\n\ndef walk(path):\n", "class Reader:\n    def __init__(self", "The answer is", "def main(")
 GAMMA = 0.4
 """That of the server in conftest.py."""
