@@ -75,7 +75,7 @@ class Client:
             failure = Failure("timeout", f"after {self._target.timeout:g} s")
         except aiohttp.ClientConnectorError as error:
             failure = Failure("no connection", str(error.os_error))
-        except (aiohttp.ClientError, ValueError) as error:
+        except (aiohttp.ClientError, ValueError, LookupError, TypeError, AttributeError) as error:
             failure = Failure("broken answer", f"{type(error).__name__}: {error}")
         return Measurement(start, time.perf_counter(), failure=failure)
 

@@ -144,6 +144,9 @@ def main(
         raise click.UsageError(f"--goodput {', '.join(sorted(unseen))}: not seen with --no-stream")
     if picture_file:
         picture.check_matplotlib()
+    for file in (json_file, picture_file):
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
     target = Target(url, APIS[api], model, api_key, is_streamed, timeout,
                     {**(fields or {}), **({"ignore_eos": True} if ignore_eos else {})})
     load = Load(target, _paces(concurrency, rate, seed), _source(prompts, random_tokens, tokenizer, seed), requests,

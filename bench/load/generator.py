@@ -47,7 +47,7 @@ class Concurrency:
             for prompt in waiting:
                 await send(prompt)
 
-        await asyncio.gather(*(ask() for _ in range(self.number)))
+        await asyncio.gather(*(ask() for _ in range(min(self.number, len(prompts)))))
 
 
 @dataclass(frozen=True)

@@ -44,5 +44,4 @@ def draw(runs: Runs, title: str, pace: str, file: Path) -> None:
         axes.set(xlabel="requests/s sent" if pace == "rate" else pace, ylabel=label, ylim=(0, None))
     throughput.legend()
     figure.suptitle(title)
-    file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=120)

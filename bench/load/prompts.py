@@ -105,14 +105,15 @@ def read_prompts(file: Path, tokenizer: Tokenizer | None = None) -> Iterator[tup
     optionally, `output_tokens`. Otherwise: a prompt in each line. Raises ClickException for what is none of that.
     """
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
+        lines = (line for line in text.split("\n") if line.strip())  # a string of JSON may have other separators
         if file.suffix == ".json":
             yield from (turns for item in json.loads(text) if (turns := _conversation(item, tokenizer)))
         elif file.suffix == ".jsonl":
-            yield from (_line(json.loads(line)) for line in text.splitlines() if line.strip())
+            yield from (_line(json.loads(line)) for line in lines)
         else:
-            yield from ((line, None) for line in text.splitlines() if line.strip())
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+            yield from ((line, None) for line in lines)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise click.ClickException(f"{file} has something that is no prompt: {type(error).__name__}: {error}") from None
 
 
