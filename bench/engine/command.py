@@ -119,7 +119,7 @@ def rate_table(results: Results, trials: Sequence[Trial], names: list[str]) -> I
 
 
 def split_table(results: Results, trials: Sequence[Trial], own: str) -> Iterator[list[str]]:
-    """Medians over the rounds."""
+    """Yields a table of medians over the rounds."""
     yield [f"{own}, ms per step", "forward", "sample", "between"]
     for trial in trials:
         splits = [result.split for result in results[trial.name, own] if result.split]

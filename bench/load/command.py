@@ -1,4 +1,4 @@
-"""`penstock bench serve`: send load to a server, and measure its answers."""
+"""The command `penstock bench serve`, which sends load to a server and measures its answers."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class Load:
     limits: Mapping[str, float]
 
     async def run(self, runs: list[Run]) -> None:
-        """Send it; `runs` takes each run as it begins, and its table is printed as it ends.
+        """Sends the load; `runs` takes each run as it begins, and its table is printed as it ends.
 
         Raises ClickException if a warm-up is not answered.
         """

@@ -37,12 +37,12 @@ Commands = Sequence[Callable[[int], ServerCommand]]
 
 
 class Comparison:
-    """The same loads for every server. `runs`: by server and concurrency, one for each round."""
+    """Sends the same loads to every server. `runs` has one for each round, by server and concurrency."""
 
     def __init__(
         self, prompts: RandomPrompts, concurrency: Sequence[int], requests: int, length: int, new: int
     ) -> None:
-        """`length`: tokens of each prompt; `new`: of each answer; `requests`: of each client."""
+        """Takes the tokens of each prompt (`length`) and of each answer (`new`), and the `requests` of each client."""
         self.runs: dict[str, dict[float, list[Run]]] = defaultdict(lambda: defaultdict(list))
         self._prompts = prompts
         self._concurrency = concurrency

@@ -27,6 +27,8 @@ class LazyGroup(click.Group):
         try:
             command: click.Command = getattr(importlib.import_module(module), attribute)
         except ModuleNotFoundError as error:
+            if str(error.name).startswith("penstock"):
+                raise
             raise click.ClickException(f"{cmd_name} needs the package {error.name}, which is not installed") from error
         return command
 
