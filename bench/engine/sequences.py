@@ -19,7 +19,8 @@ class Sequences:
 
     def __init__(self, prompts: Sequence[Ids], new: int, block_size: int, blocks: Iterable[int],
                  samplings: Sequence[Sampling] = ()) -> None:
-        """Gives each prompt an answer of `new` tokens, greedy without `samplings`. Raises ValueError for too few blocks."""
+        """Gives each prompt an answer of `new` tokens. Without `samplings` it is greedy. Raises ValueError for too few
+        blocks."""
         self.prompts = prompts
         self.length = len(prompts[0])
         self.end = self.length + new
