@@ -25,7 +25,7 @@ SECONDS = 60.0
 
 
 class Shard:
-    """One `python -m shard`. Its output goes to the file `stderr`."""
+    """One `python -m penstock.shard`. Its output goes to the file `stderr`."""
 
     def __init__(self, folder: Path, *, rank: int = 0, pass_fds: Sequence[int] = (), **settings: Any) -> None:
         self.socket = folder / f"{rank}.sock"
