@@ -12,8 +12,6 @@ from pydantic import ConfigDict, TypeAdapter
 
 API_KEY = "API_KEY"
 """The environment variable of the key, for the launcher and the router."""
-
-
 USAGE_ERROR = 2
 """Exit code of a process whose settings can't be met: to start it again would lead to the same end."""
 

@@ -39,7 +39,7 @@ class Export:
         self.provider.add_span_processor(BatchSpanProcessor(Reporting(self._exporter, endpoint)))
 
     def close(self) -> None:
-        """Send what is left, for FLUSH_SECONDS; what the collector has not taken by then is lost."""
+        """Sends what is left, for FLUSH_SECONDS; what the collector has not taken by then is lost."""
         flush = threading.Thread(target=self.provider.shutdown, name="last-spans", daemon=True)
         flush.start()
         flush.join(FLUSH_SECONDS)

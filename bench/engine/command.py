@@ -20,6 +20,7 @@ import torch
 from tqdm import tqdm
 
 from penstock.bench.engine.trial import Result, Trial
+from penstock.bench.load.option_types import Numbers
 from penstock.bench.programs.children import exit_on_sigterm
 from penstock.bench.programs.model import existing_model
 from penstock.bench.programs.peers import DIRECTORY, Engine, find_peers, own_engine, peer_options
@@ -118,7 +119,7 @@ def rate_table(results: Results, trials: Sequence[Trial], names: list[str]) -> I
 
 
 def split_table(results: Results, trials: Sequence[Trial], own: str) -> Iterator[list[str]]:
-    """Medians over the rounds."""
+    """Yields a table of medians over the rounds."""
     yield [f"{own}, ms per step", "forward", "sample", "between"]
     for trial in trials:
         splits = [result.split for result in results[trial.name, own] if result.split]
@@ -174,20 +175,22 @@ def started(
 @click.argument("model", type=DIRECTORY, envvar="MODEL_ID", required=False)
 @click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int,
               envvar="THREADS")
-@click.option("--rounds", default=5, show_default=True)
-@click.option("--sequences", default="1,4,16,32", show_default=True, help="That decode at once.")
-@click.option("--prompt", default=128, show_default=True, help="Tokens of their prompts.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--sequences", type=Numbers(is_whole=True), default="1,4,16,32", show_default=True,
+              help="That decode at once.")
+@click.option("--prompt", type=click.IntRange(1), default=128, show_default=True, help="Tokens of their prompts.")
 @click.option("--new", default=64, show_default=True, help="Tokens of their answers, at least 2.",
               type=click.IntRange(min=2))
-@click.option("--prefill", default=512, show_default=True, help="Tokens of the one long prompt; 0 leaves it out.")
+@click.option("--prefill", type=click.IntRange(0), default=512, show_default=True,
+              help="Tokens of the one long prompt; 0 leaves it out.")
 @click.option("--sampled/--greedy", "is_sampled", default=False, help="Also decode with temperature 0.8, top-p 0.95.")
 @peer_options
 def main(
-    model: Path | None, threads: int, rounds: int, sequences: str, prompt: int, new: int, prefill: int,
+    model: Path | None, threads: int, rounds: int, sequences: list[float], prompt: int, new: int, prefill: int,
     is_sampled: bool, vllm: Path | None, llama: Path | None, gguf: Path | None,
 ) -> None:
     exit_on_sigterm()
-    trials = make_trials([int(number) for number in sequences.split(",")], prompt, new, prefill, is_sampled)
+    trials = make_trials([int(number) for number in sequences], prompt, new, prefill, is_sampled)
     model = existing_model(model)
     with started(model, threads, vllm, llama, gguf) as engines:
         measured = Rounds(engines)

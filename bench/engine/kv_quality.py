@@ -86,7 +86,7 @@ def prompt_logprobs(windows: list[list[int]], kv_cache_dtype: KvCacheDtype) -> d
 
 
 def measure(kernels: str, parts: list[list[list[int]]]) -> None:
-    """Print the rows of one kernel set, which a process of its own uses."""
+    """Prints the rows of one kernel set, which a process of its own uses."""
     script = ("import json, sys; from penstock.bench.engine.kv_quality import prompt_logprobs; "
               "windows, names = json.load(sys.stdin); "
               "print(json.dumps([prompt_logprobs(windows, name) for name in names]))")

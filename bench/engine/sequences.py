@@ -10,7 +10,7 @@ GREEDY = Sampling()
 
 
 def random_prompts(number: int, length: int, vocab_size: int, first_id: int = 3, seed: int = 0) -> list[Ids]:
-    """Returns the same ones for the same seed; ids below `first_id` are those of special tokens."""
+    """Returns prompts that are the same for the same seed; ids below `first_id` are those of special tokens."""
     return [np.random.default_rng([seed, index]).integers(first_id, vocab_size, length) for index in range(number)]
 
 
@@ -19,7 +19,8 @@ class Sequences:
 
     def __init__(self, prompts: Sequence[Ids], new: int, block_size: int, blocks: Iterable[int],
                  samplings: Sequence[Sampling] = ()) -> None:
-        """Each is answered with `new` tokens, greedily without `samplings`. Raises ValueError if blocks are missing."""
+        """Gives each prompt an answer of `new` tokens. Without `samplings` it is greedy. Raises ValueError for too few
+        blocks."""
         self.prompts = prompts
         self.length = len(prompts[0])
         self.end = self.length + new

@@ -25,9 +25,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Result:
-    """With new = 1, `tokens` are the prompts' and `seconds` pass until the last sequence has its first token.
+    """What a trial took.
 
-    Otherwise, `tokens` are those of the steps in which all sequences decode, and `seconds` the time of these steps.
+    With new = 1, `tokens` are the prompts' and `seconds` pass until the last sequence has its first token. Otherwise
+    `tokens` are those of the steps in which all sequences decode, and `seconds` the time of these steps.
     """
 
     tokens: int

@@ -30,7 +30,7 @@ TAIL = 12                                # lines of a part that failed
 
 
 def chosen(only: str | None) -> list[Part]:
-    """Shares need the ceilings, so these are always measured."""
+    """Returns the parts to run. The ceilings are always among them, since shares need them."""
     names = list(PARTS) if only is None else only.split(",")
     for name in names:
         if name not in PARTS:

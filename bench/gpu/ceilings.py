@@ -26,7 +26,7 @@ def _device(context: Context) -> Record:
 
 
 def _copy(context: Context) -> Record:
-    """Bytes read and written."""
+    """Measures how many bytes are read and written in a second."""
     source = torch.empty(context.scale.copy_bytes // 4, dtype=torch.int32, device=dispatch.device()).random_()
     target = torch.zeros_like(source)
     seconds = median_seconds([lambda: target.copy_(source)], context.scale.repeats)

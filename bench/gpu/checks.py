@@ -59,7 +59,7 @@ def cases(context: Context) -> Cases:
 
 @contextmanager
 def poisoned() -> Iterator[None]:
-    """torch.empty and empty_like give NaN, or a large number where there is none."""
+    """Lets torch.empty and empty_like give NaN, or a large number where there is none, while the block runs."""
     def poison(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def make(*args: object, **kwargs: object) -> Tensor:
             out = original(*args, **kwargs)
@@ -73,7 +73,7 @@ def poisoned() -> Iterator[None]:
 
 
 def relative_error(out: Tensor, exact: Tensor) -> float:
-    """NaN if something was not written."""
+    """Returns the norm of the error over that of the exact result; NaN if something was not written."""
     return float((out.double() - exact).norm() / exact.norm())
 
 
@@ -132,7 +132,7 @@ def _silu_mul(context: Context, dtype: torch.dtype) -> Errors:
 
 
 def _attention(context: Context, name: str, dtype: torch.dtype, heads: Heads, form: str) -> Record:
-    """Decode rows, chunks behind a context, whole prompts, and all of them in one call."""
+    """Checks decode rows, chunks behind a context, whole prompts, and all of them in one call."""
     kept = dict(FORMS[form])
     if "sinks" in kept:
         kept["sinks"] = torch.linspace(-2, 4, heads.queries, device=dispatch.device())

@@ -32,7 +32,7 @@ def served_name(scale: Scale, batch: int) -> str:
 
 
 class Measured:
-    """One executor, and the records of what is asked of it. `base`: the part whose figures these are compared with."""
+    """One executor, and the records of what is asked of it. `base` is the part that its figures are compared with."""
 
     def __init__(self, context: Context, base: str | None = None, has_graphs: bool = True) -> None:
         self._context = context

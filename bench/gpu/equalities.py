@@ -18,7 +18,7 @@ from penstock.kernels.sample import Biases, History, SampleParameters, sample
 from penstock.kernels.silu_mul import silu_mul
 
 Pairs = list[tuple[Tensor, Tensor]]
-"""Of tensors that must be equal."""
+"""Pairs of tensors that must be equal."""
 
 
 def cases(context: Context) -> Cases:

@@ -21,5 +21,5 @@ def moved(columns: Columns) -> Columns:
 
 
 def moved_parameters(parameters: SampleParameters) -> SampleParameters:
-    """The same parameters, copied to the device."""
+    """Returns the same parameters, copied to the device."""
     return SampleParameters(**{name: column.to(dispatch.device()) for name, column in parameters.columns.items()})

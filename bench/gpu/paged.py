@@ -71,7 +71,7 @@ class Paged:
 
     def exact(self, q: Tensor, counts: Sequence[int], window: int = 0, softcap: float = 0.0,
               sinks: Tensor | None = None) -> Tensor:
-        """Float64, of the K and V as the cache's dtype holds them."""
+        """Returns the attention in float64, over K and V as the cache's dtype holds them."""
         k, v = (_held(x, self.cache.dtype) for x in (self.k, self.v))
         parts = [
             self._exact(own_q.double(), own_k, own_v, window, softcap, sinks)
@@ -96,7 +96,7 @@ class Paged:
 
 
 def _held(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """x [T, KV, D] as a cache of this dtype gives it back, float64."""
+    """Returns x [T, KV, D] as a cache of this dtype gives it back, in float64."""
     if dtype not in LARGEST:
         return x.to(dtype).double()
     largest = x.float().abs().amax(dim=-1, keepdim=True)

@@ -62,7 +62,7 @@ class Peer:
         return self._generate(name, batch, cache_implementation="static")
 
     def serve(self, batch: int) -> Record:
-        """All requests given at once. Their decode steps are those in which all of them have begun and none has
+        """Gives all requests at once. Their decode steps are those in which all of them have begun and none has
         ended."""
         scale = self._context.scale
         name = f"continuous batching, {batch} × {scale.prompt}"
@@ -91,7 +91,7 @@ class Peer:
                           **{"served, tokens/s": batch * scale.new / served, "with its start, s": seconds})
 
     def _room(self, batch: int) -> dict[str, Any]:
-        """On a processor its cache would be nearly all of the memory there is."""
+        """Bounds the cache on a processor, where it would be nearly all of the memory there is."""
         if dispatch.device().type == "cuda":
             return {}
         import transformers
@@ -118,7 +118,7 @@ class Peer:
         return time.perf_counter() - begin, torch.cat([ids.cpu(), first[:, None]], dim=1)
 
     def _told(self, name: str, batch: int, values: dict[str, Any], tokens: list[int], **more: object) -> Record:
-        """Beside the engine's figures for as many sequences, and its first tokens."""
+        """Records the figures beside the engine's for as many sequences, and compares the first tokens."""
         scale, ours = self._context.scale, f"decode, {batch} × {self._context.scale.prompt}"
         context = scale.prompt + scale.new / 2
         share = Ceilings(self._context).share_of_copy(

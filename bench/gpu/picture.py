@@ -34,7 +34,7 @@ def draw(records: list[Record], title: str, file: Path) -> None:
 
 
 def _line(axes: Any, records: list[Record], part: str, prefix: str, label: str, column: str, **form: str) -> None:
-    """Against the number that a record's name has first."""
+    """Draws a column of a part's records against the number that a record's name has first."""
     points = []
     for record in records:
         number = record.name.removeprefix(prefix).split()[0]

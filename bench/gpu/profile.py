@@ -36,7 +36,7 @@ def profile(work: Callable[[], object], num_steps: int) -> Rests:
 
 
 def find_rests(spans: list[Span], num_steps: int) -> Rests:
-    """Spans may overlap. Between `num_steps` there are one less rests than that."""
+    """Finds the rests between `num_steps` steps, one less than there are steps. Spans may overlap."""
     spans = sorted(spans)
     begin = busy_until = spans[0][0]
     rests = []

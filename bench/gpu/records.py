@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Record:
-    """A row of the table of `part`. `values`: by column. `is_right`: None where nothing was checked."""
+    """A row of the table of `part`, with its `values` by column. `is_right` is None where nothing was checked."""
 
     part: str
     name: str
@@ -34,7 +34,7 @@ class Records:
                 yield Record(**json.loads(line))
 
     def find(self, part: str, name: str, column: str) -> float:
-        """Returns the newest such figure; NaN if there is none."""
+        """Returns the newest of these figures; NaN if there is none."""
         found = [record.values[column] for record in self
                  if (record.part, record.name) == (part, name) and column in record.values]
         return float(found[-1]) if found else math.nan

@@ -49,7 +49,7 @@ class Runner:
 
     @property
     def kv_bytes_needed(self) -> int:
-        """For the largest batch, or the longest prompt; and a spare block for each sequence."""
+        """Enough for the largest batch or the longest prompt, and a spare block for each sequence."""
         scale, block_size = self._scale, 16
         batch = max(*scale.batches, *scale.continuous_batches)
         tokens = max(batch * (scale.prompt + self.num_new + block_size), max(scale.prefills) + 2 * block_size)

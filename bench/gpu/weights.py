@@ -70,7 +70,7 @@ def _shapes(model: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def configuration(scale: Scale) -> dict[str, object]:
-    """config.json. No token ends an answer."""
+    """Returns what config.json says; no token ends an answer."""
     keys = dict(scale.model)
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5,

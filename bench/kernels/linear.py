@@ -58,7 +58,7 @@ def plain(weight: Tensor, segments: int, is_head: bool) -> Run:
 
 
 def prepacked(weight: Tensor, segments: int, is_head: bool) -> Run:
-    """oneDNN's own layout; torch has it for its compiler."""
+    """Uses oneDNN's own layout, which torch has for its compiler."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight)
     return lambda x: torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
@@ -113,7 +113,7 @@ def main(rows: str, threads: int, rounds: int, contenders: str, dtype: str, **sh
 def compare(
     shapes: Shapes, stacks: dict[str, list[Run]], rows: int, dtype: torch.dtype, rounds: int
 ) -> None:
-    """Let the contenders take turns, and print a line for each."""
+    """Lets the contenders take turns, and prints a line for each."""
     xs = inputs(shapes, rows, dtype)
     times: dict[str, list[float]] = {kind: [] for kind in stacks}
     for _ in range(rounds):

@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What to send. `output_tokens`: how long the answer may be."""
+    """What to send. The answer may have `output_tokens`."""
 
     text: str
     output_tokens: int
@@ -33,13 +33,13 @@ class Api(Protocol):
     needs_model: bool
 
     def path(self, is_streamed: bool) -> str:
-        """The route, beginning with a slash."""
+        """Returns the route, beginning with a slash."""
 
     def body(self, prompt: Prompt, model: str | None, is_streamed: bool, fields: Mapping[str, Any]) -> Json:
-        """The request's body, greedy unless `fields` say otherwise; they are added to the parameters."""
+        """Returns the request's body, greedy unless `fields` say otherwise; they are added to the parameters."""
 
     def read(self, data: Json) -> Part:
-        """What an event or an answer says."""
+        """Returns what an event or an answer says."""
 
 
 class Tgi:
@@ -102,13 +102,13 @@ class Chat(Completions):
         return {"messages": [{"role": "user", "content": prompt.text}]}
 
     def _has_output(self, choice: Json) -> bool:
-        """Whether there is text, thought or a tool's call; the first chunk of many servers names the role alone."""
+        """Tells whether there is text, thought or a tool's call: many servers' first chunk names the role alone."""
         said = choice.get("delta") or choice.get("message") or {}
         return any(value for name, value in said.items() if name != "role")
 
 
 APIS: dict[str, Api] = {"tgi": Tgi(), "openai": Completions(), "openai-chat": Chat()}
-"""By the name that `--api` takes."""
+"""The routes by the name that `--api` takes."""
 
 
 def _error_text(data: Json) -> str:

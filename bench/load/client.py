@@ -40,7 +40,7 @@ class Target:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def session(self) -> aiohttp.ClientSession:
-        """Each request has a connection of its own, as those of different users have.
+        """Opens a session in which each request has a connection of its own, as those of different users have.
 
         (llama.cpp's server closes a connection after a stream without saying so.)
         """
@@ -60,12 +60,12 @@ class Client:
 
     @classmethod
     async def connect(cls, target: Target, session: aiohttp.ClientSession) -> "Client":
-        """A client that knows the model's name. Raises ServerError if it must be asked for and is not told."""
+        """Returns a client that knows the model's name. Raises ServerError if it must be asked for and is not told."""
         needs_model = target.api.needs_model and target.model is None
         return cls(target, session, await _first_model(session, target.url) if needs_model else target.model)
 
     async def send(self, prompt: Prompt) -> Measurement:
-        """Ask once; failures are part of what is measured."""
+        """Asks once; failures are part of what is measured."""
         start = time.perf_counter()
         try:
             return await self._measure(prompt, start)
@@ -75,7 +75,7 @@ class Client:
             failure = Failure("timeout", f"after {self._target.timeout:g} s")
         except aiohttp.ClientConnectorError as error:
             failure = Failure("no connection", str(error.os_error))
-        except (aiohttp.ClientError, ValueError) as error:
+        except (aiohttp.ClientError, ValueError, LookupError, TypeError, AttributeError) as error:
             failure = Failure("broken answer", f"{type(error).__name__}: {error}")
         return Measurement(start, time.perf_counter(), failure=failure)
 
@@ -114,7 +114,7 @@ class _StreamReader:
         self._counts = Part()
 
     def add(self, data: bytes, now: float) -> None:
-        """Raises _RequestFailed for an event that is an error."""
+        """Takes the next event. Raises _RequestFailed for one that is an error."""
         if data == b"[DONE]":
             return
         part = self._api.read(_parse(data))
@@ -128,7 +128,7 @@ class _StreamReader:
             self._counts = part
 
     def finish(self, start: float, now: float) -> Measurement:
-        """Raises _RequestFailed if the stream was not told to be complete."""
+        """Returns what was measured. Raises _RequestFailed if no event ended the answer."""
         if self._end is None:
             raise _RequestFailed("incomplete stream", f"{len(self._times)} events, none of which ends the answer")
         times = self._times or [self._end]           # of tokens that have no text
@@ -138,7 +138,7 @@ class _StreamReader:
 
 
 def _parse(data: bytes) -> dict[str, Any]:
-    """A JSON object. Raises ValueError for anything else."""
+    """Returns a JSON object. Raises ValueError for anything else."""
     found = orjson.loads(data)
     if not isinstance(found, dict):
         raise ValueError(f"{data[:100]!r} is not a JSON object")
@@ -146,7 +146,7 @@ def _parse(data: bytes) -> dict[str, Any]:
 
 
 async def _first_model(session: aiohttp.ClientSession, url: str) -> str:
-    """The first model in the server's list."""
+    """Returns the first model in the server's list."""
     try:
         async with session.get("v1/models") as response:
             if response.status != 200:

@@ -1,4 +1,4 @@
-"""`penstock bench serve`: send load to a server, and measure its answers."""
+"""The command `penstock bench serve`, which sends load to a server and measures its answers."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ class Load:
     limits: Mapping[str, float]
 
     async def run(self, runs: list[Run]) -> None:
-        """Send it; `runs` takes each run as it begins, and its table is printed as it ends.
+        """Sends the load; `runs` takes each run as it begins, and its table is printed as it ends.
 
         Raises ClickException if a warm-up is not answered.
         """
@@ -144,6 +144,9 @@ def main(
         raise click.UsageError(f"--goodput {', '.join(sorted(unseen))}: not seen with --no-stream")
     if picture_file:
         picture.check_matplotlib()
+    for file in (json_file, picture_file):
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
     target = Target(url, APIS[api], model, api_key, is_streamed, timeout,
                     {**(fields or {}), **({"ignore_eos": True} if ignore_eos else {})})
     load = Load(target, _paces(concurrency, rate, seed), _source(prompts, random_tokens, tokenizer, seed), requests,

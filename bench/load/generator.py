@@ -26,7 +26,7 @@ class Pace(Protocol):
         """How fast that is, in what the name says."""
 
     async def drive(self, send: Send, prompts: Sequence[Prompt]) -> None:
-        """Send every prompt once."""
+        """Sends every prompt once."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Concurrency:
             for prompt in waiting:
                 await send(prompt)
 
-        await asyncio.gather(*(ask() for _ in range(self.number)))
+        await asyncio.gather(*(ask() for _ in range(min(self.number, len(prompts)))))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Rate:
 
 
 async def generate_load(target: Target, pace: Pace, prompts: Sequence[Prompt], run: Run | None = None) -> Run:
-    """Send the prompts at this pace; `run` takes the measurements as they come, so that one who cancels has them.
+    """Sends the prompts at this pace; `run` takes the measurements as they come, so that one who cancels has them.
 
     Raises ServerError if the server's model must be asked for and is not told.
     """

@@ -54,7 +54,7 @@ class Measurement:
         return self.end - self.start
 
     def meets(self, limits: Mapping[str, float]) -> bool:
-        """Whether the request was answered within all limits, in milliseconds by the names in METRICS.
+        """Tells whether the request was answered within all limits, in milliseconds by the names in METRICS.
 
         Every gap between events must be within the limit of `itl`. What an answer of one token does not have is met.
         """
@@ -73,7 +73,7 @@ METRICS: dict[str, Callable[[Measurement], list[float]]] = {
     "tpot": lambda measurement: _present(measurement.per_token),
     "e2e": lambda measurement: [measurement.duration],
 }
-"""By the name that the field has for it, the times in seconds that a measurement gives."""
+"""The times in seconds that a measurement gives, by the name that the field has for them."""
 TITLES = {"ttft": "time to first token", "itl": "inter-token latency", "tpot": "time per output token",
           "e2e": "end to end"}
 STREAMED = {"ttft", "itl", "tpot"}
@@ -81,7 +81,7 @@ STREAMED = {"ttft", "itl", "tpot"}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The value below which `percent` of the values lie, between two of them in proportion; NaN if there are none."""
+    """Returns the value below which `percent` of the values lie, between two in proportion; NaN if there are none."""
     if not values:
         return float("nan")
     ordered = sorted(values)
@@ -128,19 +128,19 @@ class Run:
         return len(self.answered) / self.duration if self.duration else 0.0
 
     def values(self, metric: str) -> list[float]:
-        """One of METRICS, in milliseconds, of all whole answers."""
+        """Returns one of METRICS, in milliseconds, of all whole answers."""
         return [1e3 * value for measurement in self.answered for value in METRICS[metric](measurement)]
 
     def percentile(self, metric: str, percent: float) -> float:
         return percentile(self.values(metric), percent)
 
     def goodput(self, limits: Mapping[str, float]) -> float:
-        """The requests per second that were answered within the limits."""
+        """Returns how many requests per second were answered within the limits."""
         return sum(one.meets(limits) for one in self.measurements) / self.duration if self.duration else 0.0
 
 
 def statistics(values: Sequence[float]) -> dict[str, float] | None:
-    """The mean and PERCENTILES; None of no values."""
+    """Returns the mean and PERCENTILES, or None if there are no values."""
     if not values:
         return None
     found = {f"p{percent}": percentile(values, percent) for percent in PERCENTILES}
@@ -148,13 +148,13 @@ def statistics(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def counted_by(measurements: Iterable[Measurement]) -> str:
-    """What the tokens of most answers were counted by; "nothing" if there is no answer."""
+    """Returns who counted the tokens of most answers; "nothing" if there is no answer."""
     counts = Counter(measurement.counted_by for measurement in measurements)
     return counts.most_common(1)[0][0] if counts else "nothing"
 
 
 def group_failures(failures: Iterable[Failure]) -> dict[str, list[str]]:
-    """The details of failures by their kind, the most frequent kind first."""
+    """Returns the details of failures by their kind, the most frequent kind first."""
     groups: dict[str, list[str]] = {}
     for failure in failures:
         groups.setdefault(failure.kind, []).append(failure.details)

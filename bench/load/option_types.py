@@ -16,8 +16,12 @@ class Url(click.ParamType[str]):
     name = "url"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        parts = urlsplit(str(value))
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        try:
+            parts = urlsplit(str(value))
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
             self.fail(f"{value!r} is not an address such as http://localhost:3000", param, ctx)
         return str(value).rstrip("/").removesuffix("/v1")
 

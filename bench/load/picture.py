@@ -10,7 +10,7 @@ import click
 from penstock.bench.load.measurement import TITLES, Run, percentile
 
 Runs = Mapping[str, Mapping[float, Sequence[Run]]]
-"""By server and level of the pace, a run for each round."""
+"""A run for each round, by server and by level of the pace."""
 
 
 def check_matplotlib() -> None:
@@ -22,7 +22,7 @@ def check_matplotlib() -> None:
 
 
 def draw(runs: Runs, title: str, pace: str, file: Path) -> None:
-    """Medians over the rounds; latencies are medians over all requests, with a dotted line for p99."""
+    """Draws medians over the rounds; latencies are medians over all requests, with a dotted line for p99."""
     check_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -44,5 +44,4 @@ def draw(runs: Runs, title: str, pace: str, file: Path) -> None:
         axes.set(xlabel="requests/s sent" if pace == "rate" else pace, ylabel=label, ylim=(0, None))
     throughput.legend()
     figure.suptitle(title)
-    file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=120)

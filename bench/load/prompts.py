@@ -39,7 +39,7 @@ class PromptSource(Protocol):
     description: str
 
     def take(self, number: int, output_tokens: int | None) -> list[Prompt]:
-        """The next ones, with answers of so many tokens; None leaves the length to the source."""
+        """Returns the next prompts, with answers of so many tokens; None leaves the length to the source."""
 
 
 class RandomPrompts:
@@ -52,7 +52,7 @@ class RandomPrompts:
     DEFAULT_OUTPUT = 128
 
     def __init__(self, length: int, seed: int = 0, tokenizer: Tokenizer | None = None) -> None:
-        """Raises ClickException if the tokenizer knows no plain words."""
+        """Takes the length in tokens. Raises ClickException if the tokenizer knows no plain words."""
         self._length = length
         self._random = random.Random(seed)
         self._tokenizer = tokenizer
@@ -63,7 +63,7 @@ class RandomPrompts:
         return [Prompt(self._write(), output_tokens or self.DEFAULT_OUTPUT) for _ in range(number)]
 
     def _write(self) -> str:
-        """Raises ClickException if no text of this length is found."""
+        """Returns a prompt. Raises ClickException if no text of this length is found."""
         words = self._random.choices(self._words, k=self._length)
         for _ in range(ATTEMPTS):
             surplus = self._surplus(words)
@@ -84,7 +84,7 @@ class FilePrompts:
     DEFAULT_OUTPUT = 128
 
     def __init__(self, file: Path, seed: int = 0, tokenizer: Tokenizer | None = None) -> None:
-        """Raises ClickException if the file has no prompts."""
+        """Reads the file. Raises ClickException if it has no prompts."""
         found = list(read_prompts(file, tokenizer))
         if not found:
             raise click.ClickException(f"{file} has no prompts")
@@ -98,21 +98,22 @@ class FilePrompts:
 
 
 def read_prompts(file: Path, tokenizer: Tokenizer | None = None) -> Iterator[tuple[str, int | None]]:
-    """Texts of prompts, and how long their answers are, if the file says so. The file's ending says what it is.
+    """Yields prompts, and how long their answers are if the file says so. The file's ending says what it is.
 
     .json: conversations as ShareGPT's, of which the first turn is the prompt and the second the answer, whose length is
     known with a tokenizer. .jsonl: in each line a string, or an object with `prompt` (or `text`, or `inputs`) and,
     optionally, `output_tokens`. Otherwise: a prompt in each line. Raises ClickException for what is none of that.
     """
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
+        lines = (line for line in text.split("\n") if line.strip())  # a string of JSON may have other separators
         if file.suffix == ".json":
             yield from (turns for item in json.loads(text) if (turns := _conversation(item, tokenizer)))
         elif file.suffix == ".jsonl":
-            yield from (_line(json.loads(line)) for line in text.splitlines() if line.strip())
+            yield from (_line(json.loads(line)) for line in lines)
         else:
-            yield from ((line, None) for line in text.splitlines() if line.strip())
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+            yield from ((line, None) for line in lines)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise click.ClickException(f"{file} has something that is no prompt: {type(error).__name__}: {error}") from None
 
 
@@ -126,7 +127,7 @@ def _line(item: Any) -> tuple[str, int | None]:
 
 
 def _conversation(item: dict[str, Any], tokenizer: Tokenizer | None) -> tuple[str, int | None] | None:
-    """None for a conversation that a user did not begin, or that has no answer."""
+    """Returns the first turn and the answer's length, if known; None if no user began it or nobody answered."""
     turns = [(turn.get("from") or turn["role"], turn.get("value") or turn.get("content") or "")
              for turn in item.get("conversations") or item["messages"]]
     if len(turns) < 2 or turns[0][0] not in ("human", "user") or not turns[0][1] or not turns[1][1]:
@@ -135,7 +136,7 @@ def _conversation(item: dict[str, Any], tokenizer: Tokenizer | None) -> tuple[st
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """Of a folder with a tokenizer.json, such a file, or a model on the Hugging Face Hub. Raises ClickException."""
+    """Loads the tokenizer of a folder, a file or a model on the Hugging Face Hub. Raises ClickException if it can't."""
     path = Path(name).expanduser()
     try:
         if path.exists():

@@ -14,12 +14,12 @@ from penstock.bench.load.measurement import (
 )
 
 VERSION = 1
-"""Of the JSON; it goes up when a field changes its meaning."""
+"""The version of the JSON, which goes up when a field changes its meaning."""
 COLUMNS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 
 
 def as_json(run: Run, limits: Mapping[str, float]) -> dict[str, Any]:
-    """A run's figures. Times are in milliseconds, but for `duration_s`; null stands for what was not seen."""
+    """Returns a run's figures. Times are in milliseconds, but for `duration_s`; null stands for what was not seen."""
     lengths = [one.prompt_tokens for one in run.answered if one.prompt_tokens is not None]
     return {
         run.pace: run.level, "duration_s": run.duration, "is_interrupted": run.is_interrupted,
@@ -35,7 +35,7 @@ def as_json(run: Run, limits: Mapping[str, float]) -> dict[str, Any]:
 
 
 def table(run: Run, limits: Mapping[str, float]) -> Iterator[str]:
-    """A run's figures as lines."""
+    """Yields a run's figures as lines."""
     many = "interrupted: " if run.is_interrupted else ""
     yield (f"{run.pace} {run.level:g}: {many}{len(run.answered)} of {len(run.measurements)} requests answered "
            f"in {run.duration:.1f} s")
@@ -55,7 +55,7 @@ def table(run: Run, limits: Mapping[str, float]) -> Iterator[str]:
 
 
 def overview(runs: Sequence[Run]) -> Iterator[str]:
-    """A line for each run."""
+    """Yields a header, and a line for each run."""
     yield (f"{runs[0].pace:>11}{'tokens/s':>11}{'requests/s':>12}{'ttft p50':>10}{'p99':>10}{'itl p50':>10}{'p99':>10}"
            f"{'e2e p50':>11}{'failed':>8}")
     for run in runs:
@@ -73,6 +73,6 @@ def _prompts(run: Run) -> str:
 
 
 def _counted(run: Run) -> str:
-    """Who counted them, in words."""
+    """Returns who counted the tokens, in words."""
     by = counted_by(run.answered)
     return "as the server counts" if by == "server" else f"for the server does not count: its {by}"

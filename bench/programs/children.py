@@ -26,7 +26,7 @@ def last_lines(text: str, number: int = 25) -> str:
 
 
 def exit_on_sigterm() -> None:
-    """Make SIGTERM an exception, so that `with` blocks end the children then too."""
+    """Makes SIGTERM an exception, so that `with` blocks end the children then too."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
@@ -39,7 +39,7 @@ class Child:
     def __init__(
         self, name: str, command: Sequence[str], folder: Path, environment: dict[str, str], pass_fds: Sequence[int] = ()
     ) -> None:
-        """`environment` is added to this process's."""
+        """Starts the program, with `environment` added to this process's."""
         self.name = name
         self._log = folder / f"{name}.log"
         with self._log.open("ab") as log:
@@ -83,7 +83,7 @@ class Child:
         return sum(process.memory_full_info().pss for process in self.family())
 
     def end(self) -> None:
-        """Send the program SIGTERM, and kill what of its processes is left after that."""
+        """Sends the program SIGTERM, and kills what of its processes is left after that."""
         family = self.family()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

@@ -26,12 +26,12 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def write_model(folder: Path, shape: str, seed: int = 0) -> int:
-    """Returns the number of parameters. Raises KeyError for a shape that is not in SHAPES."""
+    """Writes a model, and returns the number of its parameters. Raises KeyError for a shape that is not in SHAPES."""
+    if not DEMO_MODEL.is_dir():
+        raise click.ClickException("a random model is made in a checkout of Penstock only: name a model instead")
     import torch  # these two take seconds to import
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-    if not DEMO_MODEL.is_dir():
-        raise click.ClickException("a random model is made in a checkout of Penstock only: name a model instead")
     sizes = dict(SHAPES[shape])
     rotation = {"rope_type": "default", "rope_theta": sizes.pop("rope_theta")}
     tokenizer = AutoTokenizer.from_pretrained(DEMO_MODEL)

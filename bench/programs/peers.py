@@ -50,7 +50,7 @@ class ResidentEngine:
     """An engine that a child process holds and runs."""
 
     def __init__(self, name: str, command: list[str], arguments: list[str], folder: Path, environment: dict[str, str]):
-        """The child is given the number of a file descriptor, then `arguments`."""
+        """Starts the child, which is given the number of a file descriptor, then `arguments`."""
         self.name = name
         self._connection, theirs = Pipe()
         with theirs:

@@ -18,7 +18,8 @@ from penstock.bench.load.apis import APIS, Prompt
 from penstock.bench.load.client import Target
 from penstock.bench.load.generator import Concurrency, generate_load
 from penstock.bench.load.measurement import Run, group_failures
-from penstock.bench.load.picture import draw
+from penstock.bench.load.option_types import Numbers
+from penstock.bench.load.picture import check_matplotlib, draw
 from penstock.bench.load.prompts import RandomPrompts, load_tokenizer
 from penstock.bench.programs.children import Child, exit_on_sigterm, free_port
 from penstock.bench.programs.model import existing_model
@@ -36,12 +37,12 @@ Commands = Sequence[Callable[[int], ServerCommand]]
 
 
 class Comparison:
-    """The same loads for every server. `runs`: by server and concurrency, one for each round."""
+    """Sends the same loads to every server. `runs` has one for each round, by server and concurrency."""
 
     def __init__(
         self, prompts: RandomPrompts, concurrency: Sequence[int], requests: int, length: int, new: int
     ) -> None:
-        """`length`: tokens of each prompt; `new`: of each answer; `requests`: of each client."""
+        """Takes the tokens of each prompt (`length`) and of each answer (`new`), and the `requests` of each client."""
         self.runs: dict[str, dict[float, list[Run]]] = defaultdict(lambda: defaultdict(list))
         self._prompts = prompts
         self._concurrency = concurrency
@@ -122,7 +123,7 @@ def summary(comparison: Comparison) -> Iterator[str]:
 @click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int,
               envvar="THREADS",
               help="Threads of each peer; Penstock chooses its own, or as FLAGS say.")
-@click.option("--concurrency", default="1,4,16,32", show_default=True)
+@click.option("--concurrency", type=Numbers(is_whole=True), default="1,4,16,32", show_default=True)
 @click.option("--requests", default=4, show_default=True, help="Requests of each client.")
 @click.option("--prompt", default=128, show_default=True, help="Tokens of each prompt.")
 @click.option("--new", default=64, show_default=True, help="Tokens of each answer.")
@@ -130,10 +131,12 @@ def summary(comparison: Comparison) -> Iterator[str]:
 @peer_options
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def main(
-    model_id: Path | None, num_shard: int, threads: int, concurrency: str, requests: int, prompt: int, new: int,
+    model_id: Path | None, num_shard: int, threads: int, concurrency: list[float], requests: int, prompt: int, new: int,
     rounds: int, vllm: Path | None, llama: Path | None, gguf: Path | None, flags: tuple[str, ...],
 ) -> None:
     exit_on_sigterm()
+    check_matplotlib()
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
     model = existing_model(model_id)
     commands: list[Callable[[int], ServerCommand]] = [
         lambda port: own_server(model, port, ["--num-shard", str(num_shard), *flags])]
@@ -142,7 +145,7 @@ def main(
         commands.append(lambda port: vllm_peer.server(model, port))
     if llama_peer:
         commands.append(llama_peer.server)
-    numbers = [int(number) for number in concurrency.split(",")]
+    numbers = [int(number) for number in concurrency]
     prompts = RandomPrompts(prompt, tokenizer=load_tokenizer(str(model)))
     comparison = Comparison(prompts, numbers, requests, prompt, new)
     for _ in range(rounds):

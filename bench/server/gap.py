@@ -59,7 +59,7 @@ async def run_trial(target: str, trial: Trial, depth: int) -> tuple[list[float],
 
 
 async def exchange(client: ShardClient, orders: Sequence[bytes], depth: int) -> tuple[list[float], list[StepResult]]:
-    """Send all orders, `depth` of them ahead of the results."""
+    """Sends all orders, `depth` of them ahead of the results."""
     waiting, times, results = deque(orders), [], []
     for _ in range(min(depth, len(orders))):
         await client.write(waiting.popleft())
@@ -72,7 +72,7 @@ async def exchange(client: ShardClient, orders: Sequence[bytes], depth: int) -> 
 
 
 def shard(folder: Path, model: Path, num_threads: int) -> tuple[str, Child]:
-    """Start a shard; returns its gRPC address too, once it listens. Raises ClickException if it ends before."""
+    """Starts a shard; returns its gRPC address too, once it listens. Raises ClickException if it ends before."""
     target = f"unix:{folder / 'shard.sock'}"
     config = {"listen": target, "model": str(model), "kv_memory": KV_MEMORY, "threads": num_threads}
     command = [sys.executable, "-m", "penstock.shard", "--config", json.dumps(config)]

@@ -15,7 +15,7 @@ START_TIMEOUT = 900.0                    # vLLM compiles when it starts for the 
 
 @contextmanager
 def running(server: ServerCommand, port: int) -> Iterator[Child]:
-    """Start a server, and yield it once it is ready. Raises ClickException if it ends by itself."""
+    """Starts a server, and yields it once it is ready. Raises ClickException if it ends by itself."""
     with (tempfile.TemporaryDirectory() as folder,
           Child(server.name, server.command, Path(folder), server.environment) as child):
         wait_until_ready(child, f"http://127.0.0.1:{port}")
@@ -25,7 +25,7 @@ def running(server: ServerCommand, port: int) -> Iterator[Child]:
 
 
 def wait_until_ready(child: Child, url: str) -> None:
-    """Raises ClickException if the server ends, or is not ready in time."""
+    """Waits for the server. Raises ClickException if it ends, or is not ready in time."""
     deadline = time.monotonic() + START_TIMEOUT
     while not is_ready(url):
         if child.process.poll() is not None:

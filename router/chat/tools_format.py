@@ -57,4 +57,4 @@ PLAIN = FORMATS[-1]
 
 def native_format(template: str) -> CallFormat | None:
     """Returns the format that a template teaches, by its source; None if it is none of the known ones."""
-    return next((form for form in FORMATS if form.taught_by.search(template)), None)
+    return next((each for each in FORMATS if each.taught_by.search(template)), None)

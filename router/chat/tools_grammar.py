@@ -26,29 +26,29 @@ _NO_CALL = r'TEXT: /(.|\n)*/ & ~/\s*\{\s*"name"\s*:(.|\n)*/'
 _OPENING = r'OPENING: /\s*\{\s*"name"\s*:\s*/'
 
 
-def tools_grammar(form: CallFormat, offer: Offer, marker_id: int | None = None) -> GrammarSpec:
+def tools_grammar(call_format: CallFormat, offer: Offer, marker_id: int | None = None) -> GrammarSpec:
     """Returns the grammar of answers to an offer. `marker_id` is the special token that is the format's marker, if it
     is one. A GrammarError names a strict tool whose schema can't be compiled."""
-    more = f"({_text(form.separator)} call)*" if offer.is_parallel else ""
-    rest = f"{more} {_text(form.end)}"
-    header_start, _, after_name = form.header.partition(NAME)
-    rules = [f"call: {_text(header_start)} named", *_named(form, after_name.removesuffix("{"), offer.tools)]
-    if not form.marker:
+    more = f"({_text(call_format.separator)} call)*" if offer.is_parallel else ""
+    rest = f"{more} {_text(call_format.end)}"
+    header_start, _, after_name = call_format.header.partition(NAME)
+    rules = [f"call: {_text(header_start)} named", *_named(call_format, after_name.removesuffix("{"), offer.tools)]
+    if not call_format.marker:
         start = f"call {rest}" if offer.must_call else f"TEXT | OPENING named {rest}"
         rules += [_NO_CALL, _OPENING]
     else:
-        after_marker = f"{_text(form.begin.removeprefix(form.marker))} call {rest}"
-        marker = _text(form.marker) if marker_id is None else f"<[{marker_id}]>"
+        after_marker = f"{_text(call_format.begin.removeprefix(call_format.marker))} call {rest}"
+        marker = _text(call_format.marker) if marker_id is None else f"<[{marker_id}]>"
         start = f"{marker} {after_marker}" if offer.must_call else f"TEXT | marked {after_marker}"
         rules += [_TEXT, f"marked[lazy]: TEXT {marker}" if marker_id is None else f"marked: TEXT {marker}"]
     return GrammarSpec("lark", "\n".join([f"start: {start}", *rules]))
 
 
-def _named(form: CallFormat, after_name: str, tools: Sequence[Tool]) -> list[str]:
+def _named(call_format: CallFormat, after_name: str, tools: Sequence[Tool]) -> list[str]:
     """Returns rules for the rest of a call, from the function's name on."""
-    names = [f"function_{number}" for number in range(len(tools))]
+    names, close = [f"function_{number}" for number in range(len(tools))], _text(call_format.close)
     return [f"named: {' | '.join(names)}", *(
-        f"{name}: {_text(orjson.dumps(tool.name).decode() + after_name)} %json {_arguments(tool)} {_text(form.close)}"
+        f"{name}: {_text(orjson.dumps(tool.name).decode() + after_name)} %json {_arguments(tool)} {close}"
         for name, tool in zip(names, tools, strict=True))]
 
 

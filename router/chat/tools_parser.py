@@ -60,8 +60,8 @@ class _Place(Enum):
 class CallParser:
     """Takes the pieces of one answer; the deltas, joined, depend on the text alone and not on how it was cut."""
 
-    def __init__(self, form: CallFormat) -> None:
-        self._form = form
+    def __init__(self, call_format: CallFormat) -> None:
+        self._format = call_format
         self._place = _Place.TEXT
         self._text = ""
         """The text that is not decided yet."""
@@ -98,17 +98,17 @@ class CallParser:
             at -= start
         if at == len(self._text):
             return
-        found = self._try(self._form.begin + self._form.header, at)
+        found = self._try(self._format.begin + self._format.header, at)
         if isinstance(found, Match):
             yield self._begin_call(found)
-        elif found is NoMatch.NEVER and self._form.marker:
+        elif found is NoMatch.NEVER and self._format.marker:
             yield Content(self._take(at + 1))
         elif found is NoMatch.NEVER:
             self._place = _Place.ONLY_TEXT
 
     def _next_marker(self) -> int:
         """Returns where the marker, or as much of it as there is, begins; the length of the text if it is nowhere."""
-        text, marker = self._text, self._form.marker
+        text, marker = self._text, self._format.marker
         at = text.find(marker)
         if at >= 0:
             return at
@@ -122,7 +122,7 @@ class CallParser:
         yield Arguments(self.num_calls - 1, self._take(end))
 
     def _in_close(self) -> Iterator[Delta]:
-        found = self._try(self._form.close)
+        found = self._try(self._format.close)
         if found is not NoMatch.NOT_YET:
             self._place = _Place.BETWEEN
         if isinstance(found, Match):
@@ -131,14 +131,14 @@ class CallParser:
 
     def _between(self) -> Iterator[Delta]:
         """Yields the next call, or finds the end of all calls, after which there may be content."""
-        found = self._try(self._form.separator + self._form.header)
+        found = self._try(self._format.separator + self._format.header)
         if isinstance(found, Match):
             yield self._begin_call(found)
         elif found is NoMatch.NEVER:
-            end = match(self._form.end, self._text)
-            if self._form.end and isinstance(end, Match):
+            end = match(self._format.end, self._text)
+            if self._format.end and isinstance(end, Match):
                 self._take(end.end)
-            self._place = _Place.TEXT if self._form.marker else _Place.ONLY_TEXT
+            self._place = _Place.TEXT if self._format.marker else _Place.ONLY_TEXT
 
     def _in_only_text(self) -> Iterator[Delta]:
         yield Content(self._take(None))

@@ -102,5 +102,5 @@ def _decode_top_logprobs(tops: Iterable[shard_pb2.TopLogprobs]) -> tuple[TopLogp
 
 
 def _encode_ids(ids: Sequence[int]) -> bytes:
-    """Encode ids, little-endian uint32 each, as every machine that Penstock runs on stores them."""
+    """Encodes ids, little-endian uint32 each, as every machine that Penstock runs on stores them."""
     return array("I", ids).tobytes() if ids else b""

@@ -39,7 +39,7 @@ MAX_BIASED_TOKENS = 1024
 def _to_bias(value: object) -> object:
     """Reads OpenAI's shape, an object from token ids to values, or TGI's, a list with a value per token; null is none.
 
-    Counted before it is looked at, for there may be a million.
+    It counts the values before it looks at them, for there may be a million.
     """
     if isinstance(value, list):
         number = len(value) - value.count(0)
@@ -73,7 +73,7 @@ class Body(BaseModel):
 class Parameters(Body):
     """How to generate an answer. Null is the same as absent where it is allowed.
 
-    The second group is not TGI's: other servers have these fields, and all routes take them.
+    The second group is not TGI's: other servers have these fields, and all routes take them but for `n`.
     """
 
     best_of: UInt64 | None = None
@@ -96,8 +96,6 @@ class Parameters(Body):
     grammar: Annotated[Any, AfterValidator(check_grammar)] = None
     """A grammar as TGI writes it, or a `GrammarSpec` from routes that write it otherwise."""
     adapter_id: str | None = None
-    n: UInt64 | None = None
-    """Not TGI's, which would ignore it; read so that it can be refused instead of dropped."""
 
     presence_penalty: Float32 | None = None
     min_p: Float32 | None = None
@@ -105,3 +103,5 @@ class Parameters(Body):
     ignore_eos: bool = False
     stop_token_ids: TokenIds = []
     logit_bias: LogitBias = {}
+    n: UInt64 | None = None
+    """Only OpenAI's routes have it; it is read so that it is refused here instead of dropped."""

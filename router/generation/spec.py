@@ -9,9 +9,10 @@ from penstock.router.generation.parameters import Parameters
 class GenerationSpec:
     """What a client asks for of one prompt, by whichever API, before it is checked. The defaults are TGI's ways.
 
-    `inputs`: a text, or token ids. `n` answers share a seed and differ in their noise. `is_greedy`: no sampling,
-    whatever the parameters say. `has_openai_penalties`: the frequency penalty counts the output's tokens, instead of
-    weighing shares of all tokens. `keep_stop`, `wants_prompt_logprobs`, `shown_ids` are as in `Request`.
+    `inputs` is a text, or token ids. `n` answers share a seed and differ in their noise. With `is_greedy` nothing is
+    sampled, whatever the parameters say. With `has_openai_penalties` the frequency penalty counts the output's tokens,
+    instead of weighing shares of all tokens. `raw_logprobs` is as in `Sampling`; `keep_stop`, `wants_prompt_logprobs`
+    and `shown_ids` are as in `Request`.
     """
 
     inputs: str | tuple[int, ...]

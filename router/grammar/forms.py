@@ -84,8 +84,10 @@ def parse_response_format(value: dict[str, Any]) -> GrammarSpec | None:
 
 
 def parse_guided(fields: Mapping[str, object]) -> GrammarSpec | None:
-    """vLLM's extra fields: `structured_outputs`, an object of one of json, regex, choice and grammar; or `guided_json`
-    and so on. Others in `fields` are left alone; None if there is none of these."""
+    """Returns what vLLM's extra fields ask for; None if none of them is there. Other fields are left alone.
+
+    They are `structured_outputs`, an object of one of json, regex, choice and grammar, or `guided_json` and so on.
+    """
     outputs = fields.get("structured_outputs")
     if outputs is None:
         outputs = {}

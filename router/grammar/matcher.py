@@ -45,7 +45,7 @@ class Grammar:
     __slots__ = ("_matcher", "_num_bytes")
 
     def __init__(self, matcher: LLMatcher, num_bytes: int) -> None:
-        """`matcher` is at the grammar's beginning, and nobody else moves it."""
+        """Takes a `matcher` that is at the grammar's beginning and that nobody else moves."""
         self._matcher = matcher
         self._num_bytes = num_bytes
 
@@ -67,7 +67,7 @@ def in_one_sentence(error: str) -> GrammarError:
 
 
 def _quotes_source(line: str) -> bool:
-    """Whether a line is like `12 | start: "a"` or is the caret below such a line."""
+    """Tells whether a line is like `12 | start: "a"` or is the caret below such a line."""
     return line == "^" or line.partition(" | ")[0].isdigit()
 
 

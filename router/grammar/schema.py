@@ -151,7 +151,7 @@ def _without_controls(pattern: str) -> str:
 
 
 def _combines(node: _Schema) -> bool:
-    """Whether the schema is the intersection of schemas."""
+    """Tells whether the schema is the intersection of schemas."""
     keys = node.keys() - _IDENTITY
     return (len(keys) > 1 and not keys.isdisjoint(_COMBINING)) or _size(node.get("allOf")) > 1
 

@@ -46,9 +46,8 @@ def tune(model_id: str, num_shard: int, dtype: str | None, device: str, determin
     They are saved for this kind of GPU, and used from the next start on. Tuning takes minutes, during which nothing
     else should use the GPU.
     """
-    path = Path(model_id).expanduser()
-    arguments = {"--model": path if path.is_dir() else hub.find(model_id).path, "--world-size": num_shard,
-                 "--dtype": dtype, "--device": device, "--max-rows": max_rows}
+    arguments = {"--model": _directory(model_id), "--world-size": num_shard, "--dtype": dtype, "--device": device,
+                 "--max-rows": max_rows}
     given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
     program = [sys.executable, "-P", "-m", "penstock.shard.startup.tune", *given, *["--deterministic"] * deterministic]
     sys.exit(subprocess.run(program, check=False).returncode)
@@ -68,10 +67,12 @@ def detect_watermark(model_id: str, file: TextIO, gamma: float, as_json: bool) -
     """
     from penstock.router.text.tokenizer import Tokenizer, TokenizerError  # the launcher does without
     from penstock.router.text.watermark import detect
-    path = Path(model_id).expanduser()
-    directory = path if path.is_dir() else hub.find(model_id).path
+    directory = _directory(model_id)
     try:
-        vocab_size = json.loads((directory / "config.json").read_text(encoding="utf-8")).get("vocab_size", 0)
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        vocab_size = config.get("vocab_size") if isinstance(config, dict) else None
+        if not isinstance(vocab_size, int):
+            raise click.ClickException(f"{directory / 'config.json'} has no `vocab_size`")
         tokenizer = Tokenizer.load(directory / "tokenizer.json")
         token_ids = asyncio.run(tokenizer.encode(file.read(), add_special_tokens=False))
         found = detect(token_ids, vocab_size, gamma)
@@ -82,3 +83,9 @@ def detect_watermark(model_id: str, file: TextIO, gamma: float, as_json: bool) -
     else:
         click.echo(f"tokens counted: {found.num_tokens}\ngreen tokens: {found.num_green}\n"
                    f"z: {found.z:.2f}\np-value: {found.p_value:.3g}")
+
+
+def _directory(model_id: str) -> Path:
+    """Returns the directory of a model, which need not have all that a server needs; downloads one of the Hub's."""
+    path = Path(model_id).expanduser()
+    return path if path.is_dir() else hub.find(model_id).path

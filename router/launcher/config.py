@@ -43,6 +43,7 @@ class LauncherConfig(ServerConfig):
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Makes the settings from the parsed command line. Raises InvalidArgument if values contradict one another."""
         values = dict(options)
+        _check_encoding(values)
         if not values["model_id"]:
             raise InvalidArgument("`model_id` is missing: name a directory, or a model on the Hugging Face Hub")
         values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
@@ -60,6 +61,15 @@ class LauncherConfig(ServerConfig):
         shared = {each.name: getattr(self, each.name) for each in fields(ServerConfig)}
         return RouterConfig(model_id=self.model_id, revision=revision, model_dir=model_dir,
                             shard_sockets=tuple(shard_sockets), parent_pid=parent_pid, **shared)
+
+
+def _check_encoding(values: Mapping[str, Any]) -> None:
+    """Refuses texts and paths that are not UTF-8, for the other processes get their settings as JSON."""
+    for name, value in values.items():
+        try:
+            str(value).encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"`{name}` must be UTF-8") from error
 
 
 def _num_shard(sharded: bool | None, num_shard: int | None) -> int:

@@ -10,7 +10,7 @@ import click
 class LazyGroup(click.Group):
     """A group some of whose commands are named by "module:attribute", with a sentence for the group's help page.
 
-    Help pages and other commands import none of them.
+    Help pages and other commands import none of them. A command that needs a package which is not installed says so.
     """
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
@@ -24,7 +24,12 @@ class LazyGroup(click.Group):
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        try:
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if str(error.name).startswith("penstock"):
+                raise
+            raise click.ClickException(f"{cmd_name} needs the package {error.name}, which is not installed") from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

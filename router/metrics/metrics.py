@@ -154,7 +154,7 @@ class Metrics:
         self._max_new.observe(max_new_tokens)
 
     def failed(self, error: RouterError) -> None:
-        """It was refused, has failed while it ran, or its client has left."""
+        """Counts a request that was refused, has failed while it ran, or was left by its client."""
         self._failures.labels(error.metric).inc()
 
     def answered(self, route: str, status: int) -> None:

@@ -56,7 +56,7 @@ class RpcServer:
         """The port that it listens at, known once it does."""
 
     async def run(self, app: web.Application) -> AsyncIterator[None]:
-        """For the app's `cleanup_ctx`. OSError: it can't listen there."""
+        """Serves until the app ends, as a part of its `cleanup_ctx`. Raises OSError if it can't listen there."""
         try:
             if self._credentials is None:
                 self.port = self._server.add_insecure_port(self._address)
@@ -73,9 +73,9 @@ class RpcServer:
         await self._server.stop(None)
 
     async def drain(self, app: web.Application) -> None:
-        """For the app's `on_shutdown`: take no more calls, and wait for those that run.
+        """Takes no more calls and waits for those that run, as a part of the app's `on_shutdown`.
 
-        Those who watch the health, or reflect, would stay for as long as they may.
+        It does not wait for those who watch the health or reflect, who would stay for as long as they may.
         """
         await self._health.end()
         stopping = asyncio.create_task(self._server.stop(self._drain_seconds))

@@ -33,9 +33,8 @@ class KvMemory:
     def match(self, sequence: Sequence) -> Node:
         """Finds the cached blocks that a sequence may begin with, and returns the last of them.
 
-        At least one token is left, to compute the next one from.
-
-        None if logprobs of the prompt are still missing: its tokens all have to be computed for them.
+        At least one token is left, to compute the next one from. While logprobs of the prompt are missing no block
+        matches, since all its tokens have to be computed for them.
         """
         most = 0 if sequence.needs_prompt_logprobs else (len(sequence.tokens) - 1) // self.block_size
         sequence.matched = self.cache.match(sequence.namespace, sequence.tokens, most, sequence.matched)
@@ -56,7 +55,7 @@ class KvMemory:
         return self.cache.last(sequence.blocks, index), key
 
     def has_room(self, sequence: Sequence, matched: Node, reserve: int) -> bool:
-        """Whether there are blocks for all tokens of a waiting sequence, with `reserve` blocks to spare."""
+        """Tells whether there are blocks for all tokens of a waiting sequence, with `reserve` blocks to spare."""
         spare = self.num_available - reserve - self.blocks_for(len(sequence.tokens)) + matched.depth
         return spare >= 0 and spare >= self.cache.num_idle(matched)
 

@@ -233,7 +233,7 @@ class Scheduler:
             late_mask=is_last and sequence.has_grammar, prompt_logprob_ids=sequence.prompt_logprob_ids(start, end)))
 
     def _others_wait(self, sequence: Sequence) -> bool:
-        """Whether others could compute a prompt with what the sequence leaves of the budget."""
+        """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
         if sequence.is_suspect:
             return False
         could_admit = bool(self._waiting and self._free_slots)

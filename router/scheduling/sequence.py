@@ -87,7 +87,7 @@ class Sequence:
         return self.wants_prompt_logprobs and self.prompt_logprobs_end < self.prompt_length
 
     def prompt_logprob_ids(self, start: int, end: int) -> tuple[int, ...]:
-        """The tokens that follow those from `start` to `end`, if their logprobs are wanted and not all there yet."""
+        """Returns the tokens that follow those from `start` to `end`, if their logprobs are still wanted."""
         last = min(end + 1, self.prompt_length)
         is_missing = self.wants_prompt_logprobs and self.prompt_logprobs_end < last
         return tuple(self.tokens[start + 1:last]) if is_missing else ()

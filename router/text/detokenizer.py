@@ -27,7 +27,7 @@ class Detokenizer:
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], context: Sequence[int] = ()) -> None:
-        """`context` is the prompt's ids, or the last `NUM_CONTEXT` of them."""
+        """Takes as `context` the prompt's ids, or the last `NUM_CONTEXT` of them."""
         self._decode = decode
         self._window: list[int] = []
         self._num_context = 0

@@ -23,7 +23,7 @@ class StopMatcher:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        """None of `stops` is empty."""
+        """Takes the stop strings, none of which is empty."""
         self._candidates = [_Candidate(stop) for stop in stops]
 
     def push(self, piece: str) -> Match | None:

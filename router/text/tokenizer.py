@@ -82,7 +82,7 @@ class Tokenizer:
         return text
 
     def is_special(self, token_id: int) -> bool:
-        """Whether a token is a mark for the model, such as the end of a turn, and no part of an answer's text."""
+        """Tells whether a token is a mark for the model, such as the end of a turn, and no part of an answer's text."""
         return token_id in self._special_ids
 
     def special_id(self, text: str) -> int | None:

@@ -13,7 +13,7 @@ from penstock.router.tracing.trace import Trace
 
 
 class RequestTrace:
-    """Its `context` is `penstock.router.tracing.trace.Trace.context`.
+    """The trace of one request; `context` is that of the `Trace` of each of its answers.
 
     `operation` is the name that the semantic conventions for generative AI have for what is asked, `model` the one that
     was asked for. There is one of `generations`, or for some routes several, or none if the request got not so far.

@@ -15,7 +15,10 @@ class Note:
 
 @dataclass(slots=True, eq=False)
 class Trace:
-    """One answer's. `context` names the request's span to the shards: the id of its trace, 16 bytes, and its own, 8."""
+    """The trace of one answer.
+
+    `context` names the request's span to the shards: the id of its trace, 16 bytes, and its own, 8.
+    """
 
     context: bytes
     notes: list[Note] = field(default_factory=list)

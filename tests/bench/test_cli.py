@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from penstock.bench import cli
 from penstock.router.launcher.cli import main
+from penstock.router.launcher.lazy_group import LazyGroup
 
 
 def test_help_names_every_command():
@@ -30,6 +31,13 @@ def test_an_unknown_command_is_refused():
     shown = CliRunner().invoke(main, ["bench", "gpus"])
     assert shown.exit_code == 2
     assert "No such command 'gpus'" in shown.output
+
+
+def test_a_missing_package_is_named():
+    group = LazyGroup(lazy={"engine": ("no_such_package:main", "Measure the engine.")})
+    shown = CliRunner().invoke(group, ["engine"])
+    assert (shown.exit_code, shown.output) == (
+        1, "Error: engine needs the package no_such_package, which is not installed\n")
 
 
 def test_the_help_of_a_group_imports_no_command():

@@ -36,8 +36,7 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
 
 
 async def written(items: Sequence[object]) -> orjson.Fragment:
-    """Writes a list that may have a million items, in a thread, and in slices, for orjson keeps Python's
-    lock."""
+    """Writes a list that may have a million items, in a thread and in slices, for orjson keeps Python's lock."""
     return await asyncio.to_thread(_write, items)
 
 

@@ -77,7 +77,7 @@ async def stream_events(
     request: web.Request, headers: Mapping[str, str], events: AsyncGenerator[bytes],
     render_failure: Callable[[RouterError], bytes], last: bytes | None = None,
 ) -> web.StreamResponse:
-    """Answer with `events`, at least one, then `last`. As in TGI a failure is an event too: the status is sent first.
+    """Answers with `events`, at least one, then `last`. As in TGI a failure is an event too: the status is sent first.
 
     A server that is strict about it waits for the first event, and raises what comes in its place.
     """

@@ -24,12 +24,12 @@ class ChatChoice:
     def __init__(
         self, answer: Answer, body: ChatBody, call_format: CallFormat | None, tokenizer: Tokenizer, tgi_reason: bool
     ) -> None:
-        """`call_format` says how calls of tools are written, if there may be any; with `tgi_reason` calls end an answer
-        with the reason that any answer ends with."""
+        """Takes as `call_format` how calls of tools are written, if there may be any. With `tgi_reason` calls end an
+        answer with the reason that any answer ends with."""
         self.num_tokens = 0
         self._answer = answer
         self._body = body
-        self._form = call_format
+        self._call_format = call_format
         self._parser = CallParser(call_format) if call_format else None
         self._tokenizer = tokenizer
         self._tgi_reason = tgi_reason
@@ -120,7 +120,7 @@ class ChatChoice:
 
     def _begin_call(self, delta: CallBegin) -> dict[str, Any]:
         short = "".join(secrets.choice(_ALPHABET) for _ in range(9))
-        has_short_id = self._form is not None and self._form.has_short_ids
+        has_short_id = self._call_format is not None and self._call_format.has_short_ids
         return {
             "index": delta.index, "id": short if has_short_id else f"call_{secrets.token_hex(12)}", "type": "function",
             "function": {"name": delta.name, "arguments": ""}}

@@ -11,7 +11,7 @@ class OpenAIErrorDetail(BaseModel):
 
 
 class OpenAIError(BaseModel):
-    """The event that ends a stream of OpenAI's routes."""
+    """A refusal on OpenAI's routes, or the event that tells that a stream has failed."""
 
     error: OpenAIErrorDetail
 
@@ -84,18 +84,18 @@ class Message(BaseModel):
     tool_calls: list[Call] | None = None
 
 
-class ChatToken(BaseModel):
+class TopLogprob(BaseModel):
     token: str
     logprob: float
     bytes: list[int] | None
 
 
-class ScoredChatToken(ChatToken):
-    top_logprobs: list[ChatToken]
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
 
 
 class ChatLogprobs(BaseModel):
-    content: list[ScoredChatToken]
+    content: list[TokenLogprob]
 
 
 class _Choice(BaseModel):

@@ -21,7 +21,7 @@ def describe(service: Service) -> dict[str, Any]:
     """Returns what `/info` tells: TGI's fields, those that it had until version 3, the formats and kernels that decide
     every bit of an answer, and whether an answer depends on nothing else that is in the batch.
 
-    Since prefill is chunked, what waits is taken in at once: at any ratio, and after no tokens of others.
+    `waiting_served_ratio` and `max_waiting_tokens` are 0: since prefill is chunked, a request waits for neither.
     """
     limits, facts = service.limits, service.engines.choose().facts
     return {

@@ -75,6 +75,8 @@ def test_failures_are_counted_by_status(tmp_path):
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (["--url", "localhost:3000"], "is not an address such as http://localhost:3000"),
+    (["--url", "http://localhost:port"], "is not an address"),
+    (["--url", "http://[::1"], "is not an address"),
     (["--url", "http://127.0.0.1:1"], "there is no server at http://127.0.0.1:1"),
     (["--url", "http://127.0.0.1:1", "--api", "openai"], "http://127.0.0.1:1/v1/models names no model"),
     (["--goodput", "speed:3"], "is not a limit such as ttft:200; known are ttft, itl, tpot, e2e"),

@@ -30,9 +30,10 @@ def test_lines_of_text(tmp_path):
 
 
 def test_lines_of_json(tmp_path):
-    lines = ['"One"', "", '{"prompt": "Two", "output_tokens": 5}', '{"text": "Three"}', '{"inputs": "Four"}']
+    lines = ['"One\u2028and more"', "", '{"prompt": "Two", "output_tokens": 5}', '{"text": "Three"}',
+             '{"inputs": "Four"}']
     file = written(tmp_path, "prompts.jsonl", "\n".join(lines))
-    assert list(read_prompts(file)) == [("One", None), ("Two", 5), ("Three", None), ("Four", None)]
+    assert list(read_prompts(file)) == [("One\u2028and more", None), ("Two", 5), ("Three", None), ("Four", None)]
     assert {prompt.output_tokens for prompt in FilePrompts(file).take(4, None)} == {5, 128}
     assert {prompt.output_tokens for prompt in FilePrompts(file).take(4, 9)} == {9}
 

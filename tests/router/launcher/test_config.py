@@ -32,6 +32,7 @@ from penstock.shard.config import ShardConfig
     (["--sharded", "true", "--num-shard", "1"], "`sharded` is true but `num_shard` <= 1"),
     (["--hostname", "example"], "`hostname` must be an IP address or localhost, not 'example'"),
     (["--model-id", ""], "`model_id` is missing: name a directory, or a model on the Hugging Face Hub"),
+    (["--shard-uds-path", "/run/\udcff"], "`shard_uds_path` must be UTF-8"),
     (["--api-key", ""], "`api_key` must have printable characters, and no space at its ends"),
     (["--api-key", "key "], "`api_key` must have printable characters, and no space at its ends"),
     (["--api-key", "key\n"], "`api_key` must have printable characters, and no space at its ends"),
