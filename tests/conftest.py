@@ -27,7 +27,14 @@ def _choice_of_kernels() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-case", action="store_true",
-                     help="run every case of the kernels' grids; without it, those in which every two values meet")
+                     help="run every case of the kernels' grids, without it those in which every two values meet; "
+                          "and more rounds of the longest slow tests")
+
+
+@pytest.fixture
+def every_case(request: pytest.FixtureRequest) -> bool:
+    """Tells whether a test shall take all its cases or rounds, however long that is."""
+    return bool(request.config.getoption("every_case"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

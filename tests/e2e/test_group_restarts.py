@@ -13,7 +13,6 @@ import pytest
 from tests.e2e.client import many_clients, stream
 from tests.e2e.server import serve
 
-NUM_RESTARTS = 40
 SOURCE = "import os\n\n\ndef walk(path):\n"
 
 
@@ -24,7 +23,8 @@ def most(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-async def test_forty_restarts_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_many_restarts_leave_nothing_behind(tmp_path: Path, every_case: bool) -> None:
+    num_restarts = 100 if every_case else 40
     shared_memory = set(os.listdir("/dev/shm"))
     generations: list[list[psutil.Process]] = []
     counts: list[tuple[int, ...]] = []
@@ -33,7 +33,7 @@ async def test_forty_restarts_leave_nothing_behind(tmp_path: Path) -> None:
         [private] = (tmp_path / "tmp").iterdir()
         async with many_clients() as session:
             undisturbed = await stream(session, server.url, SOURCE, max_new_tokens=4)
-            for number in range(NUM_RESTARTS + 1):
+            for number in range(num_restarts + 1):
                 if number:
                     os.kill(server.shards()[number % 2].pid, signal.SIGKILL)
                     while any(shard.is_running() for shard in generations[-1]):
@@ -49,7 +49,7 @@ async def test_forty_restarts_leave_nothing_behind(tmp_path: Path) -> None:
         for early, late in zip(most(counts[:10]), most(counts[-10:]), strict=True):
             assert late <= early, counts
     everyone = {shard for generation in generations for shard in generation}
-    assert len(everyone) == 2 * (NUM_RESTARTS + 1)
+    assert len(everyone) == 2 * (num_restarts + 1)
     assert not [shard for shard in everyone if shard.is_running()]
     assert set(os.listdir("/dev/shm")) <= shared_memory
     with socket.socket() as probe:

@@ -33,9 +33,9 @@ async def answer_all(session: aiohttp.ClientSession, url: str, schemas: list[dic
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_three_hundred_schemas(server: Server) -> None:
+async def test_random_schemas(server: Server, every_case: bool) -> None:
     maker = SchemaMaker(seed=11)
-    schemas = [maker.make() for _ in range(300)]
+    schemas = [maker.make() for _ in range(1000 if every_case else 300)]
     async with many_clients() as session:
         answers = await answer_all(session, server.url, schemas)
     finished = [(schema, answer) for schema, answer in zip(schemas, answers, strict=True)
@@ -44,4 +44,4 @@ async def test_three_hundred_schemas(server: Server) -> None:
     for schema, answer in finished:
         checker = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
         checker.validate(json.loads(answer.text))
-    assert len(finished) >= 285
+    assert len(finished) >= 0.95 * len(schemas)
