@@ -115,3 +115,10 @@ def test_a_request_takes_the_walk_of_the_readme(first_calls: list[CodeType]) -> 
     assert len(hops) > 40
     assert [hop for hop in hops if hop not in order] == []
     assert hops == sorted(hops, key=order.__getitem__)
+
+
+def test_the_readme_counts_the_hops() -> None:
+    names = [name for _, name in walk()]
+    wire, kernel = names.index("ShardClient.write") + 1, names.index("sample") + 1
+    counted = f"{wire} functions to the wire, {kernel - wire} to the last kernel, {len(names) - kernel} back"
+    assert counted in " ".join((ROOT / "README.md").read_text().split())
