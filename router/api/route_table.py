@@ -11,8 +11,7 @@ from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
 from penstock.router.api.openai import chat, completions
 from penstock.router.api.openai import replies as openai
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
-from penstock.router.api.tgi import generate as native
-from penstock.router.api.tgi import health, info
+from penstock.router.api.tgi import generate, health, info
 from penstock.router.api.tgi import replies as tgi
 from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.config import InvalidArgument
@@ -71,11 +70,11 @@ _VERTEX = _costly("/vertex", vertex.vertex, _CLOUDS, "Generates an answer for ea
                   vertex.VertexBody, Reply("The text of each answer, in the order of the instances.",
                                            {JSON: vertex.Predictions}))
 _TEXT_ROUTES = (
-    _costly("/", native.compat_generate, _TGI, "Generates an answer, streamed if `stream` is true.", CompatBody,
+    _costly("/", generate.compat_generate, _TGI, "Generates an answer, streamed if `stream` is true.", CompatBody,
             _GENERATED),
-    _costly("/generate", native.generate, _TGI, "Generates an answer, and sends it when it is whole.", GenerateBody,
+    _costly("/generate", generate.generate, _TGI, "Generates an answer, and sends it when it is whole.", GenerateBody,
             Reply("The answer.", {JSON: tgi.Generated}, _ALL_TIMES)),
-    _costly("/generate_stream", native.generate_stream, _TGI, "Generates an answer, and sends an event per token.",
+    _costly("/generate_stream", generate.generate_stream, _TGI, "Generates an answer, and sends an event per token.",
             GenerateBody, Reply("An event per token; an error comes as the last event.",
                                 {EVENTS: tgi.StreamEvent | tgi.Error}, _COMPUTE)),
     _costly("/v1/completions", completions.completions, _OPENAI, "Completes one or several prompts.", CompletionBody,

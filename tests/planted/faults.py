@@ -129,4 +129,18 @@ FAULTS = (
           ("tests/shard/test_watermark.py", "tests/router/text/test_watermark.py")),
     Fault("wire", "late-masks-not-told", "router/fleet/wire.py",
           "late_mask=row.late_mask, ", "", ("tests/shard/serving/test_wire.py", "tests/router/fleet")),
+
+    Fault("sharding", "orders-compared-by-length", "shard/serving/agreement.py",
+          "len(encoded), zlib.crc32(encoded)]", "len(encoded), 0]", ("tests/shard/test_group.py",)),
+    Fault("sharding", "a-stream-opens-at-once", "shard/serving/agreement.py",
+          "if is_common and (is_repeated or not opens_stream):", "if is_common:", ("tests/shard/test_group.py",)),
+    Fault("sharding", "sums-in-another-order", "shard/communication/distributed.py",
+          "partials[0:num_paired:2] + partials[1::2]",
+          "partials[:num_paired // 2] + partials[num_paired // 2:num_paired]",
+          ("tests/shard/communication/test_distributed.py",)),
+    Fault("sharding", "inputs-of-the-first-rank", "shard/weights/rank_weights.py",
+          "slice(0, out_features), self.group.part(in_features))",
+          "slice(0, out_features), slice(0, in_features // self.group.world_size))", ("tests/shard/weights",)),
+    Fault("sharding", "fused-without-a-window", "kernels/fused/attention.py",
+          "window=self.window,", "window=0,", ("tests/shard/layers",)),
 )

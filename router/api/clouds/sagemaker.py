@@ -5,7 +5,7 @@ from aiohttp import web
 from penstock.router.api.http.body import read_json, to_body
 from penstock.router.api.openai import chat, completions
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
-from penstock.router.api.tgi import generate as native
+from penstock.router.api.tgi import generate as tgi
 from penstock.router.api.tgi.bodies import CompatBody
 
 
@@ -14,7 +14,7 @@ async def invocations(request: web.Request) -> web.StreamResponse:
     content = await read_json(request)
     fields = content if isinstance(content, dict) else {}
     if "inputs" in fields:
-        return await native.answer_generate(request, to_body(content, CompatBody))
+        return await tgi.answer_generate(request, to_body(content, CompatBody))
     if "messages" in fields:
         return await chat.answer(request, to_body(content, ChatBody))
     if "prompt" in fields:

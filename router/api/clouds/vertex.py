@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from penstock.router.api.http.body import json_response, read_json, to_body
 from penstock.router.api.openai import chat
 from penstock.router.api.openai.bodies import ChatBody, count_items
-from penstock.router.api.tgi import generate as native
+from penstock.router.api.tgi import generate as tgi
 from penstock.router.api.tgi.bodies import CompatBody
 from penstock.router.errors import NoInstances, Overloaded
 from penstock.router.generation.parameters import Body
@@ -64,7 +64,7 @@ async def _answer(request: web.Request, instance: CompatBody | ChatBody) -> web.
     else:
         full_text = bool(instance.parameters.return_full_text)
         parameters = instance.parameters.model_copy(update={"return_full_text": full_text})
-        response = await native.answer_generate(
+        response = await tgi.answer_generate(
             request, instance.model_copy(update={"stream": False, "parameters": parameters}))
     assert isinstance(response, web.Response)
     return response
