@@ -24,7 +24,7 @@ def most(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 async def test_many_restarts_leave_nothing_behind(tmp_path: Path, every_case: bool) -> None:
-    num_restarts = 100 if every_case else 40
+    num_restarts = 100 if every_case else 24
     shared_memory = set(os.listdir("/dev/shm"))
     generations: list[list[psutil.Process]] = []
     counts: list[tuple[int, ...]] = []
