@@ -43,4 +43,4 @@ def test_the_installed_package_runs(installed: Path) -> None:
     where = run(installed, "-c", "from penstock.kernels import dispatch; print(dispatch.__file__, dispatch.path())")
     assert where.startswith(f"{installed}/penstock/kernels/dispatch.py ")
     assert run(installed, "-m", "penstock", "--version").startswith("penstock, version ")
-    assert "Usage: python -m penstock.shard" in run(installed, "-m", "penstock.shard", "--help")
+    assert "usage: python -m penstock.shard" in run(installed, "-m", "penstock.shard", "--help")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from penstock.bench.gpu.inputs import moved, randn
+from penstock.bench.gpu.inputs import moved, moved_parameters, randn
 from penstock.bench.gpu.paged import Heads, Paged
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
@@ -173,10 +173,10 @@ def _sample(context: Context) -> Record:
     history = History(ids, torch.arange(0, len(ids) + 1, 300))
     biases = Biases(torch.tensor([1, 2]), torch.tensor([2.0, -torch.inf]), torch.tensor([0, 2] + [2] * (len(rows) - 1)))
     masks = torch.randint(-(2**31), 2**31, (1, -(-vocab_size // 32))).int()
-    arguments = (columns, history, biases)
+    on_device = (moved_parameters(columns), moved(history), moved(biases), masks.to(logits.device))
     with poisoned():
-        out = sample(logits, *map(moved, arguments), masks.to(logits.device), 0)
-    exact = sample_reference.sample(logits.cpu(), *arguments, masks, 0)
+        out = sample(logits, *on_device, 0)
+    exact = sample_reference.sample(logits.cpu(), columns, history, biases, masks, 0)
     equal = int((out.ids.cpu() == exact.ids).sum())
     errors = (out.logprobs.cpu() - exact.logprobs).abs() / exact.logprobs.abs().clamp(min=1)
     return context.record("sample", is_right=equal == len(rows) and bool((errors <= LOGPROB_TOLERANCE).all()),

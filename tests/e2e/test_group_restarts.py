@@ -22,6 +22,7 @@ def most(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(1800)
 async def test_many_restarts_leave_nothing_behind(tmp_path: Path, every_case: bool) -> None:
     num_restarts = 100 if every_case else 24
