@@ -7,7 +7,7 @@ from penstock.kernels import dispatch
 from tests import kernel_sets
 from tests.pairwise import cover
 
-SLOW = 7
+SLOW = 13
 """Of each test's cases in the interpreter, the slow suite has one in so many: a prime, so that they differ in all."""
 
 
