@@ -131,7 +131,7 @@ FAULTS = (
           "late_mask=row.late_mask, ", "", ("tests/shard/serving/test_wire.py", "tests/router/fleet")),
 
     Fault("sharding", "orders-compared-by-length", "shard/serving/agreement.py",
-          "len(encoded), zlib.crc32(encoded)]", "len(encoded), 0]", ("tests/shard/test_group.py",)),
+          "len(encoded), zlib.crc32(encoded)]", "len(encoded), 0]", ("tests/shard/serving/test_agreement.py",)),
     Fault("sharding", "a-stream-opens-at-once", "shard/serving/agreement.py",
           "if is_common and (is_repeated or not opens_stream):", "if is_common:", ("tests/shard/test_group.py",)),
     Fault("sharding", "sums-in-another-order", "shard/communication/distributed.py",
