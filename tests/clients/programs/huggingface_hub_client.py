@@ -71,15 +71,17 @@ def structured(client: InferenceClient) -> None:
     answer = client.chat_completion(MESSAGES, max_tokens=60, response_format=shape)
     assert 0 <= json.loads(answer.choices[0].message.content)["count"] <= 99
     for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
-        answer = client.chat_completion(MESSAGES, max_tokens=120, tools=TOOLS, tool_choice=choice)
+        answer = client.chat_completion(MESSAGES, max_tokens=120, tools=TOOLS, tool_choice=choice, seed=1)
         call = answer.choices[0].message.tool_calls[0]
         assert call.function.name == "get_weather"
         assert set(json.loads(call.function.arguments)) == {"place"}
         assert answer.choices[0].finish_reason == "tool_calls"
-    chunks = list(client.chat_completion(MESSAGES, max_tokens=120, tools=TOOLS, tool_choice="required", stream=True))
-    calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
-    assert calls[0].function.name == "get_weather"
-    assert set(json.loads("".join(call.function.arguments or "" for call in calls))) == {"place"}
+    chunks = client.chat_completion(MESSAGES, max_tokens=120, tools=TOOLS, tool_choice="required", stream=True, seed=1)
+    deltas = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+    assert deltas[0].function.name == "get_weather"
+    for index in {delta.index for delta in deltas}:
+        pieces = [delta.function.arguments or "" for delta in deltas if delta.index == index]
+        assert set(json.loads("".join(pieces))) == {"place"}
 
 
 async def asynchronous(url: str) -> None:
