@@ -27,7 +27,8 @@ from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import Plan, PromptLogprobsPart, Sampled, StepResult
-from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
+from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from penstock.router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)

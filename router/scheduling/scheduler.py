@@ -4,8 +4,7 @@ It batches continuously over a token budget: decode rows come first, then runnin
 each oldest first; prefills are cut to what is left of the budget and share a step with decode rows. Blocks are
 allocated as sequences grow. When none is left the youngest running sequence is preempted: it lets go of its
 blocks and waits under its old arrival number, to be computed again with prompt and output as its input. So do all
-sequences when the group dies; those that a step in flight named run alone then until they are answered, so that one
-that kills the group is found out and harms no other.
+sequences when the group dies; `suspects.py` finds the one that kills it, if one does.
 
 *Finish* and *release* are two moments: a step in flight may still name a sequence that has ended, so its blocks
 and its slot return when no step does, by one path (`_settle`).
@@ -32,11 +31,10 @@ from penstock.router.scheduling.plan import (
 )
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 
 MAX_PASSED = 64
 """How often younger sequences may be admitted before one that does not fit."""
-MAX_SOLO_DEATHS = 3
-"""How often in a row the group may die with a suspect alone before the suspect is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class Scheduler:
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._returning: list[Sequence] = []
-        self._suspects: list[Sequence] = []
+        self._suspects = Suspects()
         self._free_slots = list(range(max_slots - 1, -1, -1))
         self._cleared_slots: list[int] = []
         self._preempted: list[int] = []
@@ -104,8 +102,8 @@ class Scheduler:
     def plan(self) -> Plan | None:
         """Plans the next step; returns None when nothing can run. May preempt the youngest sequences."""
         draft = Draft(self._max_step_tokens)
-        if self._suspects:
-            self._plan_suspect(draft)
+        if suspect := self._suspects.alone:
+            self._plan_alone(suspect, draft)
         else:
             self._plan_all(draft)
         if not draft.rows:
@@ -128,14 +126,16 @@ class Scheduler:
         if self._waiting and self._free_slots:
             self._admit_waiting(draft)
 
-    def _plan_suspect(self, draft: Draft) -> None:
-        """Plans a step for the oldest suspect alone, with no other row in it and no other step in flight."""
+    def _plan_alone(self, suspect: Sequence, draft: Draft) -> None:
+        """Plans a step for a suspect alone, with no other row in it and no other step in flight."""
         if self._in_flight:
             return
-        suspect = self._suspects[0]
         if suspect.status is Status.WAITING:
             self._admit(suspect, self.memory.match(suspect), draft)
-        self._draft_prefill(suspect, draft)
+        if suspect.is_prefilling:
+            self._draft_prefill(suspect, draft)
+        else:
+            self._draft_decode(suspect, draft)
 
     def commit(self, result: StepResult) -> list[Sampled | PromptLogprobsPart]:
         """Appends and returns what the oldest step in flight yielded; drops what is of sequences that ended since."""
@@ -167,23 +167,17 @@ class Scheduler:
             self._waiting.remove(sequence)
         elif sequence.status is Status.RUNNING:
             self._running.remove(sequence)
-        self._clear_suspicion(sequence)
+        self._suspects.clear(sequence)
         sequence.status = Status.FINISHED
         sequence.finish_reason = reason
         self._settle(sequence)
 
     def forget_all(self) -> Forgotten:
         """Lets all sequences wait again: the group is lost with all keys and values and every step in flight."""
-        named = [s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED]
-        is_solo = all(s.is_suspect for s in named)
+        named = {s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
+        self._suspects.accuse(sorted(named, key=_age))
         self._in_flight.clear()
         self._next_step_id = 0
-        for sequence in named:
-            if not sequence.is_suspect:
-                sequence.is_suspect = True
-                insort(self._suspects, sequence, key=_age)
-            elif is_solo:
-                sequence.num_solo_deaths += 1
         lost = [s for s in self._sequences.values() if s.status is not Status.WAITING]
         for sequence in [*lost, *(s for s in self._returning if s.status is Status.FINISHED)]:
             sequence.in_flight = sequence.promised = 0
@@ -234,10 +228,10 @@ class Scheduler:
 
     def _others_wait(self, sequence: Sequence) -> bool:
         """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
-        if sequence.is_suspect:
+        if sequence is self._suspects.alone:
             return False
-        could_admit = bool(self._waiting and self._free_slots)
-        return could_admit or any(s.is_prefilling for s in self._running if s is not sequence)
+        could_admit = self._free_slots and not all(self._suspects.holds(s) for s in self._waiting)
+        return bool(could_admit) or any(s.is_prefilling for s in self._running if s is not sequence)
 
     def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
         draft.add(sequence, row)
@@ -258,6 +252,8 @@ class Scheduler:
         for sequence in list(self._waiting):
             if not self._free_slots or not draft.budget or reserve >= self.memory.num_available:
                 return
+            if self._suspects.holds(sequence):
+                continue
             matched = self.memory.match(sequence)
             missing = self.memory.missing(sequence, matched)
             if missing is not None and missing in coming:
@@ -299,8 +295,8 @@ class Scheduler:
         if needed <= 0:
             return True
         while needed > self.memory.num_available + sum(len(s.blocks) for s in self._returning):
-            # A suspect has to run next, whatever its age.
-            victim = next(s for s in reversed(self._running) if s is not sequence or not s.is_suspect)
+            # A suspect that runs alone has to run next, whatever its age.
+            victim = next(s for s in reversed(self._running) if s is not sequence or s is not self._suspects.alone)
             self._preempt(victim)
             self._preempted.append(victim.id)
             if victim is sequence:
@@ -321,7 +317,8 @@ class Scheduler:
         tops = answer.top_logprobs or ((),) * len(answer.token_ids)
         for token_id, logprob, top in zip(answer.token_ids, answer.logprobs, tops, strict=True):
             sequence.tokens.append(token_id)
-            self._clear_suspicion(sequence)
+            if sequence.cleared_at is not None and len(sequence.tokens) >= sequence.cleared_at:
+                self._suspects.clear(sequence)
             reason = self._ending(sequence)
             confirmed.append(Sampled(sequence.id, token_id, logprob, reason, top))
             if reason is not None:
@@ -336,12 +333,6 @@ class Scheduler:
         token_id = sequence.tokens[-1]
         is_eos = token_id in self._eos_token_ids and not sequence.ignore_eos
         return FinishReason.EOS_TOKEN if is_eos or token_id in sequence.stop_token_ids else None
-
-    def _clear_suspicion(self, sequence: Sequence) -> None:
-        if sequence.is_suspect:
-            self._suspects.remove(sequence)
-            sequence.is_suspect = False
-            sequence.num_solo_deaths = 0
 
     def _settle(self, sequence: Sequence) -> None:
         """Takes back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""

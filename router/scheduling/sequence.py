@@ -67,9 +67,20 @@ class Sequence:
     """The last cached block that it matched, while it waits."""
     num_passed: int = 0
     """How often a younger sequence was admitted before it."""
-    is_suspect: bool = False
-    """Whether a step that named it was in flight when the group died, and it has got no token since."""
+    cleared_at: int | None = None
+    """The number of confirmed tokens at which it is no longer suspected of having killed the group, while it is."""
     num_solo_deaths: int = 0
+    """How often in a row the group died with nothing but this sequence in flight."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether a step that named it was in flight when the group died, and has not been repeated since."""
+        return self.cleared_at is not None
+
+    @property
+    def length_in_flight(self) -> int:
+        """How many tokens it will have once what the steps in flight do for it is done: at least one more."""
+        return len(self.tokens) + max(1, self.promised)
 
     @property
     def planned_length(self) -> int:

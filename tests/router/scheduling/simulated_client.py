@@ -17,6 +17,10 @@ class Client:
     salt: int
     kills_at: int | None = None
     """The length at which its next token takes the group down."""
+    num_solo_deaths: int = 0
+    """How often in a row the group died with nothing but this request in flight."""
+    cleared_at: int = 0
+    """The length at which that count begins anew."""
     pause: int = 0
     """Steps since its last row."""
     prompt_logprobs: dict[int, int] = field(default_factory=dict)

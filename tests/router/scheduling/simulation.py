@@ -16,8 +16,9 @@ from penstock.router.scheduling.plan import (
     Sampling,
 )
 from penstock.router.scheduling.prefix_cache import Node
-from penstock.router.scheduling.scheduler import MAX_SOLO_DEATHS, Scheduler
+from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from tests.router.scheduling.invariants import check_blocks, check_flights, check_places
 from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, made_logprob, sample
 from tests.router.scheduling.simulated_client import Client, Flight
@@ -26,7 +27,7 @@ CAPACITY, MAX_LENGTH = 96, 80
 """In tokens: of the KV memory, and of a sequence."""
 MAX_CLIENTS = 16
 MAX_PAUSE = 20
-"""Steps without a row for a sequence that runs, while there are no suspects."""
+"""Steps without a row for a sequence that runs, while no suspect runs alone."""
 MAX_WAIT = 1000
 """Steps without a row for the oldest sequence."""
 NAMESPACES = {"": 0, "adapter": 1}
@@ -35,8 +36,7 @@ NAMESPACES = {"": 0, "adapter": 1}
 class Simulation:
     """A scheduler, a shard, steps in flight, and clients that come, leave, come back and sometimes kill the group.
 
-    `live` are the clients that wait for an answer, `present` those whose sequence has a slot, by id; `suspects` says
-    how often each has died alone.
+    `live` are the clients that wait for an answer, `present` those whose sequence has a slot, by id.
     """
 
     def __init__(self, seed: int, depth: int, scheduler_class: type[Scheduler] = Scheduler) -> None:
@@ -53,7 +53,6 @@ class Simulation:
         self.in_flight: deque[Flight] = deque()
         self.live: dict[int, Client] = {}
         self.present: dict[int, Client] = {}
-        self.suspects: dict[int, int] = {}
         self.ended: list[Client] = []
         self.cached: dict[int, Node] = {}
         self.plans: list[Plan] = []
@@ -131,7 +130,6 @@ class Simulation:
         """No more tokens for this client; `reason` unless the scheduler has ended the sequence itself."""
         if reason is not None:
             self.scheduler.finish(client.sequence.id, reason)
-        self.suspects.pop(client.sequence.id, None)
         del self.live[client.sequence.id]
         self.ended.append(client)
         self.counts["ended"] += 1
@@ -140,7 +138,8 @@ class Simulation:
         """Plan a step; False when there is nothing to plan for now."""
         running = [c for c in self.live.values() if c.sequence.status is Status.RUNNING]
         oldest = min(running, key=lambda c: c.sequence.id, default=None)
-        due = {oldest.sequence.id} if oldest and not self.suspects and self.is_due(oldest.sequence) else set()
+        alone = self.scheduler._suspects.alone
+        due = {oldest.sequence.id} if oldest and alone is None and self.is_due(oldest.sequence) else set()
         plan = self.scheduler.plan()
         self.untold |= {c.sequence.id for c in running if c.sequence.status is not Status.RUNNING}
         flight = self.flight(plan) if plan is not None else None
@@ -161,9 +160,9 @@ class Simulation:
         assert len({row.slot for row in plan.rows}) == len(plan.rows) == len(named), "two rows for one sequence"
         held_back = {c.sequence.id for flight in self.in_flight for c, _, _ in flight.rows if c.sequence.confirmed_only}
         assert not named & held_back, f"{named & held_back} are planned before their tokens are back"
-        if self.suspects:
+        if (suspect := self.scheduler._suspects.alone) is not None:
             assert not self.in_flight, "a suspect's step is not alone in flight"
-            assert named == {min(self.suspects)}, f"sequences {named} run, the suspect is {min(self.suspects)}"
+            assert named == {suspect.id}, f"sequences {named} run, the suspect is {suspect.id}"
         readmitted = {admission.sequence_id for admission in plan.admitted}
         assert self.untold <= set(plan.preempted) <= self.untold | readmitted, (
             f"{self.untold} were preempted, the plan says {plan.preempted}")
@@ -181,9 +180,10 @@ class Simulation:
         return any(c.sequence.status in (Status.DRAINING, Status.FINISHED) for c in self.present.values())
 
     def note_pauses(self, named: set[int]) -> None:
+        suspects = self.scheduler._suspects
         for client in self.live.values():
             client.pause = 0 if client.sequence.id in named else client.pause + 1
-            if self.suspects:
+            if suspects.alone is not None or suspects.holds(client.sequence):
                 client.pause = 0
             if client.sequence.status is Status.RUNNING:
                 self.counts["longest pause"] = max(self.counts["longest pause"], client.pause)
@@ -251,12 +251,13 @@ class Simulation:
     def deliver(self, sampled: Sampled) -> None:
         """A token reaches its client: the one that follows from all tokens before it, whatever happened on the way."""
         client = self.live[sampled.sequence_id]
-        self.suspects.pop(sampled.sequence_id, None)
         assert sampled.token_id == sample(client.chain[-1], client.salt, client.mask), "the answer changed"
         num_prompt_logprobs = client.sequence.prompt_length - 1
         assert not client.needs_prompt_logprobs, f"a token comes before {num_prompt_logprobs} prompt logprobs"
         client.tokens.append(sampled.token_id)
         extend(client.chain, sampled.token_id)
+        if len(client.tokens) >= client.cleared_at:
+            client.num_solo_deaths = 0
         is_full = len(client.tokens) == client.sequence.max_length
         is_eos = sampled.token_id == EOS and not client.sequence.ignore_eos
         is_end = is_eos or sampled.token_id in client.sequence.stop_token_ids
@@ -269,11 +270,13 @@ class Simulation:
 
     def lose(self) -> None:
         """The group dies, and comes back empty."""
-        named = {c.sequence.id for flight in self.in_flight for c, _, _ in flight.rows} & self.live.keys()
-        is_solo = named <= self.suspects.keys()
-        for id in named:
-            self.suspects[id] = self.suspects[id] + is_solo if id in self.suspects else 0
-        guilty = {id for id, num_deaths in self.suspects.items() if num_deaths >= MAX_SOLO_DEATHS}
+        rows = [(c, row) for flight in self.in_flight for c, row, _ in flight.rows if c.sequence.id in self.live]
+        named = {c.sequence.id: c for c, _ in rows}
+        for client in named.values():
+            client.num_solo_deaths = client.num_solo_deaths + 1 if len(named) == 1 else 0
+            num_samples = sum(row.output is Output.SAMPLE for c, row in rows if c is client)
+            client.cleared_at = len(client.tokens) + max(1, num_samples)
+        guilty = {id for id, client in named.items() if client.num_solo_deaths >= MAX_SOLO_DEATHS}
         forgotten = self.scheduler.forget_all()
         self.in_flight.clear()
         assert set(forgotten.given_up) == guilty, f"{forgotten.given_up} are given up, not {guilty}"

@@ -1,0 +1,73 @@
+"""Finds the sequence that kills its group, by bisection, while all others go on.
+
+Whatever ran when the group died is suspected, and returns together with everything else: most often the machine was at
+fault, and one replay at full batch is all that the death costs. If the group dies again with suspects in flight, one of
+them is to blame. They are halved: the first half runs, beside what nobody suspects, and the second waits until all of
+the first are cleared or one more death has narrowed them down. The last one left runs alone, so that no other can be
+blamed for its deaths, and is given up after `MAX_SOLO_DEATHS`. A sequence that kills whatever runs it is found among n
+in at most ceil(log2 n) + 4 deaths.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from penstock.router.scheduling.sequence import Sequence
+
+MAX_SOLO_DEATHS = 3
+"""How often in a row the group may die with nothing but one sequence in flight before that sequence is given up."""
+
+
+@dataclass(slots=True)
+class Cohort:
+    """Suspects that run at the same time; one that `is_alone` has a single member, which runs beside nothing else."""
+
+    members: list[Sequence]
+    is_alone: bool
+
+
+class Suspects:
+    """Keeps the suspects in cohorts, of which the first is on trial and the others are held until it is cleared."""
+
+    def __init__(self) -> None:
+        self._cohorts: list[Cohort] = []
+
+    @property
+    def alone(self) -> Sequence | None:
+        """The sequence that has to run alone now, if there is one."""
+        return self._cohorts[0].members[0] if self._cohorts and self._cohorts[0].is_alone else None
+
+    def holds(self, sequence: Sequence) -> bool:
+        """Tells whether the sequence has to wait for the trial of others."""
+        return sequence.is_suspect and sequence not in self._cohorts[0].members
+
+    def accuse(self, named: Collection[Sequence]) -> None:
+        """Notes a death with these sequences in flight. A death while nothing ran accuses nobody."""
+        for sequence in named:
+            sequence.num_solo_deaths = sequence.num_solo_deaths + 1 if len(named) == 1 else 0
+        suspects = [sequence for sequence in named if sequence.is_suspect]
+        if suspects:
+            self._narrow(suspects)
+        elif named:
+            self._cohorts.insert(0, Cohort([*named], is_alone=False))
+        for sequence in named:
+            if not suspects or sequence.is_suspect:
+                sequence.cleared_at = sequence.length_in_flight
+
+    def clear(self, sequence: Sequence) -> None:
+        """Acquits a sequence, because it was answered or has ended. Does nothing if it is no suspect."""
+        if not sequence.is_suspect:
+            return
+        sequence.cleared_at = None
+        sequence.num_solo_deaths = 0
+        for cohort in self._cohorts:
+            if sequence in cohort.members:
+                cohort.members.remove(sequence)
+        self._cohorts = [cohort for cohort in self._cohorts if cohort.members]
+
+    def _narrow(self, suspects: list[Sequence]) -> None:
+        """Puts the suspects that ran in this death too in the place of the cohort on trial, in halves."""
+        for sequence in [each for each in self._cohorts[0].members if each not in suspects]:
+            self.clear(sequence)
+        half = (len(suspects) + 1) // 2
+        halves = [suspects[:half], suspects[half:]]
+        self._cohorts[:1] = [Cohort(members, is_alone=len(members) == 1) for members in halves if members]
