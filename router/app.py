@@ -18,6 +18,7 @@ from penstock.router.api.http.route import Route, add_routes
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engines import Engines
 from penstock.router.engine.limits import Limits
+from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import SERVICE, ServerInfo, Service
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.metrics.metrics import Metrics
@@ -42,7 +43,8 @@ def make_app(
     access = access or Access()
     app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
                           client_max_size=limits.payload_limit)
-    app[SERVICE] = Service(engines, tokenizer, limits, metrics, info, grammars, template)
+    app[SERVICE] = Service(
+        engines, tokenizer, limits, metrics, info, PoisonMemory(limits.poison_memory), grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
     add_routes(app, route_table.routes(info.version, more_routes, access.api_key is not None), access)

@@ -56,6 +56,8 @@ class ServerConfig:
     """The seconds that running requests get to finish after SIGTERM."""
     max_shard_downtime: int
     """The seconds that requests wait for a group that is being restarted."""
+    poison_memory: int
+    """The seconds for which a request that killed its group is refused."""
     json_output: bool
     log_level: str
     """A name that `logging` knows."""

@@ -9,6 +9,7 @@
     ├── NoInstances            422  a Vertex AI request for nothing
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
+    │   └── KilledGroup        424  it was given up, for the group died whenever it ran
     ├── Unhealthy              503  no group can answer
     └── Dropped                499  the client left before its answers had ended
 
@@ -114,6 +115,10 @@ class GenerationError(RouterError):
 
     def __init__(self, cause: str) -> None:
         super().__init__(f"Request failed during generation: {cause}")
+
+
+class KilledGroup(GenerationError):
+    """The request was given up, because the group died whenever it ran."""
 
 
 class Unhealthy(RouterError):

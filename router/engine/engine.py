@@ -17,7 +17,7 @@ from penstock.router.engine.progress import Progress
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
 from penstock.router.engine.stream import Queue, Stream
-from penstock.router.errors import GenerationError, Overloaded, RouterError, Unhealthy
+from penstock.router.errors import GenerationError, KilledGroup, Overloaded, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import Fleet
@@ -232,8 +232,8 @@ class Engine:
         log.error("the group is lost: %s; %d requests will go on when it is back", error, forgotten.num_replayed)
         self._metrics.replayed(forgotten.num_replayed)
         for sequence_id in forgotten.given_up:
-            self._requests.fail(sequence_id, f"Server error: {MAX_SOLO_DEATHS} times in a row the shards died while "
-                                             "they ran this request alone")
+            self._requests.fail(sequence_id, KilledGroup(
+                f"Server error: {MAX_SOLO_DEATHS} times in a row the shards died while they ran this request alone"))
         if self._downtime is None and self.is_healthy:
             self._metrics.group_restarted()
             self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)

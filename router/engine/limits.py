@@ -42,6 +42,8 @@ class Limits:
     """Whether an answer with tool calls has the finish reason `stop`, as in TGI, instead of OpenAI's `tool_calls`."""
     body_timeout: float = 60.0
     """The most seconds from a request's headers to the end of its body."""
+    poison_memory: float = 600.0
+    """The seconds for which a request that killed its group is refused."""
     stall_limit: float = 240.0
     """The seconds without progress of a running request, while its group is there, after which the router counts as
     hanging."""
@@ -80,6 +82,7 @@ class Limits:
             enable_prefill_logprobs=config.enable_prefill_logprobs,
             strict_streaming_errors=config.strict_streaming_errors,
             tgi_tool_finish_reason=config.tgi_tool_finish_reason,
+            poison_memory=config.poison_memory,
             # A router in order never takes as long: a step that hangs is noticed after `step_timeout`, and a lost
             # group is back within `max_shard_downtime`, or its requests have failed.
             stall_limit=2.0 * config.step_timeout + config.max_shard_downtime,

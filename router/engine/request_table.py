@@ -78,7 +78,7 @@ class RequestTable(dict[int, RequestState]):
             event = state.next_event(sampled)
         except Exception as error:
             log.exception("request %d failed in the text path", sampled.sequence_id)
-            self.fail(sampled.sequence_id, f"{type(error).__name__} in the text path")
+            self.fail(sampled.sequence_id, GenerationError(f"{type(error).__name__} in the text path"))
             return
         state.stream.put(event)
         if event.ending is not None:
@@ -89,7 +89,8 @@ class RequestTable(dict[int, RequestState]):
         masks = {}
         for result in results:
             if result.error is not None:
-                self.fail(result.sequence_id, f"the grammar can't be followed any further: {result.error}")
+                self.fail(result.sequence_id, GenerationError(
+                    f"the grammar can't be followed any further: {result.error}"))
             if result.sampled is not None:
                 self.deliver(result.sampled)
             if result.mask is not None and result.sequence_id in self:
@@ -105,11 +106,11 @@ class RequestTable(dict[int, RequestState]):
         if sequence_id in self:
             self._end(sequence_id, FinishReason.CANCELLED)
 
-    def fail(self, sequence_id: int, cause: str) -> None:
-        """Ends a request with an error that names the cause. Does nothing if the request has ended."""
+    def fail(self, sequence_id: int, error: RouterError) -> None:
+        """Ends a request with an error. Does nothing if the request has ended."""
         state = self.get(sequence_id)
         if state is not None:
-            state.stream.fail(GenerationError(cause))
+            state.stream.fail(error)
             self._end(sequence_id, FinishReason.ERROR)
 
     def fail_all(self, error: RouterError) -> None:

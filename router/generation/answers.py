@@ -9,7 +9,7 @@ from typing import Self
 
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Ending, Event, PromptLogprobs, Queue, Stream, Token
-from penstock.router.errors import Dropped, RouterError
+from penstock.router.errors import Dropped, KilledGroup, RouterError
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
@@ -30,11 +30,15 @@ class Times:
 class Answer:
     """One of the answers to a request. `ending` and `times` are set once its last event has come.
 
-    `index` counts the answers of all prompts: those to the first prompt, then those to the second.
+    `index` counts the answers of all prompts: those to the first prompt, then those to the second. `spec` is what was
+    asked of the prompt.
     """
 
-    def __init__(self, index: int, request: Request, stream: Stream, received_at: float, metrics: Metrics) -> None:
+    def __init__(
+        self, index: int, spec: GenerationSpec, request: Request, stream: Stream, received_at: float, metrics: Metrics
+    ) -> None:
         self.index = index
+        self.spec = spec
         self.request = request
         self.ending: Ending | None = None
         self._stream = stream
@@ -89,11 +93,12 @@ class Answers:
     `each` has the answers in the order of their indices. An answer that fails ends the iteration with its error.
     """
 
-    def __init__(self, answers: dict[Stream, Answer], queue: Queue, metrics: Metrics) -> None:
+    def __init__(self, answers: dict[Stream, Answer], queue: Queue, service: Service) -> None:
         self.each = tuple(answers.values())
         self._answers = answers
         self._queue = queue
-        self._metrics = metrics
+        self._metrics = service.metrics
+        self._poison = service.poison
         self._num_left = len(answers)
 
     @property
@@ -108,8 +113,12 @@ class Answers:
         if not self._num_left:
             raise StopAsyncIteration
         stream, item = await self._queue.get()
-        event = stream.take(item)
         answer = self._answers[stream]
+        try:
+            event = stream.take(item)
+        except KilledGroup:
+            self._poison.remember(answer.spec)
+            raise
         answer.note(event)
         if event.ending is not None:
             self._num_left -= 1
@@ -133,19 +142,20 @@ async def answering(service: Service, specs: Sequence[GenerationSpec], is_stream
     try:
         for spec in specs:
             check_mode(spec, service.limits, is_stream)
+            service.poison.check(spec)
         async with AsyncExitStack() as stack:
             stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs)))
             requests = await _validate_all(service, specs)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
-            for request in requests:
+            for spec, request in requests:
                 metrics.accepted(len(request.input_ids), request.max_new_tokens)
                 stream = await stack.enter_async_context(
                     engine.submit(trace.followed(request) if trace else request, queue=queue))
-                answers[stream] = Answer(len(answers), request, stream, received_at, metrics)
+                answers[stream] = Answer(len(answers), spec, request, stream, received_at, metrics)
             if trace is not None:
                 trace.submitted(answers)
-            running = Answers(answers, queue, metrics)
+            running = Answers(answers, queue, service)
             yield running
     except BaseException as error:
         if isinstance(error, RouterError) or running is None or not running.is_over:
@@ -153,11 +163,14 @@ async def answering(service: Service, specs: Sequence[GenerationSpec], is_stream
         raise
 
 
-async def _validate_all(service: Service, specs: Sequence[GenerationSpec]) -> list[Request]:
+async def _validate_all(
+    service: Service, specs: Sequence[GenerationSpec]
+) -> list[tuple[GenerationSpec, Request]]:
+    """Returns the requests of all specs in order, each with its spec."""
     facts = service.engines.choose().facts
     valid = await asyncio.gather(
         *(validate(spec, service.limits, service.tokenizer, facts, service.grammars) for spec in specs))
-    return [request for requests in valid for request in requests]
+    return [(spec, request) for spec, requests in zip(specs, valid, strict=True) for request in requests]
 
 
 def _count_failure(error: BaseException, metrics: Metrics, trace: traces.Generation | None) -> None:

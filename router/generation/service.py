@@ -7,6 +7,7 @@ from aiohttp import web
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engines import Engines
 from penstock.router.engine.limits import Limits
+from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer
@@ -31,6 +32,7 @@ class Service:
     limits: Limits
     metrics: Metrics
     info: ServerInfo
+    poison: PoisonMemory
     grammars: GrammarCompiler | None = None
     """None where grammars are switched off."""
     template: ChatTemplate | None = None

@@ -154,6 +154,8 @@ OPTIONS: list[click.Parameter] = [
            type=POSITIVE, default=60),
     Option("--max-shard-downtime", SHARDS, "Penstock: seconds that requests wait for a group that is restarting before "
            "they are answered with 503.", type=COUNT, default=120),
+    Option("--poison-memory", SHARDS, "Penstock: seconds for which a request that killed the shards whenever they ran "
+           "it is refused with 424 when it is sent again; 0 refuses none.", type=COUNT, default=600),
     Option("--shard-uds-path", SHARDS, "Sockets of the shards: PATH-0, PATH-1, … Default: in a private directory."),
     Option("--master-addr", SHARDS, "Address where the shards meet, if --master-port is given.", default="localhost"),
     Option("--master-port", SHARDS, "Port where the shards meet. Default: they meet at a file in a private directory.",

@@ -68,6 +68,7 @@ def test_settings_that_contradict_are_refused(invoke, started, arguments, messag
     (["--pipeline-depth", "1"], "pipeline_depth", 1),
     (["--max-shard-downtime", "0"], "max_shard_downtime", 0),
     (["--step-timeout", "7"], "step_timeout", 7),
+    (["--poison-memory", "0"], "poison_memory", 0),
     ([], "step_timeout", 60),
     (["--dtype", "float32"], "dtype", "float32"),
     (["--device", "cpu"], "device", "cpu"),
