@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.router.engine.limits import Limits
-from penstock.router.engine.progress import Progress
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
 from penstock.router.engine.stream import Queue, Stream
@@ -79,7 +78,8 @@ class Engine:
         self._next_id = 0
         self._in_flight: deque[Plan] = deque()
         self._mask_worker = MaskWorker()
-        self._progress = Progress()
+        self._advanced_at = 0.0
+        """When the last step came back, or the first was sent while none was in flight; of `time.monotonic`."""
         self._work = asyncio.Event()
         self.is_healthy = True
         """Whether the engine takes requests: also while the group is away, as long as requests wait for it."""
@@ -124,12 +124,13 @@ class Engine:
         return stream
 
     def stalled_seconds(self, now: float) -> float:
-        """Returns for how long, at most, a running request has made no progress: no token and no part of its prompt.
+        """Returns for how long no step has come back, though requests run.
 
         `now` is of `time.monotonic`. The result is 0 while no request runs, and none runs while the group is away:
-        that time ends when the group is back, or after `max_downtime`.
+        that time ends when the group is back, or after `max_downtime`. A request that waits while others are computed,
+        for memory or for a suspect that runs alone, does not count: the router is in order.
         """
-        return self._progress.stalled_seconds(self._scheduler.running_slots, now)
+        return now - self._advanced_at if self._scheduler.num_running else 0.0
 
     async def run(self) -> None:
         """Drives the group, and waits for it when it is lost, until cancelled. Raises any error but a lost group."""
@@ -254,7 +255,8 @@ class Engine:
 
     def _note_plan(self, plan: Plan, began_at: float) -> None:
         now = time.monotonic()
-        self._progress.planned(plan, now)
+        if not self._in_flight:
+            self._advanced_at = now
         for admission in plan.admitted:
             self._requests.admitted(admission.sequence_id, now, admission.hit_tokens)
         for sequence_id, start, count in plan.chunks:
@@ -267,8 +269,7 @@ class Engine:
         self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | PromptLogprobsPart], came_at: float,
         committed_at: float
     ) -> None:
-        now = time.monotonic()
-        self._progress.committed(plan, now)
+        self._advanced_at = now = time.monotonic()
         self._metrics.step(plan, result, confirmed, committed_at - came_at, now - committed_at)
 
     def _note_occupancy(self) -> None:

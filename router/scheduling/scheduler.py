@@ -85,10 +85,6 @@ class Scheduler:
         return len(self._running)
 
     @property
-    def running_slots(self) -> list[int]:
-        return [s.slot for s in self._running if s.slot is not None]
-
-    @property
     def num_wasted_positions(self) -> int:
         """How many positions have no token planned for them, in the blocks that running sequences hold."""
         return sum(len(s.blocks) * self.memory.block_size - s.computed for s in self._running)

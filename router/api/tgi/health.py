@@ -30,5 +30,5 @@ async def livez(request: web.Request) -> web.Response:
     service = request.app[SERVICE]
     stalled, limit = service.engines.choose().stalled_seconds(time.monotonic()), service.limits.stall_limit
     if stalled > limit:
-        raise Unhealthy(f"nothing was computed for a running request in {stalled:.0f} s, the limit is {limit:g} s")
+        raise Unhealthy(f"no step came back for {stalled:.0f} s though requests run, the limit is {limit:g} s")
     return web.Response()

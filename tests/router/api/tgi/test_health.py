@@ -60,7 +60,7 @@ async def test_alive_while_requests_advance(start: Start) -> None:
             await asyncio.sleep(0.01)
     body = await response.json()
     assert (response.status, body["error_type"]) == (503, "healthcheck")
-    assert body["error"].startswith("nothing was computed for a running request in ")
+    assert body["error"].startswith("no step came back for ")
     assert (await server.client.get("/health")).status == 200
     server.fleet.may_answer.set()
     await waiting
