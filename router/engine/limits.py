@@ -45,8 +45,7 @@ class Limits:
     poison_memory: float = 600.0
     """The seconds for which a request that killed its group is refused."""
     stall_limit: float = 240.0
-    """The seconds without progress of a running request, while its group is there, after which the router counts as
-    hanging."""
+    """The seconds for which no step may come back while requests run, before the router counts as hanging."""
 
     @classmethod
     def resolve(cls, config: RouterConfig, facts: Facts) -> Self:
