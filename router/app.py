@@ -44,7 +44,7 @@ def make_app(
     app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
                           client_max_size=limits.payload_limit)
     app[SERVICE] = Service(
-        engines, tokenizer, limits, metrics, info, PoisonMemory(limits.poison_memory), grammars, template)
+        engines, tokenizer, metrics, info, PoisonMemory(limits.poison_memory), grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
     add_routes(app, route_table.routes(info.version, more_routes, access.api_key is not None), access)

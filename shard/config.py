@@ -79,6 +79,8 @@ class ShardConfig:
     """Whether the log has one JSON object a line, and no progress bar is shown."""
     parent_pid: int | None = None
     """The process with which the shard ends: when it is no longer its parent."""
+    memory_fd: int | None = None
+    """A file descriptor of the file that a processor's KV memory is in, so that it outlives the shard."""
     ready_fd: int | None = None
     """A file descriptor to which one byte is written, and which is closed, once steps can be run."""
     die_on_token: int | None = field(default_factory=_die_on_token)

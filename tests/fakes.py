@@ -11,6 +11,7 @@ from penstock.router.fleet.wire import StreamLimits
 from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, StepResult, TopLogprobs
 
 FACTS = Facts(
+    memory_id="one",
     model_id="fake", dtype="float32", kv_dtype="float32", block_size=16, num_blocks=256, vocab_size=8192,
     eos_token_ids=frozenset({2}), context_length=2048, world_size=1, numerics="scripted", weights_digest="0",
     step_tokens=256)

@@ -43,10 +43,14 @@ def allocate_cache(
     head_dim: int,
     dtype: torch.dtype,
     device: torch.device | str,
+    memory: Tensor | None = None,
 ) -> KvCache:
-    """Allocates `num_blocks` blocks of one layer, and does not clear them: what was never written is never used."""
+    """Allocates `num_blocks` blocks of one layer, and does not clear them: what was never written is never used.
+
+    memory  [num_blocks * block_bytes]  uint8; where the blocks are to be, instead of in memory that is new
+    """
     size = block_bytes(block_size=block_size, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype)
-    data = torch.empty(num_blocks, size, dtype=torch.uint8, device=device)
+    data = torch.empty(num_blocks, size, dtype=torch.uint8, device=device) if memory is None else memory.view(-1, size)
     return KvCache(data, block_size, num_kv_heads, head_dim, dtype)
 
 

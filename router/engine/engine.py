@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from penstock.router.grammar.cursor import GrammarCursor
 from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
-from penstock.router.scheduling.plan import Plan, PromptLogprobsPart, Sampled, StepResult
+from penstock.router.scheduling.plan import FinishReason, Plan, PromptLogprobsPart, Sampled, StepResult
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from penstock.router.text.text_path import TextPath
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 0.05
 """The pause between two attempts to open a group, in seconds, when the group answers but is lost again at once."""
-_MAY_CHANGE = ("num_blocks", "step_tokens", "numerics")
+_MAY_CHANGE = ("num_blocks", "step_tokens", "numerics", "memory_id")
 """The facts that may have changed when the group is back."""
 
 
@@ -71,7 +71,9 @@ class Engine:
         self._scheduler = Scheduler(
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
-        self._max_total_tokens = limits.max_total_tokens
+        self.limits = limits
+        """What requests may ask for: less than at the start while the group has less memory."""
+        self._limits_at_start = limits
         self._most_blocks = facts.num_blocks
         self._permits = limits.max_concurrent_requests
         self._requests = RequestTable(self._scheduler.finish)
@@ -102,10 +104,13 @@ class Engine:
     def submit(self, request: Request, output_so_far: Sequence[int] = (), queue: Queue | None = None) -> Stream:
         """Starts to generate after the prompt and `output_so_far`; puts the events into `queue`, if one is given.
 
-        Raises Unhealthy while the engine takes no requests.
+        Raises Unhealthy while the engine takes no requests, and GenerationError if the group has lost memory since the
+        request was checked.
         """
         if not self.is_healthy:
             raise Unhealthy
+        if len(request.input_ids) + len(output_so_far) >= self._scheduler.memory.capacity:
+            raise self._too_long()
         sequence_id = self._next_id
         self._next_id += 1
         text = self._start_text(request)
@@ -180,6 +185,8 @@ class Engine:
                 continue
             if isinstance(each, PromptLogprobsPart):
                 state.take_prompt_logprobs(each)
+            elif each.finish_reason is FinishReason.ERROR:
+                self._fail_too_long([each.sequence_id])
             elif state.cursor is not None and each.finish_reason is None:
                 self._mask_worker.hold(state.cursor, each)
             else:
@@ -205,14 +212,13 @@ class Engine:
         facts = replace(found, num_blocks=min(found.num_blocks, self._most_blocks))
         if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
             raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
-        if facts.capacity < self._max_total_tokens:
-            raise RuntimeError(f"the group came back with {facts.capacity} KV tokens, a request may have "
-                               f"{self._max_total_tokens}")
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
                         "undisturbed run", self.facts.numerics, facts.numerics)
-        if facts.num_blocks != self._scheduler.memory.pool.num_blocks:
-            self._scheduler.resize(facts.num_blocks)
+        if facts.memory_id != self.facts.memory_id or facts.num_blocks != self._scheduler.memory.pool.num_blocks:
+            too_long = self._scheduler.resize(facts.num_blocks)
+            self.limits = self._limits_at_start.within(facts.capacity)
+            self._fail_too_long(too_long)
         self.facts = facts
         self.is_healthy = self.has_group = True
         self.changed.set()
@@ -220,6 +226,15 @@ class Engine:
             self._downtime.cancel()
             self._downtime = None
             log.info("the group is back")
+
+    def _fail_too_long(self, sequence_ids: Iterable[int]) -> None:
+        """Fails requests that no longer fit: a group that was started again found less memory than it had."""
+        for sequence_id in sequence_ids:
+            self._requests.fail(sequence_id, self._too_long())
+
+    def _too_long(self) -> GenerationError:
+        return GenerationError("Server error: the shards were started again with KV memory for "
+                               f"{self._scheduler.memory.capacity} tokens, and this request needs more")
 
     def _lose(self, error: FleetError) -> None:
         """Lets every sequence wait again after the loss of the group, and fails those that have killed it."""

@@ -1,6 +1,6 @@
 """The limits of what a request may ask for: those of the flags, completed by what the model and its memory allow."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from penstock.router.config import RouterConfig
@@ -8,7 +8,8 @@ from penstock.router.fleet.facts import Facts
 
 DEFAULT_SHARE = 7 / 8
 """The share of the KV memory that one request may have, unless a flag says otherwise. It is not all of it, because a
-group that is started again may find a little less memory free, and what its requests were promised must still fit."""
+group that has to begin with new memory may find a little less of it, and what its requests were promised should still
+fit."""
 
 
 class LimitError(ValueError):
@@ -46,6 +47,12 @@ class Limits:
     """The seconds for which a request that killed its group is refused."""
     stall_limit: float = 240.0
     """The seconds for which no step may come back while requests run, before the router counts as hanging."""
+
+    def within(self, capacity: int) -> Self:
+        """Returns the limits of a group whose KV memory holds `capacity` tokens, which may be less than at the
+        start."""
+        total = min(self.max_total_tokens, capacity)
+        return replace(self, max_total_tokens=total, max_input_tokens=min(self.max_input_tokens, total - 1))
 
     @classmethod
     def resolve(cls, config: RouterConfig, facts: Facts) -> Self:

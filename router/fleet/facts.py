@@ -9,7 +9,8 @@ class Facts:
     """The facts of a group: each is equal on all its shards or is the minimum over them.
 
     `context_length`, `block_size` and `step_tokens` count tokens; `step_tokens` is how many prompt tokens one
-    step runs in about 250 ms. `numerics` names the kernels and number formats that decide every bit.
+    step runs in about 250 ms. `numerics` names the kernels and number formats that decide every bit. While `memory_id`
+    stays as it was, so does what the KV memory holds.
     """
 
     model_id: str
@@ -24,6 +25,7 @@ class Facts:
     numerics: str
     weights_digest: str
     step_tokens: int
+    memory_id: str
 
     @property
     def capacity(self) -> int:

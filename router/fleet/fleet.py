@@ -103,6 +103,7 @@ def agree(shards: Sequence[ShardFacts]) -> Facts:
         raise FleetError(f"{answering} shards answer, exactly one must")
     first = shards[0].facts
     for shard in shards[1:]:
-        if differences := first.differences(shard.facts, besides=_MINIMUM):
+        if differences := first.differences(shard.facts, besides=[*_MINIMUM, "memory_id"]):
             raise FleetError(f"shards differ in {', '.join(differences)}")
-    return replace(first, **{name: min(getattr(shard.facts, name) for shard in shards) for name in _MINIMUM})
+    return replace(first, memory_id="+".join(shard.facts.memory_id for shard in shards),
+                   **{name: min(getattr(shard.facts, name) for shard in shards) for name in _MINIMUM})

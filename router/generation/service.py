@@ -29,7 +29,6 @@ class Service:
 
     engines: Engines
     tokenizer: Tokenizer
-    limits: Limits
     metrics: Metrics
     info: ServerInfo
     poison: PoisonMemory
@@ -37,6 +36,11 @@ class Service:
     """None where grammars are switched off."""
     template: ChatTemplate | None = None
     """None where the model has no chat template."""
+
+    @property
+    def limits(self) -> Limits:
+        """What a request may ask for now."""
+        return self.engines.choose().limits
 
 
 SERVICE = web.AppKey("service", Service)

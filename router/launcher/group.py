@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Process, Program, started
+from penstock.router.launcher.shard_memory import ShardMemory
 from penstock.router.launcher.watch import Watch, watched
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,9 @@ class Loss:
     tell counts, not an answer to a watch, since a request may kill them before the first answer."""
     is_refusal: bool
     """Whether shards ended by themselves before they were ready, because of their settings or the checkpoint."""
+    is_from_outside: bool
+    """Whether the group ran well until somebody killed or stopped a shard. A shard that ended by itself, or by a fault
+    of its own such as SIGSEGV, may have written anywhere in its memory."""
 
     def __str__(self) -> str:
         return ", ".join(f"{process.name} {what}" for process, what in self.causes)
@@ -37,13 +42,18 @@ class Group:
     anything that can't be had again.
 
     `programs` makes the programs to run, anew for each start; `targets` are the gRPC addresses of the same shards, in
-    the same order; `step_timeout` is in seconds.
+    the same order; `step_timeout` is in seconds. What the shards have in `memories` outlives them, unless they may have
+    spoilt it.
     """
 
-    def __init__(self, programs: Callable[[], Sequence[Program]], targets: Sequence[str], step_timeout: float) -> None:
+    def __init__(
+        self, programs: Callable[[], Sequence[Program]], targets: Sequence[str], step_timeout: float,
+        memories: Sequence[ShardMemory] = (),
+    ) -> None:
         self._programs = programs
         self._targets = targets
         self._step_timeout = step_timeout
+        self._memories = memories
 
     async def keep(self, end: asyncio.Future[None]) -> Loss | None:
         """Runs the shards until `end` is done; then none is left. Returns the last loss if to go on is of no use."""
@@ -57,6 +67,9 @@ class Group:
                 log.error("The shards died %d times in a row without a completed step", MAX_DEATHS)
                 return loss
             log.warning("%s, starting all shards again", loss)
+            if not loss.is_from_outside:
+                for memory in self._memories:
+                    memory.discard()
             is_first = False
             await asyncio.wait([end], timeout=BACKOFF_SECONDS[max(0, num_deaths - 1)])
             if end.done():
@@ -98,4 +111,5 @@ def _loss(shards: Sequence[Process], watches: Sequence[Watch]) -> Loss:
         causes=dead or [(shard, watch.finding) for shard, watch in zip(shards, watches, strict=True) if watch.finding],
         has_stepped=all(shard.is_ready for shard in shards),
         is_refusal=bool(dead) and all(
-            shard.status > 0 and not shard.is_ready for shard in shards if shard.status is not None))
+            shard.status > 0 and not shard.is_ready for shard in shards if shard.status is not None),
+        is_from_outside=all(shard.is_ready and shard.status in (None, -signal.SIGKILL) for shard in shards))

@@ -26,6 +26,7 @@ from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.option_types import NOTES, Command
 from penstock.router.launcher.options import OPTIONS
 from penstock.router.launcher.processes import Program
+from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
 from penstock.router.launcher.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -65,9 +66,10 @@ def launch(config: LauncherConfig) -> int:
         private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
         sockets = [stack.enter_context(_socket_path(f"{config.shard_uds_path or private / 'shard'}-{rank}"))
                    for rank in range(config.num_shard)]
+        memories = stack.enter_context(shard_memories(config.num_shard))
         log.info("Starting %d shard%s of %s", len(sockets), "s" * (len(sockets) > 1), config.model_id)
         return asyncio.run(_supervise(
-            make_group(config, checkpoint, sockets, private), router_program(config, checkpoint, sockets),
+            make_group(config, checkpoint, sockets, private, memories), router_program(config, checkpoint, sockets),
             config.graceful_termination_timeout))
 
 
@@ -75,7 +77,10 @@ async def _supervise(group: Group, router: Program, drain_timeout: float) -> int
     return await Supervisor(group, router, drain_timeout).run()
 
 
-def make_group(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], private: Path) -> Group:
+def make_group(
+    config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], private: Path,
+    memories: Sequence[ShardMemory],
+) -> Group:
     """Makes the group that serves a checkpoint and keeps its files in the directory `private`."""
     starts = itertools.count()
 
@@ -85,21 +90,24 @@ def make_group(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence
             file.unlink()
         rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
                       else f"file://{private}/meet-{next(starts)}")
-        return [shard_program(config, checkpoint, rank, path, rendezvous) for rank, path in enumerate(sockets)]
+        return [shard_program(config, checkpoint, rank, path, rendezvous, memories[rank] if memories else None)
+                for rank, path in enumerate(sockets)]
 
-    return Group(programs, [f"unix:{path}" for path in sockets], config.step_timeout)
+    return Group(programs, [f"unix:{path}" for path in sockets], config.step_timeout, memories)
 
 
 def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, socket_path: Path,
-                  rendezvous: str) -> Program:
+                  rendezvous: str, memory: ShardMemory | None) -> Program:
     settings = {name: getattr(config, name) for name in SHARD_SETTINGS} | {
         "model": str(checkpoint.path), "rank": rank, "world_size": config.num_shard, "listen": f"unix:{socket_path}",
         "rendezvous": rendezvous, "is_deterministic": config.deterministic,
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": config.max_batch_size or config.max_concurrent_requests, "parent_pid": os.getpid(),
+        "memory_fd": memory.fd if memory else None,
     }
     given = {name: value for name, value in settings.items() if value is not None}
-    return _program(f"shard {rank}", "shard", ["--config", json.dumps(given)], tells_ready=True)
+    program = _program(f"shard {rank}", "shard", ["--config", json.dumps(given)], tells_ready=True)
+    return replace(program, fds=[memory.fd] if memory else [])
 
 
 def router_program(config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path]) -> Program:

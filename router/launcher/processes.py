@@ -22,13 +22,14 @@ class Program:
     """A command to run as a process, which messages call `name`.
 
     One that `tells_ready` takes `--ready-fd FD`, a pipe that it writes a byte to once it can do its work. `environment`
-    is the launcher's if it is None.
+    is the launcher's if it is None. The process inherits the file descriptors `fds`.
     """
 
     name: str
     argv: Sequence[str]
     tells_ready: bool = False
     environment: Mapping[str, str] | None = field(default=None, repr=False)
+    fds: Sequence[int] = ()
 
 
 class Process:
@@ -127,7 +128,7 @@ async def _start(program: Program) -> Process:
         more = ["--ready-fd", str(ready_end)] if program.tells_ready else []
         return Process(program, await asyncio.create_subprocess_exec(
             *program.argv, *more, stdin=asyncio.subprocess.DEVNULL, stderr=errors_end,
-            pass_fds=[ready_end] if more else [], start_new_session=True,
+            pass_fds=[*program.fds, *([ready_end] if more else [])], start_new_session=True,
             env=program.environment), errors, ready)
 
 

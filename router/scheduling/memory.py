@@ -15,6 +15,8 @@ class KvMemory:
         self.block_size = block_size
         self.pool = BlockPool(num_blocks)
         self.cache = PrefixCache(self.pool, block_size)
+        self.capacity = block_size * num_blocks
+        """How many tokens it holds."""
 
     @property
     def num_available(self) -> int:

@@ -48,8 +48,8 @@ class Forgotten:
 class Scheduler:
     """Has the verbs `add`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain numbers.
 
-    At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`. Every sequence that is
-    added must fit alone: its `max_length` is at most `block_size * num_blocks`.
+    At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`. A sequence that fills all
+    of the memory, though its `max_length` is more, ends there with an error.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Lets a new sequence wait. Its id is larger than that of any before it."""
-        assert len(sequence.tokens) < sequence.max_length <= self.memory.block_size * self.memory.pool.num_blocks
+        assert len(sequence.tokens) < min(sequence.max_length, self.memory.capacity)
         self._sequences[sequence.id] = sequence
         insort(self._waiting, sequence, key=_age)
 
@@ -169,7 +169,8 @@ class Scheduler:
         self._settle(sequence)
 
     def forget_all(self) -> Forgotten:
-        """Lets all sequences wait again: the group is lost with all keys and values and every step in flight."""
+        """Lets all sequences wait again: the group is lost with every step in flight. What the prefix cache has is of
+        results that came back; if the group lost its memory too, `resize` comes next."""
         named = {s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
         self._suspects.accuse(sorted(named, key=_age))
         self._in_flight.clear()
@@ -181,17 +182,22 @@ class Scheduler:
                 self._preempt(sequence)
             else:
                 self._settle(sequence)
-        self.memory.cache.clear()
         self._cleared_slots.clear()
         given_up = tuple(s.id for s in lost if s.num_solo_deaths >= MAX_SOLO_DEATHS)
         for sequence_id in given_up:
             self.finish(sequence_id, FinishReason.ERROR)
         return Forgotten(len(lost) - len(given_up), given_up)
 
-    def resize(self, num_blocks: int) -> None:
-        """Gives the KV memory another size. Allowed only while no sequence holds any of it, as after `forget_all`."""
+    def resize(self, num_blocks: int) -> list[int]:
+        """Takes an empty KV memory, which may have another size, in the place of the one before. Allowed only while no
+        sequence holds any of it, as after `forget_all`. Ends the sequences that do not fit any more; returns their
+        ids."""
         assert not self.memory.num_held
         self.memory = KvMemory(self.memory.block_size, num_blocks)
+        too_long = [s.id for s in self._waiting if len(s.tokens) >= self.memory.capacity]
+        for sequence_id in too_long:
+            self.finish(sequence_id, FinishReason.ERROR)
+        return too_long
 
     def _draft_decode(self, sequence: Sequence, draft: Draft) -> None:
         """Drafts a row for the next token, if the sequence has or gets a block for it."""
@@ -328,7 +334,9 @@ class Scheduler:
             return FinishReason.LENGTH
         token_id = sequence.tokens[-1]
         is_eos = token_id in self._eos_token_ids and not sequence.ignore_eos
-        return FinishReason.EOS_TOKEN if is_eos or token_id in sequence.stop_token_ids else None
+        if is_eos or token_id in sequence.stop_token_ids:
+            return FinishReason.EOS_TOKEN
+        return FinishReason.ERROR if len(sequence.tokens) >= self.memory.capacity else None
 
     def _settle(self, sequence: Sequence) -> None:
         """Takes back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""

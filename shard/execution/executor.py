@@ -1,8 +1,10 @@
 """Owns one shard's model, KV memory and slots, and runs steps on them."""
 
 import os
+import secrets
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,6 +21,7 @@ from penstock.shard.execution import batch, prompt_logprobs, sampler
 from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.gpu_memory import check_weights, trial_blocks
 from penstock.shard.execution.graphs import DecodeGraphs
+from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype, num_blocks
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch, RowPromptLogprobs
@@ -76,11 +79,12 @@ class Executor:
         self.kv_shape = KvShape(
             model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size,
             kv_dtype or self.decoder.dtype)
+        self._digest = Checkpoint(config.model).digest()
+        self.kept = self._keep_memory()
         if gpu.is_used() and config.kv_memory is None:
             self.allocate(trial_blocks(self.kv_shape, config, model.context_length))
         else:
-            self.allocate(num_blocks(self.kv_shape, config.kv_memory, model.context_length, group.world_size))
-        self._digest = Checkpoint(config.model).digest()
+            self.allocate(self._num_blocks())
         self._device = Device(dispatch.device())
         self._watermark = Watermark(config.watermark_gamma, config.watermark_delta)
         self._slots: SlotTable | None = None
@@ -92,16 +96,52 @@ class Executor:
         model = self.decoder.config
         self.caches: list[KvCache] = []  # what was before must go first
         self.bounds = Bounds(self._config.block_size, num_blocks, model.context_length, model.vocab_size)
-        self.caches = self.kv_shape.allocate(num_blocks + 1)
+        self.caches = self.kv_shape.allocate(num_blocks + 1, self.kept)
+
+    @contextmanager
+    def aside(self, num_blocks: int) -> Iterator[None]:
+        """Lets steps run in a little memory of their own while the block runs."""
+        own = self.caches, self.bounds
+        self.caches, self.bounds = self.kv_shape.allocate(num_blocks), replace(self.bounds, num_blocks=num_blocks)
+        try:
+            yield
+        finally:
+            self.caches, self.bounds = own
+
+    @property
+    def numerics(self) -> str:
+        """Names what decides every bit of an answer, apart from the weights."""
+        return f"{dispatch.path()}/{self._dtype}/kv-{self._kv_dtype}/contract-{CONTRACT_VERSION}"
+
+    @property
+    def _dtype(self) -> str:
+        return str(self.decoder.dtype).removeprefix("torch.")
+
+    @property
+    def _kv_dtype(self) -> str:
+        return self._config.kv_cache_dtype or self._dtype
+
+    def _keep_memory(self) -> KeptMemory | None:
+        """Returns the memory that outlives this shard, if it was given a file for it; a GPU's ends with its process."""
+        if self._config.memory_fd is None or gpu.is_used():
+            return None
+        layout = (self.numerics, self._digest, str(self.kv_shape), self._group.rank, self._group.world_size)
+        return KeptMemory(self._config.memory_fd, repr(layout))
+
+    def _num_blocks(self) -> int:
+        found = self.kept.found if self.kept else None
+        if found is not None and found.is_whole:
+            return found.num_blocks
+        return num_blocks(self.kv_shape, self._config.kv_memory, self.decoder.config.context_length,
+                          self._group.world_size, found.num_blocks if found else None)
 
     def facts(self, step_tokens: int) -> Facts:
-        """Returns what the router must know; `step_tokens` is measured by others."""
-        dtype = str(self.decoder.dtype).removeprefix("torch.")
-        kv_dtype = self._config.kv_cache_dtype or dtype
+        """Returns what the router must know, and declares the KV memory in use; `step_tokens` is measured by others."""
+        header = self.kept.seal(self.bounds.num_blocks, step_tokens) if self.kept else None
         return Facts(
             model_id=self._config.model_id or str(self._config.model),
-            dtype=dtype,
-            kv_dtype=kv_dtype,
+            dtype=self._dtype,
+            kv_dtype=self._kv_dtype,
             block_size=self.bounds.block_size,
             num_blocks=self.bounds.num_blocks,
             vocab_size=self.bounds.vocab_size,
@@ -109,9 +149,10 @@ class Executor:
             context_length=self.bounds.context_length,
             rank=self._group.rank,
             world_size=self._group.world_size,
-            numerics=f"{dispatch.path()}/{dtype}/kv-{kv_dtype}/contract-{CONTRACT_VERSION}",
+            numerics=self.numerics,
             weights_digest=self._digest,
-            step_tokens=step_tokens)
+            step_tokens=step_tokens,
+            memory_id=header.id if header else secrets.token_hex(8))
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""

@@ -10,6 +10,7 @@ import torch
 from penstock.kernels import dispatch
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.paged_attention import allocate_cache, block_bytes
+from penstock.shard.execution.kept_memory import KeptMemory
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +44,15 @@ class KvShape:
         """Returns how many blocks it takes to serve even short requests."""
         return -(-min(MIN_TOKENS, context_length) // self.block_size)
 
-    def allocate(self, num_blocks: int) -> list[KvCache]:
-        """Returns a new cache for each layer. The system gives a processor's memory as it is first written to."""
+    def allocate(self, num_blocks: int, kept: KeptMemory | None = None) -> list[KvCache]:
+        """Returns a cache for each layer: in memory that is new, or in what is kept. The system gives a processor's
+        memory as it is first written to."""
+        size = num_blocks * self.block_bytes // self.num_layers
+        memories = [None] * self.num_layers if kept is None else kept.map([size] * self.num_layers)
         return [
             allocate_cache(num_blocks, block_size=self.block_size, num_kv_heads=self.num_kv_heads,
-                           head_dim=self.head_dim, dtype=self.dtype, device=dispatch.device())
-            for _ in range(self.num_layers)]
+                           head_dim=self.head_dim, dtype=self.dtype, device=dispatch.device(), memory=memory)
+            for memory in memories]
 
 
 def cache_dtype(name: str | None) -> torch.dtype | None:
@@ -62,12 +66,18 @@ def cache_dtype(name: str | None) -> torch.dtype | None:
     return KV_DTYPES[name] if name else None
 
 
-def num_blocks(shape: KvShape, kv_memory: int | None, context_length: int, world_size: int) -> int:
+def num_blocks(
+    shape: KvShape, kv_memory: int | None, context_length: int, world_size: int, before: int | None = None
+) -> int:
     """Returns how many blocks fit into `kv_memory` bytes, or if it is None into this shard's part of the free memory.
+
+    A shard that takes the place of a dead one, which had `before` blocks, has as many if there is memory for them.
 
     The log warns of a memory that holds less than one full context. Raises KvMemoryError if it holds too little to
     serve even short requests.
     """
+    if before is not None and before * shape.block_bytes * world_size <= available_memory():
+        return before
     memory = int(available_memory() * DEFAULT_SHARE) // world_size if kv_memory is None else kv_memory
     blocks = memory // shape.block_bytes
     if kv_memory is None:

@@ -134,6 +134,7 @@ class Facts:
     numerics: str
     weights_digest: str
     step_tokens: int
+    memory_id: str                       # new whenever the KV memory began empty
 
     @property
     def answers(self) -> bool:

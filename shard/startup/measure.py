@@ -38,6 +38,26 @@ def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS
     return max(GRAIN, min(most, int(num_tokens * TARGET_SECONDS / seconds) // GRAIN * GRAIN))
 
 
+def settle_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS) -> int:
+    """Returns how many prompt tokens one step runs in about 250 ms: what the shards before these have measured, or what
+    is measured now. Either way a step has run when it returns. All ranks call it together.
+
+    The memory that earlier shards left is of use only if every rank has its part of it.
+    """
+    found = executor.kept.found if executor.kept else None
+    known = [found.step_tokens, found.is_whole] if found else [0, False]
+    step_tokens, is_whole = group.all_gather(torch.tensor(known)).min(dim=0).values.tolist()
+    if executor.kept and not is_whole:
+        executor.kept.forget()
+    if not step_tokens:
+        return measure_step_tokens(executor, group, most)
+    with executor.aside(num_blocks=1):
+        executor.open(StreamLimits(0, max_slots=1, max_step_tokens=GRAIN, max_blocks_per_slot=1))
+        executor.execute(full_prompts(executor.bounds, 1))
+        executor.close()
+    return int(step_tokens)
+
+
 def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
     """Returns rank 0's time for a step. The results are there, so both times hold all that a GPU had to do."""
     result = executor.execute(full_prompts(executor.bounds, num_tokens))

@@ -18,7 +18,7 @@ from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.server import serve
 from penstock.shard.serving.worker import StepObserver, Worker
 from penstock.shard.startup.load import load
-from penstock.shard.startup.measure import MAX_TOKENS, measure_step_tokens
+from penstock.shard.startup.measure import MAX_TOKENS, settle_step_tokens
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +44,12 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config, num_threads, cpus))
     executor = steps.submit(load, config, group, has_bar).result()
     most_tokens = min(MAX_TOKENS, config.max_step_tokens) if gpu.is_used() else MAX_TOKENS
-    facts = executor.facts(steps.submit(measure_step_tokens, executor, group, most_tokens).result())
+    facts = executor.facts(steps.submit(settle_step_tokens, executor, group, most_tokens).result())
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
              facts.step_tokens, facts.numerics, batches(config), _equality(executor))
+    if executor.kept:
+        executor.kept.reserve()
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
     with _tracing(config) as observer:
         worker = Worker(

@@ -17,8 +17,10 @@ from tests.scripted_engine import TOKENIZER, collect, running_engine, shifting
 EOS = 2
 
 
-def request(max_new_tokens: int = 5, stop: tuple[str, ...] = ()) -> Request:
-    return Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=max_new_tokens, stop=stop)
+def request(
+    max_new_tokens: int = 5, stop: tuple[str, ...] = (), input_ids: tuple[int, ...] = (10, 11, 12)
+) -> Request:
+    return Request(input_ids=input_ids, sampling=Sampling(), max_new_tokens=max_new_tokens, stop=stop)
 
 
 def counting(row: Row) -> int:
@@ -156,14 +158,54 @@ async def test_a_group_of_another_model_is_a_fault() -> None:
         assert not engine.is_healthy
 
 
-async def test_a_group_with_too_little_memory_for_a_request_is_a_fault() -> None:
+async def test_a_group_with_less_memory_serves_what_fits() -> None:
+    """One request has more tokens already than fit now, one grows to all that fits, and one fits."""
+    fleet = ScriptedFleet(counting)
+    async with running_engine(fleet) as engine:
+        streams = [engine.submit(request(1000)) for _ in range(2)]
+        short = engine.submit(request(30))
+        await anext(streams[0])
+        fleet.facts = replace(FACTS, num_blocks=3)
+        fleet.failure = FleetError("shard 0 is gone")
+        for stream in streams:
+            with pytest.raises(GenerationError, match="with KV memory for 48 tokens, and this request needs more"):
+                await collect(stream)
+        assert len(await collect(short)) == 30
+        assert (engine.limits.max_total_tokens, engine.limits.max_input_tokens) == (48, 47)
+        with pytest.raises(GenerationError, match="this request needs more"):
+            engine.submit(request(10, input_ids=tuple(range(4, 60))))
+        fleet.facts = FACTS
+        fleet.failure = FleetError("shard 0 is gone")
+        assert len(await collect(engine.submit(request(500)))) == 500
+        assert engine.limits == LIMITS
+
+
+async def test_what_has_more_tokens_than_fit_now_fails_at_once() -> None:
     fleet = ScriptedFleet(counting)
     async with running_engine(fleet) as engine:
         stream = engine.submit(request(1000))
-        fleet.facts = replace(FACTS, num_blocks=63)
+        for _ in range(100):
+            await anext(stream)
+        fleet.facts = replace(FACTS, num_blocks=4, memory_id="two")
         fleet.failure = FleetError("shard 0 is gone")
-        with pytest.raises(GenerationError, match="came back with 1008 KV tokens, a request may have 1024"):
+        with pytest.raises(GenerationError, match="again with KV memory for 64 tokens"):
             await collect(stream)
+
+
+async def test_memory_that_is_as_before_is_not_computed_again() -> None:
+    """48 tokens are in full blocks, whose results had come back; memory with another name holds none of them."""
+    fleet = ScriptedFleet(counting)
+    async with running_engine(fleet) as engine:
+        stream = engine.submit(request(1000, input_ids=tuple(range(4, 54))))
+        for name, start in (("one", 48), ("two", 0)):
+            await anext(stream)
+            fleet.plans.clear()
+            fleet.facts = replace(FACTS, memory_id=name)
+            fleet.failure = FleetError("shard 0 is gone")
+            while not any(row.initial_state for plan in fleet.plans for row in plan.rows):
+                await anext(stream)
+            [row] = [row for plan in fleet.plans for row in plan.rows if row.initial_state]
+            assert row.start == start
 
 
 async def test_the_memory_follows_the_group() -> None:

@@ -1,8 +1,9 @@
 """Which deaths a group gets over: small programs that die in several ways, none of which ever listens."""
 
 import asyncio
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from penstock.router.launcher import group
 from penstock.router.launcher.group import Group, Loss
 from penstock.router.launcher.processes import Program
+from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
 
 KILLED = "os.kill(os.getpid(), 9)"
 REFUSED = "sys.exit('no such checkpoint')"
@@ -23,13 +25,16 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "BACKOFF_SECONDS", (0.0,) * 4)
 
 
-async def keep(directory: Path, *lives: Sequence[str]) -> tuple[Loss | None, int]:
+async def keep(
+    directory: Path, *lives: Sequence[str], memories: Sequence[ShardMemory] = (), begin: Callable[[], None] = int
+) -> tuple[Loss | None, int]:
     """The loss that ended the group, and the number of its lives; `lives` are the code of its shards, the last for
-    all that follow."""
+    all that follow. `begin` is called before each."""
     num_lives = 0
 
     def programs() -> list[Program]:
         nonlocal num_lives
+        begin()
         num_lives += 1
         return [Program(f"shard {rank}", [sys.executable, "-I", "-S", "-c", f"import os, sys, time; {code}"],
                         tells_ready=True)
@@ -38,7 +43,7 @@ async def keep(directory: Path, *lives: Sequence[str]) -> tuple[Loss | None, int
     targets = [f"unix:{directory}/shard-{rank}" for rank in range(len(lives[0]))]
     end = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(20):
-        return await Group(programs, targets, step_timeout=1).keep(end), num_lives
+        return await Group(programs, targets, 1, memories).keep(end), num_lives
 
 
 async def test_refusal_at_the_first_start_is_final(tmp_path):
@@ -80,3 +85,25 @@ async def test_program_that_cannot_be_started(tmp_path):
     end = asyncio.get_running_loop().create_future()
     with pytest.raises(FileNotFoundError):
         await Group(lambda: [Program("shard 0", ["/no/such/program"])], ["unix:/no"], 1).keep(end)
+
+
+@pytest.mark.parametrize(("life", "is_kept"), [
+    ([f"time.sleep(0.5); {KILLED}", WAITS], True),
+    ([f"time.sleep(0.5); {KILLED}", "os.kill(os.getpid(), 11)"], False),
+    ([f"time.sleep(0.5); {KILLED}", REFUSED], False),
+], ids=["killed", "SIGSEGV", "an exception"])
+async def test_memory_outlives_shards_that_were_killed_but_not_those_that_broke_down(tmp_path, life, is_kept):
+    sizes = []
+    with shard_memories(1) as [memory]:
+        os.ftruncate(memory.fd, 10_000)
+        await keep(tmp_path, [f"{READY}; {code}" for code in life], [REFUSED], memories=[memory],
+                   begin=lambda: sizes.append(os.fstat(memory.fd).st_size))
+    assert sizes[:3] == [10_000, 10_000 if is_kept else 4096, 4096]
+
+
+async def test_memory_does_not_outlive_shards_that_were_killed_while_they_loaded(tmp_path):
+    """It may be what they were killed for."""
+    with shard_memories(1) as [memory]:
+        os.ftruncate(memory.fd, 10_000)
+        await keep(tmp_path, [KILLED], memories=[memory])
+        assert os.fstat(memory.fd).st_size == 4096

@@ -74,6 +74,12 @@ class ShardMirror:
         return StepResult(plan.step_id, tuple(
             result for row, result in zip(plan.rows, results, strict=True) if row.is_answered))
 
+    def successor(self) -> "ShardMirror":
+        """The shard that comes after this one died: it has its memory, and nothing else."""
+        successor = ShardMirror(self._block_size, 0)
+        successor.memory = self.memory
+        return successor
+
     def blocks(self, slot: int) -> list[int]:
         return self._slots[slot].blocks
 

@@ -269,7 +269,8 @@ class Simulation:
             self.end(client, self.random.choice([FinishReason.STOP_SEQUENCE, FinishReason.EOS_TOKEN]))
 
     def lose(self) -> None:
-        """The group dies, and comes back empty."""
+        """The group dies, and comes back: empty, or with the memory that it had. The step that ran may have written to
+        it, though nobody will hear of its result."""
         rows = [(c, row) for flight in self.in_flight for c, row, _ in flight.rows if c.sequence.id in self.live]
         named = {c.sequence.id: c for c, _ in rows}
         for client in named.values():
@@ -277,6 +278,9 @@ class Simulation:
             num_samples = sum(row.output is Output.SAMPLE for c, row in rows if c is client)
             client.cleared_at = len(client.tokens) + max(1, num_samples)
         guilty = {id for id, client in named.items() if client.num_solo_deaths >= MAX_SOLO_DEATHS}
+        if self.in_flight and self.chance(0.5):
+            flight = self.in_flight[0]
+            self.shard.run(flight.plan, flight.firsts, {})
         forgotten = self.scheduler.forget_all()
         self.in_flight.clear()
         assert set(forgotten.given_up) == guilty, f"{forgotten.given_up} are given up, not {guilty}"
@@ -284,13 +288,15 @@ class Simulation:
             self.end(self.live[id], None)
         assert all(c.sequence.status is Status.WAITING and c.sequence.tokens == c.tokens for c in self.live.values())
         assert self.scheduler.num_waiting == len(self.live)
-        pool = self.scheduler.memory.pool
-        assert pool.num_free == pool.num_blocks, "the group is gone, blocks are still in use"
+        assert self.scheduler.memory.num_held == 0, "the group is gone, blocks are still in use"
         self.counts["losses"] += 1
         self.counts["given up"] += len(guilty)
-        if self.chance(0.2):
-            self.scheduler.resize(self.random.randint(MAX_LENGTH, CAPACITY) // self.block_size)
-        self.shard = ShardMirror(self.block_size, self.scheduler.memory.pool.num_blocks)
+        self.shard = self.shard.successor()
+        if self.chance(0.4):
+            num_blocks = self.random.randint(MAX_LENGTH, CAPACITY) // self.block_size
+            self.scheduler.resize(num_blocks)
+            self.shard = ShardMirror(self.block_size, num_blocks)
+            self.counts["memories lost"] += 1
         self.check()
 
     def check(self) -> None:

@@ -29,6 +29,7 @@ def test_everything_waits_again_with_its_output_as_input() -> None:
     scheduler.add(make_sequence(3, 2))
     assert scheduler.forget_all() == Forgotten(num_replayed=2, given_up=())
     assert (scheduler.num_running, scheduler.num_waiting) == (0, 3)
+    scheduler.resize(scheduler.memory.pool.num_blocks)
     assert (num_cached(scheduler), scheduler.memory.pool.num_free) == (0, scheduler.memory.pool.num_blocks)
     plan, _ = step(scheduler, 13, 23, 31)
     assert (plan.step_id, plan.cleared_slots) == (0, ())
@@ -36,6 +37,20 @@ def test_everything_waits_again_with_its_output_as_input() -> None:
     assert [row.token_ids for row in plan.rows] == [
         (100, 101, 102, 103, 11, 12), (200, 201, 202, 203, 21, 22), (300, 301)]
     assert plan.rows[0].initial_state == InitialState(sampling, 4, (100, 101, 102, 103, 11, 12))
+
+
+def test_a_memory_that_is_still_there_saves_what_results_came_back_of() -> None:
+    """The first block of each is full and its result is back; of 2 the second block is, but its result is not."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence(1, 4))
+    scheduler.add(make_sequence(2, 7))
+    step(scheduler, 11, 21)
+    planned(scheduler)
+    scheduler.forget_all()
+    assert num_cached(scheduler) == 2
+    plan = planned(scheduler)
+    assert plan.admitted == (Admission(1, 4), Admission(2, 4))
+    assert [(row.start, row.token_ids) for row in plan.rows] == [(4, (11,)), (4, (204, 205, 206, 21))]
 
 
 def test_what_follows_a_loss_is_always_the_same() -> None:

@@ -19,8 +19,8 @@ def lose_a_step(scheduler: Scheduler) -> tuple[Plan, Forgotten]:
 
 
 def sequence_ids(plan: Plan) -> list[int]:
-    """Whose first rows these are, by the hundreds of the prompts' tokens."""
-    return [row.token_ids[0] // 100 for row in plan.rows if row.initial_state is not None]
+    """Who begins to run with this plan."""
+    return [admission.sequence_id for admission in plan.admitted]
 
 
 def with_sequences(number: int) -> Scheduler:
@@ -263,4 +263,4 @@ def test_several_poisoned_sequences_are_all_found(seed: int) -> None:
         pass
     assert sorted(traffic.given_up) == sorted(kills)
     assert traffic.num_finished == 29
-    assert traffic.num_deaths <= 3 * (2 * 5 + 3)
+    assert traffic.num_deaths <= 3 * 20

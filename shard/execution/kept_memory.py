@@ -1,0 +1,104 @@
+"""KV memory that outlives its shard: a file without a name, which the launcher holds open while it starts shards.
+
+A shard that takes the place of a dead one finds there what the dead one had computed, so its sequences go on without
+being computed again. The first page says what the rest is, and is written last, when everything else is true: so a
+shard that is killed at any moment leaves either what its successor can use, or nothing. The launcher cuts the file to
+that page when it does not trust the memory any more (a shard that broke down may have written anywhere); what is left
+tells the next shard how much memory it had.
+"""
+
+import ctypes
+import json
+import logging
+import mmap
+import os
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+HEADER_BYTES = 4096
+DATA_OFFSET = 2 << 20                    # a huge page, so that those of the data can be huge
+CHUNK_BYTES = 64 << 20                   # that are reserved at once
+MADV_POPULATE_WRITE = 23                 # Linux 5.14; Python has no name for it before 3.15
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Says what a file holds. `id` is new each time that the memory begins empty; `is_whole` tells whether it is there.
+
+    `layout` names everything that decides what a byte of the memory means.
+    """
+
+    layout: str
+    id: str
+    num_blocks: int
+    step_tokens: int
+    is_whole: bool = True
+
+
+class KeptMemory:
+    """The KV memory of one shard in the file `fd`, whose content is of use only to a shard of the same `layout`."""
+
+    def __init__(self, fd: int, layout: str) -> None:
+        self._fd = fd
+        self._layout = layout
+        self.found = self._read()
+        """What another shard left in the file; None if there is nothing of use."""
+
+    def map(self, num_bytes: Sequence[int]) -> list[Tensor]:
+        """Returns memory of each of these sizes, uint8, as it was left if it `found.is_whole`, otherwise zeros.
+
+        Raises OSError if the file can't have so many bytes.
+        """
+        offsets = [DATA_OFFSET]
+        for size in num_bytes:
+            offsets.append(offsets[-1] + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+        if self.found is None or not self.found.is_whole:
+            os.ftruncate(self._fd, 0)
+        os.ftruncate(self._fd, offsets[-1])
+        self._map = mmap.mmap(self._fd, offsets[-1])
+        self._map.madvise(mmap.MADV_HUGEPAGE)
+        return [torch.frombuffer(self._map, dtype=torch.uint8, count=size, offset=offset)
+                for size, offset in zip(num_bytes, offsets, strict=False)]
+
+    def forget(self) -> None:
+        """Takes what the file holds as nothing, though it may be of use to this shard: the others of its group have
+        none."""
+        self.found = None
+        os.pwrite(self._fd, bytes(HEADER_BYTES), 0)
+
+    def seal(self, num_blocks: int, step_tokens: int) -> Header:
+        """Declares that the memory is in use from now on, and returns its header: the one that was found, or a new
+        one."""
+        if self.found is None or not self.found.is_whole:
+            header = Header(self._layout, secrets.token_hex(8), num_blocks, step_tokens)
+            os.pwrite(self._fd, json.dumps(asdict(header)).encode().ljust(HEADER_BYTES), 0)
+            self.found = header
+        return self.found
+
+    def reserve(self) -> None:
+        """Has the system give all of the memory, in a thread, so that no later step is the first to ask for a page."""
+        threading.Thread(target=self._reserve, name="reserve", daemon=True).start()
+
+    def _reserve(self) -> None:
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        for offset in range(0, len(self._map), CHUNK_BYTES):
+            size = min(CHUNK_BYTES, len(self._map) - offset)
+            if _libc.madvise(ctypes.c_void_p(begin + offset), ctypes.c_size_t(size), MADV_POPULATE_WRITE):
+                log.info("the KV memory is not reserved: %s", os.strerror(ctypes.get_errno()))
+                return
+
+    def _read(self) -> Header | None:
+        page = os.pread(self._fd, HEADER_BYTES, 0).strip(b"\0 ")
+        if not page:
+            return None
+        header = Header(**json.loads(page))
+        is_whole = os.fstat(self._fd).st_size > HEADER_BYTES
+        return replace(header, is_whole=is_whole) if header.layout == self._layout else None

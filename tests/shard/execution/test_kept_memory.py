@@ -1,0 +1,91 @@
+"""KV memory that a shard leaves to the one that takes its place."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from penstock.shard.execution.kept_memory import HEADER_BYTES, KeptMemory
+
+SIZES = [100_000, 5000]
+
+
+@pytest.fixture
+def fd() -> Iterator[int]:
+    fd = os.memfd_create("test")
+    yield fd
+    os.close(fd)
+
+
+def leave(fd: int, layout: str = "a") -> tuple[str, list[torch.Tensor]]:
+    """A shard that has written something; the name of its memory, and what it wrote."""
+    memory = KeptMemory(fd, layout)
+    tensors = memory.map(SIZES)
+    written = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in SIZES]
+    for tensor, values in zip(tensors, written, strict=True):
+        tensor.copy_(values)
+    return memory.seal(num_blocks=7, step_tokens=48).id, written
+
+
+def test_the_next_shard_finds_what_was_written(fd: int) -> None:
+    id, written = leave(fd)
+    memory = KeptMemory(fd, "a")
+    assert memory.found is not None
+    assert (memory.found.is_whole, memory.found.num_blocks, memory.found.step_tokens) == (True, 7, 48)
+    for tensor, values in zip(memory.map(SIZES), written, strict=True):
+        assert torch.equal(tensor, values)
+        assert tensor.data_ptr() % 4096 == 0
+    assert memory.seal(7, 48).id == id
+
+
+def test_a_shard_of_another_layout_begins_with_zeros(fd: int) -> None:
+    id, _ = leave(fd)
+    memory = KeptMemory(fd, "b")
+    assert memory.found is None
+    assert not any(tensor.any() for tensor in memory.map(SIZES))
+    assert memory.seal(7, 48).id != id
+
+
+def test_a_shard_that_died_before_it_was_ready_leaves_nothing(fd: int) -> None:
+    KeptMemory(fd, "a").map(SIZES)[0].fill_(1)
+    memory = KeptMemory(fd, "a")
+    assert memory.found is None
+    assert not memory.map(SIZES)[0].any()
+
+
+def test_of_a_memory_that_was_discarded_the_size_is_left(fd: int) -> None:
+    id, _ = leave(fd)
+    os.ftruncate(fd, HEADER_BYTES)
+    memory = KeptMemory(fd, "a")
+    assert memory.found is not None
+    assert (memory.found.is_whole, memory.found.num_blocks, memory.found.step_tokens) == (False, 7, 48)
+    assert not memory.map(SIZES)[0].any()
+    assert memory.seal(7, 48).id != id
+    found = KeptMemory(fd, "a").found
+    assert found is not None
+    assert found.is_whole
+
+
+def test_memory_is_new_where_other_ranks_have_lost_theirs(fd: int) -> None:
+    id, _ = leave(fd)
+    memory = KeptMemory(fd, "a")
+    memory.map(SIZES)
+    memory.forget()
+    assert KeptMemory(fd, "a").found is None
+    assert memory.seal(7, 48).id != id
+
+
+def test_all_of_it_is_reserved(fd: int) -> None:
+    memory = KeptMemory(fd, "a")
+    [tensor] = memory.map([10 << 20])
+    before = os.fstat(fd).st_blocks
+    memory._reserve()
+    assert os.fstat(fd).st_blocks * 512 >= 10 << 20 > before * 512
+    assert not tensor.any()
+
+
+def test_a_file_that_is_too_large_is_an_error(tmp_path: Path) -> None:
+    with (tmp_path / "memory").open("wb+") as file, pytest.raises(OSError, match=r"File too large|Invalid argument"):
+        KeptMemory(file.fileno(), "a").map([1 << 62])
