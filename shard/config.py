@@ -15,6 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
+from penstock.shard.devices import machine
+
 MAX_SOCKET_PATH = 107                    # bytes that a Unix socket's address holds, sockaddr_un less its final zero
 DEFAULT_GRAPHS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
 """TGI's, and some for batches that it would run without graphs."""
@@ -126,7 +128,9 @@ class ShardConfig:
 
     @property
     def num_threads(self) -> int:
-        return self.threads or max(1, len(physical_cores()) // self.world_size)
+        cores, quota = len(physical_cores()), machine.limits().cpus
+        usable = cores if quota is None else min(cores, int(quota))
+        return self.threads or max(1, usable // self.world_size)
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -134,8 +138,11 @@ class ShardConfig:
         not.
 
         A system that is left to itself may keep two threads that wake each other on one core. But on a machine of which
-        this group has a part, others may be on the cores that it would choose.
+        this group has a part, others may be on the cores that it would choose; so may they where a quota limits the
+        group's time.
         """
+        if machine.limits().cpus is not None:
+            return ()
         cores = physical_cores()
         if self.num_threads * self.world_size != len(cores):
             return ()

@@ -1,20 +1,19 @@
 """Sizes the KV memory of one shard and allocates the caches of its layers."""
 
 import logging
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from penstock.kernels import dispatch
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.paged_attention import allocate_cache, block_bytes
+from penstock.shard.devices.machine import available_memory
 from penstock.shard.execution.kept_memory import KeptMemory
 
 log = logging.getLogger(__name__)
 
-DEFAULT_SHARE = 0.25                     # of the memory that is free when the weights are loaded
+DEFAULT_SHARE = 0.25                     # of the memory that is available when the weights are loaded
 DEFAULT_MAX_BLOCKS = 1 << 18             # of tiny models: the router keeps an entry for each
 MIN_TOKENS = 256
 KV_DTYPES = {"int8": torch.int8, "fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
@@ -76,9 +75,15 @@ def num_blocks(
     The log warns of a memory that holds less than one full context. Raises KvMemoryError if it holds too little to
     serve even short requests.
     """
-    if before is not None and before * shape.block_bytes * world_size <= available_memory():
+    available = available_memory()
+    if before is not None and before * shape.block_bytes * world_size <= available:
         return before
-    memory = int(available_memory() * DEFAULT_SHARE) // world_size if kv_memory is None else kv_memory
+    if kv_memory is not None and before is None and kv_memory * world_size > available:
+        raise KvMemoryError(f"--kv-memory: {world_size} times {kv_memory} bytes are more than the {available} that are "
+                            "available; leave it out for a quarter of these")
+    memory = int(available * DEFAULT_SHARE) // world_size
+    if kv_memory is not None:
+        memory = kv_memory if before is None else min(kv_memory, memory)
     blocks = memory // shape.block_bytes
     if kv_memory is None:
         blocks = min(blocks, DEFAULT_MAX_BLOCKS)
@@ -92,12 +97,3 @@ def num_blocks(
         log.warning("%d bytes of KV memory hold %d tokens, less than the context of %d: set --kv-memory higher",
                     memory, blocks * shape.block_size, context_length)
     return blocks
-
-
-def available_memory() -> int:
-    """Returns how many bytes can be used without swapping."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -11,8 +11,8 @@ from functools import partial
 from penstock.kernels import dispatch
 from penstock.shard import process
 from penstock.shard.communication import distributed
-from penstock.shard.config import ShardConfig
-from penstock.shard.devices import gpu
+from penstock.shard.config import ShardConfig, physical_cores
+from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.executor import Executor
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.server import serve
@@ -38,6 +38,8 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     config.check()
     gpu.choose(config)
     sys.setswitchinterval(SWITCH_SECONDS)
+    if config.rank == 0:
+        log.info(machine.describe(len(physical_cores())))
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
     num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)

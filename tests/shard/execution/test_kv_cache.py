@@ -32,8 +32,19 @@ def test_the_default_is_a_quarter_of_what_is_free(monkeypatch: pytest.MonkeyPatc
     assert num_blocks(SHAPE, None, context_length=256, world_size=1) == kv_cache.DEFAULT_MAX_BLOCKS
 
 
-def test_this_machine_has_memory() -> None:
-    assert 1 << 20 < kv_cache.available_memory() < 1 << 50
+def test_a_shard_that_takes_anothers_place_has_as_much_if_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_cache, "available_memory", lambda: 400 * SHAPE.block_bytes)
+    for before, expected in ((300, 300), (400, 400), (401, 100)):
+        assert num_blocks(SHAPE, None, context_length=256, world_size=1, before=before) == expected
+    assert num_blocks(SHAPE, 300 * SHAPE.block_bytes, 256, world_size=2, before=300) == 50
+
+
+def test_more_than_there_is_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_cache, "available_memory", lambda: 400 * SHAPE.block_bytes)
+    assert num_blocks(SHAPE, 200 * SHAPE.block_bytes, context_length=256, world_size=2) == 200
+    message = "--kv-memory: 2 times 1099511627776 bytes are more than the 6553600 that are available; leave it out"
+    with pytest.raises(KvMemoryError, match=message):
+        num_blocks(SHAPE, 1 << 40, context_length=256, world_size=2)
 
 
 @pytest.mark.parametrize("context_length", [256, 4096])
