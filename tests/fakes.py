@@ -25,7 +25,8 @@ class ScriptedFleet:
     A prompt token's logprob is the tenth part of its id, negated; the likeliest tokens are the token itself, and those
     whose ids follow.
 
-    Set `failure` to make the next call raise it, once; clear `may_answer` to hold results back, `may_open` to be away.
+    Set `failure` to make the next call raise it, once, and `is_lost` to lose the group while it rests; clear
+    `may_answer` to hold results back, `may_open` to be away.
     """
 
     def __init__(self, answer: Callable[[Row], int], answer_masked: Callable[[Row, bytes], int] | None = None) -> None:
@@ -38,6 +39,7 @@ class ScriptedFleet:
         self.may_answer.set()
         self.may_open = asyncio.Event()
         self.may_open.set()
+        self.is_lost = asyncio.Event()
         self.facts = FACTS
         self._failing: dict[str, int] = {}
         self.masks: list[tuple[int, Mapping[int, bytes]]] = []
@@ -85,6 +87,11 @@ class ScriptedFleet:
         rows = tuple(self._run(row, masks.get(row.slot)) for row in plan.rows if row.is_answered)
         self._fail("next_result")
         return StepResult(plan.step_id, rows, forward_time=0.001, sample_time=0.0005)
+
+    async def end(self) -> None:
+        await self.is_lost.wait()
+        self.is_lost.clear()
+        raise FleetError("lost at rest")
 
     async def close(self) -> None:
         pass

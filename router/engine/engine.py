@@ -165,14 +165,25 @@ class Engine:
             self._note_occupancy()
             self._requests.settle(await self._mask_worker.accepted())
             if not self._in_flight:
-                await self._work.wait()
-                self._work.clear()
+                await self._rest()
                 continue
             masks = self._requests.settle(await self._mask_worker.masks())
             if (oldest := self._in_flight[0]).masked:
                 await self._fleet.submit_masks(
                     oldest.step_id, {slot: masks[id] for slot, id in oldest.masked if id in masks})
             self._commit(await self._fleet.next_result())
+
+    async def _rest(self) -> None:
+        """Waits for something to do. Raises FleetError if the group is lost meanwhile, so that `has_group` tells."""
+        tasks = _, end = asyncio.create_task(self._work.wait()), asyncio.create_task(self._fleet.end())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if end.done():
+                await end
+        finally:
+            for task in tasks:
+                task.cancel()
+        self._work.clear()
 
     def _commit(self, result: StepResult) -> None:
         """Delivers what a step yielded; the tokens of requests with a grammar wait until the grammar has seen them."""

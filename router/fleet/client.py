@@ -80,6 +80,12 @@ class ShardClient:
             raise FleetError(f"shard {self.target} ended the stream")
         return wire.decode_result(message)
 
+    async def end(self) -> None:
+        """Waits until the shard ends the stream, as when it dies; raises FleetError then."""
+        assert self._stream is not None, "the stream is not open"
+        code = await self._stream.code()
+        raise FleetError(f"shard {self.target} ended the stream: {code.name}")
+
     async def close(self) -> None:
         if self._stream is not None:
             self._stream.cancel()

@@ -1,5 +1,6 @@
 """The fleet makes one of a group's shards: it is the seam between the engine and everything that computes."""
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +34,9 @@ class Fleet(Protocol):
 
     async def next_result(self) -> StepResult:
         """Waits for the result of the oldest plan that has none yet."""
+
+    async def end(self) -> None:
+        """Waits until the group is lost while no plan is in flight, and raises FleetError. May be cancelled."""
 
     async def close(self) -> None:
         """Closes the connections; the shards keep their weights."""
@@ -86,6 +90,9 @@ class GrpcFleet:
             if result.step_id != answer.step_id:
                 raise FleetError(f"shard {client.target} ran step {result.step_id}, the group is at {answer.step_id}")
         return answer
+
+    async def end(self) -> None:
+        await asyncio.gather(*(client.end() for client in self._clients))
 
     async def close(self) -> None:
         for client in self._clients:

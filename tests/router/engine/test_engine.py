@@ -360,3 +360,18 @@ async def test_what_runs_is_stalled_while_no_step_comes_back() -> None:
         while engine._scheduler.num_running:
             await asyncio.sleep(0)
         assert engine.stalled_seconds(time.monotonic() + 100) == 0, "nothing runs while the group is away"
+
+
+async def test_a_group_that_is_lost_while_it_rests_is_noticed_at_once() -> None:
+    fleet = ScriptedFleet(counting)
+    async with running_engine(fleet) as engine:
+        await collect(engine.submit(request(3)))
+        fleet.may_open.clear()
+        fleet.is_lost.set()
+        async with asyncio.timeout(1):
+            while engine.has_group:
+                await engine.changed.wait()
+                engine.changed.clear()
+        fleet.may_open.set()
+        assert len(await collect(engine.submit(request(3)))) == 3
+        assert engine.has_group

@@ -185,6 +185,29 @@ async def test_a_shard_that_died_while_nothing_ran_is_an_error_too(tmp_path: Pat
             await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,)),)))
 
 
+async def test_the_end_of_a_group_at_rest_is_noticed(tmp_path: Path) -> None:
+    """To wait for it and to stop waiting changes nothing else."""
+    async with running(tmp_path, EchoShard(0), EchoShard(1)) as (fleet, servers):
+        await fleet.open(LIMITS)
+        for _ in range(3):
+            waiting = asyncio.create_task(fleet.end())
+            await asyncio.sleep(0.01)
+            waiting.cancel()
+        await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,), output=Output.SAMPLE),)))
+        assert [row.slot for row in (await fleet.next_result()).rows] == [0]
+        waiting = asyncio.create_task(fleet.end())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        await servers[1].stop(None)
+        with pytest.raises(FleetError, match=r"1\.sock ended the stream"):
+            await waiting
+
+
+async def test_a_group_has_the_memories_of_its_shards(tmp_path: Path) -> None:
+    async with running(tmp_path, EchoShard(0), EchoShard(1)) as (fleet, _):
+        assert (await fleet.describe()).memory_id == "memory 0+memory 1"
+
+
 def shard_facts(rank: int, **changes: Any) -> ShardFacts:
     return ShardFacts(rank=rank, answers=rank == 0, facts=replace(FACTS, world_size=2, **changes))
 
