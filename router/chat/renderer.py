@@ -1,18 +1,29 @@
-"""Holds the process that renders chat templates, and starts it anew when a template has brought it to its end."""
+"""Holds the processes that render chat templates, and starts one anew when it came to its end."""
 
 import json
+import os
+import queue
+import selectors
 import signal
 import subprocess
 import sys
-import threading
+import time
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.router.errors import TemplateError
+from penstock.router.errors import RouterError, TemplateError
 
+SECONDS = 10.0
+"""Seconds for one conversation, by the clock on the wall; the sandbox bounds its processor time to much less."""
+NUM_PROCESSES = 2
 _COMMAND = (sys.executable, "-P", "-m", "penstock.router.chat.sandbox")
+_PIPE_BYTES = 1 << 16
+
+
+class ProcessLost(Exception):
+    """Raised when a renderer's process ended or did not answer, through no fault of the template as far as one sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,63 +37,118 @@ class Compiled:
 
 
 class Renderer:
-    """Renders one text at a time, in a process that ends with this object; several threads may use it."""
+    """Renders one text at a time, in a process that ends with this object."""
 
-    def __init__(self, templates: dict[str, str]) -> None:
+    def __init__(self, templates: dict[str, str], seconds: float = SECONDS) -> None:
         """Takes the sources of templates by name. What is wrong with one is told when it is used."""
         self._templates = templates
-        self._lock = threading.Lock()
+        self._seconds = seconds
         self._processes: list[subprocess.Popen[bytes]] = []  # one, or none
         weakref.finalize(self, _end_all, self._processes)
 
     def compile(self) -> Compiled:
-        """Starts the process. Raises TemplateError if the templates bring it to its end."""
-        with self._lock:
-            return self._compile()
+        """Starts the process. Raises TemplateError if the templates bring it to its end, and ProcessLost."""
+        _end_all(self._processes)
+        self._processes.append(subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        reply = self._ask(json.dumps(self._templates))
+        return Compiled({name: frozenset(found) for name, found in reply["variables"].items()}, reply["errors"])
+
+    def render(self, question: str) -> str:
+        """Answers a question as the sandbox takes it. A TemplateError has the template's own words for why it refuses;
+        raises ProcessLost, too."""
+        if not self._processes or self._processes[0].poll() is not None:
+            self.compile()
+        text: str = self._ask(question)["text"]
+        return text
+
+    def _ask(self, question: str) -> dict[str, Any]:
+        process = self._processes[0]
+        line = _exchange(process, question.encode() + b"\n", time.monotonic() + self._seconds)
+        if line is None:
+            process.kill()
+            process.wait()
+            raise ProcessLost(f"no answer within {self._seconds:g} s")
+        if not line:
+            status = process.wait()
+            if status == -signal.SIGPROF:
+                raise TemplateError("rendering took too long")
+            raise ProcessLost(f"its process ended with status {status}")
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise TemplateError(reply["error"])
+        return reply
+
+
+class Renderers:
+    """Some renderers of the same templates, each for one thread at a time; as many threads may use them."""
+
+    def __init__(self, templates: dict[str, str], seconds: float = SECONDS) -> None:
+        self.each = [Renderer(templates, seconds) for _ in range(NUM_PROCESSES)]
+        self._free: queue.LifoQueue[Renderer] = queue.LifoQueue()
+        for renderer in self.each:
+            self._free.put(renderer)
+
+    def compile(self) -> Compiled:
+        """Starts a first process. Raises TemplateError if the templates bring it to its end."""
+        try:
+            return self.each[-1].compile()
+        except ProcessLost as error:
+            raise TemplateError(str(error)) from error
 
     def render(self, template: str, variables: dict[str, Any]) -> str:
-        """Renders the template of this name. A TemplateError has the template's own words for why it refuses."""
+        """Renders the template of this name; if that costs a process, once more in a new one.
+
+        A TemplateError has the template's own words for why it refuses. Raises RouterError if both processes are lost.
+        """
         try:
             question = json.dumps({"template": template, "variables": variables})
         except (TypeError, ValueError, RecursionError) as error:
             raise TemplateError(str(error)) from error
-        with self._lock:
-            if not self._processes or self._processes[0].poll() is not None:
-                self._compile()
-            reply = self._ask(question)
-        if "error" in reply:
-            raise TemplateError(reply["error"])
-        text: str = reply["text"]
-        return text
-
-    def _compile(self) -> Compiled:
-        _end_all(self._processes)
-        self._processes.append(subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-        reply = self._ask(json.dumps(self._templates))
-        if "error" in reply:
-            raise TemplateError(reply["error"])
-        return Compiled({name: frozenset(found) for name, found in reply["variables"].items()}, reply["errors"])
-
-    def _ask(self, question: str) -> dict[str, Any]:
-        process = self._processes[0]
-        assert process.stdin
-        assert process.stdout
+        renderer = self._free.get()
         try:
-            process.stdin.write(question.encode() + b"\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = b""
-        if not line:
-            raise TemplateError(_ending(process.wait()))
-        reply: dict[str, Any] = json.loads(line)
-        return reply
+            return renderer.render(question)
+        except ProcessLost:
+            return _once_more(renderer, question)
+        finally:
+            self._free.put(renderer)
 
 
-def _ending(status: int) -> str:
-    if status == -signal.SIGPROF:
-        return "rendering took too long"
-    return f"rendering ended its process with status {status}"
+def _once_more(renderer: Renderer, question: str) -> str:
+    try:
+        return renderer.render(question)
+    except ProcessLost as error:
+        raise RouterError(f"The conversation can't be rendered: {error}") from error
+
+
+def _exchange(process: subprocess.Popen[bytes], question: bytes, deadline: float) -> bytes | None:
+    """Writes a line to a process and reads one. Returns nothing if it has ended, None if the deadline passed.
+
+    A process that is stopped takes no more than a pipe holds, so the question is written as it is taken.
+    """
+    assert process.stdin
+    assert process.stdout
+    left, answer = memoryview(question), bytearray()
+    with selectors.DefaultSelector() as selector:
+        for pipe, event in ((process.stdin, selectors.EVENT_WRITE), (process.stdout, selectors.EVENT_READ)):
+            os.set_blocking(pipe.fileno(), False)
+            selector.register(pipe, event)
+        while not answer.endswith(b"\n"):
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                return None
+            for key, event in ready:
+                if event == selectors.EVENT_READ:
+                    piece = os.read(key.fd, _PIPE_BYTES)
+                    if not piece:
+                        return b""
+                    answer += piece
+                    continue
+                with suppress(BrokenPipeError):  # it has ended, as its stdout is about to tell
+                    left = left[os.write(key.fd, left[:_PIPE_BYTES]):]
+                    if left:
+                        continue
+                selector.unregister(process.stdin)
+    return bytes(answer)
 
 
 def _end_all(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.router.chat import files
-from penstock.router.chat.renderer import Compiled, Renderer
+from penstock.router.chat.renderer import NUM_PROCESSES, Compiled, Renderers
 from penstock.router.errors import TemplateError
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ as transformers' own, for templates that measure the message.
 
 
 class ChatTemplate:
-    """Renders conversations in a process of its own, one after the other."""
+    """Renders conversations in processes of their own, as many at once as there are."""
 
     def __init__(self, templates: Mapping[str, str], special_tokens: Mapping[str, str]) -> None:
         """Takes sources by name; of several, the one called `default` is used unless another is asked for.
@@ -37,8 +37,8 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self._templates = dict(templates)
         self._names = frozenset(templates)
-        self._renderer = Renderer(dict(templates))
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="chat-template")
+        self._renderers = Renderers(dict(templates))
+        self._thread = ThreadPoolExecutor(NUM_PROCESSES, thread_name_prefix="chat-template")
         compiled = self._compile()
         self.takes_tools = FOR_TOOLS in templates or "tools" in compiled.variables.get(files.DEFAULT, ())
         """Whether the model's template describes tools by itself."""
@@ -66,7 +66,8 @@ class ChatTemplate:
         add_generation_prompt: bool = True, continue_final_message: bool = False, chat_template: str | None = None,
         **variables: Any,
     ) -> str:
-        """Renders the prompt. TemplateError if the template refuses the conversation or does not come to an end.
+        """Renders the prompt. TemplateError if the template refuses the conversation or does not come to an end,
+        RouterError if the processes that render are lost.
 
         `chat_template` names one of several. `variables` are the template's own, such as `documents`; they may stand in
         for special tokens. With `continue_final_message` the prompt ends where the content of the last message ends.
@@ -76,7 +77,7 @@ class ChatTemplate:
         if continue_final_message:
             add_generation_prompt = False
             messages, content = _marked(messages)
-        text = self._renderer.render(name, {
+        text = self._renderers.render(name, {
             "documents": None, **self._special_tokens, **variables, "messages": messages, "tools": tools,
             "add_generation_prompt": add_generation_prompt})
         return _cut(text, content) if continue_final_message else text
@@ -90,7 +91,7 @@ class ChatTemplate:
 
     def _compile(self) -> Compiled:
         try:
-            compiled = self._renderer.compile()
+            compiled = self._renderers.compile()
         except TemplateError as error:
             compiled = Compiled({}, dict.fromkeys(self._names, str(error)))
         for name, cause in compiled.errors.items():

@@ -199,7 +199,7 @@ async def test_many_at_once():
 def test_process_that_was_killed_is_replaced():
     template = load(DEMO_MODEL)
     first = template.render(HELLO)
-    [process] = template._renderer._processes
+    [process] = template._renderers.each[-1]._processes
     os.kill(process.pid, signal.SIGKILL)
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert template.render(HELLO) == first
@@ -207,7 +207,7 @@ def test_process_that_was_killed_is_replaced():
 
 def test_process_ends_with_its_template():
     template = load(DEMO_MODEL)
-    [process] = template._renderer._processes
+    [process] = template._renderers.each[-1]._processes
     assert process.poll() is None
     del template
     assert process.returncode == -signal.SIGKILL

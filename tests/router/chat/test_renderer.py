@@ -1,0 +1,65 @@
+"""The processes that render chat templates, when they do not answer."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from penstock.router.chat import renderer
+from penstock.router.chat.renderer import NUM_PROCESSES, Renderers
+from penstock.router.errors import RouterError, TemplateError
+
+TEMPLATES = {"default": "{{ text }}",
+             "slow": "{% for i in range(5000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}"}
+
+
+def test_a_process_that_is_stopped_is_replaced_though_its_pipe_is_full() -> None:
+    renderers = Renderers(TEMPLATES, seconds=1.0)
+    renderers.compile()
+    [process] = renderers.each[-1]._processes
+    process.send_signal(signal.SIGSTOP)
+    text = "a" * 1_000_000
+    began = time.monotonic()
+    assert renderers.render("default", {"text": text}) == text
+    assert 1.0 <= time.monotonic() - began < 10
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_process_that_is_killed_while_it_renders_is_replaced() -> None:
+    renderers = Renderers(TEMPLATES)
+    renderers.compile()
+    [process] = renderers.each[-1]._processes
+    threading.Timer(0.1, os.kill, (process.pid, signal.SIGKILL)).start()
+    assert renderers.render("slow", {}) == ""
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_two_lost_processes_are_the_servers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    renderers = Renderers(TEMPLATES)
+    renderers.compile()
+    monkeypatch.setattr(renderer, "_COMMAND", (sys.executable, "-c", "raise SystemExit(3)"))
+    for each in renderers.each:
+        for process in each._processes:
+            process.kill()
+            process.wait()
+    with pytest.raises(RouterError, match="can't be rendered: its process ended with status 3") as caught:
+        renderers.render("default", {"text": "a"})
+    assert not isinstance(caught.value, TemplateError)
+    assert caught.value.status == 500
+    monkeypatch.undo()
+    assert renderers.render("default", {"text": "a"}) == "a"
+
+
+def test_what_takes_long_holds_up_no_other() -> None:
+    renderers = Renderers(TEMPLATES)
+    for each in renderers.each:
+        each.compile()
+    slow = threading.Thread(target=renderers.render, args=("slow", {}))
+    slow.start()
+    for _ in range(NUM_PROCESSES):
+        assert renderers.render("default", {"text": "a"}) == "a"
+    assert slow.is_alive()
+    slow.join()
