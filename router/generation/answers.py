@@ -128,8 +128,12 @@ class Answers:
 
 
 @asynccontextmanager
-async def answering(service: Service, specs: Sequence[GenerationSpec], is_stream: bool) -> AsyncIterator[Answers]:
+async def answering(
+    service: Service, specs: Sequence[GenerationSpec], is_stream: bool, num_permits: int = 0
+) -> AsyncIterator[Answers]:
     """Takes permits, validates and submits, in TGI's order; on leaving cancels what still runs, and counts.
+
+    The caller holds `num_permits` already.
 
     Every failure passes through here, once: a RouterError, a fault of the server, or the client's leaving.
     """
@@ -144,7 +148,7 @@ async def answering(service: Service, specs: Sequence[GenerationSpec], is_stream
             check_mode(spec, service.limits, is_stream)
             service.poison.check(spec)
         async with AsyncExitStack() as stack:
-            stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs)))
+            stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs) - num_permits))
             requests = await _validate_all(service, specs)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}

@@ -16,7 +16,7 @@ from penstock.router.api.openai.chat_spec import converse, parse
 from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure, usage
 from penstock.router.api.openai.other_fields import REFUSED_IN_CHATS, refuse_unsupported
 from penstock.router.chat.tools_format import CallFormat
-from penstock.router.errors import ValidationError
+from penstock.router.errors import Overloaded, RouterError, ValidationError
 from penstock.router.generation.answers import Answers, answering
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
@@ -30,9 +30,32 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 
 async def answer(request: web.Request, body: ChatBody) -> web.StreamResponse:
-    """Returns what `/v1/chat/completions` answers to `body`."""
+    """Returns what `/v1/chat/completions` answers to `body`. The permit comes first, for a prompt is work, too."""
     service = request.app[SERVICE]
     trace.describe("chat", body.model)
+    try:
+        with service.engines.choose().permit(_num_permits(service, body)):
+            return await _answer(request, service, body)
+    except Overloaded as error:
+        refusal = refuse(service, error)
+        if not body.stream:
+            return refusal
+        return await stream_events(request, request_headers(service, ""), _fail(error), render_failure, last=DONE)
+
+
+def _num_permits(service: Service, body: ChatBody) -> int:
+    """Returns how many permits an answer takes before its prompt is made: none if it asks for more than there can be,
+    which is refused by a rule."""
+    number = max(1, body.n or 1)
+    return number if number <= service.limits.max_concurrent_requests else 0
+
+
+async def _fail(error: RouterError) -> AsyncGenerator[bytes]:
+    raise error
+    yield b""
+
+
+async def _answer(request: web.Request, service: Service, body: ChatBody) -> web.StreamResponse:
     try:
         spec, call_format = await parse(body, service)
     except Exception as error:
@@ -61,7 +84,8 @@ async def _whole_answer(
     service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, headers: dict[str, str]
 ) -> web.Response:
     start = head(service, body.model, "chat.completion")
-    async with answering(service, [spec], is_stream=False) as answers:
+    num_permits = _num_permits(service, body)
+    async with answering(service, [spec], is_stream=False, num_permits=num_permits) as answers:
         choices = _choices(answers, body, call_format, service)
         async for answer, event in answers:
             choices[answer.index].note(event)
@@ -77,7 +101,8 @@ async def _chunks(
     start = orjson.dumps(head(service, body.model, "chat.completion.chunk"))[:-1] + b","
     options = body.stream_options
     has_usage = bool(options and options.continuous_usage_stats)
-    async with answering(service, [spec], is_stream=True) as answers:
+    num_permits = _num_permits(service, body)
+    async with answering(service, [spec], is_stream=True, num_permits=num_permits) as answers:
         choices = _choices(answers, body, call_format, service)
         async for answer, event in answers:
             choice = choices[answer.index]

@@ -226,6 +226,25 @@ async def test_a_rule(server: Server, fields: dict[str, object], rule: str) -> N
         200, f'data: {{"error":{{"message":"{message}","http_status_code":422}}}}\n\ndata: [DONE]\n\n')
 
 
+async def test_the_permit_comes_before_the_prompt(start: Start, demo: ChatTemplate) -> None:
+    """Nobody renders a conversation, even one that the template would refuse, for a client that is turned away."""
+    server = await start(replace(LIMITS, max_concurrent_requests=1), template=demo)
+    refused = {"messages": [{"role": "assistant", "content": "a"}], "continue_final_message": True,
+               "add_generation_prompt": True}
+    with server.engine.permit():
+        response = await server.post("/v1/chat/completions", refused)
+        assert (response.status, (await response.json())["error_type"]) == (429, "overloaded")
+        response = await server.post("/v1/chat/completions", {**refused, "stream": True})
+        assert (response.status, await response.text()) == (
+            200, 'data: {"error":{"message":"Model is overloaded","http_status_code":429}}\n\ndata: [DONE]\n\n')
+    assert server.series()['tgi_request_failure{err="overloaded"}'] == 2
+    assert (await server.post("/v1/chat/completions", refused)).status == 422
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, "n": 2})
+    assert "`n` must be <= 1. Given: 2" in await response.text()
+    response = await server.post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 2})
+    assert response.status == 200
+
+
 async def test_strict_streaming_errors(start: Start, demo: ChatTemplate) -> None:
     server = await start(replace(LIMITS, strict_streaming_errors=True), template=demo)
     response = await server.post("/v1/chat/completions", {"messages": HELLO, "stream": True, "max_tokens": 0})
