@@ -11,9 +11,8 @@ from aiohttp.typedefs import Middleware
 
 from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
-from penstock.router.api.http.body import json_response
 from penstock.router.api.http.counting import count_answers
-from penstock.router.api.http.failures import to_router_error
+from penstock.router.api.http.failures import error_response, to_router_error
 from penstock.router.api.http.route import Route, add_routes
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engines import Engines
@@ -101,4 +100,4 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         raise
     except Exception as error:
         failure = to_router_error(error)
-        return json_response(failure.body(), status=failure.status)
+        return error_response(failure)

@@ -27,6 +27,8 @@ class RouterError(Exception):
     error_type: ClassVar[str] = "internal"
     metric: ClassVar[str] = "generation"
     """The value of the `err` label of `tgi_request_failure`."""
+    retry_after: ClassVar[int | None] = None
+    """The seconds after which to try again, where that may help."""
 
     def body(self) -> dict[str, str]:
         """Returns the body of the error, as TGI has it."""
@@ -103,6 +105,7 @@ class Overloaded(RouterError):
     status = 429
     error_type = "overloaded"
     metric = "overloaded"
+    retry_after = 1
 
     def __init__(self) -> None:
         super().__init__("Model is overloaded")
@@ -125,6 +128,7 @@ class Unhealthy(RouterError):
     status = 503
     error_type = "healthcheck"
     metric = "generation"
+    retry_after = 5
 
     def __init__(self, reason: str = "unhealthy") -> None:
         super().__init__(reason)

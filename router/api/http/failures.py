@@ -1,7 +1,11 @@
 """What a client is told of a failure, whether by a status or by an event of a stream."""
 
 import logging
+from typing import Any
 
+from aiohttp import web
+
+from penstock.router.api.http.body import json_response
 from penstock.router.errors import RouterError
 
 log = logging.getLogger(__name__)
@@ -14,3 +18,9 @@ def to_router_error(error: Exception) -> RouterError:
         return error
     log.error("a handler failed", exc_info=error)
     return RouterError("Internal server error")
+
+
+def error_response(error: RouterError, body: dict[str, Any] | None = None) -> web.Response:
+    """Returns an answer with the error's status and `body`, or TGI's body for it, and when to try again."""
+    headers = {} if error.retry_after is None else {"retry-after": str(error.retry_after)}
+    return json_response(error.body() if body is None else body, status=error.status, headers=headers)

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from penstock.router.api.http.body import json_response
+from penstock.router.api.http.failures import error_response
 from penstock.router.engine.stream import Ending
 from penstock.router.errors import RouterError, ValidationError
 from penstock.router.generation.answers import Answer
@@ -65,7 +65,7 @@ def refuse(service: Service, error: RouterError) -> web.Response:
     service.metrics.requested()
     service.metrics.failed(error)
     trace.failed(error)
-    return json_response(_failure(error) if isinstance(error, ValidationError) else error.body(), status=error.status)
+    return error_response(error, _failure(error) if isinstance(error, ValidationError) else None)
 
 
 def render_failure(error: RouterError) -> bytes:

@@ -234,6 +234,7 @@ async def test_the_permit_comes_before_the_prompt(start: Start, demo: ChatTempla
     with server.engine.permit():
         response = await server.post("/v1/chat/completions", refused)
         assert (response.status, (await response.json())["error_type"]) == (429, "overloaded")
+        assert response.headers["retry-after"] == "1"
         response = await server.post("/v1/chat/completions", {**refused, "stream": True})
         assert (response.status, await response.text()) == (
             200, 'data: {"error":{"message":"Model is overloaded","http_status_code":429}}\n\ndata: [DONE]\n\n')

@@ -211,7 +211,7 @@ async def test_the_permit_comes_before_the_rules(start: Start) -> None:
     bad = {"inputs": "", "parameters": {"temperature": 0}}
     for path in ("/", "/generate"):
         response = await server.post(path, bad)
-        assert (response.status, await response.json()) == (429, overloaded)
+        assert (response.status, await response.json(), response.headers["retry-after"]) == (429, overloaded, "1")
     for path in ("/", "/generate_stream"):
         response = await server.post(path, {**bad, "stream": True})
         assert response.status == 200
