@@ -27,6 +27,9 @@ class RouterError(Exception):
     metric: ClassVar[str] = "generation"
     """The value of the `err` label of `tgi_request_failure`."""
 
+    def __init__(self, message: str = "Internal server error") -> None:
+        super().__init__(message)
+
     def body(self) -> dict[str, str]:
         """Returns the body of the error, as TGI has it."""
         return {"error": str(self), "error_type": self.error_type}

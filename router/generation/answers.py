@@ -10,6 +10,7 @@ from typing import Self
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Ending, Event, PromptLogprobs, Queue, Stream, Token
 from penstock.router.errors import Dropped, RouterError
+from penstock.router.fleet.facts import Facts
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
@@ -122,7 +123,8 @@ class Answers:
 async def answering(service: Service, specs: Sequence[GenerationSpec], is_stream: bool) -> AsyncIterator[Answers]:
     """Takes permits, validates and submits, in TGI's order; on leaving cancels what still runs, and counts.
 
-    Every failure passes through here, once: a RouterError, a fault of the server, or the client's leaving.
+    Every failure from here to the last event is counted once: a RouterError, a fault of the server, or the client's
+    leaving. What comes after the last event changes no count.
     """
     received_at = time.monotonic()
     engine, metrics = service.engines.choose(), service.metrics
@@ -135,7 +137,7 @@ async def answering(service: Service, specs: Sequence[GenerationSpec], is_stream
             check_mode(spec, service.limits, is_stream)
         async with AsyncExitStack() as stack:
             stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs)))
-            requests = await _validate_all(service, specs)
+            requests = await _validate_all(service, engine.facts, specs)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
             for request in requests:
@@ -148,13 +150,12 @@ async def answering(service: Service, specs: Sequence[GenerationSpec], is_stream
             running = Answers(answers, queue, metrics)
             yield running
     except BaseException as error:
-        if isinstance(error, RouterError) or running is None or not running.is_over:
+        if running is None or not running.is_over:
             _count_failure(error, metrics, trace)
         raise
 
 
-async def _validate_all(service: Service, specs: Sequence[GenerationSpec]) -> list[Request]:
-    facts = service.engines.choose().facts
+async def _validate_all(service: Service, facts: Facts, specs: Sequence[GenerationSpec]) -> list[Request]:
     valid = await asyncio.gather(
         *(validate(spec, service.limits, service.tokenizer, facts, service.grammars) for spec in specs))
     return [request for requests in valid for request in requests]
@@ -163,7 +164,7 @@ async def _validate_all(service: Service, specs: Sequence[GenerationSpec]) -> li
 def _count_failure(error: BaseException, metrics: Metrics, trace: traces.Generation | None) -> None:
     """Counts an error that nobody foresaw as the server's, and a cancellation as the client's leaving."""
     if not isinstance(error, RouterError):
-        error = RouterError("Internal server error") if isinstance(error, Exception) else Dropped()
+        error = RouterError() if isinstance(error, Exception) else Dropped()
     metrics.failed(error)
     if trace is not None:
         trace.failed(error)

@@ -13,4 +13,4 @@ def to_router_error(error: Exception) -> RouterError:
     if isinstance(error, RouterError):
         return error
     log.error("a handler failed", exc_info=error)
-    return RouterError("Internal server error")
+    return RouterError()
