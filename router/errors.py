@@ -30,6 +30,9 @@ class RouterError(Exception):
     retry_after: ClassVar[int | None] = None
     """The seconds after which to try again, where that may help."""
 
+    def __init__(self, message: str = "Internal server error") -> None:
+        super().__init__(message)
+
     def body(self) -> dict[str, str]:
         """Returns the body of the error, as TGI has it."""
         return {"error": str(self), "error_type": self.error_type}

@@ -20,7 +20,7 @@ def main(argv: Sequence[str]) -> None:
         # Importing torch takes a second, and choosing kernels, which importing one of them does, may be an error.
         from penstock.kernels import dispatch
 
-        dispatch.configure(config.device, config.is_deterministic)
+        dispatch.configure(config.device, config.deterministic)
         from penstock.shard.startup.run import run
 
         run(config, has_bar=config.rank == 0 and not config.json_output)

@@ -52,7 +52,7 @@ class ShardConfig:
     """What the model is called; null is its directory."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """What computes; auto is a GPU where there is one."""
-    is_deterministic: bool = False
+    deterministic: bool = False
     """Whether a GPU keeps the bit contract, which a processor always keeps."""
     kv_memory: PositiveInt | None = None
     """Bytes of this shard's KV memory; null is its part of a quarter of the free memory, or what a GPU has left."""
@@ -99,8 +99,8 @@ class ShardConfig:
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> Self:
         """Reads `--config JSON`, and what the starting process adds; a wrong command line ends it with status 2."""
-        parser = argparse.ArgumentParser(
-            "python -m penstock.shard", formatter_class=argparse.RawDescriptionHelpFormatter, epilog=_help(),
+        parser = _Parser(
+            "python -m penstock.shard", formatter_class=argparse.RawDescriptionHelpFormatter,
             description="Serves one shard of a model to a router over gRPC. The address appears once the model can "
                         "answer.\nSIGTERM lets the running step end and exits with 0.")
         parser.add_argument("--config", required=True, metavar="JSON", help="an object of the settings below")
@@ -161,6 +161,14 @@ class ShardConfig:
             raise ValueError(f"`listen` {self.listen}: the path has {length} bytes, a socket's has {MAX_SOCKET_PATH}")
         if self.socket_path and not self.socket_path.parent.is_dir():
             raise ValueError(f"`listen` {self.listen}: the folder {self.socket_path.parent} does not exist")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Describes the settings only to who asks for help: it takes longer than all else that the parser does."""
+
+    def format_help(self) -> str:
+        self.epilog = _help()
+        return super().format_help()
 
 
 def _complaints(error: ValidationError) -> Iterator[str]:

@@ -63,12 +63,12 @@ class Rate:
         return self.per_second
 
     async def drive(self, send: Send, prompts: Sequence[Prompt]) -> None:
-        chance, arrival = random.Random(self.seed), time.perf_counter()
+        chance, due = random.Random(self.seed), time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for prompt in prompts:
-                arrival += chance.expovariate(self.per_second)
-                await asyncio.sleep(max(0.0, arrival - time.perf_counter()))
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
                 group.create_task(send(prompt))
+                due += chance.expovariate(self.per_second)
 
 
 async def generate_load(target: Target, pace: Pace, prompts: Sequence[Prompt], run: Run | None = None) -> Run:

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.checks import check_axes, check_tensor
-from penstock.kernels.sample.parameters import COLUMNS, Biases, History, RowParameters, Sampled, SampleParameters
+from penstock.kernels.sample.parameters import COLUMNS, Biases, History, Sampled, SampleParameters
 from penstock.kernels.sample.ragged import WORD
 
-__all__ = ["Biases", "History", "RowParameters", "SampleParameters", "Sampled", "sample"]
+__all__ = ["Biases", "History", "SampleParameters", "Sampled", "sample"]
 
 
 class Implementation(Protocol):

@@ -1,7 +1,8 @@
 """Defines how the rows of a step are sampled, and what comes of it.
 
 `RowParameters` is the one table of the sampling parameters. The columns in which a shard keeps them, the tensors of
-`SampleParameters`, their pointers in csrc/abi.h's SampleBatch and what the wire refuses all follow from its fields.
+`SampleParameters`, their pointers in Python's image of csrc/abi.h's SampleBatch and what the wire refuses all follow
+from its fields; a test holds abi.h itself to them.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ SHARE = Bound("between 0 and 1", lambda value: 0 <= value <= 1)
 
 def _parameter(dtype: torch.dtype, *, off: float, on: float, bound: Bound | None = None) -> Any:
     """Makes a field of the table. `on` is a value that changes what is sampled, and costs what the parameter costs."""
-    return field(default=off, metadata={"dtype": dtype, "off": off, "on": on, "bound": bound})
+    return field(default=off, metadata={"dtype": dtype, "on": on, "bound": bound})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Parameter:
         return torch.int64 if self.dtype == torch.uint64 else self.dtype
 
 
-PARAMETERS = tuple(Parameter(each.name, **each.metadata) for each in fields(RowParameters))
+PARAMETERS = tuple(Parameter(each.name, off=each.default, **each.metadata) for each in fields(RowParameters))
 COLUMNS: Mapping[str, torch.dtype] = {
     "prompt_length": torch.int64,        # so many ids of the history are the prompt, the rest is the output
     "mask": torch.int64,                 # an index into the masks; -1 is none

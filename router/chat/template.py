@@ -53,7 +53,8 @@ class ChatTemplate:
         return cls(found.templates, found.special_tokens) if found.templates else None
 
     def source(self, chat_template: str | None = None) -> str:
-        """Returns the source of the template of this name, or of the default one; TemplateError if there is none."""
+        """Returns the source of the template of this name, or else of the one that is used with tools; TemplateError if
+        there is none."""
         return self._templates[self._choose(chat_template, [])]
 
     async def render_async(self, messages: Sequence[Message], /, **options: Any) -> str:

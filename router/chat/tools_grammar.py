@@ -18,7 +18,7 @@ from penstock.router.grammar.schema import prepare
 from penstock.router.grammar.spec import GrammarSpec
 
 MAX_CHECKED = 256
-"""Schemas of at most MAX_SOURCE characters whose check is remembered."""
+"""How many schemas' checks are remembered, of schemas of at most MAX_SOURCE characters."""
 _ITEM, _KEY = ", ?", ": ?"
 """Regular expressions for what separates items, and keys from values: models have seen both ways."""
 _TEXT = r"TEXT: /(.|\n)*/"
@@ -80,7 +80,7 @@ def _check(source: str) -> str | GrammarError:
         if len(prepared) <= MAX_SOURCE:  # longer ones are refused, or left out, with all of the grammar
             check_schema(prepared)
     except GrammarError as error:
-        return error
+        return GrammarError(str(error))  # one that was raised would keep all that its frames hold
     return _without_operators(prepared)
 
 

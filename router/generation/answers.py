@@ -10,6 +10,7 @@ from typing import Self
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Ending, Event, PromptLogprobs, Queue, Stream, Token
 from penstock.router.errors import Dropped, KilledGroup, RouterError
+from penstock.router.fleet.facts import Facts
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
@@ -135,7 +136,8 @@ async def answering(
 
     The caller holds `num_permits` already.
 
-    Every failure passes through here, once: a RouterError, a fault of the server, or the client's leaving.
+    Every failure from here to the last event is counted once: a RouterError, a fault of the server, or the client's
+    leaving. What comes after the last event changes no count.
     """
     received_at = time.monotonic()
     engine, metrics = service.engines.choose(), service.metrics
@@ -149,7 +151,7 @@ async def answering(
             service.poison.check(spec)
         async with AsyncExitStack() as stack:
             stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs) - num_permits))
-            requests = await _validate_all(service, specs)
+            requests = await _validate_all(service, engine.facts, specs)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
             for spec, request in requests:
@@ -162,16 +164,15 @@ async def answering(
             running = Answers(answers, queue, service)
             yield running
     except BaseException as error:
-        if isinstance(error, RouterError) or running is None or not running.is_over:
+        if running is None or not running.is_over:
             _count_failure(error, metrics, trace)
         raise
 
 
 async def _validate_all(
-    service: Service, specs: Sequence[GenerationSpec]
+    service: Service, facts: Facts, specs: Sequence[GenerationSpec]
 ) -> list[tuple[GenerationSpec, Request]]:
     """Returns the requests of all specs in order, each with its spec."""
-    facts = service.engines.choose().facts
     valid = await asyncio.gather(
         *(validate(spec, service.limits, service.tokenizer, facts, service.grammars) for spec in specs))
     return [(spec, request) for spec, requests in zip(specs, valid, strict=True) for request in requests]
@@ -180,7 +181,7 @@ async def _validate_all(
 def _count_failure(error: BaseException, metrics: Metrics, trace: traces.Generation | None) -> None:
     """Counts an error that nobody foresaw as the server's, and a cancellation as the client's leaving."""
     if not isinstance(error, RouterError):
-        error = RouterError("Internal server error") if isinstance(error, Exception) else Dropped()
+        error = RouterError() if isinstance(error, Exception) else Dropped()
     metrics.failed(error)
     if trace is not None:
         trace.failed(error)

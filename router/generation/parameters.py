@@ -94,7 +94,7 @@ class Parameters(Body):
     seed: UInt64 | None = None
     top_n_tokens: UInt32 | None = None
     grammar: Annotated[Any, AfterValidator(check_grammar)] = None
-    """A grammar as TGI writes it, or a `GrammarSpec` from routes that write it otherwise."""
+    """A grammar as TGI's routes take it, or a `GrammarSpec` from routes that write it otherwise."""
     adapter_id: str | None = None
 
     presence_penalty: Float32 | None = None

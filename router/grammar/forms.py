@@ -21,7 +21,7 @@ _REGEX_SIGNS = frozenset(r"\.+*?()|[]{}^$#&-~/")
 
 
 def check_grammar(value: object) -> object:
-    """Returns a body's `grammar` if it has a shape that TGI reads; ValueError if reading the body is to fail by it."""
+    """Returns a body's `grammar` if it has a shape that is read; ValueError if reading the body is to fail by it."""
     if value is None or isinstance(value, GrammarSpec):
         return value
     if not isinstance(value, dict):

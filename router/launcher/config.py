@@ -43,7 +43,6 @@ class LauncherConfig(ServerConfig):
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Makes the settings from the parsed command line. Raises InvalidArgument if values contradict one another."""
         values = dict(options)
-        _check_encoding(values)
         if not values["model_id"]:
             raise InvalidArgument("`model_id` is missing: name a directory, or a model on the Hugging Face Hub")
         values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
@@ -52,6 +51,7 @@ class LauncherConfig(ServerConfig):
                      compute_type=os.environ.get("COMPUTE_TYPE"),
                      vertex_predict_route=_route("AIP_PREDICT_ROUTE"),
                      vertex_health_route=_route("AIP_HEALTH_ROUTE"), **values)
+        _check_encoding(config)
         _check(config)
         _check_access(config)
         return config
@@ -63,13 +63,15 @@ class LauncherConfig(ServerConfig):
                             shard_sockets=tuple(shard_sockets), parent_pid=parent_pid, **shared)
 
 
-def _check_encoding(values: Mapping[str, Any]) -> None:
+def _check_encoding(config: LauncherConfig) -> None:
     """Refuses texts and paths that are not UTF-8, for the other processes get their settings as JSON."""
-    for name, value in values.items():
-        try:
-            str(value).encode()
-        except UnicodeEncodeError as error:
-            raise InvalidArgument(f"`{name}` must be UTF-8") from error
+    for each in fields(config):
+        value = getattr(config, each.name)
+        for item in value if isinstance(value, tuple) else [value]:
+            try:
+                str(item).encode()
+            except UnicodeEncodeError as error:
+                raise InvalidArgument(f"`{each.name}` must be UTF-8") from error
 
 
 def _num_shard(sharded: bool | None, num_shard: int | None) -> int:

@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 SHARD_SETTINGS = (
     "model_id", "dtype", "kv_memory", "kv_cache_dtype", "block_size", "device", "cuda_memory_fraction", "cuda_graphs",
-    "watermark_gamma", "watermark_delta", "threads", "otlp_endpoint", "otlp_service_name", "json_output")
+    "deterministic", "watermark_gamma", "watermark_delta", "threads", "otlp_endpoint", "otlp_service_name",
+    "json_output")
 """The launcher's settings that a shard is told by the same names; None leaves it to the shard."""
 
 
@@ -100,7 +101,7 @@ def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, soc
                   rendezvous: str, memory: ShardMemory | None) -> Program:
     settings = {name: getattr(config, name) for name in SHARD_SETTINGS} | {
         "model": str(checkpoint.path), "rank": rank, "world_size": config.num_shard, "listen": f"unix:{socket_path}",
-        "rendezvous": rendezvous, "is_deterministic": config.deterministic,
+        "rendezvous": rendezvous,
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": config.max_batch_size or config.max_concurrent_requests, "parent_pid": os.getpid(),
         "memory_fd": memory.fd if memory else None,

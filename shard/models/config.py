@@ -69,7 +69,7 @@ class ModelConfig:
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
             windows=_windows(keys, family, num_layers),
-            rotation=family.rotation(keys, head_dim),
+            rotation=Rotation.read(keys, head_dim),
             rms_norm_eps=keys.number("rms_norm_eps"),
             has_head_norms=family.has_head_norms,
             qkv_bias=keys.switch(family.qkv_bias),

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.protocols import AttentionClass, FeedForwardClass
-from penstock.shard.models.keys import Keys
 from penstock.shard.models.names import USUAL_NAMES, TensorNames
-from penstock.shard.models.rotary_scaling import Rotation
 
 if TYPE_CHECKING:
     from penstock.shard.models.config import ModelConfig  # which is read by way of this table
@@ -30,7 +28,6 @@ class Family:
     names: TensorNames = USUAL_NAMES
     attention: Callable[["ModelConfig", int], AttentionClass] = attention_everywhere  # of a block
     feed_forward: Callable[["ModelConfig", int], FeedForwardClass] = mlp_everywhere
-    rotation: Callable[[Keys, int], Rotation] = Rotation.read  # for heads of so many dimensions
     qkv_bias: bool | str = False
     output_bias: bool | str = False      # of the attention's output projection
     mlp_bias: bool | str = False

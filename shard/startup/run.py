@@ -68,7 +68,7 @@ def batches(config: ShardConfig) -> str:
     """Says in words whether answers depend on what is computed beside them."""
     if not dispatch.is_deterministic():
         return "answers may change with the batch, which --deterministic prevents"
-    asked = ", with and without --deterministic" if config.is_deterministic and not gpu.is_used() else ""
+    asked = ", with and without --deterministic" if config.deterministic and not gpu.is_used() else ""
     return f"no answer changes with the batch{asked}"
 
 

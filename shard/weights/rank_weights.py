@@ -20,7 +20,8 @@ Progress = Callable[[str, int, int], None]  # tensor read, tensors read so far, 
 class RankWeights:
     """One rank's view of a checkpoint: it reads this rank's part of each tensor, and nothing else.
 
-    The tensors are made where the ops want them, one by one, so that a GPU's never take up the processor's memory.
+    The weights are made where the ops want them, linear by linear, so that a GPU's never take up the processor's
+    memory.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class RankWeights:
     def _pack(self, parts: Mapping[str, LinearPart], segments: int) -> PackedWeight:
         """Packs parts with the same columns."""
         formats, columns = [self._format_of(name) for name in parts], [part.columns for part in parts.values()]
-        if any(other is not formats[0] for other in formats):
+        if any(other != formats[0] for other in formats):
             raise CheckpointError(f"{', '.join(parts)} are stored in different formats; they are computed as one "
                                   "linear, which needs one format")
         linears = [[self._read(stored) for stored in formats[0].tensors(name, part)] for name, part in parts.items()]

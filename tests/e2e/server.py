@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from penstock.bench.programs.children import free_port
+from penstock.bench.server.running import is_ready
 from tests.paths import DEMO_MODEL
 
 START_TIMEOUT = 120.0
@@ -49,11 +49,7 @@ class Server:
             time.sleep(0.02)
 
     def is_healthy(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as response:
-                return bool(response.status == 200)
-        except OSError:
-            return False
+        return is_ready(self.url)
 
     def terminate(self, timeout: float = 60) -> int:
         """SIGTERM, then the exit code."""

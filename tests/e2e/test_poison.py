@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from tokenizers import Tokenizer
 
-from tests.e2e.client import Answer, events, many_clients, scrape, stream
+from tests.e2e.client import Answer, events, many_clients, scrape, stream, until_running
 from tests.e2e.prompts import source
 from tests.e2e.server import DEMO_MODEL, Server, serve
 
@@ -45,7 +45,7 @@ async def test_requests_that_kill_end_alone(tmp_path: Path, monkeypatch: pytest.
         async with many_clients() as session:
             undisturbed = await ask_all(session, server, prompts)
             others = asyncio.create_task(ask_all(session, server, prompts))
-            await asyncio.sleep(0.3)
+            await until_running(session, server.url, len(prompts))
             errors = await asyncio.gather(*(poison(session, server, name) for name in ("a", "b")))
             assert not others.done()
             assert await others == undisturbed

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from huggingface_hub import InferenceClient
 
-from tests.e2e.client import Answer, generate, stream, until_idle
+from tests.e2e.client import Answer, generate, stream, until_idle, until_running
 from tests.e2e.server import Server, serve
 
 SOURCE = "import os\n\n\ndef walk(path):\n"
@@ -92,8 +92,7 @@ async def test_sigterm_drains_and_the_port_is_free_at_once(tmp_path: Path) -> No
             streams = [asyncio.create_task(
                 stream(session, server.url, SOURCE + f"# part {i}\n", max_new_tokens=250, seed=i, do_sample=True,
                        temperature=1.5)) for i in range(16)]
-            await asyncio.sleep(0.3)
-            assert not all(task.done() for task in streams)
+            await until_running(session, server.url, len(streams))
             server.process.send_signal(signal.SIGTERM)
             answers = await asyncio.gather(*streams)
         assert all(answer.finish_reason in ("length", "eos_token") for answer in answers)
@@ -116,7 +115,7 @@ async def test_a_killed_router_is_back_without_reloading_the_weights(tmp_path: P
                 streams = [asyncio.create_task(stream(session, server.url, SOURCE * 10 * i, max_new_tokens=500))
                            for i in range(1, 9)]
                 [router] = server.children("router")
-                await asyncio.sleep(0.3)
+                await until_running(session, server.url, len(streams))
                 os.kill(router.pid, signal.SIGKILL)
                 killed_at = time.monotonic()
                 results = await asyncio.gather(*streams, return_exceptions=True)

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import socket
 from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -26,12 +25,6 @@ def run_ranks(work: Callable[..., Results], world_size: int, folder: Path) -> li
         process.kill()
     assert [process.exitcode for process in processes] == [0] * world_size
     return [torch.load(folder / f"results-{rank}.pt") for rank in ranks]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return int(listener.getsockname()[1])
 
 
 def _run_rank(work: Callable[..., Results], rank: int, world_size: int, folder: Path, barrier: Barrier) -> None:

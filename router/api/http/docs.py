@@ -35,7 +35,7 @@ class Docs:
 
     async def document(self, request: web.Request) -> web.Response:
         """Answers with the OpenAPI document."""
-        return web.json_response(self._document)
+        return web.json_response(self._document)  # orjson takes no number beyond 64 bits, and a schema has some
 
     async def page(self, request: web.Request) -> web.Response:
         """Answers with the page."""
@@ -43,7 +43,7 @@ class Docs:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        documented = [route for route in self._routes if route.is_documented]
+        documented = [route for route in self._routes if route.tag]
         return describe(documented, self._version, self._has_key)
 
 
@@ -54,8 +54,8 @@ def page_routes() -> list[Route]:
         "swagger-ui-bundle.js": lambda: _swagger_ui() / "swagger-ui-bundle.js",
         "swagger-ui.css": lambda: _swagger_ui() / "swagger-ui.css",
     }
-    return [Route("GET", "/docs/", _to_page, "The page that documents the routes.", {}, is_documented=False),
-            *(Route("GET", f"/docs/{name}", _file(path), "A file of that page.", {}, is_documented=False)
+    return [Route("GET", "/docs/", _to_page, "The page that documents the routes.", {}),
+            *(Route("GET", f"/docs/{name}", _file(path), "A file of that page.", {})
               for name, path in files.items())]
 
 

@@ -17,7 +17,7 @@ def to_router_error(error: Exception) -> RouterError:
     if isinstance(error, RouterError):
         return error
     log.error("a handler failed", exc_info=error)
-    return RouterError("Internal server error")
+    return RouterError()
 
 
 def error_response(error: RouterError, body: dict[str, Any] | None = None) -> web.Response:

@@ -36,10 +36,8 @@ class Route:
     body: Any = None
     is_costly: bool = False
     """Whether it takes the API key."""
-    is_documented: bool = True
-    """Whether the OpenAPI document has it."""
     tag: str = ""
-    """The heading under which the OpenAPI document has it."""
+    """The heading under which the OpenAPI document has it; it does not have a route without one."""
 
 
 def add_routes(app: web.Application, routes: Sequence[Route], access: Access) -> None:

@@ -7,14 +7,13 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body, written
-from penstock.router.api.http.failures import to_router_error
 from penstock.router.api.http.headers import compute_time, request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import converse, parse
 from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure, usage
-from penstock.router.api.openai.other_fields import REFUSED_IN_CHATS, refuse_unsupported
+from penstock.router.api.openai.other_fields import REFUSED_IN_PROMPTS, refuse_unsupported
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import Overloaded, RouterError, ValidationError
 from penstock.router.generation.answers import Answers, answering
@@ -59,7 +58,7 @@ async def _answer(request: web.Request, service: Service, body: ChatBody) -> web
     try:
         spec, call_format = await parse(body, service)
     except Exception as error:
-        return refuse(service, to_router_error(error))
+        return refuse(service, error)
     headers = request_headers(service, spec.inputs)
     if body.stream:
         events = _chunks(service, body, spec, call_format)
@@ -71,7 +70,7 @@ async def chat_tokenize(request: web.Request) -> web.Response:
     """Answers with the prompt that a conversation makes, and its tokens, each with its place in the prompt."""
     body = await read_body(request, ChatBody)
     service = request.app[SERVICE]
-    refuse_unsupported(body, REFUSED_IN_CHATS)
+    refuse_unsupported(body, REFUSED_IN_PROMPTS)
     conversation = await converse(body, service)
     try:
         tokens = await service.tokenizer.split(conversation.prompt, bool(body.add_special_tokens))

@@ -7,7 +7,6 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
-from penstock.router.api.http.failures import to_router_error
 from penstock.router.api.http.headers import request_headers, time_headers
 from penstock.router.api.http.sse import stream_events
 from penstock.router.api.openai.bodies import CompletionBody
@@ -35,7 +34,7 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
     try:
         specs = parse(body, service.limits)
     except Exception as error:
-        return refuse(service, to_router_error(error))
+        return refuse(service, error)
     headers = request_headers(service, *body.prompt)
     if body.stream:
         return await stream_events(request, headers, _chunks(service, body, specs), render_failure, last=DONE)

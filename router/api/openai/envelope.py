@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from penstock.router.api.http.failures import error_response
+from penstock.router.api.http.failures import error_response, to_router_error
 from penstock.router.engine.stream import Ending
 from penstock.router.errors import RouterError, ValidationError
 from penstock.router.generation.answers import Answer
@@ -57,11 +57,12 @@ def finish_reason(ending: Ending) -> str:
     return "stop" if ending.finish_reason is FinishReason.EOS_TOKEN else ending.finish_reason.value
 
 
-def refuse(service: Service, error: RouterError) -> web.Response:
+def refuse(service: Service, cause: Exception) -> web.Response:
     """Refuses a request before anything is generated or streamed, so with a status of its own for a stream too.
 
     TGI's own refusals are in TGI's shape, ours in OpenAI's, whose message its client shows.
     """
+    error = to_router_error(cause)
     service.metrics.requested()
     service.metrics.failed(error)
     trace.failed(error)

@@ -29,14 +29,20 @@ REFUSED: Refused = {
     "parameters": ({},), "grammar": (), "adapter_id": (), "max_new_tokens": (), "do_sample": (), "details": (False,),
     "decoder_input_details": (False,), "return_full_text": (False,), "top_n_tokens": (0,), "truncate": (),
 }
+REFUSED_IN_PROMPTS: Refused = {
+    # OpenAI's
+    "functions": ([],), "function_call": ("none",), "reasoning_effort": (), "verbosity": ("medium",),
+    # vLLM's
+    "documents": ([],), "mm_processor_kwargs": ({},), "media_io_kwargs": ({},),
+}
+"""Those that would change the prompt which a conversation makes."""
 REFUSED_IN_CHATS: Refused = {
     **REFUSED,
+    **REFUSED_IN_PROMPTS,
     # OpenAI's
-    "functions": ([],), "function_call": ("none",), "modalities": (["text"],), "audio": (), "reasoning_effort": (),
-    "verbosity": ("medium",), "web_search_options": (),
+    "modalities": (["text"],), "audio": (), "web_search_options": (),
     # vLLM's
-    "best_of": (1,), "echo": (False,), "documents": ([],), "mm_processor_kwargs": ({},), "include_reasoning": (True,),
-    "media_io_kwargs": ({},),
+    "best_of": (1,), "echo": (False,), "include_reasoning": (True,),
     # of completions
     "prompt": (), "suffix": ("",),
 }

@@ -3,6 +3,8 @@
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 NUMBER = {"type": "number", "minimum": 0}
 COUNT = {"type": "integer", "minimum": 0}
 TIMES = {"type": ["object", "null"], "additionalProperties": False,
@@ -35,15 +37,10 @@ SCHEMA = {
 def check_run(run: dict[str, Any]) -> None:
     """What holds of every run with streamed answers of several tokens each."""
     assert run["answered"] + run["failed"] == run["requests"]
-    assert run["output_tokens_per_second"] * run["duration_s"] == approx(run["output_tokens"])
-    assert run["requests_per_second"] * run["duration_s"] == approx(run["answered"])
+    assert run["output_tokens_per_second"] * run["duration_s"] == pytest.approx(run["output_tokens"])
+    assert run["requests_per_second"] * run["duration_s"] == pytest.approx(run["answered"])
     for metric in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms"):
         shares = [run[metric][f"p{percent}"] for percent in (50, 75, 90, 99)]
         assert all(lower <= higher for lower, higher in pairwise(shares))
         assert 0 < run[metric]["mean"] <= 1e3 * run["duration_s"]
     assert run["ttft_ms"]["p50"] < run["e2e_ms"]["p50"]
-
-
-def approx(number: float) -> Any:
-    import pytest
-    return pytest.approx(number)

@@ -68,7 +68,7 @@ def chat(client: InferenceClient) -> None:
 
 def structured(client: InferenceClient) -> None:
     shape = {"type": "json_schema", "json_schema": {"name": "count", "schema": SCHEMA, "strict": True}}
-    answer = client.chat_completion(MESSAGES, max_tokens=60, response_format=shape)
+    answer = client.chat_completion(MESSAGES, max_tokens=60, response_format=shape, seed=1)
     assert 0 <= json.loads(answer.choices[0].message.content)["count"] <= 99
     for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
         answer = client.chat_completion(MESSAGES, max_tokens=120, tools=TOOLS, tool_choice=choice, seed=1)

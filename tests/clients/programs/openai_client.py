@@ -73,7 +73,8 @@ def chat(client: openai.OpenAI) -> None:
 
 
 def parse(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.parse(model="tgi", messages=MESSAGES, response_format=Opinion, max_tokens=60)
+    answer = client.chat.completions.parse(model="tgi", messages=MESSAGES, response_format=Opinion, max_tokens=60,
+                                           seed=1)
     assert 0 <= answer.choices[0].message.parsed.mark <= 10
     called = client.chat.completions.parse(
         model="tgi", messages=MESSAGES, tools=TOOLS, tool_choice="required", max_tokens=200,

@@ -15,7 +15,8 @@ SCHEMA = {"type": "object", "properties": {"count": {"type": "integer", "minimum
           "required": ["count"]}
 WEATHER = Tool(type="function", function={
     "name": "get_weather", "description": "The weather of a place", "parameters": {
-        "type": "object", "properties": {"place": {"type": "string", "maxLength": 12}}, "required": ["place"]}})
+        "type": "object", "properties": {"place": {"type": "string", "maxLength": 12}}, "required": ["place"],
+        "additionalProperties": False}})
 MESSAGES = [Message(role="user", content="What does json.dumps do?")]
 
 
@@ -102,7 +103,7 @@ def sync_chat(url: str) -> None:
     assert answer.usage["completion_tokens"] <= 16
     streamed = client.chat(MESSAGES, max_tokens=16, seed=3, temperature=0.7, stream=True)
     assert tokens_of(streamed) == answer.choices[0].message.content
-    called = client.chat(MESSAGES, max_tokens=100, tools=[WEATHER], tool_choice="get_weather")
+    called = client.chat(MESSAGES, max_tokens=100, tools=[WEATHER], tool_choice="get_weather", seed=1)
     call = called.choices[0].message.tool_calls[0]
     assert call["function"]["name"] == "get_weather"
     assert set(json.loads(call["function"]["arguments"])) == {"place"}

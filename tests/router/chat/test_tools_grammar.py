@@ -132,6 +132,12 @@ def test_a_schema_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(checked) == 2
 
 
+def test_a_remembered_refusal_holds_on_to_nothing_else() -> None:
+    outcome = module._check_once('{"type": "no type at all"}')
+    assert isinstance(outcome, GrammarError)
+    assert (outcome.__traceback__, outcome.__cause__, outcome.__context__) == (None, None, None)
+
+
 def test_few_schemas_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "check_schema", lambda prepared: None)
     for number in range(2 * module.MAX_CHECKED):

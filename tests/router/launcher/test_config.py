@@ -43,12 +43,21 @@ from penstock.shard.config import ShardConfig
      "`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other"),
     (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "b.example"],
      "`cors_allow_origin` must be an origin such as https://example.org, or *; several are given by as many options, "
-     "or with spaces in the variable. Given: 'b.example'")])
+     "or with spaces in the variable. Given: 'b.example'"),
+    (["--cors-allow-origin", "https://\udcff.example"], "`cors_allow_origin` must be UTF-8")])
 def test_settings_that_contradict_are_refused(invoke, started, arguments, message):
     result = invoke("--model-id", "m", *arguments)
     assert result.output == f"Invalid argument: {message}\n"
     assert result.exit_code == 2
     assert not started
+
+
+@pytest.mark.parametrize(("variable", "value", "name"), [
+    ("COMPUTE_TYPE", "\udcff", "compute_type"), ("AIP_PREDICT_ROUTE", "/\udcff", "vertex_predict_route")])
+def test_variables_without_a_flag_must_be_utf_8(invoke, monkeypatch, variable, value, name):
+    monkeypatch.setenv(variable, value)
+    result = invoke("--model-id", "m")
+    assert (result.output, result.exit_code) == (f"Invalid argument: `{name}` must be UTF-8\n", 2)
 
 
 @pytest.mark.parametrize(("arguments", "name", "value"), [
@@ -231,9 +240,9 @@ def test_a_shard_is_told_what_its_gpu_is_for(parse):
     shard = shard_program(config, Checkpoint(Path("/models/m"), None), 0, Path("/tmp/s-0"), "file:///tmp/r")
     told = told_to(shard)
     assert {name: getattr(told, name) for name in (
-        "device", "is_deterministic", "kv_cache_dtype", "cuda_graphs", "cuda_memory_fraction", "max_step_tokens",
+        "device", "deterministic", "kv_cache_dtype", "cuda_graphs", "cuda_memory_fraction", "max_step_tokens",
         "max_step_rows")} == {
-            "device": "cuda", "is_deterministic": True, "kv_cache_dtype": "int8", "cuda_graphs": (8, 1),
+            "device": "cuda", "deterministic": True, "kv_cache_dtype": "int8", "cuda_graphs": (8, 1),
             "cuda_memory_fraction": 0.75, "max_step_tokens": 2048, "max_step_rows": 40}
 
 

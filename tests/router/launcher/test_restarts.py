@@ -51,7 +51,7 @@ def test_shard_that_is_stopped_is_found_by_its_silence(launch):
         os.kill(run.pids("shard-1")[0], signal.SIGSTOP)
         wait_for_new_shards(run, shards)
         assert run.pids("router") == router
-        assert re.search(r" shard 1 has not answered for 1\.\d s, starting all shards again\n", run.errors)
+        assert re.search(r" shard 1 has not answered for \d+\.\d s, starting all shards again\n", run.errors)
         end(run)
 
 
@@ -67,7 +67,7 @@ def test_step_that_does_not_end_is_found_by_its_age(launch):
         send(run, signal.SIGUSR1)
         wait_for_new_shards(run, shards)
         assert run.pids("router") == router
-        assert re.search(r" shard 0 has been in step 2 for [01]\.\d s, shard 1 has been in step 2 for [01]\.\d s, "
+        assert re.search(r" shard 0 has been in step 2 for \d+\.\d s, shard 1 has been in step 2 for \d+\.\d s, "
                          r"starting all shards again\n", run.errors)
         end(run)
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from penstock.bench.programs.children import free_port
 from penstock.kernels import dispatch
 from penstock.shard.communication.device_links import DeviceLinks
 from penstock.shard.communication.distributed import SHARED_SUM, Group, check_apart, connect, tree_sum
 from penstock.shard.communication.links import CollectiveLinks, SocketLinks
-from tests.shard.spawned_ranks import Results, free_port, run_ranks
+from tests.shard.spawned_ranks import Results, run_ranks
 
 NUM_COLUMNS = 9  # with 4 ranks: 3, 3, 3, 0
 OWNERS = [0, 1, 1, 0, 1]

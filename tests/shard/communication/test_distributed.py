@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from penstock.bench.programs.children import free_port
 from penstock.kernels.linear import linear, pack
 from penstock.shard.communication.device_links import DeviceLinks
 from penstock.shard.communication.distributed import Group, connect, tree_sum
 from penstock.shard.communication.links import SocketLinks, meet
 from penstock.shard.models.decoder import Decoder
-from tests.shard.spawned_ranks import Results, free_port, run_ranks
+from tests.shard.spawned_ranks import Results, run_ranks
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
 MODELS: dict[str, dict[str, Any]] = {

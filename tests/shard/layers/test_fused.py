@@ -93,21 +93,7 @@ def make_cache(layer, dtype):
 @pytest.mark.parametrize("group", [Group(), OneOfTwo()], ids=["whole", "partial"])
 def test_attention_has_the_bits_of_its_ops(models, monkeypatch, model, dtype, group):
     layer, _ = load(monkeypatch, models[model], dtype, group)
-    fast = fuse(layer)
-    assert type(fast) is FusedAttention
-    poison(monkeypatch)
-    metadata, x = make_metadata(), random(NUM_TOKENS, WIDTH, dtype=dtype)
-    caches = make_cache(layer, dtype), make_cache(layer, dtype)
-    for delta in (None, random(NUM_TOKENS, WIDTH, dtype=dtype, seed=3)):
-        total, out = fast(x, delta, metadata, caches[0])
-        expected = layer(x, delta, metadata, caches[1])
-        assert out.dtype == dtype
-        assert torch.equal(total, expected[0])
-        assert torch.equal(out, expected[1])
-        assert torch.equal(caches[0].data, caches[1].data)
-        assert out.isfinite().all()
-        if isinstance(group, OneOfTwo):
-            assert torch.equal(*group.shares[-2:]), "in float32, before they are rounded"
+    compare_attention(monkeypatch, layer, dtype, dtype, group)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -124,17 +110,22 @@ def test_attention_that_turns_a_part_of_each_head_has_the_bits_of_its_ops(models
     compare_attention(monkeypatch, layer, dtype, dtype)
 
 
-def compare_attention(monkeypatch, layer, dtype, cache_dtype) -> None:
+def compare_attention(monkeypatch, layer, dtype, cache_dtype, group=None) -> None:
     fast = fuse(layer)
+    assert type(fast) is FusedAttention
     poison(monkeypatch)
     metadata, x = make_metadata(), random(NUM_TOKENS, WIDTH, dtype=dtype)
     caches = make_cache(layer, cache_dtype), make_cache(layer, cache_dtype)
-    total, out = fast(x, None, metadata, caches[0])
-    expected = layer(x, None, metadata, caches[1])
-    assert torch.equal(total, expected[0])
-    assert torch.equal(out, expected[1])
-    assert torch.equal(caches[0].data, caches[1].data)
-    assert out.isfinite().all()
+    for delta in (None, random(NUM_TOKENS, WIDTH, dtype=dtype, seed=3)):
+        total, out = fast(x, delta, metadata, caches[0])
+        expected = layer(x, delta, metadata, caches[1])
+        assert out.dtype == dtype
+        assert torch.equal(total, expected[0])
+        assert torch.equal(out, expected[1])
+        assert torch.equal(caches[0].data, caches[1].data)
+        assert out.isfinite().all()
+        if isinstance(group, OneOfTwo):
+            assert torch.equal(*group.shares[-2:]), "in float32, before they are rounded"
 
 
 @pytest.mark.parametrize("model", ["plain", "biases"])

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from penstock.shard.communication.distributed import Group
+from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.families import FAMILIES, Family
@@ -21,8 +22,12 @@ NAMES = TensorNames(
         down="w2"))
 
 
-class UnusualMlp(Mlp):
+class UnusualAttention(Attention):
     """A class of a family's own."""
+
+
+class UnusualMlp(Mlp):
+    """Another one."""
 
 
 def rename(source: Path, target: Path, num_blocks: int) -> Path:
@@ -45,13 +50,15 @@ def test_a_family_names_its_tensors_and_chooses_its_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(FAMILIES, "Unusual", Family(
-        names=NAMES, feed_forward=lambda config, index: UnusualMlp if index == 1 else Mlp))
+        names=NAMES, attention=lambda config, index: UnusualAttention if index == 2 else Attention,
+        feed_forward=lambda config, index: UnusualMlp if index == 1 else Mlp))
     usual = make_tiny(tmp_path / "usual", layers=3)
     decoders = [Decoder.load(path, None, Group()) for path in (usual, rename(usual, tmp_path / "unusual", 3))]
     logits, expected = (prompt_logits(decoder, random_ids(20, 160)) for decoder in decoders)
     assert logits is not None
     assert expected is not None
     assert torch.equal(logits, expected)
+    assert [type(block._attention) is UnusualAttention for block in decoders[1]._blocks] == [False, False, True]
     assert [type(block._feed_forward) is UnusualMlp for block in decoders[1]._blocks] == [False, True, False]
     assert caplog.messages == []
 

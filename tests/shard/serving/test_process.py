@@ -206,7 +206,7 @@ def test_what_a_processor_cannot_do_is_refused_in_one_line(
 
 @pytest.mark.slow
 def test_what_a_processor_does_anyway_is_said(tmp_path: Path) -> None:
-    with running(tmp_path, **MODEL, device="cpu", is_deterministic=True, cuda_graphs=[1, 2]) as (shard,):
+    with running(tmp_path, **MODEL, device="cpu", deterministic=True, cuda_graphs=[1, 2]) as (shard,):
         log = shard.log.read_text()
     assert "--cuda-graphs: nothing is captured, for the shard computes on the processor" in log
     assert "; no answer changes with the batch, with and without --deterministic; " in log

@@ -45,7 +45,8 @@ async def test_the_prompt_of_a_chat_follows_the_same_rule(server: Server) -> Non
     response = await server.post("/chat_tokenize", {"messages": HELLO, "documents": [{"text": "a"}]})
     assert (response.status, (await response.json())["error"]) == (
         422, "Input validation error: `documents`, other than [], is not supported")
-    assert (await server.post("/chat_tokenize", {"messages": HELLO, "user": "me"})).status == 200
+    for name, value in (("user", "me"), ("best_of", 2)):
+        assert (await server.post("/chat_tokenize", {"messages": HELLO, name: value})).status == 200, "no other prompt"
 
 
 @pytest.mark.parametrize("path", ROUTES)
