@@ -11,6 +11,7 @@ from aiohttp.typedefs import Middleware
 
 from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
+from penstock.router.api.http.connection import Runner
 from penstock.router.api.http.counting import count_answers
 from penstock.router.api.http.failures import error_response, to_router_error
 from penstock.router.api.http.route import Route, add_routes
@@ -56,7 +57,7 @@ def make_runner(
     """Returns a runner that cancels a request whose client has left, and never unpacks bodies, which could grow to
     any size."""
     logging.getLogger("aiohttp.server").addFilter(_is_ours)
-    return web.AppRunner(
+    return Runner(
         app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=shutdown_timeout,
         keepalive_timeout=idle_seconds, lingering_time=LINGER_SECONDS)
 

@@ -1,13 +1,14 @@
 """Server-sent events."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self
 
 from aiohttp import web
 
+from penstock.router.api.http.connection import Connection
 from penstock.router.api.http.failures import to_router_error
 from penstock.router.errors import RouterError
 from penstock.router.generation.service import SERVICE
@@ -32,6 +33,7 @@ class EventWriter:
 
     async def __aenter__(self) -> Self:
         await self.response.prepare(self._request)
+        self._set_probe(self._comment)
         self._keeper = asyncio.create_task(self._keep_alive())
         return self
 
@@ -39,6 +41,7 @@ class EventWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._keeper.cancel()
+        self._set_probe(None)
 
     async def send(self, data: bytes) -> None:
         """Sends one event; `data` holds no line break."""
@@ -49,6 +52,13 @@ class EventWriter:
         self._num_waiting += 1
         await self.response.write(frame)
         self._num_waiting -= 1
+
+    async def _comment(self) -> None:
+        await self._write(b":\n\n")
+
+    def _set_probe(self, probe: Callable[[], Awaitable[None]] | None) -> None:
+        if isinstance(self._request.protocol, Connection):
+            self._request.protocol.probe = probe
 
     async def _keep_alive(self) -> None:
         with suppress(ConnectionError):
@@ -66,7 +76,7 @@ class EventWriter:
             await asyncio.sleep(KEEP_ALIVE - silence)
         elif not self._num_waiting:
             async with asyncio.timeout(UNREAD_SECONDS):
-                await self._write(b":\n\n")
+                await self._comment()
         elif silence < UNREAD_SECONDS:
             await asyncio.sleep(UNREAD_SECONDS - silence)
         else:

@@ -1,0 +1,93 @@
+"""A connection that answers a client which has ended its own half of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import HttpVersion11, StreamReader, web
+from aiohttp.web_protocol import RequestHandler
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+PROBE_SECONDS = (0.1, 0.9, 0.0)
+"""Seconds after each probe, in which a reset comes back from a client that is gone."""
+
+
+class Connection(RequestHandler):
+    """A client's end of file is not its leaving: `shutdown(SHUT_WR)` sends one, and waits for the answer.
+
+    Nothing but a write tells the one from the other: a client that is gone answers it with a reset, after which the
+    next write fails, and the request is cancelled. So something is written that a client skips: interim responses
+    (RFC 9110, 15.2) before the answer, and what `probe` is set to while one is streamed.
+    """
+
+    __slots__ = ("_payload", "_prober", "probe")
+
+    def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, **kwargs: Any) -> None:
+        super().__init__(manager, loop=loop, **kwargs)
+        self._request_factory = self._make_request
+        self._payload: StreamReader | None = None
+        self._prober: asyncio.Task[None] | None = None
+        self.probe: Callable[[], Awaitable[None]] | None = None
+        """Writes what the client of the response that is being streamed skips."""
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Returns whether the connection stays open, for whole requests wait for an answer. TLS has no half-close."""
+        payloads = [payload for _, payload in self._messages]
+        if self._payload is not None:
+            payloads.append(self._payload)
+        if self.ssl_context is not None or not payloads or not all(payload.is_eof() for payload in payloads):
+            return False
+        self._prober = self._loop.create_task(self._probe())
+        return True
+
+    def _make_request(self, message: Any, payload: StreamReader, *rest: Any) -> web.BaseRequest:
+        self._payload = payload
+        assert self._manager is not None
+        return self._manager.request_factory(message, payload, *rest)
+
+    async def finish_response(self, *response: Any) -> tuple[web.StreamResponse, bool]:
+        """Sends the response's end; the last one to a client that sends no more ends the connection."""
+        try:
+            return await super().finish_response(*response)
+        finally:
+            self._payload = None
+            if self._prober is not None and not self._messages:
+                self.close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._prober is not None:
+            self._prober.cancel()
+        super().connection_lost(exc)
+
+    async def _probe(self) -> None:
+        for seconds in PROBE_SECONDS:
+            await self._probe_once()
+            await asyncio.sleep(seconds)
+
+    async def _probe_once(self) -> None:
+        request = self._current_request
+        if request is None or self.transport is None:
+            return
+        if self.probe is not None:
+            await self.probe()
+        elif not request.writer.output_size and request.version >= HttpVersion11:
+            self.transport.write(CONTINUE)
+
+
+class Connections(web.Server):
+    """Makes the connections of a server."""
+
+    def __call__(self) -> Connection:
+        return Connection(self, loop=self._loop, **self._kwargs)
+
+
+class Runner(web.AppRunner):
+    """Runs an app on connections of ours."""
+
+    __slots__ = ()
+
+    async def _make_server(self) -> web.Server:
+        server = await super()._make_server()
+        return Connections(
+            server.request_handler, request_factory=server.request_factory,
+            handler_cancellation=server.handler_cancellation, loop=server._loop, **server._kwargs)

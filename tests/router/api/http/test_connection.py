@@ -1,0 +1,110 @@
+"""Clients that have ended their half of the connection, and clients that are gone: both send the same end of file."""
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from socket import SO_LINGER, SOL_SOCKET
+
+import pytest
+
+from penstock.router.api.http.connection import CONTINUE, PROBE_SECONDS
+from tests.router.api.conftest import Server, until
+
+BODY = json.dumps({"inputs": "a"}).encode()
+
+
+def request_to(path: str, more: bytes = b"", version: str = "1.1", body: bytes = BODY) -> bytes:
+    head = f"POST {path} HTTP/{version}\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(BODY)}\r\n"
+    return head.encode() + more + b"\r\n" + body
+
+
+@asynccontextmanager
+async def half_closed(server: Server, data: bytes) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(server.client.host, server.client.port)
+    writer.write(data)
+    writer.write_eof()
+    yield reader, writer
+    writer.close()
+    await writer.wait_closed()
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_a_half_closed_client_gets_its_answer(server: Server, version: str) -> None:
+    async with half_closed(server, request_to("/generate", version=version)) as (reader, _):
+        answer = await reader.read()
+    head, _, body = answer.replace(CONTINUE, b"").partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/{version} 200".encode())
+    assert json.loads(body)["generated_text"]
+    await server.until_idle()
+
+
+@pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
+async def test_a_half_closed_client_waits_as_long_as_it_takes(server: Server, path: str) -> None:
+    server.fleet.may_answer.clear()
+    async with half_closed(server, request_to(path)) as (reader, _):
+        await until(lambda: bool(server.engine._requests))
+        await asyncio.sleep(sum(PROBE_SECONDS) + 0.2)
+        assert server.engine._requests
+        server.fleet.may_answer.set()
+        answer = await reader.read()
+    assert b'"generated_text":"' in answer
+    probes = answer.count(b"3\r\n:\n\n\r\n") if path == "/generate_stream" else answer.count(CONTINUE)
+    assert probes == len(PROBE_SECONDS)
+
+
+async def test_requests_one_after_the_other_before_the_end_are_all_answered(server: Server) -> None:
+    async with half_closed(server, request_to("/generate") * 3) as (reader, _):
+        answer = await reader.read()
+    assert answer.count(b'"generated_text"') == 3
+
+
+async def test_an_old_client_is_not_sent_what_it_does_not_know(server: Server) -> None:
+    server.fleet.may_answer.clear()
+    async with half_closed(server, request_to("/generate", version="1.0")) as (reader, _):
+        await until(lambda: bool(server.engine._requests))
+        await asyncio.sleep(2 * PROBE_SECONDS[0])
+        server.fleet.may_answer.set()
+        assert CONTINUE not in await reader.read()
+
+
+@pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
+async def test_a_client_that_is_gone_is_told_from_it(server: Server, path: str) -> None:
+    server.fleet.may_answer.clear()
+    _, writer = await asyncio.open_connection(server.client.host, server.client.port)
+    writer.write(request_to(path))
+    await until(lambda: bool(server.engine._requests))
+    writer.close()
+    await server.until_idle()
+    assert server.series()['tgi_request_failure{err="dropped"}'] == 1
+
+
+async def test_a_connection_that_is_reset_ends_its_request(server: Server) -> None:
+    server.fleet.may_answer.clear()
+    _, writer = await asyncio.open_connection(server.client.host, server.client.port)
+    writer.write(request_to("/generate"))
+    await until(lambda: bool(server.engine._requests))
+    writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+    writer.close()
+    await server.until_idle()
+
+
+@pytest.mark.parametrize("data", [b"", b"POST /gen", request_to("/generate", body=BODY[:3])])
+async def test_an_end_in_the_middle_of_a_request_ends_the_connection(
+    server: Server, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    async with half_closed(server, data) as (reader, _):
+        assert await reader.read() == b""
+    assert await server.generate()
+    assert not caplog.records
+
+
+async def test_an_end_between_requests_ends_the_connection(server: Server) -> None:
+    reader, writer = await asyncio.open_connection(server.client.host, server.client.port)
+    writer.write(request_to("/generate"))
+    assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+    await server.until_idle()
+    writer.write_eof()
+    assert (await reader.read()).endswith(b"}")
+    writer.close()
