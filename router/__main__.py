@@ -30,6 +30,7 @@ from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.service import ServerInfo
 from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.keys import Keys
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
@@ -113,7 +114,10 @@ async def _answer(
                       compute_type=config.compute_type or environment.compute_type(facts))
     grammars = None if config.disable_grammar_support else GrammarCompiler(
         config.model_dir / "tokenizer.json", facts.vocab_size, facts.eos_token_ids)
-    access, ssl_context = Access(config.api_key, config.cors_allow_origin), tls.server_context(config)
+    access = Access(Keys(config.api_key, config.api_key_file), Keys(config.metrics_key), config.cors_allow_origin)
+    if config.api_key_file:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, access.api_keys)
+    ssl_context = tls.server_context(config)
     app = make_app(Engines(engine), tokenizer, limits, metrics, info, grammars, template, access=access,
                    more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
                    outer=[tracing.middleware] if tracing else [])
@@ -134,6 +138,13 @@ async def _answer(
     overdue.cancel()
     if grammars is not None:
         grammars.close()
+
+
+def _reload(keys: Keys) -> None:
+    try:
+        log.info("SIGHUP: there are %d API keys now", keys.reload())
+    except InvalidArgument as error:
+        log.error("SIGHUP: the API keys stay as they were: %s", error)
 
 
 @contextmanager

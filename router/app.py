@@ -47,7 +47,7 @@ def make_app(
         engines, tokenizer, metrics, info, PoisonMemory(limits.poison_memory), grammars, template)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
-    add_routes(app, route_table.routes(info.version, more_routes, access.api_key is not None), access)
+    add_routes(app, route_table.routes(info.version, more_routes, access), access)
     return app
 
 

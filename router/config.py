@@ -10,8 +10,8 @@ from typing import IO, Any, ClassVar, Self
 import click
 from pydantic import ConfigDict, TypeAdapter
 
-API_KEY = "API_KEY"
-"""The environment variable of the key, for the launcher and the router."""
+SECRETS = ("api_key", "metrics_key")
+"""The settings that the router gets by environment variables of these names in capitals, one key a line."""
 USAGE_ERROR = 2
 """Exit code of a process whose settings can't be met: to start it again would lead to the same end."""
 
@@ -86,15 +86,19 @@ class ServerConfig:
     vertex_predict_route: str | None
     vertex_health_route: str | None
     """The two routes are the paths that Vertex AI expects."""
-    api_key: str | None = field(default=None, repr=False)
-    """The key that requests must bear. It is no part of the JSON, since other users can see command lines."""
+    api_key_file: Path | None
+    api_key: tuple[str, ...] = field(default=(), repr=False)
+    """The keys of which requests must bear one, beside those of the file. They are no part of the JSON, since other
+    users can see command lines."""
+    metrics_key: tuple[str, ...] = field(default=(), repr=False)
+    """The keys that admit to the server's state alone; without one, it needs no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterConfig(ServerConfig):
     """All settings of `python -m penstock.router`. The launcher passes them on as JSON, so no flag is defined twice.
 
-    The API key comes by its environment variable.
+    The keys come by their environment variables.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -112,12 +116,12 @@ class RouterConfig(ServerConfig):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of the router's process: those of this process and the key, which others can't see there."""
-        return {**os.environ, API_KEY: self.api_key or ""}
+        """The variables of the router's process: those of this process and the keys, which others can't see there."""
+        return {**os.environ, **{name.upper(): "\n".join(getattr(self, name)) for name in SECRETS}}
 
     def to_json(self) -> str:
-        """Returns the settings without the API key as JSON."""
-        return TypeAdapter(RouterConfig).dump_json(self, exclude={"api_key"}).decode()
+        """Returns the settings without the keys as JSON."""
+        return TypeAdapter(RouterConfig).dump_json(self, exclude=set(SECRETS)).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -131,6 +135,7 @@ class RouterConfig(ServerConfig):
         parser.add_argument("--config", required=True, metavar="JSON", help="the settings, a RouterConfig")
         try:
             config = cls.from_json(parser.parse_args(argv).config)
-            return replace(config, api_key=os.environ.get(API_KEY) or None)
+            secrets: dict[str, Any] = {name: tuple(os.environ.get(name.upper(), "").splitlines()) for name in SECRETS}
+            return replace(config, **secrets)
         except ValueError as error:
             parser.error(f"--config: {error}")

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.router.api.clouds import sagemaker, vertex
+from penstock.router.api.http.access import ANYBODY, Access
 from penstock.router.api.http.docs import Docs, page_routes
 from penstock.router.api.http.page import for_browsers
 from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
@@ -18,9 +19,10 @@ from penstock.router.config import InvalidArgument
 
 _TGI, _OPENAI, _CLOUDS, _OPERATION = "Text Generation Inference", "OpenAI", "Clouds", "Operation"
 
+_UNAUTHORIZED = Reply("The key is missing or wrong.", headers={"www-authenticate": "Names the scheme, `Bearer`."})
 _READING = {
     400: Reply("The body is not JSON.", {TEXT: str}),
-    401: Reply("The API key is missing or wrong.", headers={"www-authenticate": "Names the scheme, `Bearer`."}),
+    401: _UNAUTHORIZED,
     408: Reply("The body did not arrive in time.", {TEXT: str}),
     413: Reply("The body is longer than the server's limit.", {TEXT: str}),
     415: Reply("The content type is not JSON.", {TEXT: str}),
@@ -60,6 +62,10 @@ def _open(path: str, handler: Any, summary: str, replies: dict[int, Reply], tag:
     return Route("GET", path, handler, summary, replies, tag=tag)
 
 
+def _private(path: str, handler: Any, summary: str, reply: Reply, tag: str = _OPERATION) -> Route:
+    return Route("GET", path, handler, summary, {200: reply, 401: _UNAUTHORIZED}, tag=tag, is_private=True)
+
+
 _GENERATED = Reply("A list of one answer, or the events of a stream.",
                    {JSON: list[tgi.Generated], EVENTS: tgi.StreamEvent | tgi.Error}, _ALL_TIMES)
 _COMPLETION = Reply("The completion, or the chunks of a stream, of which `[DONE]` is the last.",
@@ -96,12 +102,12 @@ _TEXT_ROUTES = (
           tag=_TGI),
 )
 _STATE_ROUTES = (
-    _open("/info", info.info, "Describes the model and the limits of a request.",
-          {200: Reply("The model, the limits, and how numbers are computed.", {JSON: tgi.Info})}, _TGI),
+    _private("/info", info.info, "Describes the model and the limits of a request.",
+             Reply("The model, the limits, and how numbers are computed.", {JSON: tgi.Info}), _TGI),
     _open("/v1/models", info.models, "Lists the model, as OpenAI lists models.",
           {200: Reply("A list of one model.", {JSON: openai.Models})}, _OPENAI),
-    _open("/metrics", info.metrics, "Gives the server's metrics, for Prometheus.",
-          {200: Reply("The metrics in Prometheus's text format.", {TEXT: str})}),
+    _private("/metrics", info.metrics, "Gives the server's metrics, for Prometheus.",
+             Reply("The metrics in Prometheus's text format.", {TEXT: str})),
     _open("/", for_browsers(health.health), "Gives browsers a page to try the model; answers others as `/health` does.",
           {**_HEALTH, 200: Reply("The page; or an empty body, which means that requests are taken.")}),
     *(_open(path, health.health, "Tells whether the server takes requests.", _HEALTH) for path in ("/health", "/ping")),
@@ -111,16 +117,16 @@ _STATE_ROUTES = (
 _ROUTES = (*_TEXT_ROUTES, *_STATE_ROUTES)
 
 
-def routes(version: str, more: Sequence[Route] = (), has_key: bool = False) -> list[Route]:
+def routes(version: str, more: Sequence[Route] = (), access: Access = ANYBODY) -> list[Route]:
     """Returns all routes of a server of this version that has `more` of them, with those that describe them all."""
     all_routes = [*_ROUTES, *more]
-    docs = Docs(all_routes, version, has_key)
+    docs = Docs(all_routes, version, access)
     all_routes += [
         *page_routes(),
-        _open("/docs", docs.page, "Gives a page that documents all routes and tries them out.",
-              {200: Reply("The page.", {"text/html": str})}),
-        _open("/api-doc/openapi.json", docs.document, "Gives the OpenAPI document of all routes.",
-              {200: Reply("The OpenAPI document.", {JSON: dict[str, Any]})}),
+        _private("/docs", docs.page, "Gives a page that documents all routes and tries them out.",
+                 Reply("The page.", {"text/html": str})),
+        _private("/api-doc/openapi.json", docs.document, "Gives the OpenAPI document of all routes.",
+                 Reply("The OpenAPI document.", {JSON: dict[str, Any]})),
     ]
     return all_routes
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from penstock.router.config import InvalidArgument, RouterConfig, ServerConfig
+from penstock.router.config import SECRETS, InvalidArgument, RouterConfig, ServerConfig
+from penstock.router.keys import Keys, check_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +102,16 @@ def _route(variable: str) -> str | None:
 
 
 def _check_access(config: LauncherConfig) -> None:
-    """Checks the API key, the certificate and the ports."""
-    key = config.api_key
-    if key is not None and (not key.isprintable() or not key.strip() or key.strip() != key):
-        raise InvalidArgument("`api_key` must have printable characters, and no space at its ends")
+    """Checks the keys, the certificate and the ports."""
+    for name in SECRETS:
+        for key in getattr(config, name):
+            check_key(name, key)
+    keys = Keys(config.api_key, config.api_key_file)
     if (config.ssl_certfile is None) != (config.ssl_keyfile is None):
         raise InvalidArgument("`ssl_certfile` and `ssl_keyfile` must be given together")
     if config.grpc_port is not None and config.grpc_port == config.port:
         raise InvalidArgument(f"`grpc_port` and `port` must be different. Given: {config.port}")
-    if config.grpc_port is not None and key is not None and not key.isascii():
+    if config.grpc_port is not None and not keys.are_ascii:
         raise InvalidArgument("`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other")
 
 

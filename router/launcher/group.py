@@ -90,7 +90,7 @@ class Group:
                 return _loss(shards, watches)
             await watching.aclose()  # gRPC would report on stderr that the shards close its connections
             for shard in shards:
-                shard.terminate()
+                shard.send_signal(signal.SIGTERM)
             await asyncio.wait(ends, timeout=END_SECONDS)
             return None
 

@@ -71,11 +71,11 @@ def launch(config: LauncherConfig) -> int:
         log.info("Starting %d shard%s of %s", len(sockets), "s" * (len(sockets) > 1), config.model_id)
         return asyncio.run(_supervise(
             make_group(config, checkpoint, sockets, private, memories), router_program(config, checkpoint, sockets),
-            config.graceful_termination_timeout))
+            config.graceful_termination_timeout, config.api_key_file is not None))
 
 
-async def _supervise(group: Group, router: Program, drain_timeout: float) -> int:
-    return await Supervisor(group, router, drain_timeout).run()
+async def _supervise(group: Group, router: Program, drain_timeout: float, can_reload: bool) -> int:
+    return await Supervisor(group, router, drain_timeout, can_reload).run()
 
 
 def make_group(
@@ -98,7 +98,7 @@ def make_group(
 
 
 def shard_program(config: LauncherConfig, checkpoint: Checkpoint, rank: int, socket_path: Path,
-                  rendezvous: str, memory: ShardMemory | None) -> Program:
+                  rendezvous: str, memory: ShardMemory | None = None) -> Program:
     settings = {name: getattr(config, name) for name in SHARD_SETTINGS} | {
         "model": str(checkpoint.path), "rank": rank, "world_size": config.num_shard, "listen": f"unix:{socket_path}",
         "rendezvous": rendezvous,

@@ -112,6 +112,15 @@ class Counts(click.ParamType[tuple[int, ...]]):
         return tuple(int(count) for count in str(value).split(","))
 
 
+class Line(click.types.StringParamType):
+    """A text without line breaks; an environment variable may hold several, one a line."""
+
+    name = "text"
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return rv.splitlines()
+
+
 class Command(click.Command):
     """A command whose help page shows the options by group and names those that are refused."""
 

@@ -20,6 +20,7 @@ from penstock.router.launcher.option_types import (
     ByteSize,
     Counts,
     Integer,
+    Line,
     Noted,
     Number,
     Option,
@@ -128,8 +129,13 @@ OPTIONS: list[click.Parameter] = [
            default="text-generation-inference.router"),
 
     Option("--api-key", ACCESS, "Key that clients must send, as `Authorization: Bearer KEY`, to generate and to "
-           "tokenise. Give it by its variable, since other users of the machine can see command lines.",
-           show_default=False),
+           "tokenise; can be given more than once, in the variable one a line. Give it there or in a file, since other "
+           "users of the machine can see command lines.", type=Line(), multiple=True, show_default=False),
+    Option("--api-key-file", ACCESS, "Penstock: file of more such keys, one a line. SIGHUP has it read again.",
+           type=click.Path(dir_okay=False, path_type=Path)),
+    Option("--metrics-key", ACCESS, "Penstock: key that clients must send for /metrics, /info and /docs; an API key "
+           "will do, too. Can be given more than once. Default: these routes need no key.",
+           type=Line(), multiple=True, show_default=False),
     Option("--cors-allow-origin", ACCESS, "Origin whose pages may call the server; can be given more than once. "
            "Default: any.", multiple=True, callback=_origins),
     Option("--ssl-certfile", ACCESS, "Penstock: PEM file of the server's certificate and its chain. With it and "

@@ -70,10 +70,10 @@ class Process:
         lines = [line.rstrip("\r").rpartition("\r")[2] for line in self._memory.decode(errors="replace").split("\n")]
         return [line for line in lines if line.strip()][-NUM_LAST_LINES:]
 
-    def terminate(self) -> None:
-        """Asks the process to end."""
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends the process a signal, such as SIGTERM, which asks it to end."""
         if self.status is None:
-            self._process.terminate()
+            self._process.send_signal(number)
 
     def kill(self) -> None:
         """Kills the process and whatever it has started, even if it is dead itself."""

@@ -25,13 +25,14 @@ class Supervisor:
     """Runs a group's shards, and a router that drains for `drain_timeout` seconds. It must be made in the event loop.
 
     Neither ends when the other dies, for the shards keep the weights and the router keeps the requests: what died is
-    started again.
+    started again. A router that `can_reload` its settings is handed SIGHUP.
     """
 
-    def __init__(self, group: Group, router: Program, drain_timeout: float) -> None:
+    def __init__(self, group: Group, router: Program, drain_timeout: float, can_reload: bool = False) -> None:
         self._group = group
         self._router = router
         self._drain_timeout = drain_timeout
+        self._can_reload = can_reload
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -87,9 +88,11 @@ class Supervisor:
     async def _run_router(self) -> Process:
         """Runs the router once, until it dies or ends after the signal to stop."""
         async with started(self._router) as router:
+            if self._can_reload:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.send_signal, signal.SIGHUP)
             await asyncio.wait([router.ended, self._stop], return_when=asyncio.FIRST_COMPLETED)
             if self._stop.done():
-                router.terminate()
+                router.send_signal(signal.SIGTERM)
                 await asyncio.wait([router.ended], timeout=self._drain_timeout + DRAIN_SLACK_SECONDS)
                 if router.status is None:
                     log.warning("%s had requests left after %g s", router.name, self._drain_timeout)

@@ -46,7 +46,7 @@ class Calls:
         with self._traced(f"{self._service}/{method}", metadata, context) as tell:
             error = None
             try:
-                if not self._access.admits(metadata.get("authorization", "")):
+                if not self._access.may_generate(metadata.get("authorization", "")):
                     raise Unauthenticated
                 yield
             except asyncio.CancelledError:

@@ -1,6 +1,8 @@
 """A server that is guarded, as a user starts it."""
 
 import json
+import signal
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -28,7 +30,10 @@ def ask(server: Server, path: str, body: object = None, key: str | None = KEY) -
 def test_a_guarded_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", KEY)
     monkeypatch.setenv("AIP_PREDICT_ROUTE", "/predict")
-    with serve(tmp_path, "--disable-grammar-support", "--strict-streaming-errors", "--payload-limit", "1000") as server:
+    keys = tmp_path / "keys"
+    keys.write_text("from-the-file\n")
+    with serve(tmp_path, "--api-key-file", str(keys), "--metrics-key", "watcher", "--disable-grammar-support",
+               "--strict-streaming-errors", "--payload-limit", "1000") as server:
         lines = [process.cmdline() for process in psutil.Process(server.process.pid).children(recursive=True)]
         assert len(lines) >= 2
         assert KEY not in str(lines)
@@ -42,7 +47,17 @@ def test_a_guarded_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         status, answer = ask(server, "/generate_stream", {"inputs": ""})
         assert (status, json.loads(answer)["error"]) == (422, "Input validation error: `inputs` cannot be empty")
         assert ask(server, "/generate", {"inputs": "a" * 1000})[0] == 413
-        for path in ("/health", "/ping", "/readyz", "/livez", "/info", "/metrics", "/v1/models", "/docs", "/"):
+        for path in ("/health", "/ping", "/readyz", "/livez", "/v1/models", "/"):
             assert ask(server, path, key=None)[0] == 200, path
+        for path in ("/info", "/metrics", "/docs"):
+            assert [ask(server, path, key=key)[0] for key in (None, KEY, "watcher")] == [401, 200, 200], path
+        body = {"inputs": "def f(", "parameters": parameters}
+        assert ask(server, "/generate", body, key="from-the-file")[0] == 200
+        keys.write_text("another\n")
+        server.process.send_signal(signal.SIGHUP)
+        while "SIGHUP: there are 2 API keys now" not in server.log.read_text():
+            time.sleep(0.05)
+        found = [ask(server, "/generate", body, key=key)[0] for key in ("from-the-file", "another", KEY)]
+        assert found == [401, 200, 200]
         assert KEY.encode() not in ask(server, "/info")[1] + ask(server, "/metrics")[1]
     assert KEY not in server.log.read_text()

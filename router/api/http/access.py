@@ -1,12 +1,15 @@
 """Who may use the server: the API key, and what browsers are told of other sites' pages (CORS)."""
 
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from aiohttp import hdrs, web
 
+from penstock.router.keys import Keys
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Admission = Callable[[str], bool]
+"""Tells whether the header `Authorization` admits its sender."""
 
 _PREFLIGHT = {
     hdrs.ACCESS_CONTROL_ALLOW_METHODS: "GET,POST",
@@ -17,31 +20,21 @@ _PREFLIGHT = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the server admits. `api_key` is None where no key is needed; no `allowed_origins`, or a `*` in them, mean
-    any."""
+    """What the server admits. Without `api_keys` anybody may generate, and without `metrics_keys` anybody may read the
+    server's state; whoever may generate may read it, too. No `allowed_origins`, or a `*` in them, mean any."""
 
-    api_key: str | None = field(default=None, repr=False)
+    api_keys: Keys = field(default_factory=Keys)
+    metrics_keys: Keys = field(default_factory=Keys)
     allowed_origins: tuple[str, ...] = ()
 
-    def admits(self, authorization: str) -> bool:
-        """Tells whether this header, `Bearer KEY`, has the server's key, if it has one; how long it takes reveals
-        nothing."""
-        if self.api_key is None:
-            return True
-        scheme, _, given = authorization.partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(_to_bytes(given.strip()), _to_bytes(self.api_key))
+    def may_generate(self, authorization: str) -> bool:
+        """Tells whether this header, `Bearer KEY`, has one of the API keys, if there are any."""
+        return not self.api_keys or self.api_keys.admit(_bearer(authorization))
 
-    def guard(self, handler: Handler) -> Handler:
-        """Returns a handler that answers 401 to those without the key, before it reads their body."""
-        if self.api_key is None:
-            return handler
-
-        async def guarded(request: web.Request) -> web.StreamResponse:
-            if not self.admits(request.headers.get(hdrs.AUTHORIZATION, "")):
-                raise web.HTTPUnauthorized
-            return await handler(request)
-
-        return guarded
+    def may_read_state(self, authorization: str) -> bool:
+        """Tells whether this header has a key for the server's state, if it needs one."""
+        key = _bearer(authorization)
+        return not self.metrics_keys or self.metrics_keys.admit(key) or self.api_keys.admit(key)
 
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -60,6 +53,21 @@ class Access:
             response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
 
 
-def _to_bytes(text: str) -> bytes:
-    """Returns a header's bytes as they came: aiohttp decodes values that are not UTF-8 with surrogates."""
-    return text.encode("utf-8", "surrogateescape")
+def guard(handler: Handler, is_admitted: Admission) -> Handler:
+    """Returns a handler that answers 401 to those whose key is not admitted, before it reads their body."""
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        if not is_admitted(request.headers.get(hdrs.AUTHORIZATION, "")):
+            raise web.HTTPUnauthorized
+        return await handler(request)
+
+    return guarded
+
+
+def _bearer(authorization: str) -> str:
+    """Returns the key of a header `Bearer KEY`, and of any other header an empty one, which nobody has."""
+    scheme, _, key = authorization.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
+ANYBODY = Access()
+"""Admits everybody to everything."""

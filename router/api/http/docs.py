@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import hdrs, web
 
-from penstock.router.api.http.access import Handler
+from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.openapi import describe
 from penstock.router.api.http.route import Route
 
@@ -28,10 +28,10 @@ _HEADERS = {
 class Docs:
     """Answers `GET /docs` and `GET /api-doc/openapi.json` of a server of this `version` with these `routes`."""
 
-    def __init__(self, routes: Sequence[Route], version: str, has_key: bool) -> None:
+    def __init__(self, routes: Sequence[Route], version: str, access: Access) -> None:
         self._routes = routes
         self._version = version
-        self._has_key = has_key
+        self._access = access
 
     async def document(self, request: web.Request) -> web.Response:
         """Answers with the OpenAPI document."""
@@ -44,7 +44,7 @@ class Docs:
     @cached_property
     def _document(self) -> dict[str, Any]:
         documented = [route for route in self._routes if route.tag]
-        return describe(documented, self._version, self._has_key)
+        return describe(documented, self._version, self._access)
 
 
 def page_routes() -> list[Route]:
@@ -54,8 +54,8 @@ def page_routes() -> list[Route]:
         "swagger-ui-bundle.js": lambda: _swagger_ui() / "swagger-ui-bundle.js",
         "swagger-ui.css": lambda: _swagger_ui() / "swagger-ui.css",
     }
-    return [Route("GET", "/docs/", _to_page, "The page that documents the routes.", {}),
-            *(Route("GET", f"/docs/{name}", _file(path), "A file of that page.", {})
+    return [Route("GET", "/docs/", _to_page, "The page that documents the routes.", {}, is_private=True),
+            *(Route("GET", f"/docs/{name}", _file(path), "A file of that page.", {}, is_private=True)
               for name, path in files.items())]
 
 

@@ -5,28 +5,30 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from penstock.router.api.http.route import EVENTS, JSON, Content, Route
+from penstock.router.api.http.access import Access
+from penstock.router.api.http.route import EVENTS, JSON, Content, Route, admission
 
 _REFERENCE = "#/components/schemas/{model}"
-_KEY = {"key": {"type": "http", "scheme": "bearer", "description": "The server's API key."}}
+_KEY = {"key": {"type": "http", "scheme": "bearer", "description": "A key of the server."}}
 
 
-def describe(routes: Sequence[Route], version: str, has_key: bool) -> dict[str, Any]:
-    """Returns the document, OpenAPI 3.1; `has_key` says whether costly routes take an API key."""
+def describe(routes: Sequence[Route], version: str, access: Access) -> dict[str, Any]:
+    """Returns the document, OpenAPI 3.1; `access` says which routes take a key."""
     types = list({repr(kind): kind for kind in _types(routes)}.values())
     schemas, definitions = TypeAdapter.json_schemas(
         [(repr(kind), "validation", TypeAdapter(kind)) for kind in types], ref_template=_REFERENCE)
     by_type = {name: schema for (name, _), schema in schemas.items()}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type, has_key)
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, by_type, access)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": version,
                  "description": "The routes of Text Generation Inference and of OpenAI, for one model.",
                  "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
         "paths": paths,
-        "components": {"schemas": definitions.get("$defs", {}), **({"securitySchemes": _KEY} if has_key else {})},
+        "components": {"schemas": definitions.get("$defs", {}),
+                       **({"securitySchemes": _KEY} if any(admission(route, access) for route in routes) else {})},
     }
 
 
@@ -38,7 +40,7 @@ def _types(routes: Sequence[Route]) -> Iterable[Any]:
             yield from reply.content.values()
 
 
-def _operation(route: Route, schemas: dict[str, Any], has_key: bool) -> dict[str, Any]:
+def _operation(route: Route, schemas: dict[str, Any], access: Access) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "tags": [route.tag],
         "summary": route.summary,
@@ -53,7 +55,7 @@ def _operation(route: Route, schemas: dict[str, Any], has_key: bool) -> dict[str
     }
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": _content({JSON: route.body}, schemas)}
-    if route.is_costly and has_key:
+    if admission(route, access):
         operation["security"] = [{"key": []}]
     return operation
 

@@ -1,4 +1,4 @@
-"""A route: its handler, whether it takes the API key, and what the OpenAPI document says of it."""
+"""A route: its handler, which key it takes, and what the OpenAPI document says of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from penstock.router.api.http.access import Access, Handler
+from penstock.router.api.http.access import Access, Admission, Handler, guard
 
 JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"
 
@@ -35,15 +35,25 @@ class Route:
     replies: Mapping[int, Reply]
     body: Any = None
     is_costly: bool = False
-    """Whether it takes the API key."""
+    """Whether it takes an API key."""
+    is_private: bool = False
+    """Whether it takes the key of the server's state, if there is one."""
     tag: str = ""
     """The heading under which the OpenAPI document has it; it does not have a route without one."""
+
+
+def admission(route: Route, access: Access) -> Admission | None:
+    """Returns what decides on who may use the route, or None if anybody may."""
+    if route.is_costly and access.api_keys:
+        return access.may_generate
+    return access.may_read_state if route.is_private and access.metrics_keys else None
 
 
 def add_routes(app: web.Application, routes: Sequence[Route], access: Access) -> None:
     """Adds the routes to the app; a route for GET answers HEAD too."""
     for route in routes:
-        handler = access.guard(route.handler) if route.is_costly else route.handler
+        is_admitted = admission(route, access)
+        handler = guard(route.handler, is_admitted) if is_admitted else route.handler
         if route.method == "GET":
             app.router.add_get(route.path, handler)
         else:

@@ -35,6 +35,8 @@ from penstock.shard.config import ShardConfig
     (["--shard-uds-path", "/run/\udcff"], "`shard_uds_path` must be UTF-8"),
     (["--api-key", ""], "`api_key` must have printable characters, and no space at its ends"),
     (["--api-key", "key "], "`api_key` must have printable characters, and no space at its ends"),
+    (["--metrics-key", " key"], "`metrics_key` must have printable characters, and no space at its ends"),
+    (["--api-key-file", "/no/file"], "`api_key_file`: cannot read /no/file: No such file or directory"),
     (["--api-key", "key\n"], "`api_key` must have printable characters, and no space at its ends"),
     (["--ssl-certfile", "cert.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
     (["--ssl-keyfile", "key.pem"], "`ssl_certfile` and `ssl_keyfile` must be given together"),
@@ -150,13 +152,18 @@ def test_origins_by_a_variable(parse):
 
 
 def test_the_key_is_not_on_the_command_line(parse, monkeypatch):
-    config = parse("--api-key", "s3cret", API_KEY="another")
+    config = parse("--api-key", "s3cret", "--api-key", "Schlüssel", API_KEY="another")
     router = router_program(config, Checkpoint(Path("/models/m"), None), [Path("/tmp/s-0")])
     assert "s3cret" not in str(router.argv) + repr(router) + repr(config) + repr(parse(API_KEY="s3cret"))
-    assert router.environment["API_KEY"] == "s3cret"
+    assert router.environment["API_KEY"] == "s3cret\nSchlüssel"
     monkeypatch.setenv("API_KEY", router.environment["API_KEY"])
     told = RouterConfig.from_argv(router.argv[router.argv.index("penstock.router") + 1:])
-    assert told.api_key == "s3cret"
+    assert told.api_key == ("s3cret", "Schlüssel")
+
+
+def test_keys_by_variables_are_one_a_line(parse):
+    config = parse(API_KEY="a b\nc", METRICS_KEY="d")
+    assert (config.api_key, config.metrics_key) == (("a b", "c"), ("d",))
 
 
 def test_hostname_of_a_container_becomes_any(parse, caplog):

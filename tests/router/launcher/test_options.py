@@ -27,6 +27,7 @@ TGI = {
 }
 OTHERWISE = {
     "--model-id": None,             # no model is a good guess
+    "--api-key": (),                # several keys are possible
     "--shard-uds-path": None,       # a private directory
     "--master-port": None,          # a file in it
     "--usage-stats": "off",
@@ -36,7 +37,7 @@ ADDED = {"--device": "auto", "--deterministic": False, "--kv-memory": None, "--b
          "--pipeline-depth": 2, "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
          "--grpc-port": None,
          "--strict-streaming-errors": False, "--tgi-tool-finish-reason": False, "--ssl-certfile": None,
-         "--ssl-keyfile": None}
+         "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": ()}
 SHORT = {"--port": "-p", "--graceful-termination-timeout": "-g", "--env": "-e"}
 
 BY_FLAG = {option.opts[0]: option for option in OPTIONS}
@@ -89,7 +90,7 @@ def test_unsupported_is_refused_by_name(invoke, started, flag):
 
 @pytest.mark.parametrize(("variable", "value"), [
     ("SPECULATE", "0"), ("TRUST_REMOTE_CODE", "false"), ("DISABLE_CUSTOM_KERNELS", "false"), ("QUANTIZE", ""),
-    ("NGROK", "0"), ("API_KEY", ""), ("CORS_ALLOW_ORIGIN", "")])
+    ("NGROK", "0"), ("API_KEY", ""), ("METRICS_KEY", ""), ("CORS_ALLOW_ORIGIN", "")])
 def test_value_that_asks_for_nothing_is_accepted(parse, variable, value):
     parse(**{variable: value})
 

@@ -15,6 +15,7 @@ from penstock.router.api.http.access import Access
 from penstock.router.api.route_table import routes
 from penstock.router.app import make_runner
 from penstock.router.config import InvalidArgument, ServerConfig
+from penstock.router.keys import Keys
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.launch import main
 from tests.router.api.conftest import Server, Start
@@ -26,7 +27,7 @@ PAGE = {"origin": "https://page.example"}
 
 
 async def test_what_costs_something_takes_the_key(start: Start) -> None:
-    server = await start(access=Access(KEY))
+    server = await start(access=Access(Keys([KEY])))
     for route in routes("1"):
         response = await server.client.request(route.method, route.path)
         assert (response.status == 401) == route.is_costly, route.path
@@ -44,14 +45,14 @@ def test_costly_routes() -> None:
     (f"Bearer {KEY.lower()}", 401), (f"Bearer {KEY}1", 401), (f"Bearer {KEY[:-1]}", 401), (f"Basic {KEY}", 401),
     (KEY, 401), ("Bearer", 401), ("", 401), ("Bearer \N{SNOWMAN}", 401)])
 async def test_key(start: Start, value: str, status: int) -> None:
-    server = await start(access=Access(KEY))
+    server = await start(access=Access(Keys([KEY])))
     response = await server.client.post(
         "/generate", json={"inputs": "a"}, headers={"authorization": value})
     assert response.status == status
 
 
 async def test_a_key_that_is_no_text(start: Start) -> None:
-    server = await start(access=Access(KEY))
+    server = await start(access=Access(Keys([KEY])))
     reader, writer = await asyncio.open_connection(server.client.host, server.client.port)
     writer.write(b"POST /generate HTTP/1.1\r\nhost: here\r\nconnection: close\r\n"
                  b"authorization: Bearer \xff\xfe\r\n\r\n")
@@ -65,11 +66,68 @@ async def test_without_a_key_any_is_as_good(server: Server) -> None:
 
 
 def test_the_key_does_not_show() -> None:
-    assert KEY not in repr(Access(KEY))
+    assert KEY not in repr(Access(Keys([KEY])))
+
+
+PRIVATE = {"/info", "/metrics", "/docs", "/docs/", "/docs/start.js", "/docs/swagger-ui-bundle.js",
+           "/docs/swagger-ui.css", "/api-doc/openapi.json"}
+
+
+async def test_what_tells_of_the_server_takes_a_key_if_there_is_one_for_it(start: Start) -> None:
+    server = await start(access=Access(Keys([KEY]), Keys(["metrics"])))
+    for route in routes("1"):
+        if route.is_costly:
+            continue
+        found = {key: (await server.client.request(route.method, route.path, allow_redirects=False,
+                                                   headers={"authorization": f"Bearer {key}"})).status
+                 for key in (KEY, "metrics", "another")}
+        assert found[KEY] == found["metrics"] != 401
+        assert (found["another"] == 401) == (route.path in PRIVATE), route.path
+    headers = {"authorization": "Bearer metrics"}
+    assert (await server.client.post("/generate", json={"inputs": "a"}, headers=headers)).status == 401
+
+
+async def test_a_key_for_the_metrics_alone(start: Start) -> None:
+    server = await start(access=Access(metrics_keys=Keys(["metrics"])))
+    assert (await server.client.get("/metrics")).status == 401
+    assert await server.generate()
+
+
+async def test_keys_are_read_again(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# of the team\n\nfirst\n  second  \n")
+    keys = Keys(["given"], file)
+    server = await start(access=Access(keys))
+
+    async def admitted() -> list[str]:
+        return [key for key in ("given", "first", "second", "third", "", "# of the team")
+                if (await server.client.post("/generate", json={"inputs": "a"},
+                                             headers={"authorization": f"Bearer {key}"})).status == 200]
+
+    assert await admitted() == ["given", "first", "second"]
+    file.write_text("third\nfirst\n")
+    assert keys.reload() == 3
+    assert await admitted() == ["given", "first", "third"]
+    file.write_text("tab\tinside\n")
+    with pytest.raises(InvalidArgument, match="`api_key_file` must have printable characters"):
+        keys.reload()
+    assert await admitted() == ["given", "first", "third"]
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (None, "cannot read {file}: No such file or directory"), (b"\xff\n", "cannot read {file}: it is not UTF-8"),
+    (b"\n# none\n", "there is no key in {file}")])
+def test_a_file_without_a_key_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "keys"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(InvalidArgument) as raised:
+        Keys([], file)
+    assert raised.value.message == "`api_key_file`: " + message.format(file=file)
 
 
 async def test_preflight_needs_no_key(start: Start) -> None:
-    server = await start(access=Access(KEY))
+    server = await start(access=Access(Keys([KEY])))
     for path in ("/generate", "/v1/completions", "/health", "/nothing"):
         response = await server.client.options(path, headers={
             **PAGE, "access-control-request-method": "POST", "access-control-request-headers": "authorization"})
@@ -80,7 +138,7 @@ async def test_preflight_needs_no_key(start: Start) -> None:
 
 
 async def test_any_page_may_read_any_answer(start: Start) -> None:
-    server = await start(access=Access(KEY))
+    server = await start(access=Access(Keys([KEY])))
     for method, path in (("GET", "/info"), ("POST", "/generate"), ("GET", "/nothing"), ("POST", "/info")):
         response = await server.client.request(method, path, headers=PAGE)
         assert response.headers["access-control-allow-origin"] == "*"

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from penstock.router.api.http.access import Access
 from penstock.router.api.http.route import EVENTS, JSON
 from penstock.router.api.route_table import routes
+from penstock.router.keys import Keys
 from tests.router.api.conftest import Server, Start, until
 
 CHAT = {"messages": [{"role": "user", "content": "Say it"}]}
@@ -62,7 +63,7 @@ async def test_every_reference_leads_somewhere(server: Server) -> None:
 async def test_only_what_costs_something_takes_a_key(start: Start, server: Server) -> None:
     """And nothing does where there is no key."""
     assert "security" not in json.dumps(await document(server))
-    content = await document(await start(access=Access(api_key="secret")))
+    content = await document(await start(access=Access(Keys(["secret"]))))
     paths, (scheme,) = content["paths"], content["components"]["securitySchemes"].values()
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
     assert {path for path, methods in paths.items() for operation in methods.values() if "security" in operation} == \
