@@ -30,15 +30,16 @@ _READING = {
                {TEXT: str, JSON: tgi.Error | openai.OpenAIError}),
     500: Reply("The server has a fault; its log says which.", {JSON: tgi.Error}),
 }
+_LATER = {"retry-after": "The number of seconds after which to try again."}
 _GENERATING = {
     **_READING,
     424: Reply("The request failed while its answer was generated.", {JSON: tgi.Error}),
-    429: Reply("The server already has as many requests as it takes.", {JSON: tgi.Error}),
-    503: Reply("No shards are running that could compute an answer.", {JSON: tgi.Error}),
+    429: Reply("The server already has as many requests as it takes.", {JSON: tgi.Error}, _LATER),
+    503: Reply("No shards are running that could compute an answer.", {JSON: tgi.Error}, _LATER),
 }
 _HEALTH = {
     200: Reply("The answer to the question is yes; the body is empty."),
-    503: Reply("The answer to the question is no, for the reason in the body.", {JSON: tgi.Error}),
+    503: Reply("The answer to the question is no, for the reason in the body.", {JSON: tgi.Error}, _LATER),
 }
 _COMPUTE = {"x-compute-type": "The hardware that the server runs on.",
             "x-compute-characters": "The number of characters of the prompt."}

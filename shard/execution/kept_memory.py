@@ -7,7 +7,6 @@ that page when it does not trust the memory any more (a shard that broke down ma
 tells the next shard how much memory it had.
 """
 
-import ctypes
 import json
 import logging
 import mmap
@@ -24,9 +23,7 @@ log = logging.getLogger(__name__)
 
 HEADER_BYTES = 4096
 DATA_OFFSET = 2 << 20                    # a huge page, so that those of the data can be huge
-CHUNK_BYTES = 64 << 20                   # that are reserved at once
-MADV_POPULATE_WRITE = 23                 # Linux 5.14; Python has no name for it before 3.15
-_libc = ctypes.CDLL(None, use_errno=True)
+CHUNK_BYTES = 2 << 20                    # that are reserved at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +81,17 @@ class KeptMemory:
         return self.found
 
     def reserve(self) -> None:
-        """Has the system give all of the memory, in a thread, so that no later step is the first to ask for a page."""
+        """Has the system give all of the memory, so that no later step is the first to ask for a page. A thread does
+        it, in time that nothing else on the machine wants."""
         threading.Thread(target=self._reserve, name="reserve", daemon=True).start()
 
     def _reserve(self) -> None:
-        begin = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        for offset in range(0, len(self._map), CHUNK_BYTES):
-            size = min(CHUNK_BYTES, len(self._map) - offset)
-            if _libc.madvise(ctypes.c_void_p(begin + offset), ctypes.c_size_t(size), MADV_POPULATE_WRITE):
-                log.info("the KV memory is not reserved: %s", os.strerror(ctypes.get_errno()))
-                return
+        try:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # 0 stands for this thread
+            for offset in range(0, len(self._map), CHUNK_BYTES):
+                os.posix_fallocate(self._fd, offset, min(CHUNK_BYTES, len(self._map) - offset))
+        except OSError as error:
+            log.warning("the KV memory is not reserved: %s", error.strerror)
 
     def _read(self) -> Header | None:
         page = os.pread(self._fd, HEADER_BYTES, 0).strip(b"\0 ")
