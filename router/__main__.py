@@ -4,13 +4,14 @@ import asyncio
 import gc
 import importlib.metadata
 import logging
-import os
 import resource
 import signal
+import socket
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
@@ -31,7 +32,9 @@ from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.service import ServerInfo
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.keys import Keys
+from penstock.router.launcher_link import LauncherLink
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.notices import Sign, giving_signs
 from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
 
@@ -41,7 +44,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.router")
 
 _T = TypeVar("_T")
-PARENT_POLL_SECONDS = 0.5
+BACKLOG = 1024
+"""How many clients may wait until they are accepted, also while a new router starts."""
 LAST_WORDS_SECONDS = 0.5
 """How long the answers to requests that were given up may take; less than the launcher waits for the router's end."""
 
@@ -74,19 +78,21 @@ async def serve(config: RouterConfig) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    watch = asyncio.create_task(_end_with_parent(config.parent_pid, stop))
-    tokenizer = Tokenizer.load(config.model_dir / "tokenizer.json", config.validation_workers)
-    template = ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
-    fleet = GrpcFleet(config.shard_sockets)
-    try:
-        facts = await _unless(stop, fleet.describe())
-        if facts is not None:
-            with _tracing(config) as tracing:
-                await _answer(config, tokenizer, template, fleet, _within(facts, config), tracing, stop)
-    finally:
-        await fleet.close()
-        tokenizer.close()
-        watch.cancel()
+    launcher = LauncherLink(config.parent_pid, config.notices_fd, stop)
+    with giving_signs(config.signs_fd) as tell:
+        tokenizer = Tokenizer.load(config.model_dir / "tokenizer.json", config.validation_workers)
+        template = ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
+        fleet = GrpcFleet(config.shard_sockets)
+        try:
+            facts = await _unless(stop, fleet.describe())
+            if facts is not None:
+                with _tracing(config) as tracing:
+                    parts = tokenizer, template, fleet, _within(facts, config), tracing
+                    await _answer(config, *parts, launcher, partial(tell, Sign.READY), stop)
+        finally:
+            await fleet.close()
+            tokenizer.close()
+            launcher.close()
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | None:
@@ -102,13 +108,14 @@ async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | 
 
 async def _answer(
     config: RouterConfig, tokenizer: Tokenizer, template: ChatTemplate | None, fleet: GrpcFleet, facts: Facts,
-    tracing: "Tracing | None", stop: asyncio.Event,
+    tracing: "Tracing | None", launcher: LauncherLink, tell_ready: Callable[[], None], stop: asyncio.Event,
 ) -> None:
     """Serves until `stop` is set, then lets running requests finish; those left after the time for that fail."""
     limits = Limits.resolve(config, facts)
     metrics = Metrics(limits)
     engine = Engine(fleet, facts, limits, metrics, lambda request: TextPath(tokenizer, request),
                     config.pipeline_depth, config.max_shard_downtime)
+    launcher.tell(engine)
     info = ServerInfo(model_id=config.model_id, model_sha=config.revision,
                       version=importlib.metadata.version("penstock"),
                       compute_type=config.compute_type or environment.compute_type(facts))
@@ -128,7 +135,9 @@ async def _answer(
         add_rpc(app, config, access, tracing, drain_seconds)
     runner = make_runner(app, shutdown_timeout=drain_seconds)
     await runner.setup()
-    await web.TCPSite(runner, config.hostname, config.port, backlog=1024, ssl_context=ssl_context).start()
+    listener = socket.socket(fileno=config.listen_fd)
+    await web.SockSite(runner, listener, backlog=BACKLOG, ssl_context=ssl_context).start()
+    tell_ready()
     gc.freeze()  # what is here now stays, so collections, for which all requests wait, need not look through it
     _announce(config, facts, limits)
     await stop.wait()
@@ -181,13 +190,6 @@ def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
     log.info("Serving at %s://%s:%d, for example:\n\n    curl %s://%s:%d/generate -H 'content-type: application/json' "
              "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",
              scheme, host, config.port, scheme, host, config.port)
-
-
-async def _end_with_parent(pid: int, stop: asyncio.Event) -> None:
-    """Sets `stop` once the launcher is gone."""
-    while os.getppid() == pid:  # noqa: ASYNC110 (nothing tells a process that its parent died)
-        await asyncio.sleep(PARENT_POLL_SECONDS)
-    stop.set()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from typing import IO, Any, ClassVar, Self
 import click
 from pydantic import ConfigDict, TypeAdapter
 
+from penstock.router import variables
+
 SECRETS = ("api_key", "metrics_key")
 """The settings that the router gets by environment variables of these names in capitals, one key a line."""
 USAGE_ERROR = 2
@@ -112,12 +114,18 @@ class RouterConfig(ServerConfig):
     shard_sockets: tuple[str, ...]
     """The gRPC targets of the shards, in rank order."""
     parent_pid: int
-    """The router ends itself when this process is no longer its parent."""
+    """The router ends when its requests have, once this process is no longer its parent."""
+    listen_fd: int
+    """The file descriptor of the socket at the port."""
+    notices_fd: int
+    """The file descriptor of the pipe on which notices of the launcher come."""
+    signs_fd: int = -1
+    """The file descriptor of the pipe on which the launcher gets signs; it is given beside the JSON."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of the router's process: those of this process and the keys, which others can't see there."""
-        return {**os.environ, **{name.upper(): "\n".join(getattr(self, name)) for name in SECRETS}}
+        """The variables of the router's process: what it needs, and the keys, which others can't see there."""
+        return {**variables.for_router(), **{name.upper(): "\n".join(getattr(self, name)) for name in SECRETS}}
 
     def to_json(self) -> str:
         """Returns the settings without the keys as JSON."""
@@ -133,8 +141,11 @@ class RouterConfig(ServerConfig):
         """Reads `--config JSON` and the environment; ends the process if the command line is wrong."""
         parser = argparse.ArgumentParser("python -m penstock.router", description="The launcher starts it.")
         parser.add_argument("--config", required=True, metavar="JSON", help="the settings, a RouterConfig")
+        parser.add_argument("--signs-fd", type=int, required=True, metavar="FD",
+                            help="the pipe on which it gives signs")
+        given = parser.parse_args(argv)
         try:
-            config = cls.from_json(parser.parse_args(argv).config)
+            config = replace(cls.from_json(given.config), signs_fd=given.signs_fd)
             secrets: dict[str, Any] = {name: tuple(os.environ.get(name.upper(), "").splitlines()) for name in SECRETS}
             return replace(config, **secrets)
         except ValueError as error:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from penstock.shard import log, process
 from penstock.shard.config import ShardConfig
+from penstock.shard.progress import LoadProgress
 
 
 def main(argv: Sequence[str]) -> None:
     config = ShardConfig.from_argv(argv)
     # Until something is served there is nothing to end in order, and Python would not notice in the middle of a wait.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if config.parent_pid is not None:
-        process.end_with_parent(config.parent_pid)
+    watch = None if config.parent_pid is None else process.ParentWatch(config.parent_pid, config.orphan_seconds)
     log.start(config.json_output, config.rank)
     try:
         # Importing torch takes a second, and choosing kernels, which importing one of them does, may be an error.
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> None:
         dispatch.configure(config.device, config.deterministic)
         from penstock.shard.startup.run import run
 
-        run(config, has_bar=config.rank == 0 and not config.json_output)
+        run(config, LoadProgress(config.signs_fd, has_bars=config.rank == 0 and not config.json_output), watch)
     except (ValueError, OSError) as error:
         if config.json_output:
             logging.error("%s", error)
@@ -33,6 +33,8 @@ def main(argv: Sequence[str]) -> None:
     except Exception:
         logging.exception("the shard ends")
         process.leave(1)
+    if watch is not None and watch.is_orphan and config.socket_path:
+        process.clean_up(config.socket_path)
     process.leave(0)
 
 

@@ -80,11 +80,13 @@ class ShardConfig:
     json_output: bool = False
     """Whether the log has one JSON object a line, and no progress bar is shown."""
     parent_pid: int | None = None
-    """The process with which the shard ends: when it is no longer its parent."""
+    """The process without which the shard ends: when it is no longer its parent, and no router needs the shard."""
+    orphan_seconds: NonNegativeInt = 0
+    """For how long a router may need the shard then."""
     memory_fd: int | None = None
     """A file descriptor of the file that a processor's KV memory is in, so that it outlives the shard."""
-    ready_fd: int | None = None
-    """A file descriptor to which one byte is written, and which is closed, once steps can be run."""
+    signs_fd: int | None = None
+    """A file descriptor to which `.` is written when there is progress in loading, and `!` once steps can be run."""
     die_on_token: int | None = field(default_factory=_die_on_token)
     """A token whose step kills the shard, for tests."""
 
@@ -104,13 +106,13 @@ class ShardConfig:
             description="Serves one shard of a model to a router over gRPC. The address appears once the model can "
                         "answer.\nSIGTERM lets the running step end and exits with 0.")
         parser.add_argument("--config", required=True, metavar="JSON", help="an object of the settings below")
-        parser.add_argument("--ready-fd", type=int, metavar="FD", help="as the setting, from the process that opens it")
+        parser.add_argument("--signs-fd", type=int, metavar="FD", help="as the setting, from the process that opens it")
         given = parser.parse_args(argv)
         try:
             config = cls.from_json(given.config)
         except ValueError as error:
             parser.error(f"--config: {error}")
-        return config if given.ready_fd is None else replace(config, ready_fd=given.ready_fd)
+        return config if given.signs_fd is None else replace(config, signs_fd=given.signs_fd)
 
     @property
     def socket_path(self) -> Path | None:

@@ -6,6 +6,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,14 +28,37 @@ def leave(code: int, socket_path: Path | None = None) -> NoReturn:
     os._exit(code)
 
 
-def end_with_parent(pid: int) -> None:
-    """End this process, as SIGTERM would, once `pid` is no longer its parent."""
-    threading.Thread(target=_watch, args=(pid,), name="parent-watch", daemon=True).start()
+class ParentWatch:
+    """Ends this process, as SIGTERM would, when it has lost its parent and is not needed any more.
+
+    A parent that was killed can't end its children in order; then a router that runs on may still use this process, for
+    `orphan_seconds` at the most.
+    """
+
+    def __init__(self, pid: int, orphan_seconds: float) -> None:
+        self._pid = pid
+        self._orphan_seconds = orphan_seconds
+        self.is_needed: Callable[[], bool] = lambda: False
+        threading.Thread(target=self._watch, name="parent-watch", daemon=True).start()
+
+    @property
+    def is_orphan(self) -> bool:
+        return os.getppid() != self._pid
+
+    def _watch(self) -> None:
+        while not self.is_orphan:
+            time.sleep(POLL_SECONDS)
+        end = time.monotonic() + self._orphan_seconds
+        while self.is_needed() and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(PATIENCE_SECONDS)
+        os._exit(1)
 
 
-def _watch(pid: int) -> None:
-    while os.getppid() == pid:
-        time.sleep(POLL_SECONDS)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(PATIENCE_SECONDS)
-    os._exit(1)
+def clean_up(socket_path: Path) -> None:
+    """Removes what a dead parent can't: the files by which shards met, and their folder once the last has left it."""
+    with suppress(OSError):
+        for file in socket_path.parent.glob("meet-*"):
+            file.unlink(missing_ok=True)
+        socket_path.parent.rmdir()

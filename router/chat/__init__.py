@@ -1,1 +1,2 @@
-"""Conversations, from messages to a prompt and from an answer to tool calls; may import errors, grammar and text."""
+"""Conversations, from messages to a prompt and from an answer to tool calls; may import errors, grammar,
+text and variables."""

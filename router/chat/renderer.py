@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.router import variables
 from penstock.router.errors import RouterError, TemplateError
 
 SECONDS = 10.0
@@ -49,7 +50,8 @@ class Renderer:
     def compile(self) -> Compiled:
         """Starts the process. Raises TemplateError if the templates bring it to its end, and ProcessLost."""
         _end_all(self._processes)
-        self._processes.append(subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        self._processes.append(subprocess.Popen(
+            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables.for_text()))
         reply = self._ask(json.dumps(self._templates))
         return Compiled({name: frozenset(found) for name, found in reply["variables"].items()}, reply["errors"])
 

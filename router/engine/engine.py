@@ -265,8 +265,20 @@ class Engine:
             self._metrics.group_restarted()
             self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
 
+    def keep_waiting(self) -> None:
+        """Lets requests wait for the group for the whole of `max_downtime` again: it makes progress in loading."""
+        if self._downtime is not None:
+            self._downtime.cancel()
+            self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
+
+    def stop_waiting(self) -> None:
+        """Has all requests fail as soon as the group is away, for it will not come back."""
+        self._max_downtime = 0.0
+        self.keep_waiting()
+
     def _expire(self) -> None:
-        log.error("the group has been away for %g s: its requests fail", self._max_downtime)
+        log.error("the group is away, and has made no progress in loading for %g s: its requests fail",
+                  self._max_downtime)
         self.give_up()
 
     def give_up(self) -> None:

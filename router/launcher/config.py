@@ -35,7 +35,10 @@ class LauncherConfig(ServerConfig):
     """How many threads compute in each shard."""
     watermark_gamma: float | None
     watermark_delta: float | None
-    shard_uds_path: str | None
+    startup_timeout: int
+    """The seconds that a shard may load without progress."""
+    shard_uds_path: Path | None
+    """The folder of the shards' sockets."""
     master_addr: str
     master_port: int | None
     env: bool
@@ -57,11 +60,10 @@ class LauncherConfig(ServerConfig):
         _check_access(config)
         return config
 
-    def for_router(self, *, model_dir: Path, revision: str | None, shard_sockets: Sequence[str],
-                   parent_pid: int) -> RouterConfig:
+    def for_router(self, *, shard_sockets: Sequence[str], **of_router: Any) -> RouterConfig:
+        """Returns the settings of the router, of which `of_router` are those that it alone has."""
         shared = {each.name: getattr(self, each.name) for each in fields(ServerConfig)}
-        return RouterConfig(model_id=self.model_id, revision=revision, model_dir=model_dir,
-                            shard_sockets=tuple(shard_sockets), parent_pid=parent_pid, **shared)
+        return RouterConfig(model_id=self.model_id, shard_sockets=tuple(shard_sockets), **of_router, **shared)
 
 
 def _check_encoding(config: LauncherConfig) -> None:

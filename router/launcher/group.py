@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Process, Program, started
 from penstock.router.launcher.shard_memory import ShardMemory
+from penstock.router.launcher.silence import Silence, followed
 from penstock.router.launcher.watch import Watch, watched
 
 log = logging.getLogger(__name__)
@@ -42,18 +43,21 @@ class Group:
     anything that can't be had again.
 
     `programs` makes the programs to run, anew for each start; `targets` are the gRPC addresses of the same shards, in
-    the same order; `step_timeout` is in seconds. What the shards have in `memories` outlives them, unless they may have
-    spoilt it.
+    the same order. The timeouts are in seconds: the first for a step, the second for a shard that loads and makes no
+    progress; `on_progress` is called while one makes some. What the shards have in `memories` outlives them, unless
+    they may have spoilt it.
     """
 
     def __init__(
         self, programs: Callable[[], Sequence[Program]], targets: Sequence[str], step_timeout: float,
-        memories: Sequence[ShardMemory] = (),
+        startup_timeout: float, memories: Sequence[ShardMemory] = (), on_progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._programs = programs
         self._targets = targets
         self._step_timeout = step_timeout
+        self._startup_timeout = startup_timeout
         self._memories = memories
+        self._on_progress = on_progress
 
     async def keep(self, end: asyncio.Future[None]) -> Loss | None:
         """Runs the shards until `end` is done; then none is left. Returns the last loss if to go on is of no use."""
@@ -83,11 +87,14 @@ class Group:
             watching = await stack.enter_async_context(AsyncExitStack())
             watches = [await watching.enter_async_context(watched(target, self._step_timeout))
                        for target in self._targets]
+            loads = [await watching.enter_async_context(followed(
+                shard, self._startup_timeout, is_for_start=True, on_sign=self._on_progress)) for shard in shards]
             stack.callback(_kill, shards)
             ends = [shard.ended for shard in shards]
-            await asyncio.wait([end, *ends, *(watch.hung for watch in watches)], return_when=asyncio.FIRST_COMPLETED)
+            hung = [watch.hung for watch in watches] + [load.is_over for load in loads]
+            await asyncio.wait([end, *ends, *hung], return_when=asyncio.FIRST_COMPLETED)
             if not end.done():
-                return _loss(shards, watches)
+                return _loss(shards, watches, loads)
             await watching.aclose()  # gRPC would report on stderr that the shards close its connections
             for shard in shards:
                 shard.send_signal(signal.SIGTERM)
@@ -101,14 +108,15 @@ def _kill(shards: Sequence[Process]) -> None:
         shard.kill()
 
 
-def _loss(shards: Sequence[Process], watches: Sequence[Watch]) -> Loss:
+def _loss(shards: Sequence[Process], watches: Sequence[Watch], loads: Sequence[Silence]) -> Loss:
     """Makes the loss of the shards that are dead, or if none is, of those that hang or do not answer."""
     for watch in watches:
         if watch.hung.done():
             watch.hung.result()
     dead = [(shard, shard.ending) for shard in shards if shard.status is not None]
     return Loss(
-        causes=dead or [(shard, watch.finding) for shard, watch in zip(shards, watches, strict=True) if watch.finding],
+        causes=dead or [(shard, finding) for shard, watch, load in zip(shards, watches, loads, strict=True)
+                        if (finding := watch.finding or load.finding)],
         has_stepped=all(shard.is_ready for shard in shards),
         is_refusal=bool(dead) and all(
             shard.status > 0 and not shard.is_ready for shard in shards if shard.status is not None),

@@ -155,14 +155,18 @@ OPTIONS: list[click.Parameter] = [
            type=Counts()),
     Option("--threads", SHARDS, "Penstock: threads that compute in each shard. Default: its share of the cores.",
            type=POSITIVE),
-    Option("--step-timeout", SHARDS, "Penstock: seconds after which a step that has not ended, or a shard that does "
-           "not answer, counts as hanging, and the shards are restarted. Must be longer than the longest step.",
+    Option("--step-timeout", SHARDS, "Penstock: seconds after which a step that has not ended, or a process that "
+           "does not answer, counts as hanging, and is restarted. Must be longer than the longest step.",
            type=POSITIVE, default=60),
-    Option("--max-shard-downtime", SHARDS, "Penstock: seconds that requests wait for a group that is restarting before "
-           "they are answered with 503.", type=COUNT, default=120),
+    Option("--max-shard-downtime", SHARDS, "Penstock: seconds that requests wait for shards that are being restarted "
+           "before they are answered with 503; the time while shards make progress in loading does not count.",
+           type=COUNT, default=120),
+    Option("--startup-timeout", SHARDS, "Penstock: seconds after which shards that load and make no progress are "
+           "started again.", type=POSITIVE, default=120),
     Option("--poison-memory", SHARDS, "Penstock: seconds for which a request that killed the shards whenever they ran "
            "it is refused with 424 when it is sent again; 0 refuses none.", type=COUNT, default=600),
-    Option("--shard-uds-path", SHARDS, "Sockets of the shards: PATH-0, PATH-1, … Default: in a private directory."),
+    Option("--shard-uds-path", SHARDS, "Folder of the shards' sockets, which nobody else may enter; it is made if "
+           "there is none. Default: a temporary one.", type=click.Path(path_type=Path)),
     Option("--master-addr", SHARDS, "Address where the shards meet, if --master-port is given.", default="localhost"),
     Option("--master-port", SHARDS, "Port where the shards meet. Default: they meet at a file in a private directory.",
            type=Integer(1, 2**16 - 1)),

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
+from penstock.router.notices import Sign
+
 BACKOFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
 """The waits before new starts after deaths in a row: the first start is at once, and after one more death than there
 are waits, none follows."""
@@ -21,13 +23,14 @@ RELAY_SECONDS = 1.0
 class Program:
     """A command to run as a process, which messages call `name`.
 
-    One that `tells_ready` takes `--ready-fd FD`, a pipe that it writes a byte to once it can do its work. `environment`
-    is the launcher's if it is None. The process inherits the file descriptors `fds`.
+    One that `gives_signs` takes `--signs-fd FD`, a pipe that it writes a `Sign` to whenever it has made progress, and
+    once it can do its work. `environment` is the launcher's if it is None. The process inherits the file descriptors
+    `fds`.
     """
 
     name: str
     argv: Sequence[str]
-    tells_ready: bool = False
+    gives_signs: bool = False
     environment: Mapping[str, str] | None = field(default=None, repr=False)
     fds: Sequence[int] = ()
 
@@ -35,19 +38,21 @@ class Program:
 class Process:
     """One run of a program, which `started` makes."""
 
-    def __init__(self, program: Program, process: asyncio.subprocess.Process, errors: int, ready: int) -> None:
+    def __init__(self, program: Program, process: asyncio.subprocess.Process, errors: int, signs: int) -> None:
         self.name = program.name
+        self.num_signs = 0
+        """How many signs it has given."""
         self.is_ready = False
         """Whether it has told that it can do its work; once `ended` is done, whether it ever told so."""
         self._process = process
         self._errors = errors
-        self._ready = ready
+        self._signs = signs
         self._memory = b""
         loop = asyncio.get_running_loop()
         self._no_more_errors: asyncio.Future[None] = loop.create_future()
         loop.add_reader(errors, self._relay)
-        os.set_blocking(ready, False)
-        loop.add_reader(ready, self._hear)
+        os.set_blocking(signs, False)
+        loop.add_reader(signs, self._hear)
         self.ended = asyncio.create_task(self._end())
         """The task that is done when the process has ended and its last lines are read."""
 
@@ -84,15 +89,18 @@ class Process:
         await self._process.wait()
         await asyncio.wait([self._no_more_errors], timeout=RELAY_SECONDS)
         self._hear()
-        for pipe in (self._errors, self._ready):
+        for pipe in (self._errors, self._signs):
             asyncio.get_running_loop().remove_reader(pipe)
             os.close(pipe)
 
     def _hear(self) -> None:
-        """Reads the byte that tells that the process is ready, or the end of the pipe."""
+        """Reads the signs that the process has given, or the end of the pipe."""
         with suppress(BlockingIOError):
-            self.is_ready |= bool(os.read(self._ready, 1))
-            asyncio.get_running_loop().remove_reader(self._ready)
+            signs = os.read(self._signs, REMEMBERED_BYTES)
+            self.num_signs += len(signs)
+            self.is_ready |= signs.count(Sign.READY) > 0
+            if not signs:
+                asyncio.get_running_loop().remove_reader(self._signs)
 
     def _relay(self) -> None:
         """Passes stderr on as bytes, not as lines, since a progress bar may take hours to end its line."""
@@ -124,12 +132,12 @@ async def started(program: Program) -> AsyncIterator[Process]:
 async def _start(program: Program) -> Process:
     """Starts the process with pipes made here: before Python 3.12, with asyncio's own pipes `wait` would wait for
     grandchildren that hold them open."""
-    with _pipe() as (errors, errors_end), _pipe() as (ready, ready_end):
-        more = ["--ready-fd", str(ready_end)] if program.tells_ready else []
+    with _pipe() as (errors, errors_end), _pipe() as (signs, signs_end):
+        more = ["--signs-fd", str(signs_end)] if program.gives_signs else []
         return Process(program, await asyncio.create_subprocess_exec(
             *program.argv, *more, stdin=asyncio.subprocess.DEVNULL, stderr=errors_end,
-            pass_fds=[*program.fds, *([ready_end] if more else [])], start_new_session=True,
-            env=program.environment), errors, ready)
+            pass_fds=[*program.fds, *([signs_end] if more else [])], start_new_session=True,
+            env=program.environment), errors, signs)
 
 
 @contextmanager

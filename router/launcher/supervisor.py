@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-import time
+import socket
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -11,28 +11,39 @@ from typing import TypeVar
 from penstock.router.config import USAGE_ERROR
 from penstock.router.launcher.group import Group
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Process, Program, started
+from penstock.router.launcher.silence import followed
+from penstock.router.notices import Notice, NoticePipe
 
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-QUICK_DEATH_SECONDS = 5.0
 DRAIN_SLACK_SECONDS = 1.0
 """The time beyond the drain timeout after which the router is killed: it ends overdue requests itself, and tells their
 clients."""
+LAST_WORDS_SECONDS = 5.0
+"""How long the router may take to tell its clients that their requests fail."""
 
 
 class Supervisor:
     """Runs a group's shards, and a router that drains for `drain_timeout` seconds. It must be made in the event loop.
 
     Neither ends when the other dies, for the shards keep the weights and the router keeps the requests: what died is
-    started again. A router that `can_reload` its settings is handed SIGHUP.
+    started again. So is a router that gives no sign of life for `silence_limit` seconds. Meanwhile `listener`, which
+    every router inherits, lets clients wait; it is closed when no more of them are to come.
     """
 
-    def __init__(self, group: Group, router: Program, drain_timeout: float, can_reload: bool = False) -> None:
+    def __init__(
+        self, group: Group, router: Program, listener: socket.socket, notices: NoticePipe, *, drain_timeout: float,
+        silence_limit: float, can_reload: bool,
+    ) -> None:
         self._group = group
         self._router = router
+        self._listener = listener
+        self._notices = notices
         self._drain_timeout = drain_timeout
+        self._silence_limit = silence_limit
         self._can_reload = can_reload
+        self._is_given_up = False
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -52,6 +63,7 @@ class Supervisor:
     def _on_signal(self, name: str, task: asyncio.Task[int] | None) -> None:
         if not self._stop.done():
             log.info("%s: ending, once running requests have finished", name)
+            self._listener.close()
             self._stop.set_result(None)
         elif task:
             log.warning("%s again: ending at once", name)
@@ -62,6 +74,7 @@ class Supervisor:
         async with _background(self._group.keep(drained)) as group, _background(self._keep_router()) as router:
             await asyncio.wait([group, router], return_when=asyncio.FIRST_COMPLETED)
             if group.done() and (loss := group.result()) is not None:
+                await self._let_requests_fail(router)
                 return _give_up(loss.causes, loss.is_refusal)
             process = router.result()
             if not self._stop.done():
@@ -70,33 +83,40 @@ class Supervisor:
             await group
             return 0
 
+    async def _let_requests_fail(self, router: asyncio.Task[Process]) -> None:
+        """Has the router tell its clients that there will be no more shards, and end."""
+        self._is_given_up = True
+        self._listener.close()
+        self._notices.send(Notice.GIVEN_UP)
+        await asyncio.wait([router], timeout=LAST_WORDS_SECONDS)
+
     async def _keep_router(self) -> Process:
         """Runs the router until it has drained or to start it again is of no use; returns its last process."""
-        num_quick_deaths = 0
+        num_useless = 0
         while True:
-            start = time.monotonic()
-            router = await self._run_router()
-            is_quick = time.monotonic() - start < QUICK_DEATH_SECONDS
-            num_quick_deaths = num_quick_deaths + 1 if is_quick else 0
-            if self._stop.done() or router.status == USAGE_ERROR or num_quick_deaths > len(BACKOFF_SECONDS):
+            router, finding = await self._run_router()
+            num_useless = 0 if router.is_ready else num_useless + 1
+            is_to_end = self._stop.done() or self._is_given_up
+            if is_to_end or router.status == USAGE_ERROR or num_useless > len(BACKOFF_SECONDS):
                 return router
-            log.warning("%s %s, starting it again", router.name, router.ending)
-            await asyncio.wait([self._stop], timeout=BACKOFF_SECONDS[max(0, num_quick_deaths - 1)])
+            log.warning("%s %s, starting it again", router.name, finding or router.ending)
+            await asyncio.wait([self._stop], timeout=BACKOFF_SECONDS[max(0, num_useless - 1)])
             if self._stop.done():
                 return router
 
-    async def _run_router(self) -> Process:
-        """Runs the router once, until it dies or ends after the signal to stop."""
-        async with started(self._router) as router:
+    async def _run_router(self) -> tuple[Process, str]:
+        """Runs the router once, until it dies, is silent for too long, or ends after the signal to stop; returns it,
+        and for how long it was silent if that was too long."""
+        async with started(self._router) as router, followed(router, self._silence_limit) as silence:
             if self._can_reload:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.send_signal, signal.SIGHUP)
-            await asyncio.wait([router.ended, self._stop], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([router.ended, self._stop, silence.is_over], return_when=asyncio.FIRST_COMPLETED)
             if self._stop.done():
                 router.send_signal(signal.SIGTERM)
                 await asyncio.wait([router.ended], timeout=self._drain_timeout + DRAIN_SLACK_SECONDS)
                 if router.status is None:
                     log.warning("%s had requests left after %g s", router.name, self._drain_timeout)
-            return router
+        return router, silence.finding
 
 
 def _give_up(causes: Sequence[tuple[Process, str]], is_refusal: bool) -> int:

@@ -5,13 +5,11 @@ padded to one of a few sizes, and its inputs are copied there. The padding's row
 that no sequence has.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
@@ -19,6 +17,7 @@ from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import Row
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.progress import LoadProgress
 
 
 class Captured(Protocol):
@@ -85,13 +84,13 @@ class DecodeGraphs:
         return next((size for size in self.sizes if size >= len(rows)), None)
 
     @torch.inference_mode()
-    def capture(self, has_bar: bool = False) -> None:
+    def capture(self, progress: LoadProgress | None = None) -> None:
         """Capture every size, the largest first: the smaller ones then find room in its memory. The caches stay as they
         are."""
         is_cuda = self._ids.is_cuda
         pool = torch.cuda.graph_pool_handle() if is_cuda else None
         stream = torch.cuda.Stream() if is_cuda else None  # type: ignore[no-untyped-call]
-        for size in tqdm(self.sizes[::-1], "Capturing graphs", unit="graph", file=sys.stderr, disable=not has_bar):
+        for size in (progress or LoadProgress()).each(self.sizes[::-1], "Capturing graphs", "graph"):
             def run(size: int = size) -> Tensor | None:
                 return self._run(size)
             self._captured[size] = _CudaGraph(run, pool, stream) if stream else _Call(run)

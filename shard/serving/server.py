@@ -8,11 +8,10 @@ valid `stream_limits`; one that says nothing changes nothing.
 
 import asyncio
 import logging
-import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -22,6 +21,7 @@ from penstock.protos import shard_pb2
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.masks import LateMasks, Masks
 from penstock.shard.execution.step import Facts, Step, StepResult, StreamLimits
+from penstock.shard.process import ParentWatch
 from penstock.shard.serving import wire
 from penstock.shard.serving.worker import Order, Worker
 
@@ -98,6 +98,11 @@ class ShardServicer:
         self._facts = facts
         self._worker = worker
         self._current: Stream | None = None
+
+    @property
+    def has_stream(self) -> bool:
+        """Whether a router holds the newest stream open."""
+        return self._current is not None and not self._current.ended.is_set()
 
     async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:
         return wire.encode_facts(self._facts)
@@ -177,22 +182,25 @@ def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
     })
 
 
-async def serve(config: ShardConfig, facts: Facts, worker: Worker) -> None:
+async def serve(
+    config: ShardConfig, facts: Facts, worker: Worker, tell_ready: Callable[[], None] = lambda: None,
+    watch: ParentWatch | None = None,
+) -> None:
     """Listen until SIGTERM or SIGINT; then the running step ends, and no other begins. Raises OSError if it cannot
     listen."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = grpc.aio.server(options=_OPTIONS)
-    server.add_generic_rpc_handlers((generic_handler(ShardServicer(facts, worker)),))
+    servicer = ShardServicer(facts, worker)
+    server.add_generic_rpc_handlers((generic_handler(servicer),))
     try:
         server.add_insecure_port(config.listen)
     except RuntimeError as error:
         raise OSError(f"`listen` {config.listen}: cannot listen there: {error}") from error
-    if config.ready_fd is not None:
-        # Not later: the first step may kill this process, and its parent must have heard that it got this far.
-        os.write(config.ready_fd, b"\n")
-        os.close(config.ready_fd)
+    if watch is not None:
+        watch.is_needed = lambda: servicer.has_stream
+    tell_ready()  # not later: the first step may kill this process, and its parent must have heard that it got this far
     await server.start()
     log.info("listening on %s", config.listen)
     await stop.wait()

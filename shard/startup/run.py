@@ -14,6 +14,8 @@ from penstock.shard.communication import distributed
 from penstock.shard.config import ShardConfig, physical_cores
 from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.executor import Executor
+from penstock.shard.process import ParentWatch
+from penstock.shard.progress import LoadProgress
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.server import serve
 from penstock.shard.serving.worker import StepObserver, Worker
@@ -32,7 +34,7 @@ SWITCH_SECONDS = 5e-5
 5 ms are as long as a step, and it asks between any two ops."""
 
 
-def run(config: ShardConfig, has_bar: bool) -> None:
+def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None) -> None:
     """Serve a shard until SIGTERM or SIGINT. Raises ValueError or OSError for what is wrong with settings or
     checkpoint."""
     config.check()
@@ -40,11 +42,12 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     if config.rank == 0:
         log.info(machine.describe(len(physical_cores())))
+    progress.tell()
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
     num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
     steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config, num_threads, cpus))
-    executor = steps.submit(load, config, group, has_bar).result()
+    executor = steps.submit(load, config, group, progress).result()
     most_tokens = min(MAX_TOKENS, config.max_step_tokens) if gpu.is_used() else MAX_TOKENS
     facts = executor.facts(steps.submit(settle_step_tokens, executor, group, most_tokens).result())
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
@@ -56,7 +59,7 @@ def run(config: ShardConfig, has_bar: bool) -> None:
     with _tracing(config) as observer:
         worker = Worker(
             executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), observer, results)
-        asyncio.run(serve(config, facts, worker))
+        asyncio.run(serve(config, facts, worker, progress.tell_ready, watch))
 
 
 def _begin_thread(config: ShardConfig, num_threads: int, cpus: tuple[int, ...]) -> None:

@@ -5,13 +5,11 @@ rows; the fixed order of matmuls has tiles for each power of two of tokens; and 
 and so on at a time. So the steps here have both ends of each of these ranges, and little else in them.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from tqdm import tqdm
 
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
@@ -20,13 +18,16 @@ from penstock.shard.execution.masks import WORD, Masks
 from penstock.shard.execution.prompt_logprobs import SLICE
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import NO_IDS, Row, Step, StreamLimits
+from penstock.shard.progress import LoadProgress
 from penstock.shard.startup.measure import full_prompts, prompts, room, smallest_bounds
 from penstock.shard.startup.trial import ALL_SAMPLERS
 
 TOP_WIDTHS = (0, 8, 16, 32)              # of likeliest tokens; who allows more than 32 of them waits for the first
 
 
-def warm_up(executor: Executor, group: Group, config: ShardConfig, has_bar: bool = False) -> None:
+def warm_up(
+    executor: Executor, group: Group, config: ShardConfig, progress: LoadProgress | None = None
+) -> None:
     """Run the steps, on all ranks together. It leaves the executor without slots, as it was before."""
     bounds = smallest_bounds(executor, group)
     steps = list(warm_up_steps(bounds, config.max_step_tokens, config.max_step_rows))
@@ -35,7 +36,7 @@ def warm_up(executor: Executor, group: Group, config: ShardConfig, has_bar: bool
         0, max_slots=max(row.slot for row in rows) + 1,
         max_step_tokens=max(sum(row.count for row in step.rows) for step in steps),
         max_blocks_per_slot=-(-max(row.end for row in rows) // bounds.block_size)))
-    for step in tqdm(steps, "Compiling kernels", unit="step", file=sys.stderr, disable=not has_bar):
+    for step in (progress or LoadProgress()).each(steps, "Compiling kernels", "step"):
         executor.execute(step, partial(_all_allowed, step, bounds.vocab_size))
     executor.close()
 

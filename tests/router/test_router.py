@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +15,16 @@ from penstock.router.config import RouterConfig
 from penstock.router.engine.limits import LimitError, Limits
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.launch import main
+from penstock.router.notices import Notice, NoticePipe, Sign
 from tests.fakes import FACTS
 from tests.router.text.tokenizers_for_tests import DEMO
 
 
-def config(*arguments: str, shard_sockets: tuple[str, ...] = ()) -> RouterConfig:
+def config(*arguments: str, **of_router: Any) -> RouterConfig:
     with main.make_context("launcher", ["--model-id", "m", *arguments]) as context:
-        return LauncherConfig.from_options(context.params).for_router(
-            model_dir=DEMO.parent, revision=None, shard_sockets=shard_sockets, parent_pid=os.getppid())
+        return LauncherConfig.from_options(context.params).for_router(**{
+            "model_dir": DEMO.parent, "revision": None, "shard_sockets": (), "parent_pid": os.getppid(),
+            "listen_fd": -1, "notices_fd": -1} | of_router)
 
 
 @pytest.mark.parametrize(("arguments", "num_blocks", "expected"), [
@@ -48,13 +52,22 @@ def test_limits_that_the_group_cannot_meet(arguments: list[str], num_blocks: int
         Limits.resolve(config(*arguments), replace(FACTS, num_blocks=num_blocks))
 
 
-async def test_it_ends_when_asked_to_while_the_shards_load(tmp_path: Path) -> None:
-    serving = asyncio.create_task(serve(config(shard_sockets=(f"unix:{tmp_path}/shard-0",))))
+@pytest.mark.parametrize("end", [
+    lambda notices: signal.raise_signal(signal.SIGTERM), lambda notices: notices.send(Notice.GIVEN_UP)])
+async def test_it_ends_when_asked_to_while_the_shards_load(tmp_path: Path, end: Callable[[NoticePipe], None]) -> None:
+    notices, (signs, signs_end) = NoticePipe(), os.pipe()
+    settings = config(shard_sockets=(f"unix:{tmp_path}/shard-0",), notices_fd=notices.fd, signs_fd=signs_end)
+    serving = asyncio.create_task(serve(settings))
     try:
         await asyncio.sleep(0.1)
         assert not serving.done()
-        signal.raise_signal(signal.SIGTERM)
+        end(notices)
         await asyncio.wait_for(serving, 5)
+        assert os.read(signs, 100) == Sign.ALIVE
     finally:
+        asyncio.get_running_loop().remove_reader(notices.fd)
+        notices.close()
+        os.close(signs)
+        os.close(signs_end)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(number)

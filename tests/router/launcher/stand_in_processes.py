@@ -3,7 +3,6 @@
 As a program it plays each of the three roles; behaviour and the file of events come by environment variables.
 """
 
-import json
 import os
 import signal
 import socket
@@ -20,7 +19,10 @@ from typing import Self
 import grpc
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.router.config import RouterConfig
+from penstock.router.notices import Sign
 from penstock.shard.config import ShardConfig
+from penstock.shard.progress import READY
 from tests.paths import DEMO_MODEL, ROOT
 
 PATIENCE = 20.0
@@ -40,12 +42,19 @@ class Launch:
         self._errors = directory / "stderr"
         variables = {"EVENTS": str(self._events), "TMPDIR": str(self.private), "PYTHONPATH": str(ROOT),
                      **{name.upper(): value for name, value in behaviour.items()}}
-        with self._errors.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.router.launcher.stand_in_processes", "launcher",
-                 "--model-id", str(DEMO_MODEL), "--hostname", "127.0.0.1", "--port", str(port), "--num-shard", "2",
-                 *arguments],
-                cwd=ROOT, env=os.environ | variables, stderr=stderr)
+        self._command = [
+            sys.executable, "-m", "tests.router.launcher.stand_in_processes", "launcher", "--model-id", str(DEMO_MODEL),
+            "--hostname", "127.0.0.1", "--num-shard", "2", *arguments]
+        self._environment = os.environ | variables
+        self.process = self._start("--port", str(port))
+
+    def again(self) -> subprocess.Popen[bytes]:
+        """Starts a second launcher with the same arguments at another port."""
+        return self._start("--port", "0")
+
+    def _start(self, *more: str) -> subprocess.Popen[bytes]:
+        with self._errors.open("ab") as stderr:
+            return subprocess.Popen([*self._command, *more], cwd=ROOT, env=self._environment, stderr=stderr)
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +111,9 @@ def _note(name: str, event: str) -> None:
         events.write(f"{os.getpid()} {name} {event}\n")
 
 
-def _live(name: str, parent: int, behaviour: str, serve: Callable[[], None] = lambda: None) -> None:
+def _live(
+    name: str, parent: int, behaviour: str, serve: Callable[[], None] = lambda: None, live: Callable[[], object] = int
+) -> None:
     """Until SIGTERM, or until the parent is gone. Words of `behaviour` say how."""
     def on_term(number: int, frame: object) -> None:
         _note(name, "SIGTERM")
@@ -123,6 +134,7 @@ def _live(name: str, parent: int, behaviour: str, serve: Callable[[], None] = la
         serve()
     _note(name, "ready")
     while os.getppid() == parent:
+        live()
         time.sleep(0.05)
     _note(name, "orphaned")
 
@@ -172,26 +184,34 @@ def _shard(arguments: Sequence[str]) -> None:
         server.add_insecure_port(given.listen)
         server.start()
         if "steps" in behaviour:
-            assert given.ready_fd is not None
-            os.write(given.ready_fd, b"\n")
+            assert given.signs_fd is not None
+            os.write(given.signs_fd, READY)
 
     assert given.parent_pid is not None
     _live(name, given.parent_pid, behaviour, serve)
 
 
 def _router(arguments: Sequence[str]) -> None:
-    name, config = arguments
-    assert name == "--config"
-    _live("router", json.loads(config)["parent_pid"], os.environ.get("ROUTER", ""))
+    config = RouterConfig.from_argv(arguments)
+    behaviour = os.environ.get("ROUTER", "")
+
+    def serve() -> None:
+        if "useless" not in behaviour:
+            os.write(config.signs_fd, Sign.READY)
+
+    _live("router", config.parent_pid, behaviour, serve, lambda: os.write(config.signs_fd, Sign.ALIVE))
 
 
 def _launcher(arguments: Sequence[str]) -> None:
+    from penstock.router import variables
     from penstock.router.launcher import launch as launcher
-    from penstock.router.launcher import watch
+    from penstock.router.launcher import programs, silence, watch
     from penstock.router.launcher.processes import Program
     watch.POLL_SECONDS, watch.CALL_SECONDS = 0.05, 0.5
-    launcher._program = lambda name, module, arguments, tells_ready=False: Program(
-        name, [sys.executable, __file__, module, *arguments], tells_ready)
+    silence.POLL_SECONDS = 0.05
+    programs.program_of = lambda name, module, arguments: Program(
+        name, [sys.executable, __file__, module, *arguments], gives_signs=True)
+    variables.for_shard = variables.for_router = lambda: dict(os.environ)
     launcher.main(list(arguments))
 
 

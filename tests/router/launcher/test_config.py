@@ -9,7 +9,8 @@ import pytest
 from penstock.router.config import RouterConfig, ServerConfig
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.hub import Checkpoint
-from penstock.router.launcher.launch import router_program, shard_program
+from penstock.router.launcher.programs import router_program, shard_program
+from penstock.router.launcher.socket_folder import SocketFolder
 from penstock.shard.config import ShardConfig
 
 
@@ -153,11 +154,11 @@ def test_origins_by_a_variable(parse):
 
 def test_the_key_is_not_on_the_command_line(parse, monkeypatch):
     config = parse("--api-key", "s3cret", "--api-key", "Schlüssel", API_KEY="another")
-    router = router_program(config, Checkpoint(Path("/models/m"), None), [Path("/tmp/s-0")])
+    router = router_program(config, Checkpoint(Path("/models/m"), None), [Path("/tmp/s-0")], 3, 4)
     assert "s3cret" not in str(router.argv) + repr(router) + repr(config) + repr(parse(API_KEY="s3cret"))
     assert router.environment["API_KEY"] == "s3cret\nSchlüssel"
     monkeypatch.setenv("API_KEY", router.environment["API_KEY"])
-    told = RouterConfig.from_argv(router.argv[router.argv.index("penstock.router") + 1:])
+    told = RouterConfig.from_argv([*router.argv[router.argv.index("penstock.router") + 1:], "--signs-fd", "5"])
     assert told.api_key == ("s3cret", "Schlüssel")
 
 
@@ -189,7 +190,7 @@ def router_config(parse) -> RouterConfig:
     config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1", "--pipeline-depth", "3",
                    "--max-shard-downtime", "4")
     return config.for_router(model_dir=Path("/models/a b"), revision="abc", shard_sockets=["unix:/x-0", "unix:/x-1"],
-                             parent_pid=17)
+                             parent_pid=17, listen_fd=3, notices_fd=4)
 
 
 def test_router_config_survives_json(router_config):
@@ -197,7 +198,8 @@ def test_router_config_survives_json(router_config):
     assert copy == router_config
     assert isinstance(copy.model_dir, Path)
     assert copy.shard_sockets == ("unix:/x-0", "unix:/x-1")
-    assert RouterConfig.from_argv(["--config", router_config.to_json()]) == router_config
+    assert RouterConfig.from_argv(["--config", router_config.to_json(), "--signs-fd", "5"]) == \
+        dataclasses.replace(router_config, signs_fd=5)
 
 
 def test_router_config_holds_what_the_launcher_was_told(router_config, parse):
@@ -215,7 +217,7 @@ def test_router_config_holds_what_the_launcher_was_told(router_config, parse):
     (lambda text: "{", "JSON")])
 def test_bad_router_config_ends_the_process_and_names_the_field(router_config, capsys, damage, named):
     with pytest.raises(SystemExit) as end:
-        RouterConfig.from_argv(["--config", damage(router_config.to_json())])
+        RouterConfig.from_argv(["--config", damage(router_config.to_json()), "--signs-fd", "5"])
     assert end.value.code == 2
     assert named in capsys.readouterr().err
 
@@ -227,16 +229,18 @@ def told_to(program):
 def test_programs_of_a_group(parse):
     config = parse("--num-shard", "2", "--kv-memory", "1GiB", "--dtype", "bfloat16", "--json-output")
     checkpoint = Checkpoint(Path("/models/m"), None)
-    shard = shard_program(config, checkpoint, 1, Path("/tmp/s-1"), "file:///tmp/r")
+    shard = shard_program(config, checkpoint, 1, SocketFolder(Path("/tmp/s")), "file:///tmp/r")
     assert told_to(shard) == ShardConfig(
-        model=Path("/models/m"), model_id="some/model", rank=1, world_size=2, listen="unix:/tmp/s-1",
-        rendezvous="file:///tmp/r", dtype="bfloat16", kv_memory=2**30, parent_pid=os.getpid(), json_output=True)
-    assert shard.tells_ready
+        model=Path("/models/m"), model_id="some/model", rank=1, world_size=2, listen="unix:/tmp/s/shard-1",
+        rendezvous="file:///tmp/r", dtype="bfloat16", kv_memory=2**30, parent_pid=os.getpid(), orphan_seconds=90,
+        json_output=True)
+    assert shard.gives_signs
     config = parse("--watermark-gamma", "0.25", "--watermark-delta", "1")
-    shard = shard_program(config, checkpoint, 0, Path("/tmp/s-0"), "file:///tmp/r")
+    shard = shard_program(config, checkpoint, 0, SocketFolder(Path("/tmp/s")), "file:///tmp/r")
     assert (told_to(shard).watermark_gamma, told_to(shard).watermark_delta) == (0.25, 1.0)
-    router = router_program(config, checkpoint, [Path("/tmp/s-0"), Path("/tmp/s-1")])
-    told = RouterConfig.from_argv(router.argv[router.argv.index("penstock.router") + 1:])
+    router = router_program(config, checkpoint, [Path("/tmp/s-0"), Path("/tmp/s-1")], 3, 4)
+    assert router.fds == [3, 4]
+    told = RouterConfig.from_argv([*router.argv[router.argv.index("penstock.router") + 1:], "--signs-fd", "5"])
     assert told.shard_sockets == ("unix:/tmp/s-0", "unix:/tmp/s-1")
     assert told.model_dir == Path("/models/m")
 
@@ -244,7 +248,8 @@ def test_programs_of_a_group(parse):
 def test_a_shard_is_told_what_its_gpu_is_for(parse):
     config = parse("--device", "cuda", "--deterministic", "--kv-cache-dtype", "int8", "--cuda-graphs", "8,1",
                    "--cuda-memory-fraction", "0.75", "--max-batch-prefill-tokens", "2048", "--max-batch-size", "40")
-    shard = shard_program(config, Checkpoint(Path("/models/m"), None), 0, Path("/tmp/s-0"), "file:///tmp/r")
+    folder = SocketFolder(Path("/tmp/s"))
+    shard = shard_program(config, Checkpoint(Path("/models/m"), None), 0, folder, "file:///tmp/r")
     told = told_to(shard)
     assert {name: getattr(told, name) for name in (
         "device", "deterministic", "kv_cache_dtype", "cuda_graphs", "cuda_memory_fraction", "max_step_tokens",

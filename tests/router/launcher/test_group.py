@@ -16,7 +16,7 @@ from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
 KILLED = "os.kill(os.getpid(), 9)"
 REFUSED = "sys.exit('no such checkpoint')"
 WAITS = "time.sleep(60)"
-READY = "os.write(int(sys.argv[2]), b'.')"
+READY = "os.write(int(sys.argv[2]), b'!')"
 PEER_LOST = "time.sleep(0.1); sys.exit('Connection closed by peer')"
 
 
@@ -26,7 +26,8 @@ def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def keep(
-    directory: Path, *lives: Sequence[str], memories: Sequence[ShardMemory] = (), begin: Callable[[], None] = int
+    directory: Path, *lives: Sequence[str], memories: Sequence[ShardMemory] = (), begin: Callable[[], None] = int,
+    startup_timeout: float = 20,
 ) -> tuple[Loss | None, int]:
     """The loss that ended the group, and the number of its lives; `lives` are the code of its shards, the last for
     all that follow. `begin` is called before each."""
@@ -37,13 +38,13 @@ async def keep(
         begin()
         num_lives += 1
         return [Program(f"shard {rank}", [sys.executable, "-I", "-S", "-c", f"import os, sys, time; {code}"],
-                        tells_ready=True)
+                        gives_signs=True)
                 for rank, code in enumerate(lives[min(num_lives, len(lives)) - 1])]
 
     targets = [f"unix:{directory}/shard-{rank}" for rank in range(len(lives[0]))]
     end = asyncio.get_running_loop().create_future()
     async with asyncio.timeout(20):
-        return await Group(programs, targets, 1, memories).keep(end), num_lives
+        return await Group(programs, targets, 1, startup_timeout, memories).keep(end), num_lives
 
 
 async def test_refusal_at_the_first_start_is_final(tmp_path):
@@ -84,7 +85,7 @@ async def test_group_is_ready_once_all_are(tmp_path):
 async def test_program_that_cannot_be_started(tmp_path):
     end = asyncio.get_running_loop().create_future()
     with pytest.raises(FileNotFoundError):
-        await Group(lambda: [Program("shard 0", ["/no/such/program"])], ["unix:/no"], 1).keep(end)
+        await Group(lambda: [Program("shard 0", ["/no/such/program"])], ["unix:/no"], 1, 20).keep(end)
 
 
 @pytest.mark.parametrize(("life", "is_kept"), [

@@ -1,6 +1,7 @@
 """Start, deaths and end of a group: a real launcher, real processes, real signals."""
 
 import os
+import shutil
 import signal
 import socket
 import time
@@ -104,27 +105,54 @@ def test_children_end_when_the_launcher_is_killed(launch):
         run.wait_for_no_child()
 
 
-def test_sockets_at_a_given_path(launch, tmp_path):
-    stale = tmp_path / "uds-0"
-    with socket.socket(socket.AF_UNIX) as old:
-        old.bind(str(stale))
-    with launch("--shard-uds-path", str(tmp_path / "uds")) as run:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_sockets_in_a_given_folder(launch, tmp_path, is_there):
+    folder = tmp_path / "uds"
+    if is_there:
+        folder.mkdir(0o700)
+        with socket.socket(socket.AF_UNIX) as old:
+            old.bind(str(folder / "shard-0"))
+    with launch("--shard-uds-path", str(folder)) as run:
         run.wait_for(*READY)
-        assert (tmp_path / "uds-1").is_socket()
+        assert (folder / "shard-1").is_socket()
+        assert folder.stat().st_mode & 0o777 == 0o700
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(20) == 0
-    assert not list(tmp_path.glob("uds-*"))
+    assert folder.exists() == is_there
+    assert not list(tmp_path.glob("uds/*"))
 
 
-def test_socket_in_use_is_refused(launch, tmp_path):
-    with socket.socket(socket.AF_UNIX) as other:
-        other.bind(str(tmp_path / "uds-1"))
-        other.listen()
-        with launch("--shard-uds-path", str(tmp_path / "uds")) as run:
-            assert run.process.wait(20) == 2
-            assert f"Invalid argument: `shard_uds_path`: {tmp_path}/uds-1 is in use" in run.errors
-            assert_nothing_is_left(run)
-    assert (tmp_path / "uds-1").exists()
+def test_two_servers_do_not_share_a_folder(launch, tmp_path):
+    with launch("--shard-uds-path", str(tmp_path / "uds")) as run:
+        run.wait_for(*READY)
+        second = run.again()
+        assert second.wait(20) == 2
+        assert f"Invalid argument: `shard_uds_path`: {tmp_path}/uds is in use by another server\n" in run.errors
+        os.kill(run.pids("shard-0")[0], signal.SIGKILL)
+        run.wait_for(*READY, "shard-0 ready", "shard-1 ready")
+
+
+def test_folder_that_others_may_enter_is_refused(launch, tmp_path):
+    (tmp_path / "uds").mkdir(0o755)
+    with launch("--shard-uds-path", str(tmp_path / "uds")) as run:
+        assert run.process.wait(20) == 2
+        assert f"Invalid argument: `shard_uds_path`: {tmp_path}/uds must be a folder of yours that nobody else may " \
+               "enter (mode 0700), or not exist yet\n" in run.errors
+        assert_nothing_is_left(run)
+
+
+def test_folder_that_is_removed_is_made_again(launch):
+    with launch() as run:
+        run.wait_for(*READY)
+        private, = run.private.iterdir()
+        shutil.rmtree(private)
+        os.kill(run.pids("shard-0")[0], signal.SIGKILL)
+        run.wait_for(*READY, "shard-0 ready", "shard-1 ready")
+        assert (private / "shard-0").is_socket()
+        assert private.stat().st_mode & 0o777 == 0o700
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(20) == 0
+        assert_nothing_is_left(run)
 
 
 @pytest.mark.parametrize("name", ["port", "grpc_port"])
@@ -141,9 +169,9 @@ def test_port_in_use_is_refused_before_anything_starts(launch, name):
 
 
 def test_long_socket_path_is_refused(launch):
-    with launch("--shard-uds-path", "/tmp/" + "x" * 110) as run:
+    with launch("--shard-uds-path", "/tmp/" + "x" * 102) as run:
         assert run.process.wait(20) == 2
-        assert "`shard_uds_path`: 117 bytes are too many for a socket's path: /tmp/xxx" in run.errors
+        assert "`shard_uds_path`: 115 bytes are too many for a socket's path: /tmp/xxx" in run.errors
 
 
 def test_missing_file_is_named(launch, tmp_path):

@@ -35,7 +35,7 @@ OTHERWISE = {
 }
 ADDED = {"--device": "auto", "--deterministic": False, "--kv-memory": None, "--block-size": None, "--threads": None,
          "--pipeline-depth": 2, "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
-         "--grpc-port": None,
+         "--startup-timeout": 120, "--grpc-port": None,
          "--strict-streaming-errors": False, "--tgi-tool-finish-reason": False, "--ssl-certfile": None,
          "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": ()}
 SHORT = {"--port": "-p", "--graceful-termination-timeout": "-g", "--env": "-e"}

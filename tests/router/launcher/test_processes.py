@@ -51,18 +51,18 @@ async def test_grandchild_that_holds_stderr_neither_delays_the_end_nor_survives_
     wait_until(lambda: not is_alive(grandchild), lambda: "the grandchild's end")
 
 
-@pytest.mark.parametrize(("code", "is_ready"), [("os.write(int(sys.argv[2]), b'.')", True), ("pass", False)])
-async def test_word_of_a_child_is_heard_although_it_died_at_once(code, is_ready):
-    program = python(f"assert sys.argv[1] == '--ready-fd'; {code}; os.kill(os.getpid(), 9)")
-    async with started(replace(program, tells_ready=True)) as child:
+@pytest.mark.parametrize(("signs", "is_ready"), [("..!", True), ("!", True), ("..", False), ("", False)])
+async def test_signs_of_a_child_are_heard_although_it_died_at_once(signs, is_ready):
+    code = f"assert sys.argv[1] == '--signs-fd'; os.write(int(sys.argv[2]), b'{signs}'); os.kill(os.getpid(), 9)"
+    async with started(replace(python(code), gives_signs=True)) as child:
         await asyncio.wait([child.ended], timeout=TIMEOUT)
         assert child.ending == "was ended by SIGKILL"
-        assert child.is_ready == is_ready
+        assert (child.num_signs, child.is_ready) == (len(signs), is_ready)
 
 
-async def test_word_of_a_child_that_lives_is_heard():
-    program = python("os.write(int(sys.argv[2]), b'.'); time.sleep(60)")
-    async with started(replace(program, tells_ready=True)) as child, asyncio.timeout(TIMEOUT):
+async def test_signs_of_a_child_that_lives_are_heard():
+    program = python("os.write(int(sys.argv[2]), b'!'); time.sleep(60)")
+    async with started(replace(program, gives_signs=True)) as child, asyncio.timeout(TIMEOUT):
         while not child.is_ready:
             await asyncio.sleep(0.01)
         assert child.status is None

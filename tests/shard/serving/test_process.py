@@ -19,6 +19,7 @@ import pytest
 from penstock.kernels import dispatch
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.shard.config import DEFAULT_GRAPHS, ShardConfig
+from penstock.shard.progress import PROGRESS, READY
 from penstock.shard.startup.run import batches
 from tests import kernel_sets
 from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
@@ -131,15 +132,15 @@ def test_what_cannot_be_served_leaves_others_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kv_memory", "told"), [(64 << 20, b"\n"), (300000, b"")])
-def test_ready_is_told_once_and_only_if_steps_can_be_run(tmp_path: Path, kv_memory: int, told: bytes) -> None:
+@pytest.mark.parametrize(("kv_memory", "is_ready"), [(64 << 20, True), (300000, False)])
+def test_ready_is_told_once_and_only_if_steps_can_be_run(tmp_path: Path, kv_memory: int, is_ready: bool) -> None:
     read_end, write_end = os.pipe()
-    shard = Shard(tmp_path, **{**MODEL, "kv_memory": kv_memory, "ready_fd": write_end}, pass_fds=[write_end])
+    shard = Shard(tmp_path, **{**MODEL, "kv_memory": kv_memory, "signs_fd": write_end}, pass_fds=[write_end])
     os.close(write_end)
     with open(read_end, "rb") as pipe:
-        assert pipe.read() == told
-    assert shard.socket.exists() == bool(told)
-    assert (shard.end() if told else shard.process.wait(SECONDS)) == (0 if told else 1)
+        assert pipe.read().strip(PROGRESS) == READY * is_ready
+    assert shard.socket.exists() == is_ready
+    assert (shard.end() if is_ready else shard.process.wait(SECONDS)) == (0 if is_ready else 1)
 
 
 @pytest.mark.slow

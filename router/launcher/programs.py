@@ -1,0 +1,68 @@
+"""The commands of the processes that serve a model."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.router import variables
+from penstock.router.launcher.config import LauncherConfig
+from penstock.router.launcher.hub import Checkpoint
+from penstock.router.launcher.processes import Program
+from penstock.router.launcher.shard_memory import ShardMemory
+from penstock.router.launcher.socket_folder import SocketFolder
+
+SHARD_SETTINGS = (
+    "model_id", "dtype", "kv_memory", "kv_cache_dtype", "block_size", "device", "cuda_memory_fraction", "cuda_graphs",
+    "deterministic", "watermark_gamma", "watermark_delta", "threads", "otlp_endpoint", "otlp_service_name",
+    "json_output")
+"""The launcher's settings that a shard is told by the same names; None leaves it to the shard."""
+
+
+def group_programs(
+    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, memories: Sequence[ShardMemory]
+) -> Callable[[], Sequence[Program]]:
+    """Returns what makes the programs of a group, anew for each start: with a rendezvous of their own, in a folder
+    where nothing is left of the shards before them."""
+    def programs() -> list[Program]:
+        folder.prepare()
+        rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
+                      else f"file://{folder.meeting()}")
+        return [shard_program(config, checkpoint, rank, folder, rendezvous, memories[rank] if memories else None)
+                for rank in range(config.num_shard)]
+
+    return programs
+
+
+def shard_program(
+    config: LauncherConfig, checkpoint: Checkpoint, rank: int, folder: SocketFolder, rendezvous: str,
+    memory: ShardMemory | None = None,
+) -> Program:
+    settings = {name: getattr(config, name) for name in SHARD_SETTINGS} | {
+        "model": str(checkpoint.path), "rank": rank, "world_size": config.num_shard,
+        "listen": f"unix:{folder.socket(rank)}", "rendezvous": rendezvous,
+        "max_step_tokens": config.max_batch_prefill_tokens,
+        "max_step_rows": config.max_batch_size or config.max_concurrent_requests, "parent_pid": os.getpid(),
+        "orphan_seconds": config.graceful_termination_timeout, "memory_fd": memory.fd if memory else None,
+    }
+    given = {name: value for name, value in settings.items() if value is not None}
+    program = program_of(f"shard {rank}", "shard", ["--config", json.dumps(given)])
+    return replace(program, environment=variables.for_shard(),
+                   fds=[folder.lock_fd, *([memory.fd] if memory else [])])
+
+
+def router_program(
+    config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], listen_fd: int, notices_fd: int
+) -> Program:
+    router = config.for_router(
+        model_dir=checkpoint.path, revision=checkpoint.revision, shard_sockets=[f"unix:{path}" for path in sockets],
+        parent_pid=os.getpid(), listen_fd=listen_fd, notices_fd=notices_fd)
+    program = program_of("the router", "router", ["--config", router.to_json()])
+    return replace(program, environment=router.environment, fds=[listen_fd, notices_fd])
+
+
+def program_of(name: str, module: str, arguments: Sequence[str]) -> Program:
+    """Makes a program of a module. With `-P`, a folder `penstock` in the current directory is not taken for ours."""
+    return Program(name, [sys.executable, "-P", "-m", f"penstock.{module}", *arguments], gives_signs=True)

@@ -1,0 +1,81 @@
+"""What launcher and router tell one another while both run, a byte for each sentence, by two pipes."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import Enum
+
+LIFE_SECONDS = 1.0
+"""How often a process tells that it lives."""
+
+
+class Sign(bytes, Enum):
+    """What a process tells the launcher."""
+
+    ALIVE = b"."
+    """It makes progress."""
+    READY = b"!"
+    """It can do its work from now on."""
+
+
+class Notice(bytes, Enum):
+    """What the launcher tells the router."""
+
+    LOADING = b"l"
+    """The shards make progress in loading."""
+    GIVEN_UP = b"g"
+    """The shards will not be started again."""
+
+
+class NoticePipe:
+    """The pipe from the launcher to whichever router runs, which inherits its end `fd`."""
+
+    def __init__(self) -> None:
+        self.fd, self._end = os.pipe()
+        os.set_blocking(self._end, False)
+
+    def send(self, notice: Notice) -> None:
+        """Sends a notice, unless no router has read any for long."""
+        with suppress(BlockingIOError):
+            os.write(self._end, notice)
+
+    def close(self) -> None:
+        os.close(self.fd)
+        os.close(self._end)
+
+
+def receive(fd: int, take: Callable[[Notice], None]) -> None:
+    """Has `take` called with each notice that arrives, in the event loop."""
+    os.set_blocking(fd, False)
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        notices = os.read(fd, 4096)
+        if not notices:
+            loop.remove_reader(fd)
+        for notice in {bytes([byte]) for byte in notices}:
+            take(Notice(notice))
+
+    loop.add_reader(fd, read)
+
+
+@contextmanager
+def giving_signs(fd: int) -> Iterator[Callable[[Sign], None]]:
+    """Tells that the event loop runs while the block runs; yields what tells something else."""
+    os.set_blocking(fd, False)
+
+    def tell(sign: Sign) -> None:
+        with suppress(BlockingIOError):  # a launcher that was stopped reads later
+            os.write(fd, sign)
+
+    async def keep_telling() -> None:
+        while True:
+            tell(Sign.ALIVE)
+            await asyncio.sleep(LIFE_SECONDS)
+
+    task = asyncio.create_task(keep_telling())
+    try:
+        yield tell
+    finally:
+        task.cancel()

@@ -1,0 +1,29 @@
+"""The environment variables that child processes get: those that they need, and so no secret by chance."""
+
+import os
+import re
+
+_ANY = r"PATH|HOME|USER|LOGNAME|TMPDIR|TZ|TZDIR|LANG|LANGUAGE|LC_\w+|LD_\w+|PYTHON\w*|VIRTUAL_ENV|COVERAGE\w*"
+_NETWORK = r"SSL_CERT_\w+|\w+_PROXY|\w+_proxy|GRPC_\w+|OTEL_\w+"
+_COMPUTE = (r"KERNELS\w*|SHARD_DIE_ON_TOKEN|XDG_CACHE_HOME|CXX|CC|CUDA\w*|NVIDIA_\w+|NCCL_\w+|GLOO_\w+|TP_\w+|TORCH\w*|"
+            r"PYTORCH_\w+|TRITON_\w+|OMP_\w+|GOMP_\w+|KMP_\w+|MKL_\w+|OPENBLAS_\w+|MALLOC_\w+|GLIBC_\w+")
+
+
+def for_text() -> dict[str, str]:
+    """Returns what a process gets that computes nothing and talks to nobody but its parent."""
+    return _matching(_ANY)
+
+
+def for_router() -> dict[str, str]:
+    """Returns what the router gets, beside its keys."""
+    return _matching(_ANY, _NETWORK)
+
+
+def for_shard() -> dict[str, str]:
+    """Returns what a shard gets: also what torch, its libraries and compilers read."""
+    return _matching(_ANY, _NETWORK, _COMPUTE)
+
+
+def _matching(*patterns: str) -> dict[str, str]:
+    pattern = re.compile("|".join(patterns))
+    return {name: value for name, value in os.environ.items() if pattern.fullmatch(name)}
