@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +21,9 @@ import grpc
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.config import RouterConfig
-from penstock.router.notices import Sign
+from penstock.router.notices import Notice, Sign
 from penstock.shard.config import ShardConfig
-from penstock.shard.progress import READY
+from penstock.shard.progress import PROGRESS, READY
 from tests.paths import DEMO_MODEL, ROOT
 
 PATIENCE = 20.0
@@ -44,8 +45,10 @@ class Launch:
                      **{name.upper(): value for name, value in behaviour.items()}}
         self._command = [
             sys.executable, "-m", "tests.router.launcher.stand_in_processes", "launcher", "--model-id", str(DEMO_MODEL),
-            "--hostname", "127.0.0.1", "--num-shard", "2", *arguments]
+            "--hostname", "127.0.0.1", "--num-shard", "2"]
+        self._arguments = arguments
         self._environment = os.environ | variables
+        self.port = port
         self.process = self._start("--port", str(port))
 
     def again(self) -> subprocess.Popen[bytes]:
@@ -54,7 +57,8 @@ class Launch:
 
     def _start(self, *more: str) -> subprocess.Popen[bytes]:
         with self._errors.open("ab") as stderr:
-            return subprocess.Popen([*self._command, *more], cwd=ROOT, env=self._environment, stderr=stderr)
+            return subprocess.Popen([*self._command, *more, *self._arguments], cwd=ROOT, env=self._environment,
+                                    stderr=stderr)
 
     def __enter__(self) -> Self:
         return self
@@ -181,14 +185,27 @@ def _shard(arguments: Sequence[str]) -> None:
     shard_pb2_grpc.add_ShardServicer_to_server(_Health(name, behaviour), server)
 
     def serve() -> None:
+        assert given.signs_fd is not None
+        if "hangs" in behaviour:
+            os.write(given.signs_fd, PROGRESS)
+            _note(name, "hangs")
+            time.sleep(100)
         server.add_insecure_port(given.listen)
         server.start()
         if "steps" in behaviour:
-            assert given.signs_fd is not None
             os.write(given.signs_fd, READY)
 
     assert given.parent_pid is not None
     _live(name, given.parent_pid, behaviour, serve)
+
+
+def _serve_clients(fd: int) -> None:
+    listener = socket.socket(fileno=fd)
+    listener.listen()
+    while True:
+        client, _ = listener.accept()
+        with client:
+            client.sendall(b"served")
 
 
 def _router(arguments: Sequence[str]) -> None:
@@ -196,10 +213,23 @@ def _router(arguments: Sequence[str]) -> None:
     behaviour = os.environ.get("ROUTER", "")
 
     def serve() -> None:
+        if "listens" in behaviour:
+            threading.Thread(target=_serve_clients, args=(config.listen_fd,), daemon=True).start()
         if "useless" not in behaviour:
             os.write(config.signs_fd, Sign.READY)
 
-    _live("router", config.parent_pid, behaviour, serve, lambda: os.write(config.signs_fd, Sign.ALIVE))
+    def live() -> None:
+        os.write(config.signs_fd, Sign.ALIVE)
+        with suppress(BlockingIOError):
+            notices = os.read(config.notices_fd, 100)
+            if Notice.LOADING in notices:
+                _note("router", "hears of progress")
+            if Notice.GIVEN_UP in notices:
+                _note("router", "hears that the shards are given up")
+                os._exit(0)
+
+    os.set_blocking(config.notices_fd, False)
+    _live("router", config.parent_pid, behaviour, serve, live)
 
 
 def _launcher(arguments: Sequence[str]) -> None:

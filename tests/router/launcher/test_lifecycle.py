@@ -1,6 +1,7 @@
 """Start, deaths and end of a group: a real launcher, real processes, real signals."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -8,6 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from tests.router.launcher.stand_in_processes import wait_until
 
 READY = ("shard-0 ready", "shard-1 ready", "router ready")
 
@@ -69,6 +72,35 @@ def test_dead_router_is_started_again_and_shards_live_on(launch):
         assert run.pids("shard") == shards
         assert run.pids("router") != routers
         assert "the router was ended by SIGKILL, starting it again" in run.errors
+
+
+def test_routers_that_served_may_die_as_often_as_they_like(launch):
+    with launch() as run:
+        run.wait_for(*READY)
+        for number in range(2, 9):
+            os.kill(run.pids("router")[0], signal.SIGKILL)
+            run.wait_for(*["router ready"] * number)
+
+
+def test_router_that_is_stopped_is_found_by_its_silence(launch):
+    with launch("--step-timeout", "1") as run:
+        run.wait_for(*READY)
+        shards, (router,) = run.pids("shard"), run.pids("router")
+        os.kill(router, signal.SIGSTOP)
+        run.wait_for("router ready", "router ready")
+        assert router not in run.pids("router")
+        assert run.pids("shard") == shards
+        assert re.search(r" the router has given no sign of life for 1\.\d s, starting it again\n", run.errors)
+
+
+def test_clients_wait_while_a_router_is_started_again(launch):
+    """The launcher holds the socket."""
+    with launch(router="listens") as run:
+        run.wait_for(*READY)
+        os.kill(run.pids("router")[0], signal.SIGKILL)
+        wait_until(lambda: not run.pids("router"), lambda: "the router's end")
+        with socket.create_connection(("127.0.0.1", run.port), timeout=10) as client:
+            assert client.recv(10) == b"served"
 
 
 def test_shard_that_cannot_load_ends_all_and_its_words_are_printed_once(launch):

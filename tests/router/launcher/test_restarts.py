@@ -93,6 +93,7 @@ def test_five_deaths_without_a_step_end_all(launch):
         assert run.process.wait(20) == 1
         assert run.events.count("shard-1 ready") == 5
         assert run.events.count("router ready") == 1
+        assert run.events[-1] == "router hears that the shards are given up"
         assert "The shards died 5 times in a row without a completed step" in run.errors
         assert "shard 1 was ended by SIGKILL, so all processes end. Its last lines:\n    shard-1: out of memory\n" \
             in run.errors
@@ -104,6 +105,14 @@ def test_completed_steps_are_a_new_beginning(launch):
         run.wait_for(*["shard-1 ready"] * 7)
         assert run.events.count("router ready") == 1
         end(run)
+
+
+def test_shard_that_hangs_while_it_loads_is_found(launch):
+    with launch("--startup-timeout", "1", shard_0="steps", shard_1="hangs") as run:
+        run.wait_for("shard-1 hangs", "shard-1 hangs", "router hears of progress")
+        assert re.search(r" shard 1 has made no progress in loading for 1\.\d s, starting all shards again\n",
+                         run.errors)
+        assert run.events.count("router ready") == 1
 
 
 @pytest.mark.slow
