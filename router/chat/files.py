@@ -80,7 +80,7 @@ def _read_json(path: Path, is_needed: bool = False) -> dict[str, Any]:
         return {}
     try:
         value = json.loads(_read_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TokenizerError(f"{path} is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise TokenizerError(f"{path} holds no JSON object")
@@ -88,6 +88,8 @@ def _read_json(path: Path, is_needed: bool = False) -> dict[str, Any]:
 
 
 def _read_text(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        raise TokenizerError(f"{path} is no file")  # a pipe would be waited for
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeError) as error:

@@ -51,6 +51,8 @@ def launch(config: LauncherConfig) -> int:
         listener = stack.enter_context(_bind("port", config.hostname, config.port))
         if config.grpc_port is not None:
             _bind("grpc_port", config.hostname, config.grpc_port).close()
+        if config.master_port is not None and config.num_shard > 1:
+            _bind("master_port", config.master_addr, config.master_port).close()
         tls.server_context(config)
         checkpoint = hub.find(config.model_id, config.revision, config.huggingface_hub_cache)
         folder = stack.enter_context(socket_folder(config.shard_uds_path, config.num_shard))

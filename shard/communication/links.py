@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
@@ -107,8 +108,9 @@ class CollectiveLinks:
         if is_local:
             # gloo would look the host's own name up, which fails or finds an outer interface.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
+        store = _store(rendezvous, rank, world_size, timedelta(seconds=timeout))
         dist.init_process_group(
-            "gloo", init_method=rendezvous, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout))
+            "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout))
 
     def exchange(self, sends: Transfers, receives: Transfers) -> None:
         # All are started before any is awaited, so no two ranks wait for each other's turn.
@@ -121,6 +123,27 @@ class CollectiveLinks:
     def close(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> dist.TCPStore:
+    """Returns the store by which the ranks find one another. torch's own would listen on all interfaces.
+
+    Raises OSError if rank 0 can't listen.
+    """
+    address = urlsplit(rendezvous)
+    host, port = address.hostname or "", address.port or 0
+    fd = _listen(host, port) if rank == 0 else None
+    return dist.TCPStore(host, port, world_size, rank == 0, timeout, master_listen_fd=fd)
+
+
+def _listen(host: str, port: int) -> int:
+    """Returns the file descriptor of a socket that listens at this address alone."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family).detach()
+    except OSError as error:
+        raise OSError(f"the shards cannot meet at {host} port {port} (--master-addr, --master-port): "
+                      f"{os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror}") from error
 
 
 def _call(path: Path, rank: int, deadline: float) -> socket.socket:

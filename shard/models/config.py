@@ -16,6 +16,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 FULL, SLIDING = "full_attention", "sliding_attention"
 DEFAULT_WINDOW = 4096                    # these two are transformers'
 DEFAULT_MAX_WINDOW_LAYERS = 28
+MAX_LAYERS = 4096                        # far above any model's; more are a damaged file
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class ModelConfig:
         if num_heads % num_kv_heads:
             raise keys.error("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
         head_dim = _head_dim(keys, family, hidden_size, num_heads)
-        num_layers = keys.integer("num_hidden_layers")
+        num_layers = keys.integer("num_hidden_layers", most=MAX_LAYERS)
         return cls(
             architecture=architecture,
             vocab_size=keys.integer("vocab_size"),

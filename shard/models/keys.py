@@ -5,6 +5,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+MOST = 2**31 - 1
+"""The largest size that kernels can index."""
+
 
 class ModelConfigError(ValueError):
     """The configuration is missing, malformed, or asks for what this version does not do: names file, key and value."""
@@ -24,7 +27,7 @@ class Keys:
             values = json.loads(path.read_bytes())
         except FileNotFoundError:
             raise ModelConfigError(f"{path} does not exist") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ModelConfigError(f"{path} cannot be read: {error}") from error
         if not isinstance(values, dict):
             raise ModelConfigError(f"{path}: expected an object of keys and values, found {type(values).__name__}")
@@ -46,11 +49,13 @@ class Keys:
         if self.get(key, value) != value:
             raise self.error(key, "none" if value is None else f"{value!r}, the only one supported")
 
-    def integer(self, key: str, default: int | None = None, least: int = 1) -> int:
+    def integer(self, key: str, default: int | None = None, least: int = 1, most: int = MOST) -> int:
         value: Any = self.get(key)
         value = default if value is None else value
         if not is_integer(value, least):
             raise self.error(key, f"a whole number of at least {least}")
+        if value > most:
+            raise self.error(key, f"at most {most}")
         return int(value)
 
     def number(self, key: str, default: float | None = None, above: float = 0) -> float:

@@ -13,6 +13,7 @@ from torch import Tensor
 from penstock.shard.models.keys import Keys
 
 ORIGINAL_LENGTH = "original_max_position_embeddings"
+MAX_CONTEXT = 2**24                      # tokens; the angles of all positions are computed at start
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Rotation:
         keys.expect("partial_rotary_factor", 1.0)
         rope.expect("partial_rotary_factor", 1.0)
         theta = rope.number("rope_theta", keys.number("rope_theta", 10000.0, above=1), above=1)
-        max_length = keys.integer("max_position_embeddings")
+        max_length = keys.integer("max_position_embeddings", most=MAX_CONTEXT)
         original_length = _original_length(keys, rope, max_length) if ORIGINAL_LENGTH in scaling.keys else max_length
         frequencies, amplitude = scaling.compute(_Plain(theta, head_dim, original_length, max_length), rope)
         context_length, limitation = max_length, ""

@@ -104,7 +104,7 @@ class Checkpoint:
         try:
             names = json.loads(index.read_bytes())["weight_map"]
             listed = {str(name): self._directory / file for name, file in names.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{index} has no weight_map of tensor names to files: {error!r}") from error
         for name, path in listed.items():
             if not path.exists():
@@ -119,6 +119,8 @@ class Checkpoint:
 
 def _read_header(path: Path) -> dict[str, Entry]:
     """Parses a file's header (https://huggingface.co/docs/safetensors, "Format") and raises if data is missing."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no file")  # a pipe would be waited for
     size = path.stat().st_size
     try:
         with path.open("rb") as file:
@@ -131,7 +133,7 @@ def _read_header(path: Path) -> dict[str, Entry]:
         entries = {name: Entry(path, value["dtype"], tuple(value["shape"])) for name, value in header.items()}
     except CheckpointError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise CheckpointError(f"{path} has no safetensors header: {error!r}") from error
     if size != end:
         raise CheckpointError(f"{path} is cut short or damaged: {size} bytes, its header says {end}")

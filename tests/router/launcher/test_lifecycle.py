@@ -187,7 +187,7 @@ def test_folder_that_is_removed_is_made_again(launch):
         assert_nothing_is_left(run)
 
 
-@pytest.mark.parametrize("name", ["port", "grpc_port"])
+@pytest.mark.parametrize("name", ["port", "grpc_port", "master_port"])
 def test_port_in_use_is_refused_before_anything_starts(launch, name):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -195,7 +195,8 @@ def test_port_in_use_is_refused_before_anything_starts(launch, name):
         port = other.getsockname()[1]
         with launch(f"--{name.replace('_', '-')}", str(port)) as run:
             assert run.process.wait(20) == 2
-            assert f"Invalid argument: `{name}`: cannot listen on 127.0.0.1 port {port}: Address already in use" \
+            address = "localhost" if name == "master_port" else "127.0.0.1"
+            assert f"Invalid argument: `{name}`: cannot listen on {address} port {port}: Address already in use" \
                 in run.errors
             assert run.events == []
 

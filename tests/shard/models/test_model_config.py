@@ -195,6 +195,9 @@ def test_demo_model() -> None:
         ({"hidden_act": "gelu"}, "hidden_act: expected 'silu', the only one supported, found 'gelu'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: expected none, found {'bits': 4}"),
         ({"vocab_size": ABSENT}, "vocab_size: expected a whole number of at least 1, found no such key"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers: expected at most 4096, found 1000000000"),
+        ({"max_position_embeddings": 10**12}, "max_position_embeddings: expected at most 16777216, found 1000000000"),
+        ({"hidden_size": 10**12}, "hidden_size: expected at most 2147483647, found 1000000000000"),
         ({"num_hidden_layers": 0}, "num_hidden_layers: expected a whole number of at least 1, found 0"),
         ({"hidden_size": "256"}, "hidden_size: expected a whole number of at least 1, found '256'"),
         ({"intermediate_size": True}, "intermediate_size: expected a whole number of at least 1, found True"),
@@ -299,6 +302,7 @@ def test_end_tokens_refused_name_their_file(tmp_path: Path) -> None:
     [
         (None, r"config.json does not exist"),
         ("{", r"config.json cannot be read: "),
+        ("[" * 100_000, r"config.json cannot be read: maximum recursion depth exceeded"),
         ("[]", r"config.json: expected an object of keys and values, found list"),
     ],
 )

@@ -1,6 +1,7 @@
 """Reading a checkpoint: each rank its own slice, and errors that say what is wrong with which file."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -165,10 +166,16 @@ def test_truncated_file(copy: Callable[[str], Path], size: int) -> None:
         Checkpoint(file.parent)
 
 
-@pytest.mark.parametrize("header", [b"{", b"[1]", b'{"a": 1}', b'{"a": {"data_offsets": [0]}}'])
+@pytest.mark.parametrize("header", [b"{", b"[1]", b'{"a": 1}', b'{"a": {"data_offsets": [0]}}', b"[" * 100_000])
 def test_no_header(tmp_path: Path, header: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(CheckpointError, match=r"model.safetensors has no safetensors header"):
+        Checkpoint(tmp_path)
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"model.safetensors is no file$"):
         Checkpoint(tmp_path)
 
 
