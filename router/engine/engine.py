@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import isnan
 
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
@@ -196,6 +197,9 @@ class Engine:
                 continue
             if isinstance(each, PromptLogprobsPart):
                 state.take_prompt_logprobs(each)
+            elif isnan(each.logprob):
+                self._requests.fail(each.sequence_id, GenerationError(
+                    "Server error: the model computed something that is not a number (NaN)"))
             elif each.finish_reason is FinishReason.ERROR:
                 self._fail_too_long([each.sequence_id])
             elif state.cursor is not None and each.finish_reason is None:

@@ -125,7 +125,7 @@ class CollectiveLinks:
             dist.destroy_process_group()
 
 
-def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> dist.TCPStore:
+def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> dist.Store:
     """Returns the store by which the ranks find one another. torch's own would listen on all interfaces.
 
     Raises OSError if rank 0 can't listen.
@@ -133,7 +133,8 @@ def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> d
     address = urlsplit(rendezvous)
     host, port = address.hostname or "", address.port or 0
     fd = _listen(host, port) if rank == 0 else None
-    return dist.TCPStore(host, port, world_size, rank == 0, timeout, master_listen_fd=fd)
+    store = dist.TCPStore  # type: ignore[attr-defined]
+    return store(host, port, world_size, rank == 0, timeout, master_listen_fd=fd)  # type: ignore[no-any-return]
 
 
 def _listen(host: str, port: int) -> int:

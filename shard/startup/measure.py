@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isnan
 
 import numpy as np
 import torch
@@ -9,7 +10,8 @@ import torch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StreamLimits
+from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StepResult, StreamLimits
+from penstock.shard.weights.checkpoint import CheckpointError
 
 GREEDY = Sampling()
 TARGET_SECONDS = 0.25
@@ -28,7 +30,7 @@ def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS
     limit = min(most, room(bounds))
     max_prompts = -(-limit // bounds.context_length)
     executor.open(StreamLimits(0, max_slots=max_prompts, max_step_tokens=limit, max_blocks_per_slot=prompt_blocks))
-    executor.execute(full_prompts(bounds, min(GRAIN, limit)))       # the first step also pays for what happens once
+    _check(executor.execute(full_prompts(bounds, min(GRAIN, limit))))  # this step also pays for what happens once
     num_tokens = min(GRAIN, limit)
     seconds = _seconds(executor, group, num_tokens)
     while seconds < TARGET_SECONDS / 2 and num_tokens * 2 <= limit:
@@ -53,9 +55,16 @@ def settle_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS)
         return measure_step_tokens(executor, group, most)
     with executor.aside(num_blocks=1):
         executor.open(StreamLimits(0, max_slots=1, max_step_tokens=GRAIN, max_blocks_per_slot=1))
-        executor.execute(full_prompts(executor.bounds, 1))
+        _check(executor.execute(full_prompts(executor.bounds, 1)))
         executor.close()
     return int(step_tokens)
+
+
+def _check(result: StepResult) -> None:
+    """Raises CheckpointError if a model computes NaN where no request has a part in it. Rank 0 alone has results."""
+    if any(isnan(logprob) for row in result.rows for logprob in row.logprobs):
+        raise CheckpointError("the model computes something that is not a number (NaN): its weights are damaged, or "
+                              "too large for their number format (--dtype)")
 
 
 def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
