@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import torch
@@ -125,7 +125,7 @@ class CollectiveLinks:
             dist.destroy_process_group()
 
 
-def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> dist.Store:
+def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> Any:
     """Returns the store by which the ranks find one another. torch's own would listen on all interfaces.
 
     Raises OSError if rank 0 can't listen.
@@ -134,7 +134,7 @@ def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> d
     host, port = address.hostname or "", address.port or 0
     fd = _listen(host, port) if rank == 0 else None
     store = dist.TCPStore  # type: ignore[attr-defined]
-    return store(host, port, world_size, rank == 0, timeout, master_listen_fd=fd)  # type: ignore[no-any-return]
+    return store(host, port, world_size, rank == 0, timeout, master_listen_fd=fd)
 
 
 def _listen(host: str, port: int) -> int:
