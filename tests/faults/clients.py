@@ -72,6 +72,7 @@ class Clients:
             if isinstance(result, Reply):
                 break
             self.judge(ask, result)
+            silent_since = result.ended_at
             await asyncio.sleep(PAUSE_SECONDS)
         self.compare(place, result)
         if ask.is_stream:

@@ -45,9 +45,13 @@ class Report:
         for kind in self.impossible:
             yield f"Not possible on this machine, for it needs {kind.needs.value}: {kind.name}."
 
+    def num_met(self, strike: Strike) -> int:
+        """Returns how many of the requests that were answered ran while the fault lasted."""
+        return sum(strike.includes(begin, end) for begin, end, _ in self.ledger.answers)
+
     def _row(self, kind: Kind, strikes: Sequence[Strike]) -> str:
         ledger = self.ledger
-        met = sum(strike.includes(begin, end) for strike in strikes for begin, end, _ in ledger.answers)
+        met = sum(map(self.num_met, strikes))
         cut = sum(strike.includes(loss.began_at, loss.ended_at) for strike in strikes for loss in ledger.losses)
         pauses = [ledger.longest_silence(strike) for strike in strikes]
         ready = [(strike.over_at or strike.began_at) - strike.began_at for strike in strikes]
