@@ -47,7 +47,8 @@ async def run(
                 await play.run(_until(chosen, seconds), seed)
             except* Exception as errors:
                 raise Failure(_failure(stage, ledger, seed, first_of(errors))) from errors
-        return Report(seed, ledger, [kind for kind in kinds if kind not in possible], stage.log)
+        return Report(seed, ledger, [kind for kind in kinds if kind not in possible],
+                      stage.log.read_bytes())
 
 
 def _until(events: "Iterator[Event] | Sequence[Event]", seconds: float | None) -> Iterator[Event]:

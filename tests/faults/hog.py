@@ -6,11 +6,10 @@ import time
 from pathlib import Path
 
 CHUNK_BYTES = 8 << 20
-NEVER_KILLED, KILLED_FIRST = "-1000", "1000"
+KILLED_FIRST = "1000"
 
 
 def main(group: Path, pid: int) -> None:
-    Path("/proc/self/oom_score_adj").write_text(NEVER_KILLED)
     Path(f"/proc/{pid}/oom_score_adj").write_text(KILLED_FIRST)
     (group / "cgroup.procs").write_text(str(os.getpid()))
     held = []

@@ -1,82 +1,117 @@
-"""What the faults cost: a table in markdown, a line for each kind."""
+"""What the faults cost: a record of each, and a table of them in markdown with a line for each kind."""
 
+import itertools
+import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.faults.ledger import Ledger, Strike
 from tests.faults.schedule import KINDS, Kind
 
+ROUTES = ("/readyz", "/health", "/livez")
 HEADER = """\
-| fault | times | answers that it met | cut, and asked for again | longest pause of a stream (s): median, max | \
-ready again after (s): median, max | `/readyz` | `/health` | `/livez` |
+| fault | times | requests that it met | connections cut or refused | longest pause of a stream, s | \
+until ready again, s | `/readyz` | `/health` | `/livez` |
 |---|---|---|---|---|---|---|---|---|"""
-_PLAIN = re.compile(r"\x1b\[[0-9;]*m")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one fault cost. `probed` has the statuses of each health route while it lasted; None is no answer."""
+
+    seed: int
+    kind: str
+    num_met: int
+    num_cut: int
+    pause: float
+    until_ready: float
+    probed: dict[str, list[int | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is known of one run, or of several."""
+    """What is known of one run."""
 
     seed: int
     ledger: Ledger
     impossible: Sequence[Kind]
-    log: Path
+    log: bytes
 
-    def markdown(self) -> str:
-        return "\n".join(self._lines())
+    def records(self) -> list[Record]:
+        return [self._record(strike) for strike in self.ledger.strikes]
 
-    def _lines(self) -> Iterator[str]:
+    def asked_beside(self, strike: Strike) -> Iterator[str]:
+        """Yields the kind of each request that was answered right and ran while the fault lasted."""
+        return (kind for begin, end, kind in self.ledger.answers if strike.includes(begin, end))
+
+    def summary(self) -> str:
         ledger = self.ledger
-        seconds = ledger.strikes[-1].over_at - ledger.strikes[0].began_at if ledger.strikes else 0.0
-        yield (f"Seed {self.seed}: {len(ledger.strikes)} faults in {seconds:.0f} s, {len(ledger.answers)} answers, "
-               f"each as without faults; {len(ledger.losses)} connections cut or refused and tried again.")
-        yield ""
-        yield HEADER
-        for kind in KINDS:
-            if strikes := [strike for strike in ledger.strikes if strike.event.kind is kind]:
-                yield self._row(kind, strikes)
-        yield ""
-        kinds = Counter(kind for *_, kind in ledger.answers)
-        yield "Answers by kind: " + ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items())) + "."
-        for kind in self.impossible:
-            yield f"Not possible on this machine, for it needs {kind.needs.value}: {kind.name}."
-
-    def num_met(self, strike: Strike) -> int:
-        """Returns how many of the requests that were answered ran while the fault lasted."""
-        return sum(strike.includes(begin, end) for begin, end, _ in self.ledger.answers)
-
-    def _row(self, kind: Kind, strikes: Sequence[Strike]) -> str:
-        ledger = self.ledger
-        met = sum(map(self.num_met, strikes))
-        cut = sum(strike.includes(loss.began_at, loss.ended_at) for strike in strikes for loss in ledger.losses)
-        pauses = [ledger.longest_silence(strike) for strike in strikes]
-        ready = [(strike.over_at or strike.began_at) - strike.began_at for strike in strikes]
-        probes = [self._probed(strikes, route) for route in ("/readyz", "/health", "/livez")]
-        cells = [kind.name, len(strikes), met, cut, _both(pauses), _both(ready), *probes]
-        return f"| {' | '.join(map(str, cells))} |"
-
-    def _probed(self, strikes: Sequence[Strike], route: str) -> str:
-        """The statuses that a route gave while the faults lasted."""
-        found = {status for at, path, status in self.ledger.probes for strike in strikes
-                 if path == route and strike.includes(at, at)}
-        return ", ".join("none" if status is None else str(status) for status in sorted(found, key=lambda s: s or 0))
+        answers = Counter(kind for *_, kind in ledger.answers)
+        return "\n".join([
+            f"Seed {self.seed}: {len(ledger.strikes)} faults, {len(ledger.answers)} answers, each as without faults; "
+            f"{len(ledger.losses)} connections cut or refused, whose requests were sent again.",
+            "Answers: " + ", ".join(f"{kind} {number}" for kind, number in sorted(answers.items())) + ".",
+            *(f"Not possible on this machine, for it needs {kind.needs.value}: {kind.name}."
+              for kind in self.impossible)])
 
     def log_lines(self) -> str:
         """Returns the warnings and errors of the server's log by the kind of fault, from the first of each."""
-        log, parts, seen = self.log.read_bytes(), [], set()
+        parts = {}
         for strike in self.ledger.strikes:
-            if strike.event.kind in seen:
-                continue
-            seen.add(strike.event.kind)
-            lines = _PLAIN.sub("", log[strike.log_begin:strike.log_end].decode(errors="replace")).splitlines()
-            said = [line for line in lines if "WARN" in line or "ERROR" in line]
-            parts.append("\n".join([f"{strike.event.kind.name}:", *(f"    {line}" for line in said)]))
-        return "\n".join(parts)
+            text = _COLOURS.sub("", self.log[strike.log_begin:strike.log_end].decode(errors="replace"))
+            said = [line for line in text.splitlines() if "WARN" in line or "ERROR" in line]
+            parts.setdefault(strike.event.kind.name, "\n".join(f"    {line}" for line in said))
+        return "\n".join(f"{name}:\n{lines}" for name, lines in parts.items())
+
+    def _record(self, strike: Strike) -> Record:
+        ledger = self.ledger
+        probed = {route: sorted({status for at, path, status in ledger.probes
+                                 if path == route and strike.includes(at, at)}, key=lambda status: status or 0)
+                  for route in ROUTES}
+        return Record(
+            seed=self.seed, kind=strike.event.kind.name, num_met=len(list(self.asked_beside(strike))),
+            num_cut=sum(strike.includes(loss.began_at, loss.ended_at) for loss in ledger.losses),
+            pause=ledger.longest_silence(strike), until_ready=(strike.over_at or 0.0) - strike.began_at, probed=probed)
 
 
-def _both(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.1f}, {max(values):.1f}"
+def write(records: Iterable[Record], file: Path) -> None:
+    """Adds records to a file, one a line."""
+    with file.open("a") as lines:
+        for record in records:
+            lines.write(json.dumps(asdict(record)) + "\n")
+
+
+def read(file: Path) -> list[Record]:
+    return [Record(**json.loads(line)) for line in file.read_text().splitlines()]
+
+
+def table(records: Sequence[Record]) -> str:
+    """Returns the table of faults, of one run or of several."""
+    rows = [HEADER]
+    for kind in KINDS:
+        if found := [record for record in records if record.kind == kind.name]:
+            rows.append(f"| {' | '.join(_cells(kind.name, found))} |")
+    return "\n".join(rows)
+
+
+def _cells(name: str, found: Sequence[Record]) -> list[str]:
+    return [name, str(len(found)), str(sum(record.num_met for record in found)),
+            str(sum(record.num_cut for record in found)), _both(found, lambda record: record.pause),
+            _both(found, lambda record: record.until_ready), *(_statuses(found, route) for route in ROUTES)]
+
+
+def _both(found: Sequence[Record], value: Callable[[Record], float]) -> str:
+    values = list(map(value, found))
+    return f"{statistics.median(values):.1f} (at most {max(values):.1f})" if max(values) >= 0.05 else "none"
+
+
+def _statuses(found: Sequence[Record], route: str) -> str:
+    """Says what a route answered beside 200, which it always answers in the end."""
+    statuses = set(itertools.chain.from_iterable(record.probed[route] for record in found)) - {200}
+    return ", ".join("no answer" if status is None else str(status)
+                     for status in sorted(statuses, key=lambda status: status or 0)) or "200"

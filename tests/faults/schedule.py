@@ -63,7 +63,7 @@ KINDS = (
     Kind("disk full, shards killed", (0.5, 2.0), has_ranks=True, needs=Needs.MOUNT),
     Kind("checkpoint away, shards killed", (0.5, 2.0), has_ranks=True),
     Kind("tokenizer away, router killed", (0.5, 2.0), loses=Loses.ACCEPTED),
-    Kind("out of memory", has_ranks=True, needs=Needs.CGROUP),
+    Kind("out of memory", needs=Needs.CGROUP),
     Kind("clients leave", may_overlap=True),
     Kind("clients read slowly", may_overlap=True),
     Kind("clients half-close", may_overlap=True),
