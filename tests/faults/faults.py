@@ -55,6 +55,15 @@ def shards_end_by(number: signal.Signals) -> "Fault":
     return fault
 
 
+async def kill_shards_twice(stage: Stage) -> None:
+    """The second time comes while the new ones start, load, measure, or have just begun to compute again."""
+    kill = shards_end_by(signal.SIGKILL)
+    await kill(stage)
+    await stage.scene.shard(0)
+    await asyncio.sleep(stage.event.seconds)
+    await kill(stage)
+
+
 async def stop_shards_for_a_while(stage: Stage) -> None:
     shards = await _signal_shards(stage, signal.SIGSTOP)
     await asyncio.sleep(stage.event.seconds)
@@ -246,6 +255,7 @@ def _address(stage: Stage) -> tuple[str, int]:
 Fault = Callable[[Stage], Awaitable[None]]
 FAULTS: dict[str, Fault] = {
     "shards killed": shards_end_by(signal.SIGKILL),
+    "shards killed, and again as they start": kill_shards_twice,
     "shards crash": shards_end_by(signal.SIGSEGV),
     "shards asked to end": shards_end_by(signal.SIGTERM),
     "shards stopped": shards_end_by(signal.SIGSTOP),

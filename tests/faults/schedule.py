@@ -42,6 +42,7 @@ class Kind:
 
 KINDS = (
     Kind("shards killed", has_ranks=True, may_overlap=True),
+    Kind("shards killed, and again as they start", (0.0, 2.0), has_ranks=True),
     Kind("shards crash", has_ranks=True, may_overlap=True),
     Kind("shards asked to end", has_ranks=True, may_overlap=True),
     Kind("shards stopped", has_ranks=True),
