@@ -132,8 +132,10 @@ class Executor:
         found = self.kept.found if self.kept else None
         if found is not None and found.is_whole:
             return found.num_blocks
-        return num_blocks(self.kv_shape, self._config.kv_memory, self.decoder.config.context_length,
-                          self._group.world_size, found.num_blocks if found else None)
+        settings = self.kv_shape, self._config.kv_memory, self.decoder.config.context_length
+        if gpu.is_used():                # each rank has one to itself
+            return num_blocks(*settings, world_size=1, available=gpu.free_memory())
+        return num_blocks(*settings, self._group.world_size, found.num_blocks if found else None)
 
     def facts(self, step_tokens: int) -> Facts:
         """Returns what the router must know, and declares the KV memory in use; `step_tokens` is measured by others."""

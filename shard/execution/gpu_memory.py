@@ -41,7 +41,7 @@ def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_l
     if room < (config.kv_memory or least):
         raise KvMemoryError(_does_not_fit(needs, config, config.kv_memory or least, room))
     memory = min(room, DEFAULT_MAX_BLOCKS * shape.block_bytes) if config.kv_memory is None else config.kv_memory
-    return num_blocks(shape, memory, context_length, world_size=1)
+    return num_blocks(shape, memory, context_length, world_size=1, available=room)
 
 
 def check_weights(config: ShardConfig, free: int) -> None:

@@ -66,16 +66,18 @@ def cache_dtype(name: str | None) -> torch.dtype | None:
 
 
 def num_blocks(
-    shape: KvShape, kv_memory: int | None, context_length: int, world_size: int, before: int | None = None
+    shape: KvShape, kv_memory: int | None, context_length: int, world_size: int, before: int | None = None,
+    available: int | None = None,
 ) -> int:
     """Returns how many blocks fit into `kv_memory` bytes, or if it is None into this shard's part of the free memory.
 
-    A shard that takes the place of a dead one, which had `before` blocks, has as many if there is memory for them.
+    `available` is how many bytes the `world_size` shards may have: what the machine has, unless it is told. A shard
+    that takes the place of a dead one, which had `before` blocks, has as many if there is memory for them.
 
     The log warns of a memory that holds less than one full context. Raises KvMemoryError if it holds too little to
     serve even short requests.
     """
-    available = available_memory()
+    available = available_memory() if available is None else available
     if before is not None and before * shape.block_bytes * world_size <= available:
         return before
     if kv_memory is not None and before is None and kv_memory * world_size > available:
