@@ -28,20 +28,21 @@ class Supervisor:
     """Runs a group's shards, and a router that drains for `drain_timeout` seconds. It must be made in the event loop.
 
     Neither ends when the other dies, for the shards keep the weights and the router keeps the requests: what died is
-    started again. So is a router that gives no sign of life for `silence_limit` seconds. Meanwhile `listener`, which
-    every router inherits, lets clients wait; it is closed when no more of them are to come.
+    started again. So is a router that gives no sign of life for `silence_limit` seconds, or `startup_timeout` while it
+    starts. Meanwhile `listener`, which every router inherits, lets clients wait; it is closed when no more of them are
+    to come.
     """
 
     def __init__(
         self, group: Group, router: Program, listener: socket.socket, notices: NoticePipe, *, drain_timeout: float,
-        silence_limit: float, can_reload: bool,
+        startup_timeout: float, silence_limit: float, can_reload: bool,
     ) -> None:
         self._group = group
         self._router = router
         self._listener = listener
         self._notices = notices
         self._drain_timeout = drain_timeout
-        self._silence_limit = silence_limit
+        self._silence_limits = startup_timeout, silence_limit
         self._can_reload = can_reload
         self._is_given_up = False
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,7 +108,7 @@ class Supervisor:
     async def _run_router(self) -> tuple[Process, str]:
         """Runs the router once, until it dies, is silent for too long, or ends after the signal to stop; returns it,
         and for how long it was silent if that was too long."""
-        async with started(self._router) as router, followed(router, self._silence_limit) as silence:
+        async with started(self._router) as router, followed(router, *self._silence_limits) as silence:
             if self._can_reload:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.send_signal, signal.SIGHUP)
             await asyncio.wait([router.ended, self._stop, silence.is_over], return_when=asyncio.FIRST_COMPLETED)

@@ -302,7 +302,7 @@ def test_end_tokens_refused_name_their_file(tmp_path: Path) -> None:
     [
         (None, r"config.json does not exist"),
         ("{", r"config.json cannot be read: "),
-        ("[" * 100_000, r"config.json cannot be read: maximum recursion depth exceeded"),
+        ("[" * 100_000, r"config.json cannot be read: its values are nested too deeply"),
         ("[]", r"config.json: expected an object of keys and values, found list"),
     ],
 )
