@@ -115,6 +115,11 @@ def _note(name: str, event: str) -> None:
         events.write(f"{os.getpid()} {name} {event}\n")
 
 
+def _has_served_once(name: str) -> bool:
+    events = Path(os.environ["EVENTS"]).read_text()
+    return f"{name} ready" in events and f"{name} refuses" not in events
+
+
 def _live(
     name: str, parent: int, behaviour: str, serve: Callable[[], None] = lambda: None, live: Callable[[], object] = int
 ) -> None:
@@ -129,7 +134,8 @@ def _live(
     if "fails" in behaviour:
         _note(name, "fails")
         sys.exit(f"{name}: the checkpoint is damaged")
-    if "refuses" in behaviour:
+    if "refuses" in behaviour or ("forgets" in behaviour and _has_served_once(name)):
+        _note(name, "refuses")
         print(f"{name}: these settings can't be met", file=sys.stderr)
         sys.exit(2)
     if "loads" in behaviour:
@@ -215,6 +221,8 @@ def _router(arguments: Sequence[str]) -> None:
     def serve() -> None:
         if "listens" in behaviour:
             threading.Thread(target=_serve_clients, args=(config.listen_fd,), daemon=True).start()
+        if "dawdles" in behaviour:
+            time.sleep(2)
         if "useless" not in behaviour:
             os.write(config.signs_fd, Sign.READY)
 
