@@ -1,0 +1,1 @@
+"""What the operating system tells every process; imports none of our packages."""
