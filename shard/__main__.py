@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from penstock.shard import log, process
 from penstock.shard.config import ShardConfig
 from penstock.shard.progress import LoadProgress
+from penstock.system.leftovers import remove_leftovers
 
 
 def main(argv: Sequence[str]) -> None:
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> None:
         logging.exception("the shard ends")
         process.leave(1)
     if watch is not None and watch.is_orphan and config.socket_path:
-        process.clean_up(config.socket_path)
+        remove_leftovers(config.socket_path.parent)
     process.leave(0)
 
 

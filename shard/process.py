@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -54,11 +53,3 @@ class ParentWatch:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(PATIENCE_SECONDS)
         os._exit(1)
-
-
-def clean_up(socket_path: Path) -> None:
-    """Removes what a dead parent can't: the files by which shards met, and their folder once the last has left it."""
-    with suppress(OSError):
-        for file in socket_path.parent.glob("meet-*"):
-            file.unlink(missing_ok=True)
-        socket_path.parent.rmdir()

@@ -1,1 +1,1 @@
-"""What the operating system tells every process; imports none of our packages."""
+"""Unix sockets, as every process meets them: who is there, and what is left of them; imports none of our packages."""

@@ -74,7 +74,8 @@ async def _supervise(
         router = router_program(config, checkpoint, sockets, listener.fileno(), notices.fd)
         return await Supervisor(
             group, router, listener, notices, drain_timeout=config.graceful_termination_timeout,
-            silence_limit=config.step_timeout, can_reload=config.api_key_file is not None).run()
+            silence_limit=config.step_timeout, startup_timeout=config.startup_timeout,
+            can_reload=config.api_key_file is not None).run()
 
 
 def _bind(name: str, hostname: str, port: int) -> socket.socket:

@@ -16,14 +16,21 @@ class Silence:
     Times are sums of intervals, as `Watch` has them, so that a machine that was suspended makes no process silent.
     """
 
-    def __init__(self, process: Process, limit: float, is_for_start: bool, on_sign: Callable[[], None]) -> None:
+    def __init__(
+        self, process: Process, limit: float, start_limit: float, is_for_start: bool, on_sign: Callable[[], None]
+    ) -> None:
         self._process = process
-        self._limit = limit
+        self._later_limit = limit
+        self._start_limit = start_limit
         self._is_for_start = is_for_start
         self._on_sign = on_sign
         self.seconds = 0.0
         self.is_over: asyncio.Task[None] = asyncio.create_task(self._poll())
         """The task that is done when the silence has lasted for longer than the limit."""
+
+    @property
+    def _limit(self) -> float:
+        return self._later_limit if self._process.num_signs else max(self._later_limit, self._start_limit)
 
     @property
     def finding(self) -> str:
@@ -48,10 +55,12 @@ class Silence:
 
 @asynccontextmanager
 async def followed(
-    process: Process, limit: float, *, is_for_start: bool = False, on_sign: Callable[[], None] = lambda: None
+    process: Process, limit: float, *, start_limit: float = 0.0, is_for_start: bool = False,
+    on_sign: Callable[[], None] = lambda: None
 ) -> AsyncIterator[Silence]:
-    """Follows a process while the block runs. `limit` is in seconds; `on_sign` is called for the signs that came."""
-    silence = Silence(process, limit, is_for_start, on_sign)
+    """Follows a process while the block runs. `limit` is in seconds, and until the first sign `start_limit` if that is
+    more; `on_sign` is called for the signs that came."""
+    silence = Silence(process, limit, start_limit, is_for_start, on_sign)
     try:
         yield silence
     finally:

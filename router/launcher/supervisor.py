@@ -28,13 +28,14 @@ class Supervisor:
     """Runs a group's shards, and a router that drains for `drain_timeout` seconds. It must be made in the event loop.
 
     Neither ends when the other dies, for the shards keep the weights and the router keeps the requests: what died is
-    started again. So is a router that gives no sign of life for `silence_limit` seconds. Meanwhile `listener`, which
+    started again. So is a router that gives no sign of life for `silence_limit` seconds, or for `startup_timeout`
+    seconds while it starts. Meanwhile `listener`, which
     every router inherits, lets clients wait; it is closed when no more of them are to come.
     """
 
     def __init__(
         self, group: Group, router: Program, listener: socket.socket, notices: NoticePipe, *, drain_timeout: float,
-        silence_limit: float, can_reload: bool,
+        silence_limit: float, startup_timeout: float, can_reload: bool,
     ) -> None:
         self._group = group
         self._router = router
@@ -42,6 +43,7 @@ class Supervisor:
         self._notices = notices
         self._drain_timeout = drain_timeout
         self._silence_limit = silence_limit
+        self._startup_timeout = startup_timeout
         self._can_reload = can_reload
         self._is_given_up = False
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,7 +109,8 @@ class Supervisor:
     async def _run_router(self) -> tuple[Process, str]:
         """Runs the router once, until it dies, is silent for too long, or ends after the signal to stop; returns it,
         and for how long it was silent if that was too long."""
-        async with started(self._router) as router, followed(router, self._silence_limit) as silence:
+        async with (started(self._router) as router,
+                    followed(router, self._silence_limit, start_limit=self._startup_timeout) as silence):
             if self._can_reload:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.send_signal, signal.SIGHUP)
             await asyncio.wait([router.ended, self._stop, silence.is_over], return_when=asyncio.FIRST_COMPLETED)
