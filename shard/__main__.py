@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from penstock.shard import log, process
 from penstock.shard.config import ShardConfig
 from penstock.shard.progress import LoadProgress
-from penstock.system.leftovers import remove_leftovers
 
 
 def main(argv: Sequence[str]) -> None:
@@ -34,9 +33,7 @@ def main(argv: Sequence[str]) -> None:
     except Exception:
         logging.exception("the shard ends")
         process.leave(1)
-    if watch is not None and watch.is_orphan and config.socket_path:
-        remove_leftovers(config.socket_path.parent)
-    process.leave(0)
+    process.leave(0, config.socket_path, watch)
 
 
 if __name__ == "__main__":
