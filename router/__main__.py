@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
@@ -36,6 +37,7 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.notices import Sign, giving_signs
 from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
+from penstock.system.leftovers import remove_leftovers
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -78,7 +80,7 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    launcher = LauncherLink(config.parent_pid, config.notices_fd, stop)
+    launcher = LauncherLink(config.notices_fd, stop)
     with giving_signs(config.signs_fd) as tell:
         template = ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
         fleet = GrpcFleet(config.shard_sockets)
@@ -91,7 +93,8 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
         finally:
             await fleet.close()
             tokenizer.close()
-            launcher.close()
+            if launcher.is_lost:
+                remove_leftovers(Path(config.shard_sockets[0].removeprefix("unix:")).parent)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | None:

@@ -36,9 +36,7 @@ def main(argv: Sequence[str]) -> None:
         else:
             print(f"shard {config.rank}: {sentence}", file=sys.stderr)
         process.leave(1)
-    if watch is not None and watch.is_orphan and config.socket_path:
-        process.clean_up(config.socket_path)
-    process.leave(0)
+    process.leave(0, config.socket_path, watch)
 
 
 def _sentence(error: Exception) -> str | None:

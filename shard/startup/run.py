@@ -58,7 +58,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None) 
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
     with _tracing(config) as observer:
         worker = Worker(
-            executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), observer, results)
+            executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path, watch), observer, results)
         asyncio.run(serve(config, facts, worker, progress.tell_ready, watch))
 
 
