@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from penstock.shard import log, process
 from penstock.shard.config import ShardConfig
 from penstock.shard.progress import LoadProgress
+from penstock.shard.startup.phases import Phases
 
 
 def main(argv: Sequence[str]) -> None:
+    phases = Phases()
+    phases.end("Python")
     config = ShardConfig.from_argv(argv)
     # Until something is served there is nothing to end in order, and Python would not notice in the middle of a wait.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -23,7 +26,9 @@ def main(argv: Sequence[str]) -> None:
         dispatch.configure(config.device, config.deterministic)
         from penstock.shard.startup.run import run
 
-        run(config, LoadProgress(config.signs_fd, has_bars=config.rank == 0 and not config.json_output), watch)
+        phases.end("imports")
+        progress = LoadProgress(config.signs_fd, has_bars=config.rank == 0 and not config.json_output)
+        run(config, progress, watch, phases)
     except (ValueError, OSError) as error:
         if config.json_output:
             logging.error("%s", error)
