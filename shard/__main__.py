@@ -1,5 +1,6 @@
 """`python -m penstock.shard` loads a model, measures, then listens for a router."""
 
+import gc
 import logging
 import signal
 import sys
@@ -20,12 +21,14 @@ def main(argv: Sequence[str]) -> None:
     watch = None if config.parent_pid is None else process.ParentWatch(config.parent_pid, config.orphan_seconds)
     log.start(config.json_output, config.rank)
     try:
-        # Importing torch takes a second, and choosing kernels, which importing one of them does, may be an error.
+        # Importing torch takes a second, and a tenth more with collections. Choosing kernels may be an error.
+        gc.disable()
         from penstock.kernels import dispatch
 
         dispatch.configure(config.device, config.deterministic)
         from penstock.shard.startup.run import run
 
+        gc.enable()
         phases.end("imports")
         progress = LoadProgress(config.signs_fd, has_bars=config.rank == 0 and not config.json_output)
         run(config, progress, watch, phases)

@@ -19,6 +19,7 @@ class MemoryCgroup:
 
     def __init__(self, folder: Path, is_version_1: bool) -> None:
         self.folder = folder
+        self._is_version_1 = is_version_1
         self._limit = folder / ("memory.limit_in_bytes" if is_version_1 else "memory.max")
         self._used = folder / ("memory.usage_in_bytes" if is_version_1 else "memory.current")
         self._events = folder / ("memory.oom_control" if is_version_1 else "memory.events")
@@ -28,8 +29,11 @@ class MemoryCgroup:
 
     @property
     def used(self) -> int:
-        """The bytes in use, the cache of files included."""
-        return int(self._used.read_text())
+        """The bytes in use, without the cache of files, which the kernel takes back when others need the memory."""
+        lines = (line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
+        numbers = {name: int(number) for name, number in lines}
+        files = numbers["cache" if self._is_version_1 else "file"]  # which `shmem` is part of
+        return int(self._used.read_text()) - files + numbers["shmem"]
 
     @property
     def num_killed(self) -> int:
