@@ -239,7 +239,7 @@ def _router(arguments: Sequence[str]) -> None:
                 os._exit(0)
 
     os.set_blocking(config.notices_fd, False)
-    _live("router", config.parent_pid, behaviour, serve, live)
+    _live("router", os.getppid(), behaviour, serve, live)
 
 
 def _launcher(arguments: Sequence[str]) -> None:

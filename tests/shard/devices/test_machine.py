@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from penstock.shard.devices import machine
+from tests.cgroups import memory_cgroup
 
 GIB = 1 << 30
 
@@ -32,6 +33,19 @@ def test_no_cgroups(tmp_path: Path) -> None:
     assert machine.limits(tmp_path) == machine.Limits()
     assert 1 << 20 < machine.available_memory() < 1 << 50
     assert machine.host_memory(tmp_path) > 1 << 20, "of the system, if there is no /proc"
+
+
+def test_a_limit_of_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ulimit -v`: the process has mapped 1 GiB of them."""
+    root = proc(tmp_path, "", "")
+    (root / "self/statm").write_text(f"{GIB // os.sysconf('SC_PAGE_SIZE')} 1 1 1 0 1 0\n")
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (3 * GIB, 4 * GIB))
+    assert machine.available_memory(root) == 2 * GIB
+    assert "8.00 GiB available, 2.00 GiB within the limit of `ulimit -v`; " in machine.describe(4, root)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (GIB // 2, 4 * GIB))
+    assert machine.available_memory(root) == 0
+    monkeypatch.undo()
+    assert machine.available_memory(root) == 8 * GIB
 
 
 def test_version_2_and_the_limits_of_all_parents(tmp_path: Path) -> None:
@@ -71,25 +85,9 @@ def test_a_container_that_sees_its_own_part_alone(tmp_path: Path, mounted: str) 
     assert machine.limits(root).memory == GIB
 
 
-MEMORY = Path("/sys/fs/cgroup/memory")
-LIMIT = 600 << 20
-
-
-@pytest.fixture
-def cgroup() -> Iterator[Path]:
-    """A cgroup of version 1 with 600 MB; skips where no test can make one."""
-    folder = MEMORY / f"penstock-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-        (folder / "memory.limit_in_bytes").write_text(str(LIMIT))
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
-    yield folder
-    folder.rmdir()
-
-
-def test_a_real_cgroup(cgroup: Path) -> None:
-    code = (f"import os; open('{cgroup}/cgroup.procs', 'w').write(str(os.getpid())); "
-            "from penstock.shard.devices import machine; print(machine.limits().memory)")
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert LIMIT - (100 << 20) < int(run.stdout) <= LIMIT
+def test_a_real_cgroup() -> None:
+    limit, code = 600 << 20, "from penstock.shard.devices import machine; print(machine.limits().memory)"
+    with memory_cgroup(limit) as cgroup:
+        command = cgroup.command([sys.executable, "-c", code])
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert limit - (100 << 20) < int(run.stdout) <= limit
