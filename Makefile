@@ -54,7 +54,7 @@ sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBe
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	KERNELS_SANITIZED=1 .venv/bin/pytest tests/kernels
 
-chaos: setup  ## Disturb a server by faults for SECONDS, drawn from SEED, and compare every answer (CHAOS_ARGS="--only NAME")
+chaos: setup  ## Let faults drawn from SEED befall a server for SECONDS, and compare every answer (CHAOS_ARGS="--list")
 	.venv/bin/python -m tests.faults --seconds $(or $(SECONDS),180) $(SEED:%=--seed %) $(CHAOS_ARGS)
 
 bench: setup  ## Measure engine and server, beside peers: VLLM=environment LLAMA=programs GGUF=model (MODEL_ID, NUM_SHARD)

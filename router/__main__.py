@@ -9,8 +9,8 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
@@ -32,10 +32,12 @@ from penstock.router.generation.service import ServerInfo
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.keys import Keys
 from penstock.router.launcher_link import LauncherLink
+from penstock.router.memory_promise import promise
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.notices import Sign, giving_signs
 from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
+from penstock.system.leftovers import remove_leftovers
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -78,7 +80,7 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    launcher = LauncherLink(config.parent_pid, config.notices_fd, stop)
+    launcher = LauncherLink(config.notices_fd, stop)
     with giving_signs(config.signs_fd) as tell:
         template = ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
         fleet = GrpcFleet(config.shard_sockets)
@@ -91,7 +93,8 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
         finally:
             await fleet.close()
             tokenizer.close()
-            launcher.close()
+            if launcher.is_lost:
+                remove_leftovers(Path(config.shard_sockets[0].removeprefix("unix:")).parent)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | None:
@@ -175,7 +178,7 @@ def _within(facts: Facts, config: RouterConfig) -> Facts:
     """Returns the facts with no more KV blocks than `--max-batch-total-tokens` allows."""
     if config.max_batch_total_tokens is None:
         return facts
-    return replace(facts, num_blocks=min(facts.num_blocks, config.max_batch_total_tokens // facts.block_size))
+    return facts.within(config.max_batch_total_tokens // facts.block_size)
 
 
 def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
@@ -186,6 +189,8 @@ def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
              limits.max_batch_prefill_tokens, facts.numerics,
              "no answer changes with the batch" if facts.is_deterministic else
              "answers may change with the batch, which --deterministic prevents")
+    if found := promise(limits, facts):
+        log.info("%s", found)
     log.info("Serving at %s://%s:%d, for example:\n\n    curl %s://%s:%d/generate -H 'content-type: application/json' "
              "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",
              scheme, host, config.port, scheme, host, config.port)

@@ -14,6 +14,7 @@ import psutil
 
 from penstock.bench.programs.children import free_port
 from penstock.bench.server.running import is_ready
+from tests.cgroups import MemoryCgroup
 from tests.paths import DEMO_MODEL
 
 START_TIMEOUT = 120.0
@@ -30,7 +31,7 @@ class Server:
 
     def children(self, module: str) -> list[psutil.Process]:
         """The launcher's processes that run `python -P -m penstock.MODULE`."""
-        return [child for child in psutil.Process(self.process.pid).children(recursive=True)
+        return [child for child in self.processes()
                 if child.status() != psutil.STATUS_ZOMBIE and child.cmdline()[2:4] == ["-m", f"penstock.{module}"]]
 
     def shards(self) -> dict[int, psutil.Process]:
@@ -56,6 +57,14 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
 
+    def processes(self) -> list[psutil.Process]:
+        """All of the launcher's processes."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
 
 def launcher_command(model: Path, port: int, *flags: str, shell: str = "") -> list[str]:
     """The launcher's command line; `shell` are commands to run before, such as `ulimit`."""
@@ -67,32 +76,35 @@ def launcher_command(model: Path, port: int, *flags: str, shell: str = "") -> li
 @contextmanager
 def serve(
     tmp_path: Path, *flags: str, model: Path = DEMO_MODEL, port: int | None = None,
-    environment: Mapping[str, str] | None = None, shell: str = "",
+    environment: Mapping[str, str] | None = None, shell: str = "", cgroup: MemoryCgroup | None = None,
 ) -> Iterator[Server]:
-    """Start a server, with more variables in its environment and after commands of the shell, yield it once it answers,
-    and see that its end leaves nothing behind."""
+    """Start a server, with more variables in its environment, after commands of the shell and within a cgroup if there
+    are any, yield it once it answers, and see that its end leaves nothing behind."""
     port = port or free_port()
     log = tmp_path / f"server-{port}.log"
     temporary = tmp_path / "tmp"
     temporary.mkdir(exist_ok=True)
     command = launcher_command(model, port, *flags, shell=shell)
     with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
+        process = subprocess.Popen(cgroup.command(command) if cgroup else command,
+                                   stdout=output, stderr=subprocess.STDOUT,
                                    env={**os.environ, **(environment or {}), "TMPDIR": str(temporary)})
     server = Server(process, port, log)
+    processes: list[psutil.Process] = []
     try:
         server.wait_until_healthy()
-        processes = psutil.Process(process.pid).children(recursive=True)
+        processes = server.processes()
         yield server
         if process.poll() is None:
-            processes += psutil.Process(process.pid).children(recursive=True)
+            processes += server.processes()
             assert server.terminate() == 0, log.read_text()
     finally:
         if process.poll() is None:
-            for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
+            processes += server.processes()
             process.kill()
             process.wait()
-    left = [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        left = [each for each in processes if is_alive(each)]
+        for child in left:
+            child.kill()
     assert not left, f"processes left behind: {left}"
     assert not list(temporary.iterdir()), f"files left behind: {list(temporary.iterdir())}"

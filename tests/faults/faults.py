@@ -55,6 +55,15 @@ def shards_end_by(number: signal.Signals) -> "Fault":
     return fault
 
 
+async def kill_shards_twice(stage: Stage) -> None:
+    """The second time comes while the new ones start, load, measure, or have just begun to compute again."""
+    kill = shards_end_by(signal.SIGKILL)
+    await kill(stage)
+    await stage.scene.shard(0)
+    await asyncio.sleep(stage.event.seconds)
+    await kill(stage)
+
+
 async def stop_shards_for_a_while(stage: Stage) -> None:
     shards = await _signal_shards(stage, signal.SIGSTOP)
     await asyncio.sleep(stage.event.seconds)
@@ -62,14 +71,14 @@ async def stop_shards_for_a_while(stage: Stage) -> None:
         send(shard, signal.SIGCONT)
 
 
-def process_ends_by(module: str, number: signal.Signals) -> "Fault":
+def router_ends_by(number: signal.Signals) -> "Fault":
     async def fault(stage: Stage) -> None:
-        process = await stage.scene.only(module)
-        send(process, number)
+        router = await stage.scene.only("router")
+        send(router, number)
         if number is signal.SIGKILL:
-            await stage.scene.until_gone([process])
+            await stage.scene.until_gone([router])
         stage.note_struck()
-        await stage.scene.until_gone([process])
+        await stage.scene.until_gone([router])
 
     return fault
 
@@ -88,12 +97,29 @@ async def _stop_for_a_while(stage: Stage, process: psutil.Process) -> None:
     send(process, signal.SIGCONT)
 
 
-async def stop_template_process(stage: Stage) -> None:
-    """It is found by the conversation that it does not render, so one has to come."""
-    process = await stage.scene.only("router.chat.sandbox")
-    send(process, signal.SIGSTOP)
+async def kill_template_processes(stage: Stage) -> None:
+    processes = await _template_processes(stage)
+    for process in processes:
+        send(process, signal.SIGKILL)
     stage.note_struck()
-    await stage.scene.until_gone([process])
+    await stage.scene.until_gone(processes)
+
+
+async def stop_template_processes(stage: Stage) -> None:
+    """One is found by the conversation that it does not render. Those that no other one needed go on after that."""
+    processes = await _template_processes(stage)
+    for process in processes:
+        send(process, signal.SIGSTOP)
+    stage.note_struck()
+    await stage.scene.until("a stopped template process is found", lambda: not all(map(is_alive, processes)))
+    for process in processes:
+        send(process, signal.SIGCONT)
+
+
+async def _template_processes(stage: Stage) -> list[psutil.Process]:
+    """The processes that render, as soon as there are any."""
+    await stage.scene.only("router.chat.sandbox")
+    return stage.scene.processes("router.chat.sandbox")
 
 
 async def take_file_descriptors(stage: Stage) -> None:
@@ -153,7 +179,7 @@ async def remove_folder_and_kill_shards(stage: Stage) -> None:
 
 async def remove_folder_and_kill_router(stage: Stage) -> None:
     _remove_socket_folder(stage.scene)
-    await process_ends_by("router", signal.SIGKILL)(stage)
+    await router_ends_by(signal.SIGKILL)(stage)
 
 
 def _remove_socket_folder(scene: Scene) -> None:
@@ -172,7 +198,7 @@ async def lose_checkpoint_and_kill_shards(stage: Stage) -> None:
 
 
 async def lose_tokenizer_and_kill_router(stage: Stage) -> None:
-    await _while_away(stage, stage.scene.model / "tokenizer.json", process_ends_by("router", signal.SIGKILL))
+    await _while_away(stage, stage.scene.model / "tokenizer.json", router_ends_by(signal.SIGKILL))
 
 
 async def _while_away(stage: Stage, file: Path, fault: "Fault") -> None:
@@ -229,17 +255,18 @@ def _address(stage: Stage) -> tuple[str, int]:
 Fault = Callable[[Stage], Awaitable[None]]
 FAULTS: dict[str, Fault] = {
     "shards killed": shards_end_by(signal.SIGKILL),
+    "shards killed, and again as they start": kill_shards_twice,
     "shards crash": shards_end_by(signal.SIGSEGV),
     "shards asked to end": shards_end_by(signal.SIGTERM),
     "shards stopped": shards_end_by(signal.SIGSTOP),
     "shards stopped for a while": stop_shards_for_a_while,
-    "router killed": process_ends_by("router", signal.SIGKILL),
-    "router asked to end": process_ends_by("router", signal.SIGTERM),
-    "router stopped": process_ends_by("router", signal.SIGSTOP),
+    "router killed": router_ends_by(signal.SIGKILL),
+    "router asked to end": router_ends_by(signal.SIGTERM),
+    "router stopped": router_ends_by(signal.SIGSTOP),
     "router stopped for a while": stop_router_for_a_while,
     "router out of file descriptors": take_file_descriptors,
-    "template process killed": process_ends_by("router.chat.sandbox", signal.SIGKILL),
-    "template process stopped": stop_template_process,
+    "template processes killed": kill_template_processes,
+    "template processes stopped": stop_template_processes,
     "launcher killed": kill_launcher,
     "launcher asked to end": end_launcher,
     "launcher stopped for a while": stop_launcher_for_a_while,

@@ -75,7 +75,7 @@ class Report:
                   for route in ROUTES}
         return Record(
             seed=self.seed, kind=strike.event.kind.name, num_met=len(list(self.asked_beside(strike))),
-            num_cut=sum(strike.includes(loss.began_at, loss.ended_at) for loss in ledger.losses),
+            num_cut=sum(strike.includes(loss.ended_at, loss.ended_at) for loss in ledger.losses),
             pause=ledger.longest_silence(strike), until_ready=(strike.over_at or 0.0) - strike.began_at, probed=probed)
 
 

@@ -42,6 +42,7 @@ class Kind:
 
 KINDS = (
     Kind("shards killed", has_ranks=True, may_overlap=True),
+    Kind("shards killed, and again as they start", (0.0, 2.0), has_ranks=True),
     Kind("shards crash", has_ranks=True, may_overlap=True),
     Kind("shards asked to end", has_ranks=True, may_overlap=True),
     Kind("shards stopped", has_ranks=True),
@@ -51,8 +52,8 @@ KINDS = (
     Kind("router stopped", loses=Loses.ACCEPTED),
     Kind("router stopped for a while", (0.2, 1.5)),
     Kind("router out of file descriptors", (0.5, 1.5)),
-    Kind("template process killed", may_overlap=True),
-    Kind("template process stopped"),
+    Kind("template processes killed", may_overlap=True),
+    Kind("template processes stopped"),
     Kind("launcher killed", loses=Loses.NEW),
     Kind("launcher asked to end", loses=Loses.NEW),
     Kind("launcher stopped for a while", (0.5, 3.0)),

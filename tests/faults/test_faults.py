@@ -14,7 +14,6 @@ SEED = 12
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(900)
 async def test_every_fault_once(tmp_path: Path) -> None:
     report = await run(tmp_path, SEED, KINDS, once=True)

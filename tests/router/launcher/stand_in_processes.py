@@ -104,9 +104,11 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Runs, that is: a zombie whose parent has not looked yet does not."""
+    """Tells whether any thread of it runs: those of a zombie whose parent has not looked yet do not, but while they end
+    one after the other the first may be dead before the last."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        is_zombie = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return not is_zombie or len(os.listdir(f"/proc/{pid}/task")) > 1
     return False
 
 
@@ -237,7 +239,7 @@ def _router(arguments: Sequence[str]) -> None:
                 os._exit(0)
 
     os.set_blocking(config.notices_fd, False)
-    _live("router", config.parent_pid, behaviour, serve, live)
+    _live("router", os.getppid(), behaviour, serve, live)
 
 
 def _launcher(arguments: Sequence[str]) -> None:
