@@ -33,8 +33,8 @@ class LauncherLink:
             if self._engine is not None:
                 self._engine.keep_waiting()
             return
-        log.error("the shards will not be started again: all requests fail")
         if self._engine is not None:
+            log.error("the shards will not be started again: all requests fail")
             self._engine.give_up()
         self._stop.set()
 

@@ -1,6 +1,7 @@
 """`python -m penstock.shard` loads a model, measures, then listens for a router."""
 
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -8,6 +9,9 @@ from collections.abc import Sequence
 from penstock.shard import log, process
 from penstock.shard.config import ShardConfig
 from penstock.shard.progress import LoadProgress
+
+NO_MEMORY = ("Cannot allocate memory", "can't allocate memory", "can't start new thread", "bad_alloc")
+"""What the errors say that Python, torch and C++ raise where the system refuses memory."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -24,16 +28,24 @@ def main(argv: Sequence[str]) -> None:
         from penstock.shard.startup.run import run
 
         run(config, LoadProgress(config.signs_fd, has_bars=config.rank == 0 and not config.json_output), watch)
-    except (ValueError, OSError) as error:
-        if config.json_output:
-            logging.error("%s", error)
+    except Exception as error:
+        if (sentence := _sentence(error)) is None:
+            logging.exception("the shard ends")
+        elif config.json_output:
+            logging.error("%s", sentence)
         else:
-            print(f"shard {config.rank}: {error}", file=sys.stderr)
-        process.leave(1)
-    except Exception:
-        logging.exception("the shard ends")
+            print(f"shard {config.rank}: {sentence}", file=sys.stderr)
         process.leave(1)
     process.leave(0, config.socket_path, watch)
+
+
+def _sentence(error: Exception) -> str | None:
+    """Says what is wrong with the settings, the checkpoint or the machine; None for what is our own fault."""
+    if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        limited = "" if limit == resource.RLIM_INFINITY else f" within the {limit / 2**30:.2f} GiB of `ulimit -v`"
+        return f"there is not enough memory{limited}: {str(error) or 'MemoryError'}"
+    return str(error) if isinstance(error, (ValueError, OSError)) else None
 
 
 if __name__ == "__main__":

@@ -65,6 +65,15 @@ def cache_dtype(name: str | None) -> torch.dtype | None:
     return KV_DTYPES[name] if name else None
 
 
+def check_kv_memory(kv_memory: int, world_size: int) -> None:
+    """Raises KvMemoryError if the shards on this machine can't have `kv_memory` bytes each."""
+    available = available_memory()
+    if kv_memory * world_size > available:
+        times = f"{world_size} times " if world_size > 1 else ""
+        raise KvMemoryError(f"--kv-memory: {times}{kv_memory} bytes are more than the {available} that are available; "
+                            "leave it out for a quarter of these")
+
+
 def num_blocks(
     shape: KvShape, kv_memory: int | None, context_length: int, world_size: int, before: int | None = None
 ) -> int:
@@ -78,9 +87,6 @@ def num_blocks(
     available = available_memory()
     if before is not None and before * shape.block_bytes * world_size <= available:
         return before
-    if kv_memory is not None and before is None and kv_memory * world_size > available:
-        raise KvMemoryError(f"--kv-memory: {world_size} times {kv_memory} bytes are more than the {available} that are "
-                            "available; leave it out for a quarter of these")
     memory = int(available * DEFAULT_SHARE) // world_size
     if kv_memory is not None:
         memory = kv_memory if before is None else min(kv_memory, memory)

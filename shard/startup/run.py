@@ -40,14 +40,14 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None) 
     config.check()
     gpu.choose(config)
     sys.setswitchinterval(SWITCH_SECONDS)
-    if config.rank == 0:
-        log.info(machine.describe(len(physical_cores())))
     progress.tell()
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
     num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
     steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config, num_threads, cpus))
     executor = steps.submit(load, config, group, progress).result()
+    if config.rank == 0:
+        log.info(machine.describe(len(physical_cores())))
     most_tokens = min(MAX_TOKENS, config.max_step_tokens) if gpu.is_used() else MAX_TOKENS
     facts = executor.facts(steps.submit(settle_step_tokens, executor, group, most_tokens).result())
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",

@@ -26,12 +26,12 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_a_process_that_starts_may_take_longer_for_its_first_sign() -> None:
+async def test_a_process_that_starts_may_be_silent_for_longer() -> None:
     process = process_that_is_silent()
-    async with silence.followed(process, LIMIT, start_limit=START_LIMIT) as found:
+    async with silence.followed(process, START_LIMIT, LIMIT) as found:
         await until(lambda: found.seconds > 4 * LIMIT)
         assert not found.finding
-        process.num_signs = 1
+        process.num_signs, process.is_ready = 1, True
         await until(lambda: found.seconds < LIMIT)
         await found.is_over
         assert found.finding.startswith("has given no sign of life for 0.")
