@@ -9,7 +9,6 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -33,6 +32,7 @@ from penstock.router.generation.service import ServerInfo
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.keys import Keys
 from penstock.router.launcher_link import LauncherLink
+from penstock.router.memory_promise import promise
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.notices import Sign, giving_signs
 from penstock.router.text.text_path import TextPath
@@ -178,7 +178,7 @@ def _within(facts: Facts, config: RouterConfig) -> Facts:
     """Returns the facts with no more KV blocks than `--max-batch-total-tokens` allows."""
     if config.max_batch_total_tokens is None:
         return facts
-    return replace(facts, num_blocks=min(facts.num_blocks, config.max_batch_total_tokens // facts.block_size))
+    return facts.within(config.max_batch_total_tokens // facts.block_size)
 
 
 def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
@@ -189,6 +189,8 @@ def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
              limits.max_batch_prefill_tokens, facts.numerics,
              "no answer changes with the batch" if facts.is_deterministic else
              "answers may change with the batch, which --deterministic prevents")
+    if found := promise(limits, facts):
+        log.info("%s", found)
     log.info("Serving at %s://%s:%d, for example:\n\n    curl %s://%s:%d/generate -H 'content-type: application/json' "
              "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",
              scheme, host, config.port, scheme, host, config.port)

@@ -1,5 +1,6 @@
 """`python -m penstock.shard` loads a model, measures, then listens for a router."""
 
+import gc
 import logging
 import resource
 import signal
@@ -9,25 +10,32 @@ from collections.abc import Sequence
 from penstock.shard import log, process
 from penstock.shard.config import ShardConfig
 from penstock.shard.progress import LoadProgress
+from penstock.shard.startup.phases import Phases
 
 NO_MEMORY = ("Cannot allocate memory", "can't allocate memory", "can't start new thread", "bad_alloc")
 """What the errors say that Python, torch and C++ raise where the system refuses memory."""
 
 
 def main(argv: Sequence[str]) -> None:
+    phases = Phases()
+    phases.end("Python")
     config = ShardConfig.from_argv(argv)
     # Until something is served there is nothing to end in order, and Python would not notice in the middle of a wait.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     watch = None if config.parent_pid is None else process.ParentWatch(config.parent_pid, config.orphan_seconds)
     log.start(config.json_output, config.rank)
     try:
-        # Importing torch takes a second, and choosing kernels, which importing one of them does, may be an error.
+        # Importing torch takes a second, and a tenth more with collections. Choosing kernels may be an error.
+        gc.disable()
         from penstock.kernels import dispatch
 
         dispatch.configure(config.device, config.deterministic)
         from penstock.shard.startup.run import run
 
-        run(config, LoadProgress(config.signs_fd, has_bars=config.rank == 0 and not config.json_output), watch)
+        gc.enable()
+        phases.end("imports")
+        progress = LoadProgress(config.signs_fd, has_bars=config.rank == 0 and not config.json_output)
+        run(config, progress, watch, phases)
     except Exception as error:
         if (sentence := _sentence(error)) is None:
             logging.exception("the shard ends")

@@ -53,10 +53,15 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.end()
 
+    @property
+    def output(self) -> str:
+        """All that the program has written so far."""
+        return self._log.read_text(errors="replace")
+
     def failure(self, what: str) -> click.ClickException:
         """Returns an error that shows what the program said last."""
         return click.ClickException(f"{self.name} {what}; its last lines:\n"
-                                    f"{last_lines(self._log.read_text(errors='replace'))}")
+                                    f"{last_lines(self.output)}")
 
     def family(self) -> list[psutil.Process]:
         """Returns the program's process and its descendants, those that are alive."""

@@ -2,12 +2,14 @@
 
 Streams with long prompts of their own run on two shards, of which one is killed while all of them decode; a second
 later a short new request comes. A stream has moved on for good at the end of its longest pause. Times count from the
-first stream that moves, and are shares of what all the prompts took undisturbed, in the same run.
+first stream that moves, and are shares of what all the prompts took undisturbed, in the same run. At last come the
+seconds that the new shards spent on each phase until they listened.
 """
 
 import asyncio
 import itertools
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -94,6 +96,14 @@ async def measure(url: str, child: Child, prompts: Sequence[str], new_prompt: st
         new=round((new.times[0] - moved[0]) / prompts_took, 3))
 
 
+def phases(log: str) -> dict[str, float]:
+    """Returns the median seconds of each phase of a new shard's start, by the log of a server whose group was started
+    more than once."""
+    starts = [dict(part.rsplit(" ", 1) for part in found.split(", "))
+              for found in re.findall(r"shard-0: ready in .* s: (.*)", log)]
+    return {name: round(median(float(start[name]) for start in starts[1:]), 2) for name in starts[0]}
+
+
 @click.command(help=__doc__)
 @click.option("--model-id", type=DIRECTORY, default=ROOT / "deploy/demo_model/checkpoint", help="A directory.  "
               "[default: the demo model]")
@@ -111,6 +121,7 @@ def main(model_id: Path, streams: int, prompt: int, new: int, rounds: int) -> No
             [new_text] = [str(each.text) for each in short.take(1, 8)]
             found = asyncio.run(measure(f"http://127.0.0.1:{port}/", child, texts, new_text, new))
             print(json.dumps(found.__dict__), flush=True)
+        print(json.dumps(phases(child.output)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from math import isnan
 
 from penstock.router.engine.limits import Limits
@@ -35,7 +34,7 @@ log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 0.05
 """The pause between two attempts to open a group, in seconds, when the group answers but is lost again at once."""
-_MAY_CHANGE = ("num_blocks", "step_tokens", "numerics", "memory_id")
+_MAY_CHANGE = ("num_blocks", "first_blocks", "step_tokens", "numerics", "memory_id")
 """The facts that may have changed when the group is back."""
 
 
@@ -72,10 +71,10 @@ class Engine:
         self._scheduler = Scheduler(
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
-        self.limits = limits
+        self.limits = limits.within(facts.capacity)
         """What requests may ask for: less than at the start while the group has less memory."""
         self._limits_at_start = limits
-        self._most_blocks = facts.num_blocks
+        self._most_blocks = facts.most_blocks
         self._permits = limits.max_concurrent_requests
         self._requests = RequestTable(self._scheduler.finish)
         self._next_id = 0
@@ -225,7 +224,7 @@ class Engine:
     async def _open(self) -> None:
         """Waits for the group. It may come back with other memory and numerics; other facts must be as they were."""
         found = await self._fleet.open(self._stream_limits)
-        facts = replace(found, num_blocks=min(found.num_blocks, self._most_blocks))
+        facts = found.within(self._most_blocks)
         if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
             raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
         if facts.numerics != self.facts.numerics:

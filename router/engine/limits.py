@@ -56,17 +56,18 @@ class Limits:
 
     @classmethod
     def resolve(cls, config: RouterConfig, facts: Facts) -> Self:
-        """Completes the flags by what the group reports. Raises LimitError if they ask for more than it has."""
-        max_total = config.max_total_tokens or min(facts.context_length, int(facts.capacity * DEFAULT_SHARE))
+        """Completes the flags by what the group reports. Raises LimitError if they ask for more than it had at its
+        first start: that it found less since is not for the flags to mend, but for `within`."""
+        max_total = config.max_total_tokens or min(facts.context_length, int(facts.most_capacity * DEFAULT_SHARE))
         if max_total > facts.context_length:
             raise LimitError(f"`max_total_tokens` must be <= the model's context of {facts.context_length} tokens. "
                              f"Given: {max_total}")
-        if max_total > facts.capacity:
+        if max_total > facts.most_capacity:
             raise LimitError(f"Not enough memory to handle `max_total_tokens={max_total}`: the KV memory holds "
-                             f"{facts.capacity} tokens. Raise --kv-memory or lower --max-total-tokens")
+                             f"{facts.most_capacity} tokens. Raise --kv-memory or lower --max-total-tokens")
         if max_total < 2:
             raise LimitError(f"`max_total_tokens` must be >= 2, a prompt and an answer. Given: {max_total}; the KV "
-                             f"memory and `max_batch_total_tokens` allow {facts.capacity}")
+                             f"memory and `max_batch_total_tokens` allow {facts.most_capacity}")
         max_input = config.max_input_tokens or max_total - 1
         if max_input >= max_total:
             raise LimitError(f"`max_input_tokens` must be < `max_total_tokens`. Given: {max_input} and {max_total}")

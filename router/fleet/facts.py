@@ -1,7 +1,8 @@
 """The facts that the shards of a group report, joined to those of the group."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +11,8 @@ class Facts:
 
     `context_length`, `block_size` and `step_tokens` count tokens; `step_tokens` is how many prompt tokens one
     step runs in about 250 ms. `numerics` names the kernels and number formats that decide every bit. While `memory_id`
-    stays as it was, so does what the KV memory holds.
+    stays as it was, so does what the KV memory holds. `first_blocks` is how many blocks the group had at its first
+    start: it may have found less since.
     """
 
     model_id: str
@@ -26,6 +28,22 @@ class Facts:
     weights_digest: str
     step_tokens: int
     memory_id: str
+    first_blocks: int = 0
+
+    @property
+    def most_blocks(self) -> int:
+        """How many blocks the group may have when it is started anew: at least as many as it has."""
+        return max(self.first_blocks, self.num_blocks)
+
+    @property
+    def most_capacity(self) -> int:
+        """How many tokens `most_blocks` hold."""
+        return self.block_size * self.most_blocks
+
+    def within(self, max_blocks: int) -> Self:
+        """Returns the facts with no more blocks than these."""
+        return replace(self, num_blocks=min(self.num_blocks, max_blocks),
+                       first_blocks=min(self.first_blocks, max_blocks))
 
     @property
     def capacity(self) -> int:

@@ -5,7 +5,7 @@ import logging
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Process, Program, started
 from penstock.router.launcher.shard_memory import ShardMemory
@@ -82,6 +82,7 @@ class Group:
 
     async def _live(self, end: asyncio.Future[None]) -> Loss | None:
         """Runs all shards once. Returns how they were lost, or None after they ended in order."""
+        loss = None
         async with AsyncExitStack() as stack:
             shards = [await stack.enter_async_context(started(program)) for program in self._programs()]
             watching = await stack.enter_async_context(AsyncExitStack())
@@ -94,12 +95,16 @@ class Group:
             hung = [watch.hung for watch in watches] + [load.is_over for load in loads]
             await asyncio.wait([end, *ends, *hung], return_when=asyncio.FIRST_COMPLETED)
             if not end.done():
-                return _loss(shards, watches, loads)
-            await watching.aclose()  # gRPC would report on stderr that the shards close its connections
-            for shard in shards:
-                shard.send_signal(signal.SIGTERM)
-            await asyncio.wait(ends, timeout=END_SECONDS)
-            return None
+                loss = _loss(shards, watches, loads)
+            else:
+                await watching.aclose()  # gRPC would report on stderr that the shards close its connections
+                for shard in shards:
+                    shard.send_signal(signal.SIGTERM)
+                await asyncio.wait(ends, timeout=END_SECONDS)
+        # Only now is it known how each shard ended: one may have crashed whose end was not the first to be noticed.
+        has_crash = any(shard.status is not None and shard.status < 0 and shard.status != -signal.SIGKILL
+                        for shard in shards)
+        return loss and replace(loss, is_from_outside=loss.is_from_outside and not has_crash)
 
 
 def _kill(shards: Sequence[Process]) -> None:

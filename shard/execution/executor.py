@@ -134,7 +134,7 @@ class Executor:
         if found is None and self._config.kv_memory is not None and not gpu.is_used():
             check_kv_memory(self._config.kv_memory, self._group.world_size)
         return num_blocks(self.kv_shape, self._config.kv_memory, self.decoder.config.context_length,
-                          self._group.world_size, found.num_blocks if found else None)
+                          self._group.world_size, found.first_blocks if found else None)
 
     def facts(self, step_tokens: int) -> Facts:
         """Returns what the router must know, and declares the KV memory in use; `step_tokens` is measured by others."""
@@ -153,7 +153,8 @@ class Executor:
             numerics=self.numerics,
             weights_digest=self._digest,
             step_tokens=step_tokens,
-            memory_id=header.id if header else secrets.token_hex(8))
+            memory_id=header.id if header else secrets.token_hex(8),
+            first_blocks=header.first_blocks if header else self.bounds.num_blocks)
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""

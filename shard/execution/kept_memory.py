@@ -30,12 +30,14 @@ CHUNK_BYTES = 2 << 20                    # that are reserved at once
 class Header:
     """Says what a file holds. `id` is new each time that the memory begins empty; `is_whole` tells whether it is there.
 
-    `layout` names everything that decides what a byte of the memory means.
+    `layout` names everything that decides what a byte of the memory means. `first_blocks` is the number of blocks that
+    the first shard had: a later one may have found room for fewer, but the next tries to have them all again.
     """
 
     layout: str
     id: str
     num_blocks: int
+    first_blocks: int
     step_tokens: int
     is_whole: bool = True
 
@@ -58,7 +60,7 @@ class KeptMemory:
         for size in num_bytes:
             offsets.append(offsets[-1] + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
         if self.found is None or not self.found.is_whole:
-            os.ftruncate(self._fd, 0)
+            self._empty()
         os.ftruncate(self._fd, offsets[-1])
         self._map = mmap.mmap(self._fd, offsets[-1])
         self._map.madvise(mmap.MADV_HUGEPAGE)
@@ -68,16 +70,17 @@ class KeptMemory:
     def forget(self) -> None:
         """Takes what the file holds as nothing, though it may be of use to this shard: the others of its group have
         none."""
-        self.found = None
-        os.pwrite(self._fd, bytes(HEADER_BYTES), 0)
+        if self.found is not None:
+            self.found = replace(self.found, is_whole=False)
+            self._write(self.found)
 
     def seal(self, num_blocks: int, step_tokens: int) -> Header:
         """Declares that the memory is in use from now on, and returns its header: the one that was found, or a new
         one."""
         if self.found is None or not self.found.is_whole:
-            header = Header(self._layout, secrets.token_hex(8), num_blocks, step_tokens)
-            os.pwrite(self._fd, json.dumps(asdict(header)).encode().ljust(HEADER_BYTES), 0)
-            self.found = header
+            first_blocks = self.found.first_blocks if self.found else num_blocks
+            self.found = Header(self._layout, secrets.token_hex(8), num_blocks, first_blocks, step_tokens)
+            self._write(self.found)
         return self.found
 
     def reserve(self) -> None:
@@ -93,10 +96,19 @@ class KeptMemory:
         except OSError as error:
             log.warning("the KV memory is not reserved: %s", error.strerror)
 
+    def _empty(self) -> None:
+        """Cuts the file to its first page, which says of what was found only how large it was."""
+        os.ftruncate(self._fd, 0)
+        if self.found is not None:
+            self._write(self.found)
+
+    def _write(self, header: Header) -> None:
+        os.pwrite(self._fd, json.dumps(asdict(header)).encode().ljust(HEADER_BYTES), 0)
+
     def _read(self) -> Header | None:
         page = os.pread(self._fd, HEADER_BYTES, 0).strip(b"\0 ")
         if not page:
             return None
         header = Header(**json.loads(page))
-        is_whole = os.fstat(self._fd).st_size > HEADER_BYTES
+        is_whole = header.is_whole and os.fstat(self._fd).st_size > HEADER_BYTES
         return replace(header, is_whole=is_whole) if header.layout == self._layout else None

@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_SHARE = 0.25                     # of the memory that is available when the weights are loaded
 DEFAULT_MAX_BLOCKS = 1 << 18             # of tiny models: the router keeps an entry for each
+HEADROOM = 64 << 20                      # bytes of the free memory that steps and requests may come to need
 MIN_TOKENS = 256
 KV_DTYPES = {"int8": torch.int8, "fp8_e4m3fn": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
@@ -67,11 +68,11 @@ def cache_dtype(name: str | None) -> torch.dtype | None:
 
 def check_kv_memory(kv_memory: int, world_size: int) -> None:
     """Raises KvMemoryError if the shards on this machine can't have `kv_memory` bytes each."""
-    available = available_memory()
-    if kv_memory * world_size > available:
+    most = max(0, available_memory() - HEADROOM)
+    if kv_memory * world_size > most:
         times = f"{world_size} times " if world_size > 1 else ""
-        raise KvMemoryError(f"--kv-memory: {times}{kv_memory} bytes are more than the {available} that are available; "
-                            "leave it out for a quarter of these")
+        raise KvMemoryError(f"--kv-memory: {times}{kv_memory} bytes are more than the {most} available besides "
+                            f"{HEADROOM} for steps and requests; leave it out for a quarter of what there is")
 
 
 def num_blocks(
@@ -79,20 +80,22 @@ def num_blocks(
 ) -> int:
     """Returns how many blocks fit into `kv_memory` bytes, or if it is None into this shard's part of the free memory.
 
-    A shard that takes the place of a dead one, which had `before` blocks, has as many if there is memory for them.
+    A shard that takes the place of a dead one, whose group began with `before` blocks, has as many if there is memory
+    for them.
 
     The log warns of a memory that holds less than one full context. Raises KvMemoryError if it holds too little to
     serve even short requests.
     """
     available = available_memory()
-    if before is not None and before * shape.block_bytes * world_size <= available:
+    most = max(0, available - HEADROOM)
+    if before is not None and before * shape.block_bytes * world_size <= most:
         return before
     memory = int(available * DEFAULT_SHARE) // world_size
     if kv_memory is not None:
         memory = kv_memory if before is None else min(kv_memory, memory)
     blocks = memory // shape.block_bytes
     if kv_memory is None:
-        blocks = min(blocks, DEFAULT_MAX_BLOCKS)
+        blocks = min(blocks, DEFAULT_MAX_BLOCKS if before is None else before)
     needed = shape.least_blocks(context_length)
     if blocks < needed:
         raise KvMemoryError(

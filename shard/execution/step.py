@@ -135,6 +135,7 @@ class Facts:
     weights_digest: str
     step_tokens: int
     memory_id: str                       # new whenever the KV memory began empty
+    first_blocks: int                    # of the first of the shards of this rank
 
     @property
     def answers(self) -> bool:

@@ -19,8 +19,10 @@ from penstock.shard.progress import LoadProgress
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.server import serve
 from penstock.shard.serving.worker import StepObserver, Worker
+from penstock.shard.startup import promise
 from penstock.shard.startup.load import load
 from penstock.shard.startup.measure import MAX_TOKENS, settle_step_tokens
+from penstock.shard.startup.phases import Phases
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ SWITCH_SECONDS = 5e-5
 5 ms are as long as a step, and it asks between any two ops."""
 
 
-def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None) -> None:
+def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, phases: Phases) -> None:
     """Serve a shard until SIGTERM or SIGINT. Raises ValueError or OSError for what is wrong with settings or
     checkpoint."""
     config.check()
@@ -42,14 +44,16 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None) 
     sys.setswitchinterval(SWITCH_SECONDS)
     progress.tell()
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
+    phases.end("meeting")
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
     num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
     steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config, num_threads, cpus))
     executor = steps.submit(load, config, group, progress).result()
+    phases.end("model")
     if config.rank == 0:
         log.info(machine.describe(len(physical_cores())))
-    most_tokens = min(MAX_TOKENS, config.max_step_tokens) if gpu.is_used() else MAX_TOKENS
-    facts = executor.facts(steps.submit(settle_step_tokens, executor, group, most_tokens).result())
+    facts = executor.facts(steps.submit(_measure, config, executor, group).result())
+    phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
              facts.step_tokens, facts.numerics, batches(config), _equality(executor))
@@ -59,7 +63,28 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None) 
     with _tracing(config) as observer:
         worker = Worker(
             executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path, watch), observer, results)
-        asyncio.run(serve(config, facts, worker, progress.tell_ready, watch))
+        asyncio.run(serve(config, facts, worker, partial(_tell_ready, progress, phases), watch))
+
+
+def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) -> int:
+    """Returns the step tokens, and announces how much memory this shard may come to use. A shard that takes the place
+    of another announces nothing new, nor does one whose memory is a GPU's."""
+    most = min(MAX_TOKENS, config.max_step_tokens) if gpu.is_used() else MAX_TOKENS
+    settle = partial(settle_step_tokens, executor, group, most)
+    if gpu.is_used() or (executor.kept and executor.kept.found):
+        return settle()
+    kv = sum(cache.data.nbytes for cache in executor.caches)
+    step_tokens, found = promise.measured(
+        settle, kv, config.max_step_tokens, config.max_step_rows * executor.bounds.vocab_size)
+    if found is not None:
+        log.info("%s", found)
+    return step_tokens
+
+
+def _tell_ready(progress: LoadProgress, phases: Phases) -> None:
+    progress.tell_ready()
+    phases.end("server")
+    log.info("ready in %s", phases)
 
 
 def _begin_thread(config: ShardConfig, num_threads: int, cpus: tuple[int, ...]) -> None:

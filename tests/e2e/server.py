@@ -14,6 +14,7 @@ import psutil
 
 from penstock.bench.programs.children import free_port
 from penstock.bench.server.running import is_ready
+from tests.cgroups import MemoryCgroup
 from tests.paths import DEMO_MODEL
 
 START_TIMEOUT = 120.0
@@ -68,10 +69,10 @@ def is_alive(process: psutil.Process) -> bool:
 @contextmanager
 def serve(
     tmp_path: Path, *flags: str, model: Path = DEMO_MODEL, port: int | None = None,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None, cgroup: MemoryCgroup | None = None,
 ) -> Iterator[Server]:
-    """Start a server, with more variables in its environment, yield it once it answers, and see that its end leaves
-    nothing behind."""
+    """Start a server, with more variables in its environment and within a cgroup if there is one, yield it once it
+    answers, and see that its end leaves nothing behind."""
     port = port or free_port()
     log = tmp_path / f"server-{port}.log"
     temporary = tmp_path / "tmp"
@@ -79,7 +80,8 @@ def serve(
     command = [str(Path(sys.executable).with_name("text-generation-launcher")), "--model-id", str(model),
                "--hostname", "127.0.0.1", "--port", str(port), *flags]
     with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
+        process = subprocess.Popen(cgroup.command(command) if cgroup else command,
+                                   stdout=output, stderr=subprocess.STDOUT,
                                    env={**os.environ, **(environment or {}), "TMPDIR": str(temporary)})
     server = Server(process, port, log)
     processes: list[psutil.Process] = []

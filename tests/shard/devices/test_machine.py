@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from penstock.shard.devices import machine
+from tests.cgroups import memory_cgroup
 
 GIB = 1 << 30
 
@@ -84,25 +85,9 @@ def test_a_container_that_sees_its_own_part_alone(tmp_path: Path, mounted: str) 
     assert machine.limits(root).memory == GIB
 
 
-MEMORY = Path("/sys/fs/cgroup/memory")
-LIMIT = 600 << 20
-
-
-@pytest.fixture
-def cgroup() -> Iterator[Path]:
-    """A cgroup of version 1 with 600 MB; skips where no test can make one."""
-    folder = MEMORY / f"penstock-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-        (folder / "memory.limit_in_bytes").write_text(str(LIMIT))
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
-    yield folder
-    folder.rmdir()
-
-
-def test_a_real_cgroup(cgroup: Path) -> None:
-    code = (f"import os; open('{cgroup}/cgroup.procs', 'w').write(str(os.getpid())); "
-            "from penstock.shard.devices import machine; print(machine.limits().memory)")
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert LIMIT - (100 << 20) < int(run.stdout) <= LIMIT
+def test_a_real_cgroup() -> None:
+    limit, code = 600 << 20, "from penstock.shard.devices import machine; print(machine.limits().memory)"
+    with memory_cgroup(limit) as cgroup:
+        command = cgroup.command([sys.executable, "-c", code])
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert limit - (100 << 20) < int(run.stdout) <= limit

@@ -68,13 +68,30 @@ def test_of_a_memory_that_was_discarded_the_size_is_left(fd: int) -> None:
     assert found.is_whole
 
 
+def test_the_size_of_the_first_is_kept_though_a_later_shard_had_less(fd: int) -> None:
+    leave(fd)
+    os.ftruncate(fd, HEADER_BYTES)
+    KeptMemory(fd, "a").map(SIZES)       # by a shard that dies before it is ready
+    memory = KeptMemory(fd, "a")
+    assert memory.found is not None
+    assert (memory.found.is_whole, memory.found.first_blocks) == (False, 7)
+    memory.map([SIZES[0] // 2])
+    memory.seal(num_blocks=3, step_tokens=48)
+    found = KeptMemory(fd, "a").found
+    assert found is not None
+    assert (found.is_whole, found.num_blocks, found.first_blocks) == (True, 3, 7)
+
+
 def test_memory_is_new_where_other_ranks_have_lost_theirs(fd: int) -> None:
     id, _ = leave(fd)
     memory = KeptMemory(fd, "a")
     memory.map(SIZES)
     memory.forget()
-    assert KeptMemory(fd, "a").found is None
-    assert memory.seal(7, 48).id != id
+    found = KeptMemory(fd, "a").found
+    assert found is not None
+    assert (found.is_whole, found.first_blocks) == (False, 7)
+    assert memory.seal(3, 48).id != id
+    assert memory.seal(3, 48).first_blocks == 7
 
 
 def test_all_of_it_is_reserved(fd: int) -> None:

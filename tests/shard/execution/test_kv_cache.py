@@ -33,16 +33,21 @@ def test_the_default_is_a_quarter_of_what_is_free(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_shard_that_takes_anothers_place_has_as_much_if_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_cache, "available_memory", lambda: 400 * SHAPE.block_bytes)
-    for before, expected in ((300, 300), (400, 400), (401, 100)):
+    available = kv_cache.HEADROOM + 400 * SHAPE.block_bytes
+    monkeypatch.setattr(kv_cache, "available_memory", lambda: available)
+    quarter = available // 4 // SHAPE.block_bytes
+    for before, expected in ((300, 300), (400, 400), (401, 401), (5000, quarter)):
         assert num_blocks(SHAPE, None, context_length=256, world_size=1, before=before) == expected
-    assert num_blocks(SHAPE, 300 * SHAPE.block_bytes, 256, world_size=2, before=300) == 50
+    assert num_blocks(SHAPE, 5000 * SHAPE.block_bytes, 256, world_size=2, before=5000) == quarter // 2
 
 
 def test_more_than_there_is_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_cache, "available_memory", lambda: 400 * SHAPE.block_bytes)
+    monkeypatch.setattr(kv_cache, "available_memory", lambda: kv_cache.HEADROOM + 400 * SHAPE.block_bytes)
     check_kv_memory(200 * SHAPE.block_bytes, world_size=2)
-    message = "--kv-memory: 2 times 1099511627776 bytes are more than the 6553600 that are available; leave it out"
+    with pytest.raises(KvMemoryError, match=f"2 times {200 * SHAPE.block_bytes + 1} bytes are more than the 6553600"):
+        check_kv_memory(200 * SHAPE.block_bytes + 1, world_size=2)
+    message = ("--kv-memory: 2 times 1099511627776 bytes are more than the 6553600 available besides 67108864 "
+               "for steps and requests; leave it out")
     with pytest.raises(KvMemoryError, match=message):
         check_kv_memory(1 << 40, world_size=2)
 

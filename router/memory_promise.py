@@ -1,0 +1,40 @@
+"""How much memory the router may come to use. It is announced at the start, so that what grows beyond it is a fault
+that can be noticed."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.router.engine.limits import Limits
+from penstock.router.fleet.facts import Facts
+
+BLOCK_BYTES = 1 << 10
+"""What the prefix cache takes to find one block."""
+REQUEST_BYTES, TOKEN_BYTES = 64 << 10, 512
+"""What a request takes, and each of its tokens: with their texts, and the top tokens beside them."""
+OTHER_BYTES = 64 << 20
+"""What may be added by all else: grammars, the tokenizer's caches, connections, heaps with gaps."""
+MIB = 1 << 20
+
+
+def promise(limits: Limits, facts: Facts) -> str:
+    """Says how much memory the router uses at the most, as long as bodies are not larger than their prompts need; empty
+    where the system does not tell how much it uses now."""
+    parts = {"of program": _used(), "to find what is cached": facts.num_blocks * BLOCK_BYTES,
+             "for requests": limits.max_concurrent_requests * (REQUEST_BYTES + limits.max_total_tokens * TOKEN_BYTES),
+             "for all else": OTHER_BYTES}
+    if not parts["of program"]:
+        return ""
+    return (f"at most {_mib(sum(parts.values()))} MiB of memory: "
+            + ", ".join(f"{_mib(size)} {purpose}" for purpose, size in parts.items())
+            + f"; a body of {limits.payload_limit} bytes takes about 8 times as much while it is read")
+
+
+def _used() -> int:
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
+    return 0
+
+
+def _mib(size: int) -> int:
+    return -(-size // MIB)

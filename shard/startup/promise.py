@@ -1,0 +1,61 @@
+"""How much of the machine's memory a shard may come to use. It is announced at the start, so that what grows beyond it
+is a fault that can be noticed."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+RESET_PEAK = "5"
+SAMPLING_BYTES = 32
+"""Bytes for each token of the vocabulary, in each row that is sampled: its logit, its score, and room to sort them."""
+OTHER_BYTES = 48 << 20
+"""What may be added by all else: messages in flight, heaps with gaps, parts of libraries that are used later."""
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The bytes that a shard uses at the most: `used` when it has started, and what is added for each purpose."""
+
+    used: int
+    kv: int
+    step: int
+
+    @property
+    def most(self) -> int:
+        return self.used + self.kv + self.step + OTHER_BYTES
+
+    def __str__(self) -> str:
+        return (f"at most {_mib(self.most)} MiB of memory: {_mib(self.used)} of program and weights, {_mib(self.kv)} "
+                f"of keys and values, {_mib(self.step)} for the largest step, {_mib(OTHER_BYTES)} for all else")
+
+
+def measured(measure: Callable[[], int], kv: int, max_step_tokens: int, logits: int) -> tuple[int, Promise | None]:
+    """Returns the step tokens that `measure` finds by running steps, and the promise that follows from the memory that
+    it took for them; None where the system does not tell.
+
+    `kv` are the bytes of the KV memory, `logits` how many a step has at the most. The largest step that was run had at
+    least half as many tokens as are found.
+    """
+    with suppress(OSError):
+        CLEAR_REFS.write_text(RESET_PEAK)
+    step_tokens = measure()
+    found = _status()
+    if not found:
+        return step_tokens, None
+    step = max(0, found["VmHWM"] - found["VmRSS"]) * 2 * max(step_tokens, max_step_tokens) // step_tokens
+    return step_tokens, Promise(found["VmRSS"] - found["RssShmem"], kv, step + logits * SAMPLING_BYTES)
+
+
+def _status() -> dict[str, int]:
+    """Returns what the system counts of this process, in bytes; nothing if it does not."""
+    with suppress(OSError, KeyError):
+        lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines())
+        return {name: int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM", "RssShmem")}
+    return {}
+
+
+def _mib(size: int) -> int:
+    return -(-size // MIB)
