@@ -15,7 +15,7 @@ CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 
-.PHONY: help setup clients serve test test-slow sanitize sanitize-gpu bench bench-gpu planted lint protos clean
+.PHONY: help setup clients serve test test-slow chaos sanitize sanitize-gpu bench bench-gpu planted lint protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -53,6 +53,9 @@ sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBe
 	.venv/bin/python -m penstock.kernels.build --sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	KERNELS_SANITIZED=1 .venv/bin/pytest tests/kernels
+
+chaos: setup  ## Let faults drawn from SEED befall a server for SECONDS, and compare every answer (CHAOS_ARGS="--list")
+	.venv/bin/python -m tests.faults --seconds $(or $(SECONDS),180) $(SEED:%=--seed %) $(CHAOS_ARGS)
 
 bench: setup  ## Measure engine and server, beside peers: VLLM=environment LLAMA=programs GGUF=model (MODEL_ID, NUM_SHARD)
 	.venv/bin/penstock bench engine --sampled

@@ -4,13 +4,13 @@ import asyncio
 import gc
 import importlib.metadata
 import logging
-import resource
 import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
@@ -37,6 +37,7 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.notices import Sign, giving_signs
 from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
+from penstock.system.leftovers import remove_leftovers
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -53,10 +54,11 @@ LAST_WORDS_SECONDS = 0.5
 def main() -> None:
     config = RouterConfig.from_argv(sys.argv[1:])
     logs.configure(config.log_level, config.json_output)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection each, and many may be idle
     try:
-        uvloop.run(serve(config))
+        # Outside the event loop, which it would hold up: a tokenizer with many added tokens takes seconds, in which
+        # SIGTERM ends the process at once.
+        tokenizer = Tokenizer.load(config.model_dir / "tokenizer.json", config.validation_workers)
+        uvloop.run(serve(config, tokenizer))
     except (TokenizerError, LimitError, InvalidArgument) as error:
         _refuse(config, error)
         sys.exit(USAGE_ERROR)
@@ -73,14 +75,13 @@ def _refuse(config: RouterConfig, error: Exception) -> None:
         print(f"router: {error}", file=sys.stderr)
 
 
-async def serve(config: RouterConfig) -> None:
+async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
     """Serves until it is asked to end and the last request is answered."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    launcher = LauncherLink(config.parent_pid, config.notices_fd, stop)
+    launcher = LauncherLink(config.notices_fd, stop)
     with giving_signs(config.signs_fd) as tell:
-        tokenizer = Tokenizer.load(config.model_dir / "tokenizer.json", config.validation_workers)
         template = ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
         fleet = GrpcFleet(config.shard_sockets)
         try:
@@ -92,7 +93,8 @@ async def serve(config: RouterConfig) -> None:
         finally:
             await fleet.close()
             tokenizer.close()
-            launcher.close()
+            if launcher.is_lost:
+                remove_leftovers(Path(config.shard_sockets[0].removeprefix("unix:")).parent)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | None:

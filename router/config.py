@@ -113,12 +113,10 @@ class RouterConfig(ServerConfig):
     """The directory of tokenizer.json."""
     shard_sockets: tuple[str, ...]
     """The gRPC targets of the shards, in rank order."""
-    parent_pid: int
-    """The router ends when its requests have, once this process is no longer its parent."""
     listen_fd: int
     """The file descriptor of the socket at the port."""
     notices_fd: int
-    """The file descriptor of the pipe on which notices of the launcher come."""
+    """The file descriptor of the pipe on which notices of the launcher come, and whose end tells that it is gone."""
     signs_fd: int = -1
     """The file descriptor of the pipe on which the launcher gets signs; it is given beside the JSON."""
 

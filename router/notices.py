@@ -45,8 +45,8 @@ class NoticePipe:
         os.close(self._end)
 
 
-def receive(fd: int, take: Callable[[Notice], None]) -> None:
-    """Has `take` called with each notice that arrives, in the event loop."""
+def receive(fd: int, take: Callable[[Notice], None], end: Callable[[], None]) -> None:
+    """Has `take` called with each notice that arrives, and `end` when the launcher is gone, in the event loop."""
     os.set_blocking(fd, False)
     loop = asyncio.get_running_loop()
 
@@ -54,6 +54,7 @@ def receive(fd: int, take: Callable[[Notice], None]) -> None:
         notices = os.read(fd, 4096)
         if not notices:
             loop.remove_reader(fd)
+            end()
         for notice in {bytes([byte]) for byte in notices}:
             take(Notice(notice))
 

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,9 @@ from penstock.shard import log, process
 from penstock.shard.config import ShardConfig
 from penstock.shard.progress import LoadProgress
 from penstock.shard.startup.phases import Phases
+
+NO_MEMORY = ("Cannot allocate memory", "can't allocate memory", "can't start new thread", "bad_alloc")
+"""What the errors say that Python, torch and C++ raise where the system refuses memory."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -32,18 +36,24 @@ def main(argv: Sequence[str]) -> None:
         phases.end("imports")
         progress = LoadProgress(config.signs_fd, has_bars=config.rank == 0 and not config.json_output)
         run(config, progress, watch, phases)
-    except (ValueError, OSError) as error:
-        if config.json_output:
-            logging.error("%s", error)
+    except Exception as error:
+        if (sentence := _sentence(error)) is None:
+            logging.exception("the shard ends")
+        elif config.json_output:
+            logging.error("%s", sentence)
         else:
-            print(f"shard {config.rank}: {error}", file=sys.stderr)
+            print(f"shard {config.rank}: {sentence}", file=sys.stderr)
         process.leave(1)
-    except Exception:
-        logging.exception("the shard ends")
-        process.leave(1)
-    if watch is not None and watch.is_orphan and config.socket_path:
-        process.clean_up(config.socket_path)
-    process.leave(0)
+    process.leave(0, config.socket_path, watch)
+
+
+def _sentence(error: Exception) -> str | None:
+    """Says what is wrong with the settings, the checkpoint or the machine; None for what is our own fault."""
+    if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        limited = "" if limit == resource.RLIM_INFINITY else f" within the {limit / 2**30:.2f} GiB of `ulimit -v`"
+        return f"there is not enough memory{limited}: {str(error) or 'MemoryError'}"
+    return str(error) if isinstance(error, (ValueError, OSError)) else None
 
 
 if __name__ == "__main__":

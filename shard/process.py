@@ -7,21 +7,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
+
+from penstock.system.leftovers import remove_leftovers
 
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
 
 
-def leave(code: int, socket_path: Path | None = None) -> NoReturn:
+def leave(code: int, socket_path: Path | None = None, watch: "ParentWatch | None" = None) -> NoReturn:
     """End at once. The thread that runs steps may wait for another rank, and Python's own exit would wait for it.
 
-    `socket_path` is that of a server that still runs, and so cannot remove it.
+    `socket_path` is that of a server that may still run, and so cannot remove it. A parent that is dead, as `watch`
+    tells, can't remove the folder either.
     """
     if socket_path:
         socket_path.unlink(missing_ok=True)
+        if watch is not None and watch.is_orphan:
+            remove_leftovers(socket_path.parent)
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -54,11 +58,3 @@ class ParentWatch:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(PATIENCE_SECONDS)
         os._exit(1)
-
-
-def clean_up(socket_path: Path) -> None:
-    """Removes what a dead parent can't: the files by which shards met, and their folder once the last has left it."""
-    with suppress(OSError):
-        for file in socket_path.parent.glob("meet-*"):
-            file.unlink(missing_ok=True)
-        socket_path.parent.rmdir()

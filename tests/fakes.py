@@ -1,6 +1,7 @@
 """Stand-ins for what a router test must not wait for."""
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -23,7 +24,7 @@ class ScriptedFleet:
 
     `answer_masked` gives that of a row that has a mask, from its bits. Without masks such a step is never answered.
     A prompt token's logprob is the tenth part of its id, negated; the likeliest tokens are the token itself, and those
-    whose ids follow.
+    whose ids follow. What is computed in the rows of `is_nan` is not a number.
 
     Set `failure` to make the next call raise it, once, and `is_lost` to lose the group while it rests; clear
     `may_answer` to hold results back, `may_open` to be away.
@@ -41,6 +42,7 @@ class ScriptedFleet:
         self.may_open.set()
         self.is_lost = asyncio.Event()
         self.facts = FACTS
+        self.is_nan: Callable[[Row], bool] = lambda row: False
         self._failing: dict[str, int] = {}
         self.masks: list[tuple[int, Mapping[int, bytes]]] = []
         self.has_masks = asyncio.Event()
@@ -102,14 +104,15 @@ class ScriptedFleet:
         return [row.initial_state for plan in self.plans for row in plan.rows if row.initial_state is not None]
 
     def _run(self, row: Row, mask: bytes | None) -> RowResult:
-        prompt_logprobs = tuple(-token_id / 10 for token_id in row.prompt_logprob_ids)
+        scale = math.nan if self.is_nan(row) else 1.0
+        prompt_logprobs = tuple(-token_id / 10 * scale for token_id in row.prompt_logprob_ids)
         has_top = bool(self._top_n.get(row.slot))
         prompt_top_logprobs = tuple(self._top(row, token_id) for token_id in row.prompt_logprob_ids) if has_top else ()
         if row.output is Output.NONE:
             return RowResult(row.slot, (), (), prompt_logprobs=prompt_logprobs, prompt_top_logprobs=prompt_top_logprobs)
         token_id = self.answer(row) if mask is None else self.answer_masked(row, mask)
         top = (self._top(row, token_id),) if has_top else ()
-        return RowResult(row.slot, (token_id,), (-0.5,), top, prompt_logprobs, prompt_top_logprobs)
+        return RowResult(row.slot, (token_id,), (-0.5 * scale,), top, prompt_logprobs, prompt_top_logprobs)
 
     def _top(self, row: Row, token_id: int) -> TopLogprobs:
         return tuple((token_id + index, -0.5 - index) for index in range(self._top_n[row.slot]))

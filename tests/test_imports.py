@@ -12,7 +12,7 @@ import pytest
 
 from tests.paths import ROOT
 
-PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "bench")
+PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "system", "bench")
 MAX_LINES = 400
 GENERATED = "_pb2"
 
@@ -132,7 +132,7 @@ def stated(package: str) -> set[str] | None:
     return {f"penstock.{word}" if word.partition(".")[0] in PACKAGES else f"penstock.{top}.{word}" for word in words}
 
 
-ROOM_FOLDERS = ["kernels", "protos", "telemetry",
+ROOM_FOLDERS = ["kernels", "protos", "telemetry", "system",
                 *(file.removesuffix("/__init__.py") for file in source_files("router", "shard", "bench")
                   if file.count("/") > 1 and file.endswith("/__init__.py"))]
 

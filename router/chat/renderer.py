@@ -1,6 +1,7 @@
 """Holds the processes that render chat templates, and starts one anew when it came to its end."""
 
 import json
+import logging
 import os
 import queue
 import selectors
@@ -15,6 +16,8 @@ from typing import Any
 
 from penstock.router import variables
 from penstock.router.errors import RouterError, TemplateError
+
+log = logging.getLogger(__name__)
 
 SECONDS = 10.0
 """Seconds for one conversation, by the clock on the wall; the sandbox bounds its processor time to much less."""
@@ -58,7 +61,10 @@ class Renderer:
     def render(self, question: str) -> str:
         """Answers a question as the sandbox takes it. A TemplateError has the template's own words for why it refuses;
         raises ProcessLost, too."""
-        if not self._processes or self._processes[0].poll() is not None:
+        if self._processes and (status := self._processes[0].poll()) is not None:
+            log.warning("a template process has ended with status %d: a new one is started", status)
+            _end_all(self._processes)
+        if not self._processes:
             self.compile()
         text: str = self._ask(question)["text"]
         return text
@@ -67,11 +73,11 @@ class Renderer:
         process = self._processes[0]
         line = _exchange(process, question.encode() + b"\n", time.monotonic() + self._seconds)
         if line is None:
-            process.kill()
-            process.wait()
+            _end_all(self._processes)
             raise ProcessLost(f"no answer within {self._seconds:g} s")
         if not line:
             status = process.wait()
+            _end_all(self._processes)
             if status == -signal.SIGPROF:
                 raise TemplateError("rendering took too long")
             raise ProcessLost(f"its process ended with status {status}")
@@ -109,7 +115,8 @@ class Renderers:
         renderer = self._free.get()
         try:
             return renderer.render(question)
-        except ProcessLost:
+        except ProcessLost as error:
+            log.warning("a template process is lost, %s: a new one renders the conversation", error)
             return _once_more(renderer, question)
         finally:
             self._free.put(renderer)

@@ -194,11 +194,12 @@ class Engine:
             state = self._requests.get(each.sequence_id)
             if state is None:
                 continue
-            if isinstance(each, PromptLogprobsPart):
-                state.take_prompt_logprobs(each)
-            elif isnan(each.logprob):
+            if any(map(isnan, each.logprobs if isinstance(each, PromptLogprobsPart) else [each.logprob])):
+                log.error("request %d fails: the model computed something that is not a number (NaN)", each.sequence_id)
                 self._requests.fail(each.sequence_id, GenerationError(
                     "Server error: the model computed something that is not a number (NaN)"))
+            elif isinstance(each, PromptLogprobsPart):
+                state.take_prompt_logprobs(each)
             elif each.finish_reason is FinishReason.ERROR:
                 self._fail_too_long([each.sequence_id])
             elif state.cursor is not None and each.finish_reason is None:

@@ -1,1 +1,1 @@
-"""The client of one group's shards; may import protos and scheduling."""
+"""The client of one group's shards; may import protos, scheduling and system."""

@@ -1,6 +1,7 @@
 """The client of one shard: a gRPC channel and the one stream of orders and results."""
 
 import asyncio
+import os
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,6 +13,7 @@ from penstock.router.fleet import wire
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import StepResult
+from penstock.system import peers
 
 _Reply = TypeVar("_Reply")
 _EXECUTE = f"/{shard_pb2.DESCRIPTOR.services_by_name['Shard'].full_name}/Execute"
@@ -54,6 +56,7 @@ class ShardClient:
     async def describe(self) -> ShardFacts:
         """Waits until the shard has loaded its model, however long that takes, and returns its facts."""
         message = await self._guard(self._stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True))
+        self._check_user()
         return wire.decode_facts(message)
 
     async def health(self, max_seconds: float) -> Health:
@@ -67,6 +70,7 @@ class ShardClient:
         """Starts the stream of orders; the shard clears its slots."""
         self._stream = self._execute()
         await self.write(wire.encode_stream_limits(epoch, limits).SerializeToString())
+        self._check_user()
 
     async def write(self, order: bytes) -> None:
         """Sends an `Order`, which the caller has encoded."""
@@ -90,6 +94,18 @@ class ShardClient:
         if self._stream is not None:
             self._stream.cancel()
         await self._channel.close()
+
+    def _check_user(self) -> None:
+        """Raises FleetError unless it is this user, or root, who listens at a shard's Unix socket."""
+        scheme, _, path = self.target.partition(":")
+        if scheme != "unix":
+            return
+        users = peers.listeners(path)
+        if not users:
+            raise FleetError(f"shard {self.target}: the connection is lost, or is to a socket of another name")
+        if not any(map(peers.is_trusted, users)):
+            raise FleetError(f"shard {self.target}: user {min(users)} listens there, not user {os.geteuid()}, as whom "
+                             "this router runs")
 
     async def _guard(self, call: Awaitable[_Reply]) -> _Reply:
         try:

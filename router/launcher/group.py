@@ -89,7 +89,7 @@ class Group:
             watches = [await watching.enter_async_context(watched(target, self._step_timeout))
                        for target in self._targets]
             loads = [await watching.enter_async_context(followed(
-                shard, self._startup_timeout, is_for_start=True, on_sign=self._on_progress)) for shard in shards]
+                shard, self._startup_timeout, on_sign=self._on_progress)) for shard in shards]
             stack.callback(_kill, shards)
             ends = [shard.ended for shard in shards]
             hung = [watch.hung for watch in watches] + [load.is_over for load in loads]

@@ -13,7 +13,7 @@ import click
 
 from penstock.router import environment, logs, tls
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import hub
+from penstock.router.launcher import hub, ulimits
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group import Group
 from penstock.router.launcher.hub import Checkpoint
@@ -47,6 +47,7 @@ def launch(config: LauncherConfig) -> int:
 
     Raises InvalidArgument if the group can't be started.
     """
+    ulimits.check(config)
     with ExitStack() as stack:
         listener = stack.enter_context(_bind("port", config.hostname, config.port))
         if config.grpc_port is not None:
@@ -74,7 +75,8 @@ async def _supervise(
         router = router_program(config, checkpoint, sockets, listener.fileno(), notices.fd)
         return await Supervisor(
             group, router, listener, notices, drain_timeout=config.graceful_termination_timeout,
-            silence_limit=config.step_timeout, can_reload=config.api_key_file is not None).run()
+            startup_timeout=config.startup_timeout, silence_limit=config.step_timeout,
+            can_reload=config.api_key_file is not None).run()
 
 
 def _bind(name: str, hostname: str, port: int) -> socket.socket:

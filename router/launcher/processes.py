@@ -137,7 +137,17 @@ async def _start(program: Program) -> Process:
         return Process(program, await asyncio.create_subprocess_exec(
             *program.argv, *more, stdin=asyncio.subprocess.DEVNULL, stderr=errors_end,
             pass_fds=[*program.fds, *([signs_end] if more else [])], start_new_session=True,
-            env=program.environment), errors, signs)
+            env=program.environment, cwd=_directory()), errors, signs)
+
+
+def _directory() -> str | None:
+    """Returns the directory to start a process in: this one's, or the root if that was removed, where libraries would
+    fail in ways of their own."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "/"
+    return None
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def router_program(
 ) -> Program:
     router = config.for_router(
         model_dir=checkpoint.path, revision=checkpoint.revision, shard_sockets=[f"unix:{path}" for path in sockets],
-        parent_pid=os.getpid(), listen_fd=listen_fd, notices_fd=notices_fd)
+        listen_fd=listen_fd, notices_fd=notices_fd)
     program = program_of("the router", "router", ["--config", router.to_json()])
     return replace(program, environment=router.environment, fds=[listen_fd, notices_fd])
 

@@ -55,6 +55,8 @@ class SocketFolder:
         try:
             fcntl.flock(self.lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(self.lock_fd)
+            self.lock_fd = -1  # what is in the folder is the other server's
             raise InvalidArgument(f"`shard_uds_path`: {self.path} is in use by another server") from None
 
     def _empty(self) -> None:

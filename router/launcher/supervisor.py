@@ -28,19 +28,21 @@ class Supervisor:
     """Runs a group's shards, and a router that drains for `drain_timeout` seconds. It must be made in the event loop.
 
     Neither ends when the other dies, for the shards keep the weights and the router keeps the requests: what died is
-    started again. So is a router that gives no sign of life for `silence_limit` seconds. Meanwhile `listener`, which
-    every router inherits, lets clients wait; it is closed when no more of them are to come.
+    started again. So is a router that gives no sign of life for `startup_timeout` seconds while it starts, and for
+    `silence_limit` later. Meanwhile `listener`, which every router inherits, lets clients wait; it is closed when no
+    more of them are to come.
     """
 
     def __init__(
         self, group: Group, router: Program, listener: socket.socket, notices: NoticePipe, *, drain_timeout: float,
-        silence_limit: float, can_reload: bool,
+        startup_timeout: float, silence_limit: float, can_reload: bool,
     ) -> None:
         self._group = group
         self._router = router
         self._listener = listener
         self._notices = notices
         self._drain_timeout = drain_timeout
+        self._startup_timeout = startup_timeout
         self._silence_limit = silence_limit
         self._can_reload = can_reload
         self._is_given_up = False
@@ -91,13 +93,18 @@ class Supervisor:
         await asyncio.wait([router], timeout=LAST_WORDS_SECONDS)
 
     async def _keep_router(self) -> Process:
-        """Runs the router until it has drained or to start it again is of no use; returns its last process."""
-        num_useless = 0
+        """Runs the router until it has drained or to start it again is of no use; returns its last process.
+
+        One that has served may refuse to start again only because a file is away for a while.
+        """
+        num_useless, has_served = 0, False
         while True:
             router, finding = await self._run_router()
+            has_served |= router.is_ready
             num_useless = 0 if router.is_ready else num_useless + 1
             is_to_end = self._stop.done() or self._is_given_up
-            if is_to_end or router.status == USAGE_ERROR or num_useless > len(BACKOFF_SECONDS):
+            is_refusal = router.status == USAGE_ERROR and not has_served
+            if is_to_end or is_refusal or num_useless > len(BACKOFF_SECONDS):
                 return router
             log.warning("%s %s, starting it again", router.name, finding or router.ending)
             await asyncio.wait([self._stop], timeout=BACKOFF_SECONDS[max(0, num_useless - 1)])
@@ -107,7 +114,8 @@ class Supervisor:
     async def _run_router(self) -> tuple[Process, str]:
         """Runs the router once, until it dies, is silent for too long, or ends after the signal to stop; returns it,
         and for how long it was silent if that was too long."""
-        async with started(self._router) as router, followed(router, self._silence_limit) as silence:
+        async with (started(self._router) as router,
+                    followed(router, self._startup_timeout, self._silence_limit) as silence):
             if self._can_reload:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.send_signal, signal.SIGHUP)
             await asyncio.wait([router.ended, self._stop, silence.is_over], return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,10 @@
-"""Watches a shard: asks twice a second whether it answers and whether its steps end."""
+"""Watches a shard: asks twice a second whether it answers, whether its steps end, and whether it can be reached."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.router.fleet.errors import FleetError
@@ -18,15 +19,18 @@ CALL_SECONDS = 2.0
 
 class Watch:
     """Follows one shard's health; `watched` makes it. The shard counts as hanging once a step or a silence has lasted
-    for more than `step_timeout` seconds.
+    for more than `step_timeout` seconds, or once nobody can connect to it any more because the file of its `socket`
+    was removed. Nobody may have to: a router that is connected needs no file, but the next one does.
 
     Times are sums of the intervals between two looks, none counted as longer than looks should be apart. So a launcher
     that was stopped, or a machine or container that was suspended, makes no shard look as if it hung: afterwards each
     has all the time left that it had before.
     """
 
-    def __init__(self, client: "ShardClient", step_timeout: float) -> None:
+    def __init__(self, client: "ShardClient", step_timeout: float, socket: Path | None = None) -> None:
         self._step_timeout = step_timeout
+        self._socket = socket
+        self._has_lost_socket = False
         self._last: Health | None = None
         self._silence = 0.0
         self._in_step = 0.0
@@ -40,11 +44,14 @@ class Watch:
 
     @property
     def is_hung(self) -> bool:
-        return max(self._silence, self._in_step) > self._step_timeout
+        return self._has_lost_socket or max(self._silence, self._in_step) > self._step_timeout
 
     @property
     def finding(self) -> str:
-        """Tells for how long the shard has been silent or in a step; empty if it is neither."""
+        """Tells for how long the shard has been silent or in a step, or that its socket is gone; empty if there is
+        nothing to tell."""
+        if self._has_lost_socket:
+            return "has lost its socket, for the file was removed"
         if self._silence:
             return f"has not answered for {self._silence:.1f} s"
         if self._last and self._in_step:
@@ -72,6 +79,8 @@ class Watch:
                 health = None
             now = time.monotonic()
             self.look(health, now - last)
+            if self._socket is not None:
+                self._has_lost_socket = health is not None and not self._socket.exists()
             if self.is_hung:
                 return
             last = now
@@ -85,7 +94,7 @@ async def watched(target: str, step_timeout: float) -> AsyncIterator[Watch]:
     from penstock.router.fleet.client import ShardClient
 
     client = ShardClient(target)
-    watch = Watch(client, step_timeout)
+    watch = Watch(client, step_timeout, Path(target.removeprefix("unix:")) if target.startswith("unix:") else None)
     try:
         yield watch
     finally:

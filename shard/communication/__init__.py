@@ -1,1 +1,1 @@
-"""The exchanges between the ranks of a group; may import kernels."""
+"""The exchanges between the ranks of a group; may import kernels and system."""

@@ -171,6 +171,7 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
     store = Path(f"{address.path}-devices") if is_file else None
     if store is not None and rank == 0 and device.type == "cuda":
         store.unlink(missing_ok=True)  # a killed group's; nobody opens it before rank 0 has been met
+        store.touch(0o600)
     links = (_machine_links(Path(address.path), rank, world_size, timeout) if is_file
              else CollectiveLinks(rendezvous, rank, world_size, timeout, address.hostname in LOOPBACK))
     hosts = Group(rank, world_size, links)

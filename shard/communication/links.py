@@ -20,6 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from penstock.system import peers
+
 RETRY_SECONDS = 0.01
 BUFFER_BYTES = 1 << 20
 _RANK = struct.Struct("<I")
@@ -51,6 +53,7 @@ def meet(path: Path, rank: int, world_size: int, timeout: float) -> dict[int, so
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(str(own))
+            own.chmod(0o600)
         except OSError as error:
             raise ValueError(f"rendezvous {own}: cannot listen there: {error}") from error
         try:
@@ -153,6 +156,9 @@ def _call(path: Path, rank: int, deadline: float) -> socket.socket:
         link = socket.socket(socket.AF_UNIX)
         try:
             link.connect(str(path))
+            if not peers.is_trusted(user := peers.user_of(link)):
+                link.close()
+                raise ValueError(f"rendezvous {path}: user {user} listens there, who is neither this rank's nor root")
             link.sendall(_RANK.pack(rank))
             return link
         except (FileNotFoundError, ConnectionRefusedError) as error:
@@ -163,12 +169,16 @@ def _call(path: Path, rank: int, deadline: float) -> socket.socket:
 
 
 def _answer(listener: socket.socket, deadline: float) -> tuple[int, socket.socket]:
-    """Wait for the next of the higher ranks to call; returns it, and the link to it."""
-    listener.settimeout(max(RETRY_SECONDS, deadline - time.monotonic()))
-    try:
-        link, _ = listener.accept()
-    except TimeoutError as error:
-        raise RuntimeError(f"a rank has not come to {listener.getsockname()}") from error
+    """Wait for the next of the higher ranks to call, not for other users; returns it, and the link to it."""
+    while True:
+        listener.settimeout(max(RETRY_SECONDS, deadline - time.monotonic()))
+        try:
+            link, _ = listener.accept()
+        except TimeoutError as error:
+            raise RuntimeError(f"a rank has not come to {listener.getsockname()}") from error
+        if peers.is_trusted(peers.user_of(link)):
+            break
+        link.close()
     data = bytearray(_RANK.size)
     link.setblocking(True)
     _receive(link, memoryview(data))

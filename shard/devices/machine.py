@@ -5,6 +5,7 @@ kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 """
 
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,9 +96,22 @@ def limits(proc: Path = PROC) -> Limits:
 
 
 def available_memory(proc: Path = PROC) -> int:
-    """Returns how many bytes this process can use without swapping, and without being killed for it."""
-    host, inside = host_memory(proc), limits(proc).memory
-    return host if inside is None else min(host, inside)
+    """Returns how many bytes this process can use without swapping, without being killed for it, and without being
+    refused them."""
+    found = (host_memory(proc), limits(proc).memory, free_addresses(proc))
+    return min(size for size in found if size is not None)
+
+
+def free_addresses(proc: Path = PROC) -> int | None:
+    """Returns how many bytes this process may still map; None if that is not limited, as `ulimit -v` does."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        used = int((proc / "self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return limit
+    return max(0, limit - used)
 
 
 def host_memory(proc: Path = PROC) -> int:
@@ -115,6 +129,8 @@ def describe(cores: int, proc: Path = PROC) -> str:
     memory = f"{_size(host_memory(proc))} available"
     if found.memory is not None:
         memory += f", {_size(found.memory)} within the limit of {found.memory_folder}"
+    if (addresses := free_addresses(proc)) is not None:
+        memory += f", {_size(addresses)} within the limit of `ulimit -v`"
     processors = f"{cores} core{'s' * (cores != 1)}"
     if found.cpus is not None:
         processors += f", {found.cpus:g} processors' time within the limit of {found.cpus_folder}"

@@ -15,14 +15,14 @@ from penstock.kernels import dispatch
 from penstock.kernels.kv_cache import KvCache
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
-from penstock.shard.devices import gpu
+from penstock.shard.devices import gpu, machine
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
 from penstock.shard.execution import batch, prompt_logprobs, sampler
 from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.gpu_memory import check_weights, trial_blocks
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.kept_memory import KeptMemory
-from penstock.shard.execution.kv_cache import KvShape, cache_dtype, num_blocks
+from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_memory, num_blocks
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch, RowPromptLogprobs
 from penstock.shard.execution.sampler import SamplingBatch
@@ -72,8 +72,7 @@ class Executor:
         self._config = config
         self._group = group
         kv_dtype = cache_dtype(config.kv_cache_dtype)
-        if gpu.is_used():
-            check_weights(config, gpu.free_memory())
+        check_weights(config, gpu.free_memory() if gpu.is_used() else machine.available_memory())
         self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress)
         model = self.decoder.config
         self.kv_shape = KvShape(
@@ -132,6 +131,8 @@ class Executor:
         found = self.kept.found if self.kept else None
         if found is not None and found.is_whole:
             return found.num_blocks
+        if found is None and self._config.kv_memory is not None and not gpu.is_used():
+            check_kv_memory(self._config.kv_memory, self._group.world_size)
         return num_blocks(self.kv_shape, self._config.kv_memory, self.decoder.config.context_length,
                           self._group.world_size, found.first_blocks if found else None)
 

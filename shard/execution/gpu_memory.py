@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.shard.config import ShardConfig
+from penstock.shard.devices import gpu
 from penstock.shard.execution.kv_cache import DEFAULT_MAX_BLOCKS, KvMemoryError, KvShape, num_blocks
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.models.config import DTYPES, ModelConfig
@@ -13,6 +14,7 @@ from penstock.shard.weights.format import memory_of
 HEADROOM = 0.02                          # of the GPU's memory: for what falls between the pieces it is dealt out in
 GRAPH_BYTES = 16 << 20                   # of a captured graph, beside its tensors
 LOGIT_BYTES = 4
+HELP_WITHOUT_GPU = "What helps: more memory, or smaller numbers (--dtype bfloat16)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +47,23 @@ def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_l
 
 
 def check_weights(config: ShardConfig, free: int) -> None:
-    """Raises KvMemoryError if a GPU with `free` bytes cannot hold this rank's part of the weights, before it is read.
+    """Raises KvMemoryError if `free` bytes cannot hold this rank's part of the weights, or the angles of all positions,
+    before any of it is made.
 
     Raises also what reading a checkpoint's headers raises.
     """
     model = ModelConfig.from_dir(config.model)
     dtype = DTYPES[config.dtype] if config.dtype else model.dtype
     needed = memory_of(Checkpoint(config.model), model.format_of, dtype) // config.world_size
+    holder, wishes = ("its GPU", _help(config)) if gpu.is_used() else ("the machine", HELP_WITHOUT_GPU)
     if needed > free:
-        raise KvMemoryError(f"The weights do not fit: this shard's part of them takes {_size(needed)}, its GPU has "
-                            f"{_size(free)} free, {_size(needed - free)} are missing. {_help(config)}")
+        raise KvMemoryError(f"The weights do not fit: this shard's part of them takes {_size(needed)}, {holder} has "
+                            f"{_size(free)} free, {_size(needed - free)} are missing. {wishes}")
+    if needed + model.angle_bytes > free:
+        raise KvMemoryError(
+            f"{config.model / 'config.json'}: max_position_embeddings {model.context_length} with head_dim "
+            f"{model.head_dim}: the angles of all positions take {_size(model.angle_bytes)}, {holder} has "
+            f"{_size(free - needed)} free beside the weights")
 
 
 def out_of_memory(config: ShardConfig, error: Exception) -> KvMemoryError:

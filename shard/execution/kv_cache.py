@@ -66,6 +66,15 @@ def cache_dtype(name: str | None) -> torch.dtype | None:
     return KV_DTYPES[name] if name else None
 
 
+def check_kv_memory(kv_memory: int, world_size: int) -> None:
+    """Raises KvMemoryError if the shards on this machine can't have `kv_memory` bytes each."""
+    most = max(0, available_memory() - HEADROOM)
+    if kv_memory * world_size > most:
+        times = f"{world_size} times " if world_size > 1 else ""
+        raise KvMemoryError(f"--kv-memory: {times}{kv_memory} bytes are more than the {most} available besides "
+                            f"{HEADROOM} for steps and requests; leave it out for a quarter of what there is")
+
+
 def num_blocks(
     shape: KvShape, kv_memory: int | None, context_length: int, world_size: int, before: int | None = None
 ) -> int:
@@ -81,10 +90,6 @@ def num_blocks(
     most = max(0, available - HEADROOM)
     if before is not None and before * shape.block_bytes * world_size <= most:
         return before
-    if kv_memory is not None and before is None and kv_memory * world_size > most:
-        raise KvMemoryError(f"--kv-memory: {world_size} times {kv_memory} bytes are more than the {most} that are "
-                            f"available besides {HEADROOM} for steps and requests; leave it out for a quarter of what "
-                            "there is")
     memory = int(available * DEFAULT_SHARE) // world_size
     if kv_memory is not None:
         memory = kv_memory if before is None else min(kv_memory, memory)

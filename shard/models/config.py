@@ -16,7 +16,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 FULL, SLIDING = "full_attention", "sliding_attention"
 DEFAULT_WINDOW = 4096                    # these two are transformers'
 DEFAULT_MAX_WINDOW_LAYERS = 28
-MAX_LAYERS = 4096                        # far above any model's; more are a damaged file
+MAX_LAYERS = 4096                        # this and the next are far above any model's; more are a damaged file
+MAX_HEAD_DIM = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,11 @@ class ModelConfig:
         """The most tokens that a sequence may have."""
         return self.rotation.context_length
 
+    @property
+    def angle_bytes(self) -> int:
+        """The bytes that the cosines and sines of all positions take, float32, on each shard."""
+        return 4 * self.context_length * self.head_dim
+
     def check_world_size(self, world_size: int) -> None:
         """Raises ModelConfigError, with the sizes that would do, if the model cannot be split over so many shards."""
         splits = {
@@ -123,7 +129,7 @@ def _architecture(keys: Keys) -> str:
 def _head_dim(keys: Keys, family: Family, hidden_size: int, num_heads: int) -> int:
     if keys.get("head_dim") is None and family.head_dim is None and hidden_size % num_heads:
         raise keys.error("hidden_size", f"a multiple of num_attention_heads = {num_heads}, or a head_dim")
-    head_dim = keys.integer("head_dim", default=family.head_dim or hidden_size // num_heads)
+    head_dim = keys.integer("head_dim", default=family.head_dim or hidden_size // num_heads, most=MAX_HEAD_DIM)
     if head_dim % 2:
         raise keys.error("head_dim", f"an even size, for rotary embeddings turn pairs; it is {head_dim}")
     return head_dim

@@ -7,6 +7,8 @@ from typing import Any
 
 MOST = 2**31 - 1
 """The largest size that kernels can index."""
+MAX_FOUND = 200
+"""The characters of a value that a message shows."""
 
 
 class ModelConfigError(ValueError):
@@ -23,11 +25,13 @@ class Keys:
 
     @classmethod
     def read(cls, path: Path) -> "Keys":
+        if not path.is_file():           # a pipe would be waited for
+            raise ModelConfigError(f"{path} {'is no file' if path.exists() else 'does not exist'}")
         try:
             values = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            raise ModelConfigError(f"{path} does not exist") from None
-        except (OSError, ValueError, RecursionError) as error:
+        except RecursionError as error:
+            raise ModelConfigError(f"{path} cannot be read: its values are nested too deeply") from error
+        except (OSError, ValueError) as error:
             raise ModelConfigError(f"{path} cannot be read: {error}") from error
         if not isinstance(values, dict):
             raise ModelConfigError(f"{path}: expected an object of keys and values, found {type(values).__name__}")
@@ -42,6 +46,8 @@ class Keys:
 
     def error(self, key: str, expected: str) -> ModelConfigError:
         found = f"{self.get(key)!r}" if key in self._values else "no such key"
+        if len(found) > MAX_FOUND:
+            found = f"{found[:MAX_FOUND]}… ({len(found)} characters)"
         return ModelConfigError(f"{self.path}: {self._prefix}{key}: expected {expected}, found {found}")
 
     def expect(self, key: str, value: Any) -> None:

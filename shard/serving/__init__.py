@@ -1,2 +1,2 @@
 """The server that takes orders and returns results, the same on every rank; may import communication, config,
-execution, kernels, process and protos."""
+execution, kernels, process, protos and system."""

@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -24,6 +25,7 @@ from penstock.shard.execution.step import Facts, Step, StepResult, StreamLimits
 from penstock.shard.process import ParentWatch
 from penstock.shard.serving import wire
 from penstock.shard.serving.worker import Order, Worker
+from penstock.system import peers
 
 log = logging.getLogger(__name__)
 
@@ -92,11 +94,12 @@ class Stream:
 
 
 class ShardServicer:
-    """Answers the calls of protos/shard.proto."""
+    """Answers the calls of protos/shard.proto; by the Unix socket at `path` only those of this process's user."""
 
-    def __init__(self, facts: Facts, worker: Worker) -> None:
+    def __init__(self, facts: Facts, worker: Worker, path: Path | None = None) -> None:
         self._facts = facts
         self._worker = worker
+        self._path = path
         self._current: Stream | None = None
 
     @property
@@ -105,9 +108,11 @@ class ShardServicer:
         return self._current is not None and not self._current.ended.is_set()
 
     async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:
+        await self._cut_off_strangers(context)
         return wire.encode_facts(self._facts)
 
     async def Health(self, request: shard_pb2.HealthRequest, context: Any) -> shard_pb2.HealthReply:
+        await self._cut_off_strangers(context)
         progress, now = self._worker.progress, time.monotonic()
         return shard_pb2.HealthReply(
             steps_begun=progress.steps_begun,
@@ -119,6 +124,7 @@ class ShardServicer:
         self, request_iterator: AsyncIterator[bytes], context: Any
     ) -> AsyncIterator[shard_pb2.StepResult]:
         """Answers a stream of orders, which come as they were encoded: so ranks can compare them."""
+        await self._cut_off_strangers(context)
         stream = Stream(self._facts.vocab_size)
         reader = asyncio.create_task(self._read(request_iterator, stream))
         try:
@@ -130,6 +136,13 @@ class ShardServicer:
         finally:
             stream.end()
             reader.cancel()
+
+    async def _cut_off_strangers(self, context: Any) -> None:
+        """Refuses the call if another user is connected: which connection it came by is not told, so it may be that."""
+        if self._path is not None and (strangers := peers.cut_off_strangers(str(self._path))):
+            message = f"user {min(strangers)}, who is neither this shard's nor root, is cut off from {self._path}"
+            log.warning("%s", message)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
 
     async def _read(self, orders: AsyncIterator[bytes], stream: Stream) -> None:
         step_id = -1                     # -1: not yet open
@@ -192,12 +205,14 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = grpc.aio.server(options=_OPTIONS)
-    servicer = ShardServicer(facts, worker)
+    servicer = ShardServicer(facts, worker, config.socket_path)
     server.add_generic_rpc_handlers((generic_handler(servicer),))
     try:
         server.add_insecure_port(config.listen)
     except RuntimeError as error:
         raise OSError(f"`listen` {config.listen}: cannot listen there: {error}") from error
+    if config.socket_path is not None:
+        config.socket_path.chmod(0o600)
     if watch is not None:
         watch.is_needed = lambda: servicer.has_stream
     tell_ready()  # not later: the first step may kill this process, and its parent must have heard that it got this far

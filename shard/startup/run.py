@@ -42,8 +42,6 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     config.check()
     gpu.choose(config)
     sys.setswitchinterval(SWITCH_SECONDS)
-    if config.rank == 0:
-        log.info(machine.describe(len(physical_cores())))
     progress.tell()
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     phases.end("meeting")
@@ -52,6 +50,8 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     steps = ThreadPoolExecutor(1, "steps", initializer=_begin_thread, initargs=(config, num_threads, cpus))
     executor = steps.submit(load, config, group, progress).result()
     phases.end("model")
+    if config.rank == 0:
+        log.info(machine.describe(len(physical_cores())))
     facts = executor.facts(steps.submit(_measure, config, executor, group).result())
     phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
@@ -62,7 +62,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
     with _tracing(config) as observer:
         worker = Worker(
-            executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path), observer, results)
+            executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path, watch), observer, results)
         asyncio.run(serve(config, facts, worker, partial(_tell_ready, progress, phases), watch))
 
 

@@ -15,6 +15,7 @@ INDEX_FILE = "model.safetensors.index.json"
 STORED_DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 SAMPLE_BYTES = 4096
 NUM_SAMPLES = 8
+MAX_HEADER_BYTES = 100_000_000           # the format's own limit
 
 
 class CheckpointError(ValueError):
@@ -77,7 +78,7 @@ class Checkpoint:
             # A mapping for each tensor, so that what has been read of the file does not stay in this process's memory.
             with safe_open(entry.path, framework="pt") as file:
                 tensor: Tensor = file.get_slice(name)[wanted.part]
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, RuntimeError) as error:  # the last where there is no memory to map the file
             raise CheckpointError(f"{entry.path}: {name} cannot be read: {error}") from error
         return tensor
 
@@ -101,6 +102,8 @@ class Checkpoint:
         index = self._directory / INDEX_FILE
         if not index.exists():
             raise CheckpointError(self._why_no_weights())
+        if not index.is_file():          # a pipe would be waited for
+            raise CheckpointError(f"{index} is no file")
         try:
             names = json.loads(index.read_bytes())["weight_map"]
             listed = {str(name): self._directory / file for name, file in names.items()}
@@ -127,6 +130,9 @@ def _read_header(path: Path) -> dict[str, Entry]:
             length = int.from_bytes(file.read(8), "little")
             if 8 + length > size:
                 raise CheckpointError(f"{path} is cut short or damaged: {size} bytes, its header has {8 + length}")
+            if length > MAX_HEADER_BYTES:
+                raise CheckpointError(f"{path} is damaged: its header has {length} bytes, at most {MAX_HEADER_BYTES} "
+                                      "are allowed")
             header = json.loads(file.read(length))
         header.pop("__metadata__", None)
         end = 8 + length + max((value["data_offsets"][1] for value in header.values()), default=0)

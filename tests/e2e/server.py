@@ -31,7 +31,7 @@ class Server:
 
     def children(self, module: str) -> list[psutil.Process]:
         """The launcher's processes that run `python -P -m penstock.MODULE`."""
-        return [child for child in psutil.Process(self.process.pid).children(recursive=True)
+        return [child for child in self.processes()
                 if child.status() != psutil.STATUS_ZOMBIE and child.cmdline()[2:4] == ["-m", f"penstock.{module}"]]
 
     def shards(self) -> dict[int, psutil.Process]:
@@ -57,6 +57,14 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
 
+    def processes(self) -> list[psutil.Process]:
+        """All of the launcher's processes."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
 
 @contextmanager
 def serve(
@@ -76,19 +84,21 @@ def serve(
                                    stdout=output, stderr=subprocess.STDOUT,
                                    env={**os.environ, **(environment or {}), "TMPDIR": str(temporary)})
     server = Server(process, port, log)
+    processes: list[psutil.Process] = []
     try:
         server.wait_until_healthy()
-        processes = psutil.Process(process.pid).children(recursive=True)
+        processes = server.processes()
         yield server
         if process.poll() is None:
-            processes += psutil.Process(process.pid).children(recursive=True)
+            processes += server.processes()
             assert server.terminate() == 0, log.read_text()
     finally:
         if process.poll() is None:
-            for child in psutil.Process(process.pid).children(recursive=True):
-                child.kill()
+            processes += server.processes()
             process.kill()
             process.wait()
-    left = [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        left = [each for each in processes if is_alive(each)]
+        for child in left:
+            child.kill()
     assert not left, f"processes left behind: {left}"
     assert not list(temporary.iterdir()), f"files left behind: {list(temporary.iterdir())}"

@@ -18,6 +18,8 @@ MARKER = " PILCROW"
 """One token, rare enough."""
 NOT_MEASURED = 4096
 """Shards run the token ids below this when they measure."""
+MOST_DEATHS = 9
+"""How often one request among 16 may kill its group."""
 
 
 async def ask_all(session: aiohttp.ClientSession, server: Server, prompts: Sequence[str]) -> list[Answer]:
@@ -28,17 +30,49 @@ async def ask_all(session: aiohttp.ClientSession, server: Server, prompts: Seque
         for index, prompt in enumerate(prompts)))
 
 
+def num_deaths(server: Server) -> int:
+    """How often the group was lost; the launcher says so each time."""
+    return server.log.read_text().count("starting all shards again")
+
+
 async def poison(session: aiohttp.ClientSession, server: Server, name: str) -> tuple[int, dict[str, str]]:
     body = {"inputs": f"def {name}{MARKER}(self):", "parameters": {"max_new_tokens": 20}}
     async with session.post(f"{server.url}/generate", json=body) as response:
         return response.status, await response.json()
 
 
-@pytest.mark.slow
-async def test_requests_that_kill_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has shards die of a prompt that holds the marker."""
     [marker] = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json")).encode(MARKER).ids
     assert marker >= NOT_MEASURED, "or no shard would start"
     monkeypatch.setenv("SHARD_DIE_ON_TOKEN", str(marker))
+
+
+@pytest.mark.slow
+async def test_one_that_kills_among_16_costs_few_deaths(tmp_path: Path, marked: None) -> None:
+    rng = random.Random(6)
+    prompts = [source(rng, rng.randint(1, 10)) for _ in range(15)]
+    with serve(tmp_path, "--num-shard", "2") as server:
+        async with many_clients() as session:
+            undisturbed = await ask_all(session, server, prompts)
+            others = asyncio.create_task(ask_all(session, server, prompts))
+            await until_running(session, server.url, len(prompts))
+            status, error = await poison(session, server, "a")
+            assert not others.done()
+            assert (status, error["error_type"]) == (424, "generation")
+            deaths = num_deaths(server)
+            assert 3 <= deaths <= MOST_DEATHS
+            status, error = await poison(session, server, "a")
+            assert (status, error["error_type"]) == (424, "generation")
+            assert "refused for 600 s" in error["error"]
+            assert await others == undisturbed
+            assert num_deaths(server) == deaths
+    print(f"{deaths} deaths")
+
+
+@pytest.mark.slow
+async def test_requests_that_kill_end_alone(tmp_path: Path, marked: None) -> None:
     rng = random.Random(3)
     prompts = [source(rng, rng.randint(1, 10)) for _ in range(16)]
     with serve(tmp_path, "--num-shard", "2") as server:

@@ -23,8 +23,8 @@ from tests.router.text.tokenizers_for_tests import DEMO
 def config(*arguments: str, **of_router: Any) -> RouterConfig:
     with main.make_context("launcher", ["--model-id", "m", *arguments]) as context:
         return LauncherConfig.from_options(context.params).for_router(**{
-            "model_dir": DEMO.parent, "revision": None, "shard_sockets": (), "parent_pid": os.getppid(),
-            "listen_fd": -1, "notices_fd": -1} | of_router)
+            "model_dir": DEMO.parent, "revision": None, "shard_sockets": (), "listen_fd": -1,
+            "notices_fd": -1} | of_router)
 
 
 @pytest.mark.parametrize(("arguments", "num_blocks", "expected"), [
@@ -52,8 +52,13 @@ def test_limits_that_the_group_cannot_meet(arguments: list[str], num_blocks: int
         Limits.resolve(config(*arguments), replace(FACTS, num_blocks=num_blocks))
 
 
+def lose_launcher(notices: NoticePipe) -> None:
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), notices._end)
+
+
 @pytest.mark.parametrize("end", [
-    lambda notices: signal.raise_signal(signal.SIGTERM), lambda notices: notices.send(Notice.GIVEN_UP)])
+    lambda notices: signal.raise_signal(signal.SIGTERM), lambda notices: notices.send(Notice.GIVEN_UP), lose_launcher])
 async def test_it_ends_when_asked_to_while_the_shards_load(tmp_path: Path, end: Callable[[NoticePipe], None]) -> None:
     notices, (signs, signs_end) = NoticePipe(), os.pipe()
     settings = config(shard_sockets=(f"unix:{tmp_path}/shard-0",), notices_fd=notices.fd, signs_fd=signs_end)

@@ -26,6 +26,7 @@ class Traffic:
     max_step_tokens: int = 64
     arrivals: Sequence[int] = ()
     losses: Collection[int] = ()         # after which steps the group is lost, with steps in flight
+    keeps_memory: bool = False           # whether what it had computed outlives it
 
 
 @dataclass
@@ -72,14 +73,17 @@ class _Driver:
         if step in self._traffic.losses:
             self.counted.replayed += self._scheduler.forget_all().num_replayed
             self._in_flight.clear()
+            if not self._traffic.keeps_memory:
+                assert not self._scheduler.resize(self._traffic.num_blocks)
             self._open()
         elif self._in_flight:
             self._commit()
         return bool(self._arrivals or self._in_flight or self._scheduler.num_waiting or self._scheduler.num_running)
 
     def _open(self) -> None:
+        unknown = [block for block in range(self._traffic.num_blocks) if block not in self._scheduler.memory.cache]
         for cache in self._executor.caches:
-            cache.data.fill_(0xFF)
+            cache.data[unknown] = 0xFF
         bounds, most = self._executor.bounds, self._traffic.max_step_tokens
         self._executor.open(StreamLimits(1, most - 1, most, -(-bounds.context_length // bounds.block_size)))
 

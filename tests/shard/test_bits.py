@@ -197,6 +197,7 @@ def conversations(vocab_size: int) -> list[Request]:
     pytest.param(Traffic(depth=2, arrivals=range(0, 66, 6)), id="cached"),
     pytest.param(Traffic(depth=2, num_blocks=12), id="preempted"),
     pytest.param(Traffic(depth=2, losses=(2, 9, 30, 31)), id="replayed"),
+    pytest.param(Traffic(depth=2, losses=(2, 9, 30, 31), keeps_memory=True), id="continued"),
     pytest.param(Traffic(depth=2, num_blocks=11, losses=(5, 45), arrivals=range(0, 22, 2)), id="all of it"),
 ])
 def test_the_schedule_changes_nothing(model: Path, dtype: str, traffic: Traffic, tmp_path: Path) -> None:

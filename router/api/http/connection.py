@@ -1,4 +1,4 @@
-"""A connection that answers a client which has ended its own half of it."""
+"""A connection that answers a client which has ended its own half of it, or whose request comes as the server ends."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,6 +8,9 @@ from aiohttp import HttpVersion11, StreamReader, web
 from aiohttp.web_protocol import RequestHandler
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+FIRST_REQUEST_SECONDS = 1.0
+"""How long a server that ends waits for the first request of a connection that it has just accepted."""
+HEAR_SECONDS = 0.01
 PROBE_SECONDS = (0.1, 0.9, 0.0)
 """Seconds after each probe, in which a reset comes back from a client that is gone."""
 
@@ -20,13 +23,15 @@ class Connection(RequestHandler):
     (RFC 9110, 15.2) before the answer, and what `probe` is set to while one is streamed.
     """
 
-    __slots__ = ("_payload", "_prober", "probe")
+    __slots__ = ("_payload", "_prober", "has_asked", "probe")
 
     def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, **kwargs: Any) -> None:
         super().__init__(manager, loop=loop, **kwargs)
         self._request_factory = self._make_request
         self._payload: StreamReader | None = None
         self._prober: asyncio.Task[None] | None = None
+        self.has_asked = False
+        """Whether a request has come. A client that has not yet asked may just be about to."""
         self.probe: Callable[[], Awaitable[None]] | None = None
         """Writes what the client of the response that is being streamed skips."""
 
@@ -42,6 +47,7 @@ class Connection(RequestHandler):
 
     def _make_request(self, message: Any, payload: StreamReader, *rest: Any) -> web.BaseRequest:
         self._payload = payload
+        self.has_asked = True
         assert self._manager is not None
         return self._manager.request_factory(message, payload, *rest)
 
@@ -80,11 +86,27 @@ class Connections(web.Server):
     def __call__(self) -> Connection:
         return Connection(self, loop=self._loop, **self._kwargs)
 
+    async def heard(self) -> None:
+        """Waits until each client has asked for something, but not long for those that don't."""
+        end = self._loop.time() + FIRST_REQUEST_SECONDS
+        while self._loop.time() < end and not all(  # noqa: ASYNC110 (it is over within a moment, and once)
+                connection.has_asked for connection in self.connections if isinstance(connection, Connection)):
+            await asyncio.sleep(HEAR_SECONDS)
+
 
 class Runner(web.AppRunner):
     """Runs an app on connections of ours."""
 
     __slots__ = ()
+
+    async def cleanup(self) -> None:
+        """Ends the server: takes no more connections, answers what was asked, and what those ask who were just
+        accepted."""
+        for site in self.sites:
+            await site.stop()
+        if isinstance(self.server, Connections):
+            await self.server.heard()
+        await super().cleanup()
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()

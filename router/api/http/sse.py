@@ -47,6 +47,15 @@ class EventWriter:
         """Sends one event; `data` holds no line break."""
         await self._write(b"data: %b\n\n" % data)
 
+    async def fail(self, error: RouterError, data: bytes) -> None:
+        """Sends the event of a failure, and after how many milliseconds a client may try again, where that may help.
+
+        That is the event stream's own way of saying so (HTML Standard, 9.2.5, `retry`), for the headers are sent. It is
+        a frame of its own, as comments are, for clients that look for `data` at the start of a frame.
+        """
+        retry = b"" if error.retry_after is None else b"retry: %d\n\n" % (1000 * error.retry_after)
+        await self._write(b"%bdata: %b\n\n" % (retry, data))
+
     async def _write(self, frame: bytes) -> None:
         self._written_at = self._loop.time()
         self._num_waiting += 1
@@ -104,8 +113,9 @@ async def stream_events(
                         await writer.send(data)
                 except ConnectionError:
                     raise
-                except Exception as error:
-                    await writer.send(render_failure(to_router_error(error)))
+                except Exception as exception:
+                    error = to_router_error(exception)
+                    await writer.fail(error, render_failure(error))
                 if last is not None:
                     await writer.send(last)
     return writer.response

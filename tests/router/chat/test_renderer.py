@@ -16,7 +16,7 @@ TEMPLATES = {"default": "{{ text }}",
              "slow": "{% for i in range(5000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}"}
 
 
-def test_a_process_that_is_stopped_is_replaced_though_its_pipe_is_full() -> None:
+def test_a_process_that_is_stopped_is_replaced_though_its_pipe_is_full(caplog: pytest.LogCaptureFixture) -> None:
     renderers = Renderers(TEMPLATES, seconds=1.0)
     renderers.compile()
     [process] = renderers.each[-1]._processes
@@ -26,6 +26,19 @@ def test_a_process_that_is_stopped_is_replaced_though_its_pipe_is_full() -> None
     assert renderers.render("default", {"text": text}) == text
     assert 1.0 <= time.monotonic() - began < 10
     assert process.returncode == -signal.SIGKILL
+    assert caplog.messages == [
+        "a template process is lost, no answer within 1 s: a new one renders the conversation"]
+
+
+def test_a_process_that_is_killed_at_rest_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    renderers = Renderers(TEMPLATES)
+    renderers.compile()
+    [process] = renderers.each[-1]._processes
+    os.kill(process.pid, signal.SIGKILL)
+    while process.poll() is None:
+        time.sleep(0.01)
+    assert renderers.render("default", {"text": "a"}) == "a"
+    assert caplog.messages == ["a template process has ended with status -9: a new one is started"]
 
 
 def test_a_process_that_is_killed_while_it_renders_is_replaced() -> None:

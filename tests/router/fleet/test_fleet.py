@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from penstock.router.fleet.fleet import GrpcFleet, agree
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, Sampling
 from tests.fakes import FACTS
+from tests.other_user import OTHER_USER, only_root, other_user
 
 LIMITS = StreamLimits(max_slots=4, max_step_tokens=64, max_blocks_per_slot=8)
 
@@ -92,6 +94,28 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     first = planned.plan.rows[0].initial_state
     assert (first.sampling.seed, first.sampling.top_k, first.prompt_length) == (2**64 - 1, 7, 2)
     assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])
+
+
+@only_root
+@pytest.mark.parametrize(("folder", "complaint"), [
+    ("", f"user {OTHER_USER} listens there, not user 0, as whom this router runs"),
+    ("./", "the connection is lost, or is to a socket of another name")])
+async def test_a_stranger_who_listens_gets_no_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shard, server = EchoShard(0, world_size=1), grpc.aio.server()
+    shard_pb2_grpc.add_ShardServicer_to_server(shard, server)
+    with other_user(tmp_path):
+        server.add_insecure_port("unix:0.sock")
+    await server.start()
+    fleet = GrpcFleet([f"unix:{folder}0.sock"])
+    for use in (fleet.describe, partial(fleet.open, LIMITS)):
+        with pytest.raises(FleetError, match=complaint):
+            await use()
+    assert not shard.orders
+    await fleet.close()
+    await server.stop(None)
 
 
 @pytest.mark.parametrize("num_shards", [1, 2, 4])

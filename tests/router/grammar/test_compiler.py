@@ -146,3 +146,38 @@ async def test_what_is_no_grammar(compiler, kind, source, reason):
         await compiler.compile(GrammarSpec(kind, source))
     assert reason in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def many_added(folder: Path, first_id: int, number: int) -> Path:
+    """The demo model's tokenizer with more added tokens, every other one special."""
+    tokenizer = json.loads(TOKENIZER_JSON.read_text())
+    tokenizer["added_tokens"] += [
+        {"id": first_id + index, "content": f"added{index}!", "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": bool(index % 2)} for index in range(number)]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder / "tokenizer.json"
+
+
+async def test_added_tokens_that_the_model_has_not_are_no_obstacle(tmp_path):
+    """200,000 took llguidance minutes, in which the router did nothing else."""
+    compiler = GrammarCompiler(many_added(tmp_path, 8192, 200_000), 8192, [EOS_ID])
+    assert accepts(await compiler.compile(json_spec(ADDRESS)), '{"street":"Main","number":3}')
+    compiler.close()
+
+
+async def test_grammars_do_without_most_of_many_added_tokens(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(compiler_module, "MAX_ADDED_TOKENS", 13)
+    compiler = GrammarCompiler(many_added(tmp_path, 8192, 40), 8232, [EOS_ID])
+    mask = (await compiler.compile(GrammarSpec("regex", "added[0-9]+!"))).start().mask()
+    compiler.close()
+    allowed = [token_id for token_id in range(8192, 8232) if allows(mask, token_id)]
+    assert allowed == [8192, 8194, 8196, 8198, 8200], "of the ten that are left beside the tokenizer's three"
+    assert caplog.messages == ["Of the tokenizer's 43 added tokens, grammars use the first 13 alone"]
+
+
+async def test_an_end_token_that_grammars_would_do_without_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiler_module, "MAX_ADDED_TOKENS", 13)
+    compiler = GrammarCompiler(many_added(tmp_path, 8192, 40), 8232, [EOS_ID, 8230])
+    with pytest.raises(GrammarError, match="used for grammars: the end token 8230 comes after 13 added tokens"):
+        await compiler.compile(json_spec(ADDRESS))
+    compiler.close()

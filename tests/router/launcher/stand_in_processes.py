@@ -104,15 +104,22 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Runs, that is: a zombie whose parent has not looked yet does not."""
+    """Tells whether any thread of it runs: those of a zombie whose parent has not looked yet do not, but while they end
+    one after the other the first may be dead before the last."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        is_zombie = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return not is_zombie or len(os.listdir(f"/proc/{pid}/task")) > 1
     return False
 
 
 def _note(name: str, event: str) -> None:
     with open(os.environ["EVENTS"], "a") as events:
         events.write(f"{os.getpid()} {name} {event}\n")
+
+
+def _has_served_once(name: str) -> bool:
+    events = Path(os.environ["EVENTS"]).read_text()
+    return f"{name} ready" in events and f"{name} refuses" not in events
 
 
 def _live(
@@ -129,7 +136,8 @@ def _live(
     if "fails" in behaviour:
         _note(name, "fails")
         sys.exit(f"{name}: the checkpoint is damaged")
-    if "refuses" in behaviour:
+    if "refuses" in behaviour or ("forgets" in behaviour and _has_served_once(name)):
+        _note(name, "refuses")
         print(f"{name}: these settings can't be met", file=sys.stderr)
         sys.exit(2)
     if "loads" in behaviour:
@@ -215,6 +223,8 @@ def _router(arguments: Sequence[str]) -> None:
     def serve() -> None:
         if "listens" in behaviour:
             threading.Thread(target=_serve_clients, args=(config.listen_fd,), daemon=True).start()
+        if "dawdles" in behaviour:
+            time.sleep(2)
         if "useless" not in behaviour:
             os.write(config.signs_fd, Sign.READY)
 
@@ -229,7 +239,7 @@ def _router(arguments: Sequence[str]) -> None:
                 os._exit(0)
 
     os.set_blocking(config.notices_fd, False)
-    _live("router", config.parent_pid, behaviour, serve, live)
+    _live("router", os.getppid(), behaviour, serve, live)
 
 
 def _launcher(arguments: Sequence[str]) -> None:

@@ -190,7 +190,7 @@ def router_config(parse) -> RouterConfig:
     config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1", "--pipeline-depth", "3",
                    "--max-shard-downtime", "4")
     return config.for_router(model_dir=Path("/models/a b"), revision="abc", shard_sockets=["unix:/x-0", "unix:/x-1"],
-                             parent_pid=17, listen_fd=3, notices_fd=4)
+                             listen_fd=3, notices_fd=4)
 
 
 def test_router_config_survives_json(router_config):

@@ -93,6 +93,22 @@ def test_router_that_is_stopped_is_found_by_its_silence(launch):
         assert re.search(r" the router has given no sign of life for 1\.\d s, starting it again\n", run.errors)
 
 
+def test_router_that_starts_slowly_is_not_silent(launch):
+    """On a busy machine it imports for longer than a step may take."""
+    with launch("--step-timeout", "1", router="dawdles") as run:
+        run.wait_for(*READY)
+        assert "starting it again" not in run.errors
+
+
+def test_router_that_has_served_is_tried_again_when_it_refuses(launch):
+    """A file may be away for a while."""
+    with launch(router="forgets") as run:
+        run.wait_for(*READY)
+        os.kill(run.pids("router")[0], signal.SIGKILL)
+        run.wait_for("router refuses", "router ready", "router ready")
+        assert "the router ended with exit code 2, starting it again" in run.errors
+
+
 def test_clients_wait_while_a_router_is_started_again(launch):
     """The launcher holds the socket."""
     with launch(router="listens") as run:
@@ -160,6 +176,7 @@ def test_two_servers_do_not_share_a_folder(launch, tmp_path):
         second = run.again()
         assert second.wait(20) == 2
         assert f"Invalid argument: `shard_uds_path`: {tmp_path}/uds is in use by another server\n" in run.errors
+        assert (tmp_path / "uds/shard-0").is_socket()
         os.kill(run.pids("shard-0")[0], signal.SIGKILL)
         run.wait_for(*READY, "shard-0 ready", "shard-1 ready")
 

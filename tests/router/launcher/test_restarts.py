@@ -55,6 +55,18 @@ def test_shard_that_is_stopped_is_found_by_its_silence(launch):
         end(run)
 
 
+def test_shard_whose_socket_is_removed_is_started_again(launch):
+    """Who is connected can go on, but the next router could not connect."""
+    with launch() as run:
+        run.wait_for(*READY, "shard-0 told 0 of 0", "shard-1 told 0 of 0")
+        shards, (private,) = run.pids("shard"), run.private.iterdir()
+        (private / "shard-1").unlink()
+        wait_for_new_shards(run, shards)
+        assert "shard 1 has lost its socket, for the file was removed, starting all shards again" in run.errors
+        assert (private / "shard-1").is_socket()
+        end(run)
+
+
 def test_step_that_does_not_end_is_found_by_its_age(launch):
     """An exchange that never returns holds every shard."""
     with launch("--step-timeout", "1") as run:
@@ -108,9 +120,9 @@ def test_completed_steps_are_a_new_beginning(launch):
 
 
 def test_shard_that_hangs_while_it_loads_is_found(launch):
-    with launch("--startup-timeout", "1", shard_0="steps", shard_1="hangs") as run:
+    with launch("--startup-timeout", "3", shard_0="steps", shard_1="hangs") as run:
         run.wait_for("shard-1 hangs", "shard-1 hangs", "router hears of progress")
-        assert re.search(r" shard 1 has made no progress in loading for 1\.\d s, starting all shards again\n",
+        assert re.search(r" shard 1 has made no progress in loading for 3\.\d s, starting all shards again\n",
                          run.errors)
         assert run.events.count("router ready") == 1
 

@@ -11,6 +11,7 @@ from penstock.protos import penstock_pb2 as pb
 from penstock.router.api.http.access import Access
 from penstock.router.errors import RouterError, Unhealthy, ValidationError
 from penstock.router.fleet.errors import FleetError
+from penstock.router.keys import Keys
 from penstock.router.rpc import errors
 from tests.fakes import LIMITS
 from tests.router.api.conftest import until
@@ -187,7 +188,7 @@ async def test_a_client_that_does_not_read(start_rpc: StartRpc, monkeypatch: pyt
     (f"Bearer {KEY}", True), (f"bearer {KEY}", True), (f"Bearer {KEY.upper()}", False), (f"Bearer {KEY}1", False),
     (KEY, False), (None, False)])
 async def test_key(start_rpc: StartRpc, value: str | None, is_known: bool) -> None:
-    rpc = await start_rpc(access=Access(KEY))
+    rpc = await start_rpc(access=Access(Keys([KEY])))
     metadata = (("authorization", value),) if value else None
     calls = {
         "Generate": rpc.stub.Generate(request(max_new_tokens=1), metadata=metadata),

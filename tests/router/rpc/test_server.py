@@ -21,6 +21,7 @@ from penstock.protos import penstock_pb2_grpc
 from penstock.router.api.http.access import Access
 from penstock.router.fleet.errors import FleetError
 from penstock.router.generation.service import SERVICE
+from penstock.router.keys import Keys
 from penstock.router.rpc.server import RpcServer
 from penstock.router.tracing.middleware import Tracing
 from tests.router.api.conftest import until
@@ -33,7 +34,7 @@ Status = health_pb2.HealthCheckResponse
 
 
 async def test_reflection_lists_the_services(start_rpc: StartRpc) -> None:
-    rpc = await start_rpc(access=Access("s3cret"))
+    rpc = await start_rpc(access=Access(Keys(["s3cret"])))
     stub = reflection_pb2_grpc.ServerReflectionStub(rpc.channel)
     call = stub.ServerReflectionInfo()
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
@@ -63,7 +64,7 @@ async def test_a_client_that_knows_nothing(rpc: Rpc) -> None:
 
 
 async def test_health(start_rpc: StartRpc) -> None:
-    rpc = await start_rpc(access=Access("s3cret"))
+    rpc = await start_rpc(access=Access(Keys(["s3cret"])))
     stub = health_pb2_grpc.HealthStub(rpc.channel)
 
     async def status(service: str = "") -> int:

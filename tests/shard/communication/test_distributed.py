@@ -1,7 +1,10 @@
 """Groups of several processes: what they exchange, how they fail, and that they compute the bits of one."""
 
 import os
+import socket
+import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from penstock.shard.communication.device_links import DeviceLinks
 from penstock.shard.communication.distributed import Group, connect, tree_sum
 from penstock.shard.communication.links import SocketLinks, meet
 from penstock.shard.models.decoder import Decoder
+from tests.other_user import OTHER_USER, only_root, other_user
 from tests.shard.spawned_ranks import Results, run_ranks
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
@@ -228,6 +232,37 @@ def test_peers_that_do_not_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(RuntimeError, match="no other rank came"):
         connect(f"file://{tmp_path}/rendezvous", 1, 2, timeout=0.5)
     assert not list(tmp_path.iterdir())
+
+
+@only_root
+def test_ranks_do_not_meet_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # the rank's, whose thread is this process's too
+    path = tmp_path / "meet"
+    with ThreadPoolExecutor(2) as ranks:
+        lower = ranks.submit(meet, path, 0, 2, 60.0)
+        while not os.access(f"{path}-0", os.F_OK) or stat.S_IMODE(os.stat(f"{path}-0").st_mode) != 0o600:
+            time.sleep(0.001)
+        os.chmod(f"{path}-0", 0o777)
+        with other_user(tmp_path), socket.socket(socket.AF_UNIX) as stranger:
+            while stranger.connect_ex("meet-0"):
+                time.sleep(0.001)
+            stranger.settimeout(60.0)
+            assert stranger.recv(1) == b""
+        upper = ranks.submit(meet, path, 1, 2, 60.0)
+        with lower.result()[1] as one, upper.result()[0] as other:
+            one.sendall(b"a")
+            assert other.recv(1) == b"a"
+
+
+@only_root
+def test_ranks_do_not_call_other_users(tmp_path: Path) -> None:
+    with other_user(tmp_path), socket.socket(socket.AF_UNIX) as stranger:
+        stranger.bind("meet-0")
+        stranger.listen()
+        os.seteuid(0)
+        with pytest.raises(ValueError, match=rf"meet-0: user {OTHER_USER} listens there, who is neither this rank's"):
+            meet(tmp_path / "meet", 1, 2, 60.0)
+        assert not (tmp_path / "meet-1").exists()
 
 
 def test_what_keeps_the_equality(tmp_path: Path) -> None:

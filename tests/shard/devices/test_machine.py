@@ -1,5 +1,6 @@
 """What cgroups leave of a machine: files as the kernel writes them, and where a test may make one, a real cgroup."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -32,6 +33,19 @@ def test_no_cgroups(tmp_path: Path) -> None:
     assert machine.limits(tmp_path) == machine.Limits()
     assert 1 << 20 < machine.available_memory() < 1 << 50
     assert machine.host_memory(tmp_path) > 1 << 20, "of the system, if there is no /proc"
+
+
+def test_a_limit_of_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ulimit -v`: the process has mapped 1 GiB of them."""
+    root = proc(tmp_path, "", "")
+    (root / "self/statm").write_text(f"{GIB // os.sysconf('SC_PAGE_SIZE')} 1 1 1 0 1 0\n")
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (3 * GIB, 4 * GIB))
+    assert machine.available_memory(root) == 2 * GIB
+    assert "8.00 GiB available, 2.00 GiB within the limit of `ulimit -v`; " in machine.describe(4, root)
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda kind: (GIB // 2, 4 * GIB))
+    assert machine.available_memory(root) == 0
+    monkeypatch.undo()
+    assert machine.available_memory(root) == 8 * GIB
 
 
 def test_version_2_and_the_limits_of_all_parents(tmp_path: Path) -> None:

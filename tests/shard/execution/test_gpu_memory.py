@@ -69,10 +69,13 @@ def test_what_does_not_fit_is_said_with_what_helps() -> None:
 def test_weights_that_do_not_fit_are_not_read(model: Path) -> None:
     config = replace(CONFIG, model=model, dtype="bfloat16")
     weights = sum(file.stat().st_size for file in model.glob("*.safetensors")) // 2
-    check_weights(config, weights)
+    angles = 4 * 32 * 256
+    check_weights(config, weights + angles)
+    with pytest.raises(KvMemoryError, match=r": max_position_embeddings 256 with head_dim 32: the angles of "):
+        check_weights(config, weights)
     with pytest.raises(KvMemoryError, match="The weights do not fit: this shard's part of them takes "):
         check_weights(config, weights // 2)
-    check_weights(replace(config, world_size=2), weights // 2)
+    check_weights(replace(config, world_size=2), weights // 2 + angles)
 
 
 def test_cudas_own_words_are_kept() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from penstock.kernels import dispatch
 from penstock.shard.execution import kv_cache
-from penstock.shard.execution.kv_cache import KvMemoryError, KvShape, cache_dtype, num_blocks
+from penstock.shard.execution.kv_cache import KvMemoryError, KvShape, cache_dtype, check_kv_memory, num_blocks
 
 SHAPE = KvShape(num_layers=2, num_kv_heads=2, head_dim=32, block_size=16, dtype=torch.float32)
 
@@ -43,13 +43,13 @@ def test_a_shard_that_takes_anothers_place_has_as_much_if_that_can_be_had(monkey
 
 def test_more_than_there_is_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_cache, "available_memory", lambda: kv_cache.HEADROOM + 400 * SHAPE.block_bytes)
-    assert num_blocks(SHAPE, 200 * SHAPE.block_bytes, context_length=256, world_size=2) == 200
+    check_kv_memory(200 * SHAPE.block_bytes, world_size=2)
     with pytest.raises(KvMemoryError, match=f"2 times {200 * SHAPE.block_bytes + 1} bytes are more than the 6553600"):
-        num_blocks(SHAPE, 200 * SHAPE.block_bytes + 1, context_length=256, world_size=2)
-    message = ("--kv-memory: 2 times 1099511627776 bytes are more than the 6553600 that are available besides 67108864 "
+        check_kv_memory(200 * SHAPE.block_bytes + 1, world_size=2)
+    message = ("--kv-memory: 2 times 1099511627776 bytes are more than the 6553600 available besides 67108864 "
                "for steps and requests; leave it out")
     with pytest.raises(KvMemoryError, match=message):
-        num_blocks(SHAPE, 1 << 40, context_length=256, world_size=2)
+        check_kv_memory(1 << 40, world_size=2)
 
 
 @pytest.mark.parametrize("context_length", [256, 4096])

@@ -1,6 +1,7 @@
 """Reading config.json in both of its forms, and what is refused."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,8 @@ def test_demo_model() -> None:
         ({"num_hidden_layers": 10**9}, "num_hidden_layers: expected at most 4096, found 1000000000"),
         ({"max_position_embeddings": 10**12}, "max_position_embeddings: expected at most 16777216, found 1000000000"),
         ({"hidden_size": 10**12}, "hidden_size: expected at most 2147483647, found 1000000000000"),
+        ({"head_dim": 2**31 - 2}, "head_dim: expected at most 16384, found 2147483646"),
+        ({"num_hidden_layers": 10**4000}, r"num_hidden_layers: expected at most 4096, found 10{199}… \(4001 char"),
         ({"num_hidden_layers": 0}, "num_hidden_layers: expected a whole number of at least 1, found 0"),
         ({"hidden_size": "256"}, "hidden_size: expected a whole number of at least 1, found '256'"),
         ({"intermediate_size": True}, "intermediate_size: expected a whole number of at least 1, found True"),
@@ -302,7 +305,7 @@ def test_end_tokens_refused_name_their_file(tmp_path: Path) -> None:
     [
         (None, r"config.json does not exist"),
         ("{", r"config.json cannot be read: "),
-        ("[" * 100_000, r"config.json cannot be read: maximum recursion depth exceeded"),
+        ("[" * 100_000, r"config.json cannot be read: its values are nested too deeply"),
         ("[]", r"config.json: expected an object of keys and values, found list"),
     ],
 )
@@ -310,6 +313,15 @@ def test_unreadable(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(ModelConfigError, match=message):
+        ModelConfig.from_dir(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(NEW))
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ModelConfigError, match=rf"/{name} is no file$"):
         ModelConfig.from_dir(tmp_path)
 
 

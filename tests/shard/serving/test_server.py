@@ -1,6 +1,7 @@
 """One shard process over real gRPC: its orders and its streams."""
 
 import signal
+import stat
 import struct
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,7 @@ from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling, Step
 from penstock.shard.serving.server import ShardServicer, Stream
 from penstock.shard.serving.worker import Order
+from tests.other_user import OTHER_USER, only_root, other_user
 from tests.shard.processes import (
     SECONDS,
     Client,
@@ -74,6 +76,7 @@ def client(shard: Shard) -> Iterator[Client]:
 
 def test_describe(shard: Shard, client: Client) -> None:
     facts = client.stub.Describe(shard_pb2.DescribeRequest())
+    assert stat.S_IMODE(shard.socket.stat().st_mode) == 0o600
     assert facts.model_id == str(DEMO_MODEL)
     assert (facts.dtype, facts.kv_dtype, facts.numerics) == (
         "float32", "float32", f"{dispatch.path()}/float32/kv-float32/contract-1")
@@ -100,6 +103,22 @@ def test_results_still_come_after_the_last_order(
     assert [stream.read().step_id for _ in program.steps] == list(range(len(program.steps)))
     with pytest.raises(StopIteration):
         stream.read()
+
+
+@only_root
+@pytest.mark.parametrize("method", ["Describe", "Health"])
+def test_other_users_are_cut_off(shard: Shard, client: Client, method: str) -> None:
+    client.stub.Health(shard_pb2.HealthRequest())
+    shard.socket.chmod(0o777)
+    with other_user(shard.socket.parent), grpc.insecure_channel(f"unix:{shard.socket.name}") as channel:
+        call = channel.unary_unary(f"/{shard_pb2.DESCRIPTOR.services_by_name['Shard'].full_name}/{method}")
+        with pytest.raises(grpc.RpcError) as error:
+            call(b"", wait_for_ready=True, timeout=SECONDS)
+    shard.socket.chmod(0o600)
+    assert error.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED)
+    assert f"user {OTHER_USER}, who is neither this shard's nor root, is cut off from {shard.socket}" \
+        in shard.log.read_text()
+    assert client.stub.Health(shard_pb2.HealthRequest())
 
 
 def test_health_answers_while_a_step_runs(client: Client) -> None:

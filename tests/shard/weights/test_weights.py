@@ -174,8 +174,21 @@ def test_no_header(tmp_path: Path, header: bytes) -> None:
 
 
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors.index.json")
+    with pytest.raises(CheckpointError, match=r"model.safetensors.index.json is no file$"):
+        Checkpoint(tmp_path)
     os.mkfifo(tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"model.safetensors is no file$"):
+        Checkpoint(tmp_path)
+
+
+def test_a_huge_header_is_not_read(tmp_path: Path) -> None:
+    """It takes no room on the disk, and would take all of the memory."""
+    length = 1 << 40
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.write(length.to_bytes(8, "little"))
+        file.truncate(8 + length)
+    with pytest.raises(CheckpointError, match=rf"its header has {length} bytes, at most 100000000 are allowed$"):
         Checkpoint(tmp_path)
 
 

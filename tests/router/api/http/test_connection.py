@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
+from aiohttp import web
 
 from penstock.router.api.http.connection import CONTINUE, PROBE_SECONDS
+from penstock.router.app import make_runner
 from tests.router.api.conftest import Server, until
 
 BODY = json.dumps({"inputs": "a"}).encode()
@@ -107,4 +109,28 @@ async def test_an_end_between_requests_ends_the_connection(server: Server) -> No
     await server.until_idle()
     writer.write_eof()
     assert (await reader.read()).endswith(b"}")
+    writer.close()
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_client_that_was_just_accepted_is_heard_though_the_server_ends(asks: bool) -> None:
+    """One that does not ask is not waited for, beyond a moment."""
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="here you are")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = make_runner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    reader, writer = await asyncio.open_connection(*runner.addresses[0])
+    await until(lambda: bool(runner.server and runner.server.connections))
+    ending = asyncio.create_task(runner.cleanup())
+    await until(lambda: not runner.sites)
+    if asks:
+        writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+    async with asyncio.timeout(10):
+        assert (await reader.read()).partition(b"\r\n\r\n")[2] == (b"here you are" if asks else b"")
+        await ending
     writer.close()

@@ -215,5 +215,6 @@ async def test_the_permit_comes_before_the_rules(start: Start) -> None:
     for path in ("/", "/generate_stream"):
         response = await server.post(path, {**bad, "stream": True})
         assert response.status == 200
-        assert await response.text() == 'data: {"error":"Model is overloaded","error_type":"overloaded"}\n\n'
+        assert await response.text() == \
+            'retry: 1000\n\ndata: {"error":"Model is overloaded","error_type":"overloaded"}\n\n'
     assert server.series()['tgi_request_failure{err="overloaded"}'] == 4

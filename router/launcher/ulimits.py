@@ -1,0 +1,32 @@
+"""The limits that `ulimit` sets, checked before anything is started: a process that meets one fails in odd ways."""
+
+import logging
+import resource
+
+from penstock.router.config import InvalidArgument
+from penstock.router.launcher.config import LauncherConfig
+
+log = logging.getLogger(__name__)
+
+FILES = 40
+"""Open files that each process may need, beside those for each shard and for each client."""
+FILES_PER_SHARD = 8
+LEAST_ADDRESSES = 2 << 30
+"""Bytes of addresses that a shard of the smallest model needs: its libraries and threads take most of them."""
+
+
+def check(config: LauncherConfig) -> None:
+    """Raises the limit of open files as far as it may be, for all processes; InvalidArgument if one is too low."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = FILES + FILES_PER_SHARD * config.num_shard
+    if files < needed:
+        raise InvalidArgument(f"`ulimit -n` allows {files} open files, and {needed} are needed for "
+                              f"{config.num_shard} shard{'s' * (config.num_shard > 1)}, more for many clients")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    if files < needed + config.max_concurrent_requests:
+        log.warning("`ulimit -n` allows %d open files: about %d clients at once, though `max_concurrent_requests` is "
+                    "%d", files, files - needed, config.max_concurrent_requests)
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY and addresses < LEAST_ADDRESSES:
+        raise InvalidArgument(f"`ulimit -v` allows each process {addresses >> 10} KiB of addresses, and "
+                              f"{LEAST_ADDRESSES >> 10} are needed at least")

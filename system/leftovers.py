@@ -1,0 +1,29 @@
+"""What processes that were killed leave behind in the folder of their sockets."""
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes the files by which shards met, the sockets where nobody listens any more, and the folder, unless
+    something is left in it: so the last process of a server whose launcher was killed removes it."""
+    with suppress(OSError):
+        for file in folder.glob("meet-*"):
+            file.unlink(missing_ok=True)
+        for path in folder.glob("shard-*"):
+            if not _is_heard(path):
+                path.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _is_heard(path: Path) -> bool:
+    """Returns whether anybody listens at a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        except OSError:
+            pass
+        return True

@@ -1,0 +1,170 @@
+"""The server that is disturbed: started as a user would, with a checkpoint, a disk and a memory group of its own."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+import psutil
+
+from penstock.bench.programs.children import free_port
+from tests.e2e.server import Server
+from tests.faults.schedule import Needs
+from tests.faults.system import MemoryGroup, can_open_sockets, memory_group, small_disk
+from tests.paths import DEMO_MODEL
+
+NUM_SHARDS = 2
+STEP_TIMEOUT = 3
+DISK_BYTES = 1 << 20
+FLAGS = ["--num-shard", str(NUM_SHARDS), "--step-timeout", str(STEP_TIMEOUT), "--kv-memory", "64MiB",
+         "--enable-prefill-logprobs", "--hostname", "127.0.0.1"]
+PATIENCE_SECONDS = 90.0
+"""How long a server may take to be as it should be; several times what it takes on a busy machine."""
+POLL_SECONDS = 0.05
+
+
+class Broken(Exception):
+    """Raised when the server did what no fault allows."""
+
+
+class Scene:
+    """A server and what it uses, which outlives it: the next one is started in its place."""
+
+    def __init__(self, folder: Path, can_mount: bool, group: MemoryGroup | None) -> None:
+        self.folder = folder
+        self.model = folder / "checkpoint"
+        self.temporary = folder / "tmp"
+        self.group = group
+        self.possible = {Needs.NOTHING} | {need for need, can in (
+            (Needs.MOUNT, can_mount), (Needs.CGROUP, group is not None), (Needs.SOCKETS, can_open_sockets())) if can}
+        self.port = free_port()
+        self.log = folder / "server.log"
+        self.num_servers = 0
+        self.server: Server
+        shutil.copytree(DEMO_MODEL, self.model)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def launcher(self) -> psutil.Process:
+        return psutil.Process(self.server.process.pid)
+
+    def start(self) -> None:
+        """Starts a server in the place of the one that has ended."""
+        command = [str(Path(sys.executable).with_name("text-generation-launcher")), "--model-id", str(self.model),
+                   "--port", str(self.port), *FLAGS]
+        with self.log.open("ab") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
+                                       env={**os.environ, "TMPDIR": str(self.temporary)})
+        if self.group is not None:
+            self.group.add(process.pid)
+        self.server = Server(process, self.port, self.log)
+        self.num_servers += 1
+
+    def processes(self, module: str) -> list[psutil.Process]:
+        """The processes that run a module of Penstock's; none of the server's has to be there amid a fault."""
+        with suppress(psutil.NoSuchProcess):
+            return [child for child in self.launcher.children(recursive=True) if _runs(child, module)]
+        return []
+
+    def shards(self) -> dict[int, psutil.Process]:
+        """The shards that run, by rank."""
+        return {rank: process for process in self.processes("shard") if (rank := _rank(process)) is not None}
+
+    async def until(self, what: str, is_so: Callable[[], bool]) -> None:
+        """Waits for what must come. Raises Broken if it does not, or if the server ends meanwhile."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not is_so():
+            if time.monotonic() > deadline:
+                raise Broken(f"after {PATIENCE_SECONDS:g} s it was still not so that {what}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def shard(self, rank: int) -> psutil.Process:
+        """The shard of a rank, as soon as there is one: it may just be started again."""
+        await self.until(f"shard {rank} runs", lambda: rank in self.shards())
+        return self.shards()[rank]
+
+    async def only(self, module: str) -> psutil.Process:
+        """A process that runs a module, as soon as there is one."""
+        await self.until(f"{module} runs", lambda: bool(self.processes(module)))
+        return self.processes(module)[0]
+
+    async def until_gone(self, processes: list[psutil.Process]) -> None:
+        await self.until(f"{processes} are gone", lambda: not any(map(is_alive, processes)))
+
+    async def until_ready(self, session: aiohttp.ClientSession) -> None:
+        """Waits until requests are computed again and all processes are there."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (len(self.shards()) == NUM_SHARDS and await self._answers(session)):
+            if (status := self.server.process.poll()) is not None:
+                raise Broken(f"the launcher ended with {status}")
+            if time.monotonic() > deadline:
+                raise Broken(f"the server was not ready within {PATIENCE_SECONDS:g} s")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _answers(self, session: aiohttp.ClientSession) -> bool:
+        body = {"inputs": "import", "parameters": {"max_new_tokens": 1}}
+        try:
+            async with session.get(f"{self.url}/readyz") as response:
+                if response.status != 200:
+                    return False
+            async with session.post(f"{self.url}/generate", json=body) as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False
+
+
+@contextmanager
+def scene(folder: Path) -> Iterator[Scene]:
+    """Yields a scene, in an empty folder, whose server has not been started; afterwards nothing of it runs."""
+    with small_disk(folder / "tmp", DISK_BYTES) as can_mount, memory_group(f"penstock-faults-{os.getpid()}") as group:
+        made = Scene(folder, can_mount, group)
+        try:
+            yield made
+        finally:
+            if hasattr(made, "server"):
+                _end(made)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def send(process: psutil.Process, number: signal.Signals) -> None:
+    """Sends a signal, unless another fault was faster."""
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+
+
+def _end(made: Scene) -> None:
+    everyone = [made.launcher, *made.launcher.children(recursive=True)] if made.server.process.poll() is None else []
+    for process in everyone:
+        send(process, signal.SIGKILL)
+    made.server.process.wait()
+    psutil.wait_procs(everyone, timeout=PATIENCE_SECONDS)
+
+
+def _runs(process: psutil.Process, module: str) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return is_alive(process) and process.cmdline()[2:4] == ["-m", f"penstock.{module}"]
+    return False
+
+
+def _rank(process: psutil.Process) -> int | None:
+    with suppress(psutil.NoSuchProcess, ValueError):
+        arguments = process.cmdline()
+        rank: int = json.loads(arguments[arguments.index("--config") + 1])["rank"]
+        return rank
+    return None

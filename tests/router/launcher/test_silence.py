@@ -1,0 +1,37 @@
+"""Processes that are silent: when that is found, by their signs alone."""
+
+import asyncio
+from collections.abc import Callable
+from unittest.mock import Mock
+
+import pytest
+
+from penstock.router.launcher import silence
+from penstock.router.launcher.processes import Process
+
+LIMIT, START_LIMIT = 0.05, 1000.0
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "POLL_SECONDS", 0.01)
+
+
+def process_that_is_silent() -> Mock:
+    return Mock(spec=Process, num_signs=0, is_ready=False)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+async def test_a_process_that_starts_may_be_silent_for_longer() -> None:
+    process = process_that_is_silent()
+    async with silence.followed(process, START_LIMIT, LIMIT) as found:
+        await until(lambda: found.seconds > 4 * LIMIT)
+        assert not found.finding
+        process.is_ready, process.num_signs = True, 1
+        await until(lambda: found.seconds < LIMIT)
+        await found.is_over
+        assert found.finding.startswith("has given no sign of life for 0.")

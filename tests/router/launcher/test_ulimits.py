@@ -1,0 +1,53 @@
+"""What `ulimit` leaves is checked before anything starts."""
+
+import logging
+import resource
+from dataclasses import replace
+
+import pytest
+
+from penstock.router.config import InvalidArgument
+from penstock.router.launcher import ulimits
+from tests.router.launcher.conftest import Parse
+
+FREE = (resource.RLIM_INFINITY,) * 2
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> dict[int, tuple[int, int]]:
+    """The soft and hard limits that the process is taken to have."""
+    limits = {resource.RLIMIT_NOFILE: (1024, 4096), resource.RLIMIT_AS: FREE}
+    monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    return limits
+
+
+def test_files_are_had_as_far_as_they_may(parse: Parse, limit, caplog) -> None:
+    with caplog.at_level(logging.WARNING):
+        ulimits.check(parse())
+    assert limit[resource.RLIMIT_NOFILE] == (4096, 4096)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("num_shard", "words"), [(1, "48 are needed for 1 shard, "), (4, "72 are needed for 4 ")])
+def test_too_few_files(parse: Parse, limit, num_shard: int, words: str) -> None:
+    limit[resource.RLIMIT_NOFILE] = (20, 20)
+    with pytest.raises(InvalidArgument, match=f"`ulimit -n` allows 20 open files, and {words}"):
+        ulimits.check(replace(parse(), num_shard=num_shard))
+    assert limit[resource.RLIMIT_NOFILE] == (20, 20)
+
+
+def test_files_for_fewer_clients_than_may_come(parse: Parse, limit, caplog) -> None:
+    limit[resource.RLIMIT_NOFILE] = (32, 64)
+    with caplog.at_level(logging.WARNING):
+        ulimits.check(parse())
+    assert caplog.messages == [
+        "`ulimit -n` allows 64 open files: about 16 clients at once, though `max_concurrent_requests` is 128"]
+
+
+def test_too_few_addresses(parse: Parse, limit) -> None:
+    limit[resource.RLIMIT_AS] = (1 << 30, resource.RLIM_INFINITY)
+    with pytest.raises(InvalidArgument, match="`ulimit -v` allows each process 1048576 KiB of addresses, and 2097152 "):
+        ulimits.check(parse())
+    limit[resource.RLIMIT_AS] = (2 << 30, 2 << 30)
+    ulimits.check(parse())
