@@ -66,20 +66,19 @@ class Clients:
     async def ask(self, place: int) -> None:
         """Asks until there is an answer. A connection is tried again where a fault takes those by design."""
         ask, first_at = self.asks[place], time.monotonic()
-        silent_since = first_at
-        while True:
-            result = await self._attempt(ask)
-            if isinstance(result, Reply):
-                break
+        times = [first_at]
+        while isinstance(result := await self._attempt(ask), Loss):
             self.judge(ask, result)
-            silent_since = result.ended_at
+            self._note_silences(ask, [*times, *result.times, result.ended_at])
+            times = [result.ended_at]
             await asyncio.sleep(PAUSE_SECONDS)
         self.compare(place, result)
-        if ask.is_stream:
-            for at in result.times:
-                self._ledger.silent(silent_since, at)
-                silent_since = at
+        self._note_silences(ask, [*times, *result.times])
         self._ledger.answers.append((first_at, time.monotonic(), ask.kind))
+
+    def _note_silences(self, ask: Ask, times: Sequence[float]) -> None:
+        if ask.is_stream:
+            self._ledger.silent(times)
 
     def judge(self, ask: Ask, loss: Loss) -> None:
         """Notes a lost answer. Raises Broken unless a fault may cost one."""
@@ -110,6 +109,7 @@ class Clients:
                     times.append(time.monotonic())
                 return Reply(response.status, b"".join(pieces).decode(), times)
         except aiohttp.ClientError as error:
-            return Loss(began_at, time.monotonic(), f"{type(error).__name__}: {error}", bool(pieces), True)
+            return Loss(began_at, time.monotonic(), f"{type(error).__name__}: {error}", bool(pieces), True,
+                        tuple(times))
         except TimeoutError:
             return Loss(began_at, time.monotonic(), f"nothing within {HANG_SECONDS:g} s", bool(pieces), False)

@@ -141,12 +141,12 @@ async def end_launcher(stage: Stage) -> None:
 async def _replace_server(stage: Stage, number: signal.Signals) -> None:
     """Ends the server, sees that nothing of it is left once its last answers are given, and starts the next."""
     scene = stage.scene
-    children = scene.launcher.children(recursive=True)
+    scene.orphans = scene.launcher.children(recursive=True)
     scene.server.process.send_signal(number)
     await scene.until("the launcher has ended", lambda: scene.server.process.poll() is not None)
     if number is signal.SIGTERM and scene.server.process.returncode:
         raise Broken(f"the launcher ended with {scene.server.process.returncode} after SIGTERM")
-    await scene.until_gone(children)
+    await scene.until_gone(scene.orphans)
     stage.note_struck()
     if left := list(scene.temporary.iterdir()):
         raise Broken(f"the server that ended has left {left}")

@@ -3,11 +3,14 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.faults.schedule import Event, Loses
 
 ACCEPT_SECONDS = 1.0
 """How long before a launcher's death a client may have come whom nobody had time to accept."""
+
+SHORTEST_SILENCE = 0.2
 
 
 @dataclass(slots=True)
@@ -26,7 +29,11 @@ class Strike:
 
     def includes(self, begin: float, end: float) -> bool:
         """Tells whether it lasted at a time between these."""
-        return self.began_at <= end and begin <= (self.over_at or float("inf"))
+        return self.seconds_of(begin, end) >= 0
+
+    def seconds_of(self, begin: float, end: float) -> float:
+        """Returns for how many of the seconds between these times it lasted; less than 0 if it was at other times."""
+        return min(end, self.over_at or float("inf")) - max(begin, self.began_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,8 @@ class Loss:
     had_bytes: bool
     is_connection: bool
     """Whether the connection was refused or cut. If not, the server said what was wrong, or nothing for too long."""
+    times: tuple[float, ...] = ()
+    """When parts of it came."""
 
 
 @dataclass(slots=True)
@@ -63,18 +72,14 @@ class Ledger:
         """Tells whether a fault of that time takes such answers by design."""
         return loss.is_connection and any(_permits(strike, loss) for strike in self.strikes)
 
-    def silent(self, begin: float, end: float, shortest: float = 0.2) -> None:
-        """Notes that a stream had nothing between these times."""
-        if end - begin >= shortest:
-            self.silences.append((begin, end))
+    def silent(self, times: Iterable[float]) -> None:
+        """Notes that a stream had nothing between each of these times and the next."""
+        self.silences.extend((begin, end) for begin, end in pairwise(times) if end - begin >= SHORTEST_SILENCE)
 
     def longest_silence(self, strike: Strike) -> float:
-        """Returns the seconds of the longest silence of a stream while the fault lasted."""
-        return longest((end - begin for begin, end in self.silences if strike.includes(begin, end)))
-
-
-def longest(seconds: Iterable[float]) -> float:
-    return max(seconds, default=0.0)
+        """Returns the seconds of the longest silence of a stream that is due to the fault more than to another."""
+        return max((end - begin for begin, end in self.silences if strike.includes(begin, end) and strike is max(
+            self.strikes, key=lambda other: other.seconds_of(begin, end))), default=0.0)
 
 
 def _permits(strike: Strike, loss: Loss) -> bool:

@@ -47,8 +47,9 @@ class Scene:
             (Needs.MOUNT, can_mount), (Needs.CGROUP, group is not None), (Needs.SOCKETS, can_open_sockets())) if can}
         self.port = free_port()
         self.log = folder / "server.log"
-        self.num_servers = 0
         self.server: Server
+        self.orphans: list[psutil.Process] = []
+        """The processes of the server that was ended last, which may outlive its launcher for a while."""
         shutil.copytree(DEMO_MODEL, self.model)
 
     @property
@@ -69,7 +70,6 @@ class Scene:
         if self.group is not None:
             self.group.add(process.pid)
         self.server = Server(process, self.port, self.log)
-        self.num_servers += 1
 
     def processes(self, module: str) -> list[psutil.Process]:
         """The processes that run a module of Penstock's; none of the server's has to be there amid a fault."""
@@ -149,7 +149,9 @@ def send(process: psutil.Process, number: signal.Signals) -> None:
 
 
 def _end(made: Scene) -> None:
-    everyone = [made.launcher, *made.launcher.children(recursive=True)] if made.server.process.poll() is None else []
+    everyone = [*made.orphans]
+    if made.server.process.poll() is None:
+        everyone += [made.launcher, *made.launcher.children(recursive=True)]
     for process in everyone:
         send(process, signal.SIGKILL)
     made.server.process.wait()

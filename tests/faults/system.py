@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import psutil
 _PIDFD_GETFD = 438
 """The number of the system call, the same on every architecture."""
 _MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
+END_SECONDS = 30.0
 _CHUNK = b"\0" * 65536
 
 
@@ -125,7 +127,19 @@ def memory_group(name: str) -> Iterator[MemoryGroup | None]:
     try:
         yield MemoryGroup(path)
     finally:
-        path.rmdir()
+        _remove(path)
+
+
+def _remove(group: Path) -> None:
+    """Removes a control group, as soon as the system has done with the processes that were in it."""
+    deadline = time.monotonic() + END_SECONDS
+    while True:
+        try:
+            return group.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 def _own_group() -> str:

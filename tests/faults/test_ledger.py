@@ -40,6 +40,15 @@ def test_other_faults_cost_nothing(kind: str) -> None:
 
 def test_the_longest_silence_of_a_fault() -> None:
     ledger = struck("shards killed")
-    for begin, end in ((1, 9), (9, 12), (15, 16), (21, 40), (10, 10.1)):
-        ledger.silent(begin, end)
+    for times in ([1, 9, 12], [15, 16], [21, 40]):
+        ledger.silent(times)
     assert ledger.longest_silence(ledger.strikes[0]) == 3
+
+
+def test_a_silence_is_due_to_the_fault_that_it_had_most_of() -> None:
+    ledger = struck("template processes killed")
+    next_one = Strike(ledger.strikes[0].event, began_at=21.0, struck_at=22.0, over_at=30.0)
+    ledger.strikes.append(next_one)
+    ledger.silent([19, 29])
+    assert ledger.longest_silence(ledger.strikes[0]) == 0
+    assert ledger.longest_silence(next_one) == 10
