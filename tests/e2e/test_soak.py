@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import aiohttp
 import pytest
 
 from tests.e2e.client import many_clients, until_idle
 from tests.e2e.prompts import source
 from tests.e2e.server import Server, serve
-from tests.e2e.test_mixed_kills import Ask, ask_all, make_asks
+from tests.faults.load import Ask, make_asks, read_answer
 
 MIB = 1 << 20
 KV_MEMORY = 8 * MIB
@@ -59,9 +60,17 @@ def promises(server: Server) -> dict[str, int]:
 
 
 def long_asks(rng: random.Random) -> list[Ask]:
-    return [Ask("/generate_stream", {"inputs": source(rng, 180), "parameters": {
+    return [Ask("long", "/generate_stream", {"inputs": source(rng, 180), "parameters": {
         "truncate": rng.randint(1000, 1900), "max_new_tokens": 30, "top_n_tokens": 3, "details": True}})
         for _ in range(LONG_PER_ROUND)]
+
+
+async def answer(session: aiohttp.ClientSession, server: Server, ask: Ask) -> None:
+    """Asks; raises an error if what comes is no whole answer."""
+    async with session.post(server.url + ask.path, json=ask.body) as response:
+        text = await response.text()
+    assert response.status == 200, text
+    read_answer(ask.is_stream, text)
 
 
 async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[str, list[Sample]]]:
@@ -84,7 +93,7 @@ async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[
             rounds.append({})
             watching = asyncio.create_task(watch())
             asks = [ask for _ in range(num_sets) for ask in make_asks(rng) + long_asks(rng)]
-            await asyncio.gather(*ask_all(session, server, asks))
+            await asyncio.gather(*(answer(session, server, ask) for ask in asks))
             await until_idle(session, server.url)
             watching.cancel()
     raise AssertionError
