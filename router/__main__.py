@@ -141,7 +141,7 @@ async def _answer(
     await web.SockSite(runner, listener, backlog=BACKLOG, ssl_context=ssl_context).start()
     tell_ready()
     gc.freeze()  # what is here now stays, so collections, for which all requests wait, need not look through it
-    _announce(config, facts, limits)
+    _announce(config, facts, engine.limits)
     await stop.wait()
     # Otherwise aiohttp would break the connections off without a word, after twice its timeout.
     overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)

@@ -66,19 +66,25 @@ def is_alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
+def launcher_command(model: Path, port: int, *flags: str, shell: str = "") -> list[str]:
+    """The launcher's command line; `shell` are commands to run before, such as `ulimit`."""
+    launcher = Path(sys.executable).with_name("text-generation-launcher")
+    command = [str(launcher), "--model-id", str(model), "--hostname", "127.0.0.1", "--port", str(port), *flags]
+    return ["bash", "-c", f'{shell} && exec "$0" "$@"', *command] if shell else command
+
+
 @contextmanager
 def serve(
     tmp_path: Path, *flags: str, model: Path = DEMO_MODEL, port: int | None = None,
-    environment: Mapping[str, str] | None = None, cgroup: MemoryCgroup | None = None,
+    environment: Mapping[str, str] | None = None, shell: str = "", cgroup: MemoryCgroup | None = None,
 ) -> Iterator[Server]:
-    """Start a server, with more variables in its environment and within a cgroup if there is one, yield it once it
-    answers, and see that its end leaves nothing behind."""
+    """Start a server, with more variables in its environment, after commands of the shell and within a cgroup if there
+    are any, yield it once it answers, and see that its end leaves nothing behind."""
     port = port or free_port()
     log = tmp_path / f"server-{port}.log"
     temporary = tmp_path / "tmp"
     temporary.mkdir(exist_ok=True)
-    command = [str(Path(sys.executable).with_name("text-generation-launcher")), "--model-id", str(model),
-               "--hostname", "127.0.0.1", "--port", str(port), *flags]
+    command = launcher_command(model, port, *flags, shell=shell)
     with log.open("ab") as output:
         process = subprocess.Popen(cgroup.command(command) if cgroup else command,
                                    stdout=output, stderr=subprocess.STDOUT,

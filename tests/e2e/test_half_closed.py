@@ -4,7 +4,6 @@ import asyncio
 import json
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.e2e.client import many_clients, scrape, stream, until_idle, until_running
@@ -14,9 +13,12 @@ INPUTS = "import os\n\n\ndef walk(path):\n"
 DROPPED = 'tgi_request_failure{err="dropped"}'
 
 
-async def connect(server: Server, path: str, num_tokens: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(
+    server: Server, path: str, num_tokens: int, **parameters: Any
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Sends a request on a connection of its own."""
-    body = json.dumps({"inputs": INPUTS, "parameters": {"max_new_tokens": num_tokens, "details": True}})
+    body = json.dumps({"inputs": INPUTS, "parameters": {
+        "max_new_tokens": num_tokens, "details": True, **parameters}})
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
                  f"content-length: {len(body)}\r\n\r\n{body}".encode())
@@ -46,19 +48,16 @@ async def test_a_half_closed_client_gets_its_whole_answer(server: Server, path: 
         await until_idle(session, server.url)
 
 
-async def until_dropped(session: aiohttp.ClientSession, server: Server, number: float) -> None:
-    while (await scrape(session, server.url)).get(DROPPED, 0.0) != number:
-        await asyncio.sleep(0.02)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["/generate", "/generate_stream"])
-async def test_a_client_that_leaves_frees_its_slot(server: Server, path: str) -> None:
+async def test_clients_that_leave_free_their_slots(server: Server, path: str) -> None:
+    """Not each: some answers may end before it is noticed that nobody waits for them."""
     async with many_clients() as session:
         before = (await scrape(session, server.url)).get(DROPPED, 0.0)
-        _, writer = await connect(server, path, num_tokens=1900)
-        await until_running(session, server.url, 1)
-        writer.close()
-        await until_dropped(session, server, before + 1)
+        leavers = [await connect(server, path, 1900, do_sample=True, temperature=1.5, seed=seed) for seed in range(8)]
+        await until_running(session, server.url, len(leavers))
+        for _, writer in leavers:
+            writer.close()
         await until_running(session, server.url, 0)
         await until_idle(session, server.url)
+        assert (await scrape(session, server.url))[DROPPED] - before >= len(leavers) // 2

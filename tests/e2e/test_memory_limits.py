@@ -58,7 +58,7 @@ async def test_all_memory_that_was_announced_is_used_within_600_mb(tmp_path: Pat
 
 KV_TOKEN = 64 << 10
 """Bytes of a token's keys and values in the model below: much beside what the processes take."""
-LEFT = 260 * MIB
+LEFT = 200 * MIB
 """What is left for keys and values and all steps, after another process took the rest."""
 
 
@@ -121,7 +121,7 @@ async def test_a_group_that_finds_less_memory_serves_what_fits(tmp_path: Path) -
                 r"\d+ tokens, and this request needs more", await failing)
             assert await asyncio.gather(*running) == wanted
             now = await info(session, server)
-            assert 400 <= now["max_total_tokens"] == now["max_batch_total_tokens"] < 2500
+            assert 360 <= now["max_total_tokens"] == now["max_batch_total_tokens"] < 2500
             assert at_start["max_total_tokens"] == 3600
             with pytest.raises(AssertionError, match="inputs"):
                 await generate(session, server.url, long, max_new_tokens=2)

@@ -16,6 +16,7 @@ from penstock.router.engine.limits import LimitError, Limits
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.launch import main
 from penstock.router.notices import Notice, NoticePipe, Sign
+from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import FACTS
 from tests.router.text.tokenizers_for_tests import DEMO
 
@@ -62,12 +63,12 @@ def lose_launcher(notices: NoticePipe) -> None:
 async def test_it_ends_when_asked_to_while_the_shards_load(tmp_path: Path, end: Callable[[NoticePipe], None]) -> None:
     notices, (signs, signs_end) = NoticePipe(), os.pipe()
     settings = config(shard_sockets=(f"unix:{tmp_path}/shard-0",), notices_fd=notices.fd, signs_fd=signs_end)
-    serving = asyncio.create_task(serve(settings))
+    serving = asyncio.create_task(serve(settings, Tokenizer.load(DEMO, 1)))
     try:
         await asyncio.sleep(0.1)
         assert not serving.done()
         end(notices)
-        await asyncio.wait_for(serving, 5)
+        await asyncio.wait_for(serving, 60)
         assert os.read(signs, 100) == Sign.ALIVE
     finally:
         asyncio.get_running_loop().remove_reader(notices.fd)

@@ -1,0 +1,169 @@
+"""Bad models and environments, through the launcher: a start that can't succeed ends by itself, with one sentence."""
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+from tokenizers import Tokenizer
+
+from penstock.bench.programs.children import free_port
+from tests.e2e import spoilt_models
+from tests.e2e.client import events, generate, many_clients
+from tests.e2e.server import Server, launcher_command, serve
+from tests.paths import DEMO_MODEL
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 100.0
+MOST_MEMORY = 1 << 30
+"""Bytes in any process: more than any takes to start, and less than what is asked for here would take."""
+NOT_A_NUMBER = "the model computed something that is not a number (NaN)"
+
+SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "layers": (lambda folder: spoilt_models.with_keys(folder, num_hidden_layers=10**9),
+               "config.json: num_hidden_layers: expected at most 4096, found 1000000000"),
+    "nested": (lambda folder: spoilt_models.with_file(folder, "config.json", "[" * 10**6),
+               "config.json cannot be read: its values are nested too deeply"),
+    "nested-template": (lambda folder: spoilt_models.with_file(folder, "tokenizer_config.json", "[" * 10**6),
+                        "tokenizer_config.json is no JSON: maximum recursion depth exceeded"),
+    "nan": (spoilt_models.with_nan_everywhere, "the model computes something that is not a number (NaN): its weights "),
+}
+"""By what is wrong, how it is made, and what is said. Other such models have their tests where they are refused."""
+ENVIRONMENTS = {
+    "--kv-memory": (["--kv-memory", "1TiB"], "true", "--kv-memory: 1099511627776 bytes are more than the "),
+    "ulimit -n": ([], "ulimit -n 20", "`ulimit -n` allows 20 open files, and 48 are needed for 1 shard, "),
+    "ulimit -v": ([], "ulimit -v 1000000", "`ulimit -v` allows each process 1000000 KiB of addresses, and 2097152 are"),
+}
+
+
+def refusal(tmp_path: Path, model: Path, *flags: str, shell: str = "") -> str:
+    """What a launcher says that ends by itself: without a traceback, without taking much memory, and with nothing left.
+    """
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            launcher_command(model, free_port(), *flags, shell=shell), stdout=output,
+            stderr=subprocess.STDOUT, env={**os.environ, "TMPDIR": str(temporary)})
+    usage = _end_of(process, log)
+    text = log.read_text()
+    assert process.returncode in (1, 2), text
+    assert "Traceback" not in text
+    assert usage.ru_maxrss << 10 < MOST_MEMORY, "of the launcher, and of all that it has waited for"
+    assert not _processes_of(temporary)
+    assert not list(temporary.iterdir())
+    return text
+
+
+def _end_of(process: "subprocess.Popen[bytes]", log: Path) -> resource.struct_rusage:
+    """What the process and its children have used, once it has ended."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return usage
+        time.sleep(0.05)
+    process.terminate()
+    raise TimeoutError(f"the launcher still runs:\n{log.read_text()}")
+
+
+def _processes_of(temporary: Path) -> list[psutil.Process]:
+    """The processes with this folder for temporary files."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TMPDIR") == str(temporary):
+                found.append(process)
+        except psutil.Error:
+            continue  # it has ended, or is another user's
+    return found
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_bad_model_is_refused(tmp_path: Path, name: str) -> None:
+    spoil, sentence = SPOILT[name]
+    text = refusal(tmp_path, spoil(tmp_path), "--num-shard", "2" if name == "nan" else "1")
+    assert text.count(sentence) == 1, text
+    assert " ended with exit code " in text
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_what_the_machine_does_not_have_is_refused(tmp_path: Path, name: str) -> None:
+    flags, shell, sentence = ENVIRONMENTS[name]
+    assert refusal(tmp_path, DEMO_MODEL, *flags, shell=shell).count(sentence) == 1
+
+
+def test_a_server_within_its_limits_and_without_a_directory(tmp_path: Path) -> None:
+    """Its working directory is gone, also for the processes that are started later."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    shell = f"ulimit -n 128 && ulimit -v {4 << 20} && cd {gone} && rmdir {gone}"
+
+    async def answer(server: Server) -> str:
+        async with many_clients() as session:
+            return (await generate(session, server.url, "def open(path):", max_new_tokens=20)).text
+
+    with serve(tmp_path, shell=shell) as server:
+        text = asyncio.run(answer(server))
+        server.shards()[0].kill()
+        assert asyncio.run(answer(server)) == text
+        assert "`ulimit -n` allows 128 open files: about 80 clients at once" in server.log.read_text()
+        assert "within the limit of `ulimit -v`" in server.log.read_text()
+
+
+def test_many_added_tokens_hold_nothing_up(tmp_path: Path) -> None:
+    """`serve` sees that SIGTERM ends the server in order."""
+    async def digits(server: Server) -> str:
+        async with many_clients() as session:
+            answer = await generate(session, server.url, "1 2 3", max_new_tokens=8,
+                                    grammar={"type": "regex", "value": "[0-9]{3}"})
+        return answer.text
+
+    with serve(tmp_path, model=spoilt_models.with_added_tokens(tmp_path)) as server:
+        assert asyncio.run(digits(server)).isdigit()
+    assert "had requests left" not in server.log.read_text()
+
+
+def test_a_request_that_yields_nan_is_told_and_others_go_on(tmp_path: Path) -> None:
+    model = spoilt_models.with_nan_token(tmp_path)
+    poisoned = "Hello" + Tokenizer.from_file(str(model / "tokenizer.json")).decode([spoilt_models.NAN_TOKEN]) + " you"
+    with serve(tmp_path, "--num-shard", "2", "--enable-prefill-logprobs", model=model) as server:
+        shards = {rank: shard.pid for rank, shard in server.shards().items()}
+        asyncio.run(_ask(server, poisoned))
+        assert {rank: shard.pid for rank, shard in server.shards().items()} == shards
+
+
+async def _ask(server: Server, poisoned: str) -> None:
+    asked: list[dict[str, object]] = [
+        {}, {"do_sample": True, "seed": 1}, {"details": True, "top_n_tokens": 3}, {"repetition_penalty": 1.2},
+        {"grammar": {"type": "regex", "value": "[a-z]+"}}, {"details": True, "decoder_input_details": True}]
+    prompts = [f"Once upon a time there {verb}" for verb in ("was", "were", "is")]
+    async with many_clients() as session:
+        undisturbed = [await generate(session, server.url, prompt, max_new_tokens=40) for prompt in prompts]
+        others = [asyncio.create_task(generate(session, server.url, prompt, max_new_tokens=40)) for prompt in prompts]
+        for parameters in asked:
+            status, body = await _post(session, server.url, poisoned, parameters)
+            assert (status, body["error_type"]) == (424, "generation"), body
+            assert body["error"].endswith(NOT_A_NUMBER)
+        [event] = [event async for event in events(session, server.url, poisoned, max_new_tokens=5)]
+        assert event["error"].endswith(NOT_A_NUMBER)
+        assert await asyncio.gather(*others) == undisturbed
+
+
+async def _post(
+    session: aiohttp.ClientSession, url: str, inputs: str, parameters: dict[str, object]
+) -> tuple[int, dict[str, str]]:
+    body = {"inputs": inputs, "parameters": {"max_new_tokens": 5, **parameters}}
+    async with session.post(f"{url}/generate", json=body) as response:
+        reply: dict[str, str] = json.loads(await response.read())
+        return response.status, reply

@@ -1,0 +1,22 @@
+"""The most memory that the router announces."""
+
+import re
+
+import psutil
+
+from penstock.router import memory_promise
+from penstock.router.memory_promise import promise
+from tests.fakes import FACTS, LIMITS
+
+MIB = 1 << 20
+
+
+def test_it_is_the_sum_of_what_each_purpose_takes() -> None:
+    said, body = promise(LIMITS, FACTS).split("; ")
+    [most, used, cached, requests, other] = map(int, re.findall(r"\d+", said))
+    assert 0 <= used + cached + requests + other - most <= 4
+    assert abs(used - psutil.Process().memory_info().rss / MIB) < 16
+    assert cached == 1, "256 blocks"
+    assert requests == 128 * (64 + 512) // 1024
+    assert other == memory_promise.OTHER_BYTES // MIB
+    assert body == "a body of 2000000 bytes takes about 8 times as much while it is read"
