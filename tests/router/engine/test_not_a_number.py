@@ -28,7 +28,8 @@ def make_fleet() -> ScriptedFleet:
     POISONED, replace(POISONED, sampling=Sampling(do_sample=True, seed=1)),
     replace(POISONED, sampling=Sampling(top_n=2)), replace(POISONED, max_new_tokens=1),
     replace(POISONED, grammar=ListGrammar({70}, {71}, {2})),
-    replace(POISONED, wants_prompt_logprobs=True)], ids=str)
+    replace(POISONED, wants_prompt_logprobs=True)],
+    ids=["greedy", "sampled", "top logprobs", "one token", "grammar", "prompt logprobs"])
 async def test_it_alone_fails(poisoned: Request, depth: int) -> None:
     async with running_engine(make_fleet(), depth=depth) as engine:
         undisturbed = await collect(engine.submit(HEALTHY))
