@@ -1,9 +1,10 @@
 """What a shard says when it starts: how much memory it may come to use, and how long each phase took."""
 
 import re
+import subprocess
+import sys
 import time
 
-import numpy as np
 import psutil
 
 from penstock.shard.startup import promise
@@ -12,22 +13,34 @@ from penstock.shard.startup.phases import Phases
 MIB = 1 << 20
 
 
+IN_A_NEW_PROCESS = """
+import numpy as np
+import psutil
+
+from penstock.shard.startup import promise
+
+def run_steps():
+    assert np.ones({taken}, np.uint8).any()
+    return 128
+
+before = psutil.Process().memory_info().rss
+step_tokens, found = promise.measured(run_steps, kv=5 << 20, max_step_tokens=512, logits=1000)
+print(before, step_tokens, found.used, found.kv, found.step, found.most, found, sep="\\n")
+"""
+
+
 def test_memory_that_steps_take_for_a_while_is_promised() -> None:
     taken = 64 * MIB
-
-    def run_steps() -> int:
-        assert np.ones(taken, np.uint8).any()
-        return 128
-
-    before = psutil.Process().memory_info().rss
-    step_tokens, found = promise.measured(run_steps, kv=5 * MIB, max_step_tokens=512, logits=1000)
-    assert step_tokens == 128
-    assert found is not None
-    assert before - 16 * MIB < found.used < before + taken
-    assert taken * 0.9 * 2 * 4 < found.step < taken * 1.3 * 2 * 4
-    assert found.most == found.used + found.kv + found.step + promise.OTHER_BYTES
-    [most, *parts] = map(int, re.findall(r"\d+", str(found)))
-    assert 0 <= sum(parts) - most <= len(parts)
+    program = IN_A_NEW_PROCESS.format(taken=taken)
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    *numbers, sentence = output.splitlines()
+    before, step_tokens, used, kv, step, most = map(int, numbers)
+    assert (step_tokens, kv) == (128, 5 * MIB)
+    assert before * 0.9 < used < before + taken / 2
+    assert taken * 0.9 * 2 * 4 < step < taken * 1.3 * 2 * 4
+    assert most == used + kv + step + promise.OTHER_BYTES
+    [told, *parts] = map(int, re.findall(r"\d+", sentence))
+    assert 0 <= sum(parts) - told <= len(parts)
 
 
 def test_phases_begin_with_the_process() -> None:
@@ -40,5 +53,5 @@ def test_phases_begin_with_the_process() -> None:
         r"([\d.]+) s: Python ([\d.]+), a wait ([\d.]+)", str(phases)).groups())  # type: ignore[union-attr]
     assert abs(total - first - second) < 0.02
     assert second >= 0.05
-    assert total <= age + 0.1
+    assert total <= age + 1.1, "psutil knows when the machine began to a second"
     assert first > 0.1, "Python had started long before"

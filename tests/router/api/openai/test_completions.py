@@ -323,6 +323,7 @@ async def test_a_client_that_leaves_cancels(server: Server) -> None:
     response.close()
     await server.until_idle()
     server.fleet.may_answer.set()
+    server.fleet.may_answer.clear()
     waiting = asyncio.create_task(complete(server, ignore_eos=True))
     await until(lambda: bool(server.engine._requests))
     waiting.cancel()
