@@ -3,10 +3,12 @@
 import os
 import re
 
-_ANY = r"PATH|HOME|USER|LOGNAME|TMPDIR|TZ|TZDIR|LANG|LANGUAGE|LC_\w+|LD_\w+|PYTHON\w*|VIRTUAL_ENV|COVERAGE\w*"
+_ANY = r"PATH|HOME|USER|LOGNAME|TMPDIR|TE?MP|TZ|TZDIR|LANG|LANGUAGE|LC_\w+|LD_\w+|PYTHON\w*|VIRTUAL_ENV|COVERAGE\w*"
 _NETWORK = r"SSL_CERT_\w+|\w+_PROXY|\w+_proxy|GRPC_\w+|OTEL_\w+"
 _COMPUTE = (r"KERNELS\w*|SHARD_DIE_ON_TOKEN|XDG_CACHE_HOME|CXX|CC|CUDA\w*|NVIDIA_\w+|NCCL_\w+|GLOO_\w+|TP_\w+|TORCH\w*|"
-            r"PYTORCH_\w+|TRITON_\w+|OMP_\w+|GOMP_\w+|KMP_\w+|MKL_\w+|OPENBLAS_\w+|MALLOC_\w+|GLIBC_\w+")
+            r"PYTORCH_\w+|TRITON_\w+|OMP_\w+|GOMP_\w+|KMP_\w+|MKL_\w+|OPENBLAS_\w+|ATEN_\w+|ONEDNN_\w+|"
+            r"DNNL_\w+|MALLOC_\w+|GLIBC_\w+")
+_TOKENIZER = r"RAYON_\w+|TOKENIZERS_\w+|MALLOC_\w+|GLIBC_\w+"
 
 
 def for_text() -> dict[str, str]:
@@ -16,7 +18,7 @@ def for_text() -> dict[str, str]:
 
 def for_router() -> dict[str, str]:
     """Returns what the router gets, beside its keys."""
-    return _matching(_ANY, _NETWORK)
+    return _matching(_ANY, _NETWORK, _TOKENIZER)
 
 
 def for_shard() -> dict[str, str]:

@@ -20,15 +20,17 @@ class Connection(RequestHandler):
 
     Nothing but a write tells the one from the other: a client that is gone answers it with a reset, after which the
     next write fails, and the request is cancelled. So something is written that a client skips: interim responses
-    (RFC 9110, 15.2) before the answer, and what `probe` is set to while one is streamed.
+    (RFC 9110, 15.2) before the answer, and what `probe` is set to while one is streamed. Clients of HTTP/1.0 know no
+    interim responses; most of them are proxies, whose end of file means that their own client has left.
     """
 
-    __slots__ = ("_payload", "_prober", "has_asked", "probe")
+    __slots__ = ("_is_old", "_payload", "_prober", "has_asked", "probe")
 
     def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, **kwargs: Any) -> None:
         super().__init__(manager, loop=loop, **kwargs)
         self._request_factory = self._make_request
         self._payload: StreamReader | None = None
+        self._is_old = False
         self._prober: asyncio.Task[None] | None = None
         self.has_asked = False
         """Whether a request has come. A client that has not yet asked may just be about to."""
@@ -40,13 +42,15 @@ class Connection(RequestHandler):
         payloads = [payload for _, payload in self._messages]
         if self._payload is not None:
             payloads.append(self._payload)
-        if self.ssl_context is not None or not payloads or not all(payload.is_eof() for payload in payloads):
+        is_whole = bool(payloads) and all(payload.is_eof() for payload in payloads)
+        if not is_whole or self.ssl_context is not None or (self._is_old and self.probe is None):
             return False
         self._prober = self._loop.create_task(self._probe())
         return True
 
     def _make_request(self, message: Any, payload: StreamReader, *rest: Any) -> web.BaseRequest:
         self._payload = payload
+        self._is_old = message.version < HttpVersion11
         self.has_asked = True
         assert self._manager is not None
         return self._manager.request_factory(message, payload, *rest)
@@ -76,7 +80,7 @@ class Connection(RequestHandler):
             return
         if self.probe is not None:
             await self.probe()
-        elif not request.writer.output_size and request.version >= HttpVersion11:
+        elif not request.writer.output_size:
             self.transport.write(CONTINUE)
 
 

@@ -1,6 +1,7 @@
 """The gRPC fleet against shards that answer over real sockets."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -225,6 +226,23 @@ async def test_the_end_of_a_group_at_rest_is_noticed(tmp_path: Path) -> None:
         await servers[1].stop(None)
         with pytest.raises(FleetError, match=r"1\.sock ended the stream"):
             await waiting
+
+
+async def test_waits_that_are_cancelled_leave_nothing(tmp_path: Path) -> None:
+    """The engine begins one whenever it has nothing to do, and a stream may last for months."""
+    async with running(tmp_path, EchoShard(0), EchoShard(1)) as (fleet, _):
+        await fleet.open(LIMITS)
+        num_futures = []
+        for _ in range(2):
+            for _ in range(200):
+                waiting = asyncio.create_task(fleet.end())
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                waiting.cancel()
+                await asyncio.wait([waiting])
+            gc.collect()
+            num_futures.append(sum(issubclass(type(each), asyncio.Future) for each in gc.get_objects()))
+        assert num_futures[1] < num_futures[0] + 50
 
 
 async def test_a_group_has_the_memories_of_its_shards(tmp_path: Path) -> None:
