@@ -127,6 +127,8 @@ class Scheduler:
         if self._in_flight:
             return
         if suspect.status is Status.WAITING:
+            if not self._free_slots:
+                self._evict(self._running[-1])
             self._admit(suspect, self.memory.match(suspect), draft)
         if suspect.is_prefilling:
             self._draft_prefill(suspect, draft)
@@ -299,14 +301,19 @@ class Scheduler:
         while needed > self.memory.num_available + sum(len(s.blocks) for s in self._returning):
             # A suspect that runs alone has to run next, whatever its age.
             victim = next(s for s in reversed(self._running) if s is not sequence or s is not self._suspects.alone)
-            self._preempt(victim)
-            self._preempted.append(victim.id)
+            self._evict(victim)
             if victim is sequence:
                 return False
         if needed > self.memory.num_available:
             return False
         self.memory.extend(sequence, needed)
         return True
+
+    def _evict(self, victim: Sequence) -> None:
+        """Preempts a sequence for the sake of another, and lets the next plan tell. Its slot and its blocks are free
+        at once if no step in flight names it."""
+        self._preempt(victim)
+        self._preempted.append(victim.id)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Stops a sequence; once no step names it, it waits again, to be computed from the start."""

@@ -69,6 +69,8 @@ class Sequence:
     """How often a younger sequence was admitted before it."""
     cleared_at: int | None = None
     """The number of confirmed tokens at which it is no longer suspected of having killed the group, while it is."""
+    num_pardons: int = 0
+    """How often more it is not accused when the group dies with it and with suspects: it was accused and cleared."""
     num_solo_deaths: int = 0
     """How often in a row the group died with nothing but this sequence in flight."""
 

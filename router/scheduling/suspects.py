@@ -2,10 +2,16 @@
 
 Whatever ran when the group died is suspected, and returns together with everything else: most often the machine was at
 fault, and one replay at full batch is all that the death costs. If the group dies again with suspects in flight, one of
-them is to blame. They are halved: the first half runs, beside what nobody suspects, and the second waits until all of
-the first are cleared or one more death has narrowed them down. The last one left runs alone, so that no other can be
-blamed for its deaths, and is given up after `MAX_SOLO_DEATHS`. A sequence that kills whatever runs it is found among n
-in at most ceil(log2 n) + 4 deaths.
+them is probably to blame. They are halved: the first half runs, beside what nobody suspects, and the second waits until
+all of the first are cleared or one more death has narrowed them down. What was in flight with them for the first time
+may be to blame as well, and is tried together, behind both halves; what was cleared before is pardoned
+`MAX_PARDONS` times. The last one left of a half runs alone, so that no other can be blamed for its deaths, and is
+given up after `MAX_SOLO_DEATHS`.
+
+A sequence that kills whatever runs it causes at most ceil(log2 n) + 4 deaths, if no more than n sequences were in
+flight in any of them: one that accuses it, ceil(log2 n) until it is alone, and the last three. So does one that arrives
+while others are on trial. One that was cleared of another death, and turns deadly while others are still on trial for
+that, causes up to `MAX_PARDONS` more.
 """
 
 from collections.abc import Collection
@@ -15,13 +21,16 @@ from penstock.router.scheduling.sequence import Sequence
 
 MAX_SOLO_DEATHS = 3
 """How often in a row the group may die with nothing but one sequence in flight before that sequence is given up."""
+MAX_PARDONS = 3
+"""How often a sequence that was cleared may be in flight when suspects die before it is accused again."""
 
 
 @dataclass(slots=True)
 class Cohort:
-    """Suspects that run at the same time; one that `is_alone` has a single member, which runs beside nothing else."""
+    """Suspects that run at the same time, oldest first; one that `is_alone` has a single member, which runs beside
+    nothing else."""
 
-    members: list[Sequence]
+    members: dict[Sequence, None]
     is_alone: bool
 
 
@@ -34,7 +43,7 @@ class Suspects:
     @property
     def alone(self) -> Sequence | None:
         """The sequence that has to run alone now, if there is one."""
-        return self._cohorts[0].members[0] if self._cohorts and self._cohorts[0].is_alone else None
+        return next(iter(self._cohorts[0].members)) if self._cohorts and self._cohorts[0].is_alone else None
 
     def holds(self, sequence: Sequence) -> bool:
         """Tells whether the sequence has to wait for the trial of others."""
@@ -45,13 +54,17 @@ class Suspects:
         for sequence in named:
             sequence.num_solo_deaths = sequence.num_solo_deaths + 1 if len(named) == 1 else 0
         suspects = [sequence for sequence in named if sequence.is_suspect]
+        others = [sequence for sequence in named if not sequence.is_suspect]
+        newcomers = [sequence for sequence in others if not sequence.num_pardons] if suspects else others
+        for sequence in others:
+            sequence.num_pardons = max(0, sequence.num_pardons - 1)
         if suspects:
             self._narrow(suspects)
-        elif named:
-            self._cohorts.insert(0, Cohort([*named], is_alone=False))
-        for sequence in named:
-            if not suspects or sequence.is_suspect:
-                sequence.cleared_at = sequence.length_in_flight
+        if newcomers:
+            self._cohorts.insert(min(len(suspects), 2), Cohort(dict.fromkeys(newcomers), is_alone=False))
+        for sequence in (*suspects, *newcomers):
+            sequence.num_pardons = MAX_PARDONS
+            sequence.cleared_at = sequence.length_in_flight
 
     def clear(self, sequence: Sequence) -> None:
         """Acquits a sequence, because it was answered or has ended. Does nothing if it is no suspect."""
@@ -60,8 +73,7 @@ class Suspects:
         sequence.cleared_at = None
         sequence.num_solo_deaths = 0
         for cohort in self._cohorts:
-            if sequence in cohort.members:
-                cohort.members.remove(sequence)
+            cohort.members.pop(sequence, None)
         self._cohorts = [cohort for cohort in self._cohorts if cohort.members]
 
     def _narrow(self, suspects: list[Sequence]) -> None:
@@ -69,5 +81,5 @@ class Suspects:
         for sequence in [each for each in self._cohorts[0].members if each not in suspects]:
             self.clear(sequence)
         half = (len(suspects) + 1) // 2
-        halves = [suspects[:half], suspects[half:]]
+        halves = [dict.fromkeys(suspects[:half]), dict.fromkeys(suspects[half:])]
         self._cohorts[:1] = [Cohort(members, is_alone=len(members) == 1) for members in halves if members]

@@ -10,6 +10,7 @@ import pytest
 from penstock.router.scheduling.plan import FinishReason, Output, Plan, Row, RowResult, Sampled, StepResult
 from penstock.router.scheduling.scheduler import Forgotten, Scheduler
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.suspects import MAX_PARDONS
 from tests.router.scheduling.small_schedulers import answer, make_scheduler, make_sequence, planned, spans, step
 
 
@@ -43,9 +44,11 @@ def test_those_that_die_again_are_halved_and_all_others_go_on() -> None:
     lose_a_step(scheduler)
     scheduler.add(make_sequence(5))
     lose_a_step(scheduler)
-    plan, _ = step(scheduler, 11, 21, 51)
-    assert sequence_ids(plan) == [1, 2, 5], "3 and 4 wait for the trial of 1 and 2; nobody suspects 5"
-    assert sequence_ids(step(scheduler, 12, 22, 52, 31, 41)[0]) == [3, 4], "1 and 2 were answered"
+    scheduler.add(make_sequence(6))
+    plan, _ = step(scheduler, 11, 21, 61)
+    assert sequence_ids(plan) == [1, 2, 6], "3 and 4 wait for the trial of 1 and 2, and so does 5; nobody suspects 6"
+    assert sequence_ids(step(scheduler, 12, 22, 62, 31, 41)[0]) == [3, 4], "1 and 2 were answered"
+    assert sequence_ids(planned(scheduler)) == [5], "and then 3 and 4"
 
 
 def test_who_dies_in_the_first_half_is_halved_again_until_one_runs_alone() -> None:
@@ -185,6 +188,24 @@ def test_a_suspect_alone_takes_the_blocks_that_it_needs_from_older_ones() -> Non
     assert scheduler.num_waiting == 1
 
 
+def test_a_suspect_alone_takes_the_slot_that_it_needs_from_the_youngest() -> None:
+    """1 and 2 are cleared while others take all slots; then 3 has to run alone."""
+    scheduler = make_scheduler(max_slots=4, max_step_tokens=40)
+    for id in (1, 2, 3):
+        scheduler.add(make_sequence(id))
+    lose_a_step(scheduler)
+    lose_a_step(scheduler)
+    for id in (4, 5, 6):
+        scheduler.add(make_sequence(id))
+    assert sequence_ids(step(scheduler, 11, 21, 41, 51)[0]) == [1, 2, 4, 5]
+    plan, _ = step(scheduler, 31)
+    assert (plan.preempted, sequence_ids(plan)) == ((5,), [3])
+    assert plan.cleared_slots == tuple(row.slot for row in plan.rows) == (3,)
+    plan, _ = step(scheduler, 12, 22, 32, 42)
+    assert (plan.preempted, sequence_ids(plan)) == ((), [])
+    assert (scheduler.num_running, scheduler.num_waiting) == (4, 2)
+
+
 @dataclass
 class Traffic:
     """Sequences that run to their end on a group which dies whenever it computes the position `kills` of a sequence."""
@@ -200,9 +221,7 @@ class Traffic:
 
     def advance(self) -> bool:
         """Plans as far ahead as the depth allows and runs the oldest step; False if nothing is left to do."""
-        while len(self.in_flight) < self.depth and (plan := self.scheduler.plan()) is not None:
-            slots = {s.slot: s for s in self.scheduler._sequences.values() if s.slot is not None}
-            self.in_flight.append((plan, slots))
+        self.plan_ahead()
         if not self.in_flight:
             return False
         plan, slots = self.in_flight[0]
@@ -213,14 +232,34 @@ class Traffic:
             self.commit(plan)
         return True
 
+    def plan_ahead(self) -> None:
+        while len(self.in_flight) < self.depth and (plan := self.scheduler.plan()) is not None:
+            slots = {s.slot: s for s in self.scheduler._sequences.values() if s.slot is not None}
+            self.in_flight.append((plan, slots))
+
+    def finish(self) -> None:
+        """Runs until nothing is left to do."""
+        while self.advance():
+            pass
+
     def is_fatal(self, row: Row, sequence: Sequence) -> bool:
         return row.start <= self.kills.get(sequence.id, -1) < row.start + row.count
+
+    def lose_a_machine(self) -> None:
+        """The group dies in the next step, through no fault of a sequence's."""
+        self.plan_ahead()
+        self.die()
 
     def die(self) -> None:
         self.num_deaths += 1
         self.most_named = max(self.most_named, len({row.slot for plan, _ in self.in_flight for row in plan.rows}))
         self.in_flight.clear()
         self.given_up += self.scheduler.forget_all().given_up
+
+    @property
+    def bound(self) -> int:
+        """How many deaths one sequence may cause."""
+        return math.ceil(math.log2(self.most_named)) + 4
 
     def commit(self, plan: Plan) -> None:
         slots = [row.slot for row in plan.rows if row.output is Output.SAMPLE]
@@ -232,10 +271,12 @@ class Traffic:
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(40))
 def test_a_poisoned_sequence_is_found_in_few_deaths(seed: int, depth: int) -> None:
-    """Its poison is somewhere in its prompt or its output; the others, of which some come late, all finish."""
+    """Its poison is somewhere in its prompt or its output; the others, of which some come late, all finish, also where
+    there are fewer slots than sequences."""
     rng = random.Random(seed)
     number = rng.choice([1, 2, 3, 5, 8, 16, 17, 33, 64])
-    scheduler = make_scheduler(num_blocks=1000, max_slots=64, max_step_tokens=64 + rng.choice([4, 30, 200]))
+    num_slots = rng.choice([2, 4, 64])
+    scheduler = make_scheduler(num_blocks=1000, max_slots=num_slots, max_step_tokens=64 + rng.choice([4, 30, 200]))
     lengths = [rng.randint(1, 30) for _ in range(number)]
     for id, length in enumerate(lengths):
         scheduler.add(make_sequence(id, length, max_new=20))
@@ -247,7 +288,7 @@ def test_a_poisoned_sequence_is_found_in_few_deaths(seed: int, depth: int) -> No
             scheduler.add(make_sequence(number + num_late, 3, max_new=4))
             num_late += 1
     assert (traffic.given_up, traffic.num_finished) == ([poisoned], number - 1 + num_late)
-    assert traffic.num_deaths <= math.ceil(math.log2(traffic.most_named)) + 4
+    assert traffic.num_deaths <= traffic.bound
     assert traffic.num_deaths <= 2 * math.log2(number + num_late) + 3
 
 
@@ -259,8 +300,61 @@ def test_several_poisoned_sequences_are_all_found(seed: int) -> None:
         scheduler.add(make_sequence(id, 8, max_new=20))
     kills = {id: rng.randrange(27) for id in rng.sample(range(32), 3)}
     traffic = Traffic(scheduler, kills, depth=2)
-    while traffic.advance():
-        pass
+    traffic.finish()
     assert sorted(traffic.given_up) == sorted(kills)
     assert traffic.num_finished == 29
     assert traffic.num_deaths <= 3 * 20
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_poisoned_sequence_that_comes_during_a_trial_is_found_as_fast(seed: int, depth: int) -> None:
+    """The machine dies under sequences that are suspected for nothing; the poisoned one comes before they are
+    cleared, alone or with others."""
+    rng = random.Random(seed)
+    number, num_late = rng.choice([2, 8, 16, 33, 64]), rng.choice([1, 1, 2, 7])
+    scheduler = make_scheduler(num_blocks=2000, max_slots=rng.choice([3, 128]), max_step_tokens=rng.choice([140, 400]))
+    for id in range(number):
+        scheduler.add(make_sequence(id, rng.choice([4, 30]), max_new=20))
+    poisoned = number + rng.randrange(num_late)
+    traffic = Traffic(scheduler, {poisoned: rng.randrange(20)}, depth)
+    traffic.lose_a_machine()
+    for id in range(number, number + num_late):
+        scheduler.add(make_sequence(id, 4, max_new=20))
+    traffic.finish()
+    assert (traffic.given_up, traffic.num_finished) == ([poisoned], number + num_late - 1)
+    assert traffic.num_deaths <= 1 + traffic.bound
+
+
+@pytest.mark.parametrize("num_slots", [4, 128])
+@pytest.mark.parametrize("number", [8, 16, 64])
+def test_a_poisoned_sequence_that_is_sent_again_while_it_is_looked_for_is_found(number: int, num_slots: int) -> None:
+    """Its client leaves after three deaths and asks again at once."""
+    scheduler = make_scheduler(num_blocks=2000, max_slots=num_slots, max_step_tokens=400)
+    for id in range(number):
+        scheduler.add(make_sequence(id, 4, max_new=20))
+    traffic = Traffic(scheduler, {0: 2, number: 2}, depth=2)
+    while traffic.num_deaths < 3:
+        traffic.advance()
+    scheduler.finish(0, FinishReason.CANCELLED)
+    scheduler.add(make_sequence(number, 4, max_new=20))
+    traffic.finish()
+    assert (traffic.given_up, traffic.num_finished) == ([number], number - 1)
+    assert traffic.num_deaths <= 3 + traffic.bound
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("number", [16, 64])
+def test_a_sequence_that_turns_deadly_after_it_was_cleared_is_accused_again(number: int, depth: int) -> None:
+    """The machine dies; the short prompt of sequence 0 is computed again long before the long ones of the others,
+    and it kills right after that, while they are suspects."""
+    scheduler = make_scheduler(num_blocks=4000, max_slots=128, max_step_tokens=140)
+    scheduler.add(make_sequence(0, 4, max_new=40))
+    for id in range(1, number):
+        scheduler.add(make_sequence(id, 100, max_new=10))
+    traffic = Traffic(scheduler, {0: 4 + depth}, depth)
+    traffic.advance()
+    traffic.lose_a_machine()
+    traffic.finish()
+    assert (traffic.given_up, traffic.num_finished) == ([0], number - 1)
+    assert traffic.num_deaths <= 1 + MAX_PARDONS + traffic.bound
