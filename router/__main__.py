@@ -34,10 +34,11 @@ from penstock.router.keys import Keys
 from penstock.router.launcher_link import LauncherLink
 from penstock.router.memory_promise import promise
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.notices import Sign, giving_signs
+from penstock.router.notices import giving_signs
 from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
 from penstock.system.leftovers import remove_leftovers
+from penstock.system.signs import Sign
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -80,6 +81,9 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if config.api_key_file:
+        # The launcher passes SIGHUP on after the first sign. The keys are not read yet, so there is nothing to do.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     launcher = LauncherLink(config.notices_fd, stop)
     with giving_signs(config.signs_fd) as tell:
         template = ChatTemplate.load(config.model_dir, config.tokenizer_config_path)
@@ -94,7 +98,7 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer) -> None:
             await fleet.close()
             tokenizer.close()
             if launcher.is_lost:
-                remove_leftovers(Path(config.shard_sockets[0].removeprefix("unix:")).parent)
+                remove_leftovers(Path(config.shard_sockets[0].removeprefix("unix:")).parent, config.keeps_folder)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, _T]) -> _T | None:

@@ -113,6 +113,8 @@ class RouterConfig(ServerConfig):
     """The directory of tokenizer.json."""
     shard_sockets: tuple[str, ...]
     """The gRPC targets of the shards, in rank order."""
+    keeps_folder: bool = False
+    """Whether the folder of the shards' sockets is the user's, who keeps it."""
     listen_fd: int
     """The file descriptor of the socket at the port."""
     notices_fd: int

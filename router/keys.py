@@ -1,6 +1,7 @@
 """The keys that clients may bear."""
 
 import hmac
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,6 +44,8 @@ class Keys:
 def _read(file: Path) -> list[str]:
     """Reads the keys of a file, in which empty lines and those that begin with `#` are none."""
     try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise InvalidArgument(f"`api_key_file`: {file} must be a regular file, for it is read several times")
         lines = [line.strip() for line in file.read_text().splitlines()]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"

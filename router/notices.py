@@ -6,17 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 
-LIFE_SECONDS = 1.0
+from penstock.system.signs import Sign
+
+LIFE_SECONDS = 0.25
 """How often a process tells that it lives."""
-
-
-class Sign(bytes, Enum):
-    """What a process tells the launcher."""
-
-    ALIVE = b"."
-    """It makes progress."""
-    READY = b"!"
-    """It can do its work from now on."""
 
 
 class Notice(bytes, Enum):
@@ -67,7 +60,7 @@ def giving_signs(fd: int) -> Iterator[Callable[[Sign], None]]:
     os.set_blocking(fd, False)
 
     def tell(sign: Sign) -> None:
-        with suppress(BlockingIOError):  # a launcher that was stopped reads later
+        with suppress(BlockingIOError, BrokenPipeError):  # a launcher that was stopped reads later, a dead one never
             os.write(fd, sign)
 
     async def keep_telling() -> None:

@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
         else:
             print(f"shard {config.rank}: {sentence}", file=sys.stderr)
         process.leave(1)
-    process.leave(0, config.socket_path, watch)
+    process.leave(0, config.socket_path, watch, config.keeps_folder)
 
 
 def _sentence(error: Exception) -> str | None:

@@ -83,6 +83,8 @@ class ShardConfig:
     """The process without which the shard ends: when it is no longer its parent, and no router needs the shard."""
     orphan_seconds: NonNegativeInt = 0
     """For how long a router may need the shard then."""
+    keeps_folder: bool = False
+    """Whether the folder of the socket is the user's: otherwise the shard removes it when it has lost that process."""
     memory_fd: int | None = None
     """A file descriptor of the file that a processor's KV memory is in, so that it outlives the shard."""
     signs_fd: int | None = None

@@ -16,16 +16,18 @@ POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
 
 
-def leave(code: int, socket_path: Path | None = None, watch: "ParentWatch | None" = None) -> NoReturn:
+def leave(
+    code: int, socket_path: Path | None = None, watch: "ParentWatch | None" = None, keeps_folder: bool = False
+) -> NoReturn:
     """End at once. The thread that runs steps may wait for another rank, and Python's own exit would wait for it.
 
     `socket_path` is that of a server that may still run, and so cannot remove it. A parent that is dead, as `watch`
-    tells, can't remove the folder either.
+    tells, can't remove the folder either, unless the user `keeps_folder`.
     """
     if socket_path:
         socket_path.unlink(missing_ok=True)
         if watch is not None and watch.is_orphan:
-            remove_leftovers(socket_path.parent)
+            remove_leftovers(socket_path.parent, keeps_folder)
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

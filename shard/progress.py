@@ -9,7 +9,8 @@ from typing import Never, TypeVar
 
 from tqdm import tqdm
 
-PROGRESS, READY = b".", b"!"
+from penstock.system.signs import Sign
+
 INTERVAL_SECONDS = 0.5
 
 _T = TypeVar("_T")
@@ -29,13 +30,13 @@ class LoadProgress:
         now = time.monotonic()
         if self._signs_fd is not None and now - self._told_at >= INTERVAL_SECONDS:
             self._told_at = now
-            os.write(self._signs_fd, PROGRESS)
+            os.write(self._signs_fd, Sign.ALIVE)
 
     def tell_ready(self) -> None:
         """Tells the launcher that steps can be run."""
         if self._signs_fd is not None:
             with suppress(BrokenPipeError):  # the launcher is gone
-                os.write(self._signs_fd, READY)
+                os.write(self._signs_fd, Sign.READY)
             os.close(self._signs_fd)
             self._signs_fd = None
 

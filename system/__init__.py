@@ -1,1 +1,1 @@
-"""Unix sockets, as every process meets them: who is there, and what is left of them; imports none of our packages."""
+"""What several processes share: Unix sockets, signs of life and the file of a memory; imports none of our packages."""

@@ -5,16 +5,17 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Removes the files by which shards met, the sockets where nobody listens any more, and the folder, unless
-    something is left in it: so the last process of a server whose launcher was killed removes it."""
+def remove_leftovers(folder: Path, keeps_folder: bool) -> None:
+    """Removes the files by which shards met, the sockets where nobody listens any more, and, unless the user keeps it,
+    the folder if nothing is left in it: so the last process of a server whose launcher was killed removes it."""
     with suppress(OSError):
         for file in folder.glob("meet-*"):
             file.unlink(missing_ok=True)
         for path in folder.glob("shard-*"):
             if not _is_heard(path):
                 path.unlink(missing_ok=True)
-        folder.rmdir()
+        if not keeps_folder:
+            folder.rmdir()
 
 
 def _is_heard(path: Path) -> bool:

@@ -150,6 +150,7 @@ def _answer(line: bytes, work: Callable[[Any], dict[str, Any]]) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with its stdin
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # nobody is there for an answer, or for a complaint about that
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     templates = Templates({})
 

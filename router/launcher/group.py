@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
-from penstock.router.launcher.processes import BACKOFF_SECONDS, Process, Program, started
+from penstock.router.config import InvalidArgument
+from penstock.router.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
 from penstock.router.launcher.shard_memory import ShardMemory
 from penstock.router.launcher.silence import Silence, followed
 from penstock.router.launcher.watch import Watch, watched
@@ -22,20 +23,21 @@ END_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Tells how a group was lost, by the shards that are at fault."""
+    """Tells how a group was lost, by the shards that are at fault, or that it could not be started."""
 
-    causes: Sequence[tuple[Process, str]]
+    causes: Sequence[Cause]
     has_stepped: bool
     """Whether the group completed a step: the measurement, after which all shards tell that they are ready. What they
     tell counts, not an answer to a watch, since a request may kill them before the first answer."""
     is_refusal: bool
-    """Whether shards ended by themselves before they were ready, because of their settings or the checkpoint."""
+    """Whether shards ended by themselves before they were ready, because of their settings or the checkpoint, or could
+    not be started."""
     is_from_outside: bool
     """Whether the group ran well until somebody killed or stopped a shard. A shard that ended by itself, or by a fault
     of its own such as SIGSEGV, may have written anywhere in its memory."""
 
     def __str__(self) -> str:
-        return ", ".join(f"{process.name} {what}" for process, what in self.causes)
+        return ", ".join(map(str, self.causes))
 
 
 class Group:
@@ -84,7 +86,12 @@ class Group:
         """Runs all shards once. Returns how they were lost, or None after they ended in order."""
         loss = None
         async with AsyncExitStack() as stack:
-            shards = [await stack.enter_async_context(started(program)) for program in self._programs()]
+            try:
+                shards = [await stack.enter_async_context(started(program)) for program in self._programs()]
+            except (OSError, InvalidArgument) as error:
+                # What hinders a start may be over soon, and if not, the router has to tell its clients.
+                return Loss(causes=[Cause.of_failed_start("the group", error)], has_stepped=False, is_refusal=True,
+                            is_from_outside=False)
             watching = await stack.enter_async_context(AsyncExitStack())
             watches = [await watching.enter_async_context(watched(target, self._step_timeout))
                        for target in self._targets]
@@ -118,10 +125,10 @@ def _loss(shards: Sequence[Process], watches: Sequence[Watch], loads: Sequence[S
     for watch in watches:
         if watch.hung.done():
             watch.hung.result()
-    dead = [(shard, shard.ending) for shard in shards if shard.status is not None]
+    dead = [Cause(shard.name, shard.ending, shard) for shard in shards if shard.status is not None]
     return Loss(
-        causes=dead or [(shard, finding) for shard, watch, load in zip(shards, watches, loads, strict=True)
-                        if (finding := watch.finding or load.finding)],
+        causes=dead or [Cause(shard.name, finding, shard) for shard, watch, load
+                        in zip(shards, watches, loads, strict=True) if (finding := watch.finding or load.finding)],
         has_stepped=all(shard.is_ready for shard in shards),
         is_refusal=bool(dead) and all(
             shard.status > 0 and not shard.is_ready for shard in shards if shard.status is not None),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,10 @@ from penstock.router.notices import Notice, NoticePipe
 
 log = logging.getLogger(__name__)
 
+LEAST_SILENCE_SECONDS = 5.0
+"""How long the router may at least be silent, however short steps are: a busy machine may hold it up for seconds."""
+
+
 def serve(**options: Any) -> None:
     """Serve a model with Penstock, by the command line of Text Generation Inference's launcher."""
     config = LauncherConfig.from_options(options)
@@ -48,6 +53,8 @@ def launch(config: LauncherConfig) -> int:
     Raises InvalidArgument if the group can't be started.
     """
     ulimits.check(config)
+    if config.api_key_file is not None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a router, which will read the file
     with ExitStack() as stack:
         listener = stack.enter_context(_bind("port", config.hostname, config.port))
         if config.grpc_port is not None:
@@ -72,10 +79,10 @@ async def _supervise(
         group = Group(group_programs(config, checkpoint, folder, memories), [f"unix:{path}" for path in sockets],
                       config.step_timeout, config.startup_timeout, memories,
                       on_progress=partial(notices.send, Notice.LOADING))
-        router = router_program(config, checkpoint, sockets, listener.fileno(), notices.fd)
+        router = router_program(config, checkpoint, folder, listener.fileno(), notices.fd)
         return await Supervisor(
             group, router, listener, notices, drain_timeout=config.graceful_termination_timeout,
-            startup_timeout=config.startup_timeout, silence_limit=config.step_timeout,
+            startup_timeout=config.startup_timeout, silence_limit=max(config.step_timeout, LEAST_SILENCE_SECONDS),
             can_reload=config.api_key_file is not None).run()
 
 

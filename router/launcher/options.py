@@ -156,7 +156,8 @@ OPTIONS: list[click.Parameter] = [
     Option("--threads", SHARDS, "Penstock: threads that compute in each shard. Default: its share of the cores.",
            type=POSITIVE),
     Option("--step-timeout", SHARDS, "Penstock: seconds after which a step that has not ended, or a process that "
-           "does not answer, counts as hanging, and is restarted. Must be longer than the longest step.",
+           "does not answer, counts as hanging, and is restarted; the router after at least 5. Must be longer than the "
+           "longest step.",
            type=POSITIVE, default=60),
     Option("--max-shard-downtime", SHARDS, "Penstock: seconds that requests wait for shards that are being restarted "
            "before they are answered with 503; the time while shards make progress in loading does not count.",

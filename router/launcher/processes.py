@@ -7,8 +7,10 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Self
 
-from penstock.router.notices import Sign
+from penstock.router.config import InvalidArgument
+from penstock.system.signs import Sign
 
 BACKOFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
 """The waits before new starts after deaths in a row: the first start is at once, and after one more death than there
@@ -80,6 +82,13 @@ class Process:
         if self.status is None:
             self._process.send_signal(number)
 
+    def notify(self, number: signal.Signals) -> None:
+        """Sends a signal that ends a process which does not know it: to this one, if it has given a sign."""
+        if self.status is None:
+            self._hear()
+            if self.num_signs:
+                self._process.send_signal(number)
+
     def kill(self) -> None:
         """Kills the process and whatever it has started, even if it is dead itself."""
         with suppress(ProcessLookupError):
@@ -112,6 +121,30 @@ class Process:
         with suppress(OSError):
             sys.stderr.buffer.write(chunk)
             sys.stderr.buffer.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Tells what ends other processes: what happened to the one called `name`, which is `process` if it ever ran."""
+
+    name: str
+    what: str
+    process: Process | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.what}"
+
+    @property
+    def last_lines(self) -> list[str]:
+        return self.process.last_lines if self.process else []
+
+    @classmethod
+    def of_failed_start(cls, name: str, error: OSError | InvalidArgument) -> Self:
+        """Makes the cause of what could not even be started."""
+        if isinstance(error, InvalidArgument):
+            return cls(name, f"could not be started: {error.message}")
+        where = f": {error.filename}" if error.filename is not None else ""
+        return cls(name, f"could not be started: {error.strerror or error}{where}")
 
 
 @asynccontextmanager

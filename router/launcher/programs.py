@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from penstock.router import variables
 from penstock.router.launcher.config import LauncherConfig
@@ -46,6 +45,7 @@ def shard_program(
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": config.max_batch_size or config.max_concurrent_requests, "parent_pid": os.getpid(),
         "orphan_seconds": config.graceful_termination_timeout, "memory_fd": memory.fd if memory else None,
+        "keeps_folder": folder.was_there or None,
     }
     given = {name: value for name, value in settings.items() if value is not None}
     program = program_of(f"shard {rank}", "shard", ["--config", json.dumps(given)])
@@ -54,11 +54,12 @@ def shard_program(
 
 
 def router_program(
-    config: LauncherConfig, checkpoint: Checkpoint, sockets: Sequence[Path], listen_fd: int, notices_fd: int
+    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fd: int
 ) -> Program:
     router = config.for_router(
-        model_dir=checkpoint.path, revision=checkpoint.revision, shard_sockets=[f"unix:{path}" for path in sockets],
-        listen_fd=listen_fd, notices_fd=notices_fd)
+        model_dir=checkpoint.path, revision=checkpoint.revision,
+        shard_sockets=[f"unix:{folder.socket(rank)}" for rank in range(config.num_shard)],
+        keeps_folder=folder.was_there, listen_fd=listen_fd, notices_fd=notices_fd)
     program = program_of("the router", "router", ["--config", router.to_json()])
     return replace(program, environment=router.environment, fds=[listen_fd, notices_fd])
 

@@ -4,8 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-HEADER_BYTES = 4096
-"""What stays of a file that is discarded: the page in which a shard has noted how much memory it had."""
+from penstock.system.memory_file import HEADER_BYTES
 
 
 class ShardMemory:
@@ -15,7 +14,7 @@ class ShardMemory:
         self.fd = os.memfd_create(f"penstock-{rank}")
 
     def discard(self) -> None:
-        """Gives the memory back to the system, because what is in it may be wrong."""
+        """Gives the memory back to the system, because what is in it may be wrong; its first page stays."""
         if os.fstat(self.fd).st_size > HEADER_BYTES:
             os.ftruncate(self.fd, HEADER_BYTES)
 

@@ -21,8 +21,10 @@ class SocketFolder:
     Shards inherit the lock, for those of a launcher that was killed still use their sockets until they have ended.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, was_there: bool = False) -> None:
         self.path = path
+        self.was_there = was_there
+        """Whether it is the user's, who keeps it when the server has ended."""
         self.lock_fd = -1
         self._num_meetings = 0
 
@@ -36,7 +38,8 @@ class SocketFolder:
 
     def prepare(self) -> None:
         """Makes the folder if there is none, even where somebody has removed it under a running server, and removes
-        what dead shards have left in it. Raises InvalidArgument if another server uses it."""
+        what dead shards have left in it. Raises InvalidArgument if another server uses it or others may enter it, and
+        OSError if it can't be made."""
         if self.lock_fd < 0 or not _is_at(self.path, self.lock_fd):
             self._lock()
         self._empty()
@@ -45,24 +48,37 @@ class SocketFolder:
         if self.lock_fd >= 0:
             if _is_at(self.path, self.lock_fd):
                 self._empty()
-            os.close(self.lock_fd)
+            self._unlock()
 
     def _lock(self) -> None:
+        self._unlock()
+        with suppress(FileExistsError):
+            self.path.mkdir(PRIVATE, parents=True)
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except NotADirectoryError:
+            raise _not_private(self.path) from None
+        try:
+            _check_private(self.path, fd)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise InvalidArgument(f"`shard_uds_path`: {self.path} is in use by another server") from None
+        except BaseException:
+            os.close(fd)
+            raise
+        self.lock_fd = fd
+
+    def _unlock(self) -> None:
+        """Leaves the folder, and what is in it, to others."""
         if self.lock_fd >= 0:
             os.close(self.lock_fd)
-        self.path.mkdir(PRIVATE, parents=True, exist_ok=True)
-        self.lock_fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(self.lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self.lock_fd)
-            self.lock_fd = -1  # what is in the folder is the other server's
-            raise InvalidArgument(f"`shard_uds_path`: {self.path} is in use by another server") from None
+            self.lock_fd = -1
 
     def _empty(self) -> None:
         for pattern in ("shard-*", "meet-*"):
             for file in self.path.glob(pattern):
-                file.unlink()
+                file.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -72,7 +88,7 @@ def socket_folder(given: Path | None, num_shards: int) -> Iterator[SocketFolder]
     Raises InvalidArgument if it can't be used.
     """
     was_there = given is not None and given.exists()
-    folder = SocketFolder(given.absolute() if given else Path(tempfile.mkdtemp(prefix="penstock-")))
+    folder = SocketFolder(given.absolute() if given else Path(tempfile.mkdtemp(prefix="penstock-")), was_there)
     try:
         _prepare(folder, num_shards)
         yield folder
@@ -85,27 +101,32 @@ def socket_folder(given: Path | None, num_shards: int) -> Iterator[SocketFolder]
 
 def _prepare(folder: SocketFolder, num_shards: int) -> None:
     try:
-        _check(folder, num_shards)
+        _check_length(folder.socket(num_shards - 1))
         folder.prepare()
     except OSError as error:
         raise InvalidArgument(f"`shard_uds_path`: cannot use {folder.path}: {error.strerror}") from error
 
 
-def _check(folder: SocketFolder, num_shards: int) -> None:
-    longest = folder.socket(num_shards - 1)
+def _check_length(longest: Path) -> None:
     if (length := len(os.fsencode(longest))) > MAX_PATH_BYTES:
         raise InvalidArgument(f"`shard_uds_path`: {length} bytes are too many for a socket's path: {longest}")
-    if not folder.path.exists():
-        return
-    found = folder.path.stat()
-    if not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) != PRIVATE or found.st_uid != os.getuid():
-        raise InvalidArgument(f"`shard_uds_path`: {folder.path} must be a folder of yours that nobody else may enter "
-                              "(mode 0700), or not exist yet")
+
+
+def _check_private(path: Path, fd: int) -> None:
+    """Refuses what is open as `fd`, whoever has put it at the path, if others may enter it."""
+    found = os.fstat(fd)
+    if stat.S_IMODE(found.st_mode) != PRIVATE or found.st_uid != os.getuid():
+        raise _not_private(path)
+
+
+def _not_private(path: Path) -> InvalidArgument:
+    return InvalidArgument(f"`shard_uds_path`: {path} must be a folder of yours that nobody else may enter "
+                           "(mode 0700), or not exist yet")
 
 
 def _is_at(path: Path, fd: int) -> bool:
     """Tells whether an open folder is the one at this path."""
     try:
         return os.path.samestat(path.stat(), os.fstat(fd))
-    except FileNotFoundError:
+    except OSError:
         return False

@@ -5,12 +5,12 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
-from penstock.router.config import USAGE_ERROR
+from penstock.router.config import USAGE_ERROR, InvalidArgument
 from penstock.router.launcher.group import Group
-from penstock.router.launcher.processes import BACKOFF_SECONDS, Process, Program, started
+from penstock.router.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
 from penstock.router.launcher.silence import followed
 from penstock.router.notices import Notice, NoticePipe
 
@@ -46,6 +46,7 @@ class Supervisor:
         self._silence_limit = silence_limit
         self._can_reload = can_reload
         self._is_given_up = False
+        self._running_router: Process | None = None
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -57,6 +58,8 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._on_signal, "SIGTERM", None)
         loop.add_signal_handler(signal.SIGINT, self._on_signal, "SIGINT", task)
+        if self._can_reload:
+            loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         try:
             return await task
         except asyncio.CancelledError:
@@ -71,6 +74,11 @@ class Supervisor:
             log.warning("%s again: ending at once", name)
             task.cancel()
 
+    def _on_reload(self) -> None:
+        """Passes SIGHUP on. A router that has given no sign yet does not know it, and will read the file later."""
+        if self._running_router is not None:
+            self._running_router.notify(signal.SIGHUP)
+
     async def _run(self) -> int:
         drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         async with _background(self._group.keep(drained)) as group, _background(self._keep_router()) as router:
@@ -78,65 +86,73 @@ class Supervisor:
             if group.done() and (loss := group.result()) is not None:
                 await self._let_requests_fail(router)
                 return _give_up(loss.causes, loss.is_refusal)
-            process = router.result()
+            cause = router.result()
             if not self._stop.done():
-                return _give_up([(process, process.ending)], process.status == USAGE_ERROR)
+                return _give_up([cause], cause.process is not None and cause.process.status == USAGE_ERROR)
             drained.set_result(None)
             await group
             return 0
 
-    async def _let_requests_fail(self, router: asyncio.Task[Process]) -> None:
+    async def _let_requests_fail(self, router: asyncio.Task[Cause]) -> None:
         """Has the router tell its clients that there will be no more shards, and end."""
         self._is_given_up = True
         self._listener.close()
         self._notices.send(Notice.GIVEN_UP)
         await asyncio.wait([router], timeout=LAST_WORDS_SECONDS)
 
-    async def _keep_router(self) -> Process:
-        """Runs the router until it has drained or to start it again is of no use; returns its last process.
+    async def _keep_router(self) -> Cause:
+        """Runs the router until it has drained or to start it again is of no use; returns how it ended last.
 
         One that has served may refuse to start again only because a file is away for a while.
         """
         num_useless, has_served = 0, False
         while True:
-            router, finding = await self._run_router()
-            has_served |= router.is_ready
-            num_useless = 0 if router.is_ready else num_useless + 1
-            is_to_end = self._stop.done() or self._is_given_up
-            is_refusal = router.status == USAGE_ERROR and not has_served
-            if is_to_end or is_refusal or num_useless > len(BACKOFF_SECONDS):
-                return router
-            log.warning("%s %s, starting it again", router.name, finding or router.ending)
+            cause = await self._run_router()
+            is_useful = cause.process is not None and cause.process.is_ready
+            has_served |= is_useful
+            num_useless = 0 if is_useful else num_useless + 1
+            is_refusal = cause.process is not None and cause.process.status == USAGE_ERROR and not has_served
+            if self._is_to_end or is_refusal or num_useless > len(BACKOFF_SECONDS):
+                return cause
+            log.warning("%s, starting it again", cause)
             await asyncio.wait([self._stop], timeout=BACKOFF_SECONDS[max(0, num_useless - 1)])
-            if self._stop.done():
-                return router
+            if self._is_to_end:
+                return cause
 
-    async def _run_router(self) -> tuple[Process, str]:
-        """Runs the router once, until it dies, is silent for too long, or ends after the signal to stop; returns it,
-        and for how long it was silent if that was too long."""
-        async with (started(self._router) as router,
-                    followed(router, self._startup_timeout, self._silence_limit) as silence):
-            if self._can_reload:
-                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.send_signal, signal.SIGHUP)
+    @property
+    def _is_to_end(self) -> bool:
+        """Whether no router is to be started any more."""
+        return self._stop.done() or self._is_given_up
+
+    async def _run_router(self) -> Cause:
+        """Runs the router once, until it dies, is silent for too long, or ends after the signal to stop; returns which
+        of these it was, or why it could not be started."""
+        async with AsyncExitStack() as stack:
+            try:
+                router = await stack.enter_async_context(started(self._router))
+            except (OSError, InvalidArgument) as error:
+                return Cause.of_failed_start(self._router.name, error)
+            self._running_router = router
+            silence = await stack.enter_async_context(followed(router, self._startup_timeout, self._silence_limit))
             await asyncio.wait([router.ended, self._stop, silence.is_over], return_when=asyncio.FIRST_COMPLETED)
             if self._stop.done():
                 router.send_signal(signal.SIGTERM)
                 await asyncio.wait([router.ended], timeout=self._drain_timeout + DRAIN_SLACK_SECONDS)
                 if router.status is None:
                     log.warning("%s had requests left after %g s", router.name, self._drain_timeout)
-        return router, silence.finding
+        return Cause(router.name, silence.finding or router.ending, router)
 
 
-def _give_up(causes: Sequence[tuple[Process, str]], is_refusal: bool) -> int:
+def _give_up(causes: Sequence[Cause], is_refusal: bool) -> int:
     """Logs why all processes end; returns the exit code.
 
     A refusal is one sentence, which the process has just written. The last lines before a crash may be far above, and
     among those of other processes, so they are repeated.
     """
-    for process, what in causes:
-        last_lines = "".join(f"\n    {line}" for line in process.last_lines)
-        log.error("%s %s, so all processes end%s", process.name, what,
-                  "" if is_refusal else f". Its last lines:{last_lines}")
+    for cause in causes:
+        last_lines = "".join(f"\n    {line}" for line in cause.last_lines)
+        log.error("%s, so all processes end%s", cause,
+                  "" if is_refusal or not cause.process else f". Its last lines:{last_lines}")
     return 1
 
 

@@ -1,2 +1,2 @@
 """One step, from the rows of a plan to their tokens; may import communication, config, devices, kernels, models,
-progress and weights."""
+progress, system and weights."""

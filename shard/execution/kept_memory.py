@@ -19,9 +19,10 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
+from penstock.system.memory_file import HEADER_BYTES
+
 log = logging.getLogger(__name__)
 
-HEADER_BYTES = 4096
 DATA_OFFSET = 2 << 20                    # a huge page, so that those of the data can be huge
 CHUNK_BYTES = 2 << 20                    # that are reserved at once
 

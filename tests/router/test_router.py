@@ -3,7 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from penstock.router.config import RouterConfig
 from penstock.router.engine.limits import LimitError, Limits
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.launch import main
-from penstock.router.notices import Notice, NoticePipe, Sign
+from penstock.router.notices import Notice, NoticePipe, giving_signs
 from penstock.router.text.tokenizer import Tokenizer
+from penstock.system.signs import Sign
 from tests.fakes import FACTS
 from tests.router.text.tokenizers_for_tests import DEMO
 
@@ -61,15 +63,61 @@ def lose_launcher(notices: NoticePipe) -> None:
 @pytest.mark.parametrize("end", [
     lambda notices: signal.raise_signal(signal.SIGTERM), lambda notices: notices.send(Notice.GIVEN_UP), lose_launcher])
 async def test_it_ends_when_asked_to_while_the_shards_load(tmp_path: Path, end: Callable[[NoticePipe], None]) -> None:
-    notices, (signs, signs_end) = NoticePipe(), os.pipe()
-    settings = config(shard_sockets=(f"unix:{tmp_path}/shard-0",), notices_fd=notices.fd, signs_fd=signs_end)
-    serving = asyncio.create_task(serve(settings, Tokenizer.load(DEMO, 1)))
-    try:
-        await asyncio.sleep(0.1)
-        assert not serving.done()
+    async with waiting_for_shards(tmp_path) as (serving, notices, _):
         end(notices)
         await asyncio.wait_for(serving, 60)
-        assert os.read(signs, 100) == Sign.ALIVE
+
+
+async def test_sighup_while_the_shards_load_does_nothing(tmp_path: Path) -> None:
+    """The keys are read afterwards."""
+    (tmp_path / "keys").write_text("key\n")
+    unknown: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: unknown.append(number))
+    try:
+        async with waiting_for_shards(tmp_path, "--api-key-file", str(tmp_path / "keys")) as (serving, _, signs):
+            signal.raise_signal(signal.SIGHUP)
+            await asyncio.to_thread(os.read, signs, 1)
+            assert not serving.done()
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.wait_for(serving, 60)
+        assert unknown == []
+    finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+async def test_who_has_lost_the_launcher_keeps_the_users_folder(tmp_path: Path, is_kept: bool) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    async with waiting_for_shards(folder, keeps_folder=is_kept) as (serving, notices, _):
+        lose_launcher(notices)
+        await asyncio.wait_for(serving, 60)
+    assert folder.exists() == is_kept
+
+
+async def test_signs_for_a_launcher_that_is_dead_are_lost() -> None:
+    signs, signs_end = os.pipe()
+    os.close(signs)
+    with giving_signs(signs_end) as tell:
+        tell(Sign.READY)
+    os.close(signs_end)
+
+
+@asynccontextmanager
+async def waiting_for_shards(
+    folder: Path, *arguments: str, **of_router: Any
+) -> AsyncIterator[tuple["asyncio.Task[None]", NoticePipe, int]]:
+    """Runs a router whose shards never come; yields it when it has given its first sign, the launcher's end of its
+    notices, and the pipe where its next signs can be read."""
+    notices, (signs, signs_end) = NoticePipe(), os.pipe()
+    settings = config(*arguments, shard_sockets=(f"unix:{folder}/shard-0",), notices_fd=notices.fd,
+                      signs_fd=signs_end, **of_router)
+    serving = asyncio.create_task(serve(settings, Tokenizer.load(DEMO, 1)))
+    try:
+        assert await asyncio.to_thread(os.read, signs, 1) == Sign.ALIVE
+        assert not serving.done()
+        yield serving, notices, signs
     finally:
         asyncio.get_running_loop().remove_reader(notices.fd)
         notices.close()

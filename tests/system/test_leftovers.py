@@ -15,14 +15,20 @@ def test_the_last_removes_all(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "shard-1"))
         listener.listen()
-        remove_leftovers(folder)
+        remove_leftovers(folder, keeps_folder=False)
         assert [path.name for path in folder.iterdir()] == ["shard-1"]
-    remove_leftovers(folder)
+    remove_leftovers(folder, keeps_folder=False)
     assert not folder.exists()
-    remove_leftovers(folder)
+    remove_leftovers(folder, keeps_folder=False)
 
 
 def test_what_is_not_of_shards_stays(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
-    remove_leftovers(tmp_path)
+    remove_leftovers(tmp_path, keeps_folder=False)
     assert (tmp_path / "notes.txt").exists()
+
+
+def test_a_folder_of_the_users_stays(tmp_path: Path) -> None:
+    (tmp_path / "meet-0-0").touch()
+    remove_leftovers(tmp_path, keeps_folder=True)
+    assert list(tmp_path.iterdir()) == []

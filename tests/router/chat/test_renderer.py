@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -76,3 +77,16 @@ def test_what_takes_long_holds_up_no_other() -> None:
         assert renderers.render("default", {"text": "a"}) == "a"
     assert slow.is_alive()
     slow.join()
+
+
+def test_a_process_whose_router_is_dead_ends_in_silence() -> None:
+    process = subprocess.Popen(renderer._COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin
+    assert process.stdout
+    process.stdout.close()
+    process.stdin.write(b"{}\n")
+    process.stdin.close()
+    assert process.stderr
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == -signal.SIGPIPE

@@ -21,9 +21,9 @@ import grpc
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.config import RouterConfig
-from penstock.router.notices import Notice, Sign
+from penstock.router.notices import Notice
 from penstock.shard.config import ShardConfig
-from penstock.shard.progress import PROGRESS, READY
+from penstock.system.signs import Sign
 from tests.paths import DEMO_MODEL, ROOT
 
 PATIENCE = 20.0
@@ -195,13 +195,13 @@ def _shard(arguments: Sequence[str]) -> None:
     def serve() -> None:
         assert given.signs_fd is not None
         if "hangs" in behaviour:
-            os.write(given.signs_fd, PROGRESS)
+            os.write(given.signs_fd, Sign.ALIVE)
             _note(name, "hangs")
             time.sleep(100)
         server.add_insecure_port(given.listen)
         server.start()
         if "steps" in behaviour:
-            os.write(given.signs_fd, READY)
+            os.write(given.signs_fd, Sign.READY)
 
     assert given.parent_pid is not None
     _live(name, given.parent_pid, behaviour, serve)
@@ -224,7 +224,9 @@ def _router(arguments: Sequence[str]) -> None:
         if "listens" in behaviour:
             threading.Thread(target=_serve_clients, args=(config.listen_fd,), daemon=True).start()
         if "dawdles" in behaviour:
+            _note("router", "dawdles")
             time.sleep(2)
+        signal.signal(signal.SIGHUP, lambda number, frame: _note("router", "SIGHUP"))
         if "useless" not in behaviour:
             os.write(config.signs_fd, Sign.READY)
 
@@ -249,6 +251,7 @@ def _launcher(arguments: Sequence[str]) -> None:
     from penstock.router.launcher.processes import Program
     watch.POLL_SECONDS, watch.CALL_SECONDS = 0.05, 0.5
     silence.POLL_SECONDS = 0.05
+    launcher.LEAST_SILENCE_SECONDS = 1.5
     programs.program_of = lambda name, module, arguments: Program(
         name, [sys.executable, __file__, module, *arguments], gives_signs=True)
     variables.for_shard = variables.for_router = lambda: dict(os.environ)

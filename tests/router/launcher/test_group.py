@@ -1,6 +1,7 @@
 """Which deaths a group gets over: small programs that die in several ways, none of which ever listens."""
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.router.config import InvalidArgument
 from penstock.router.launcher import group
 from penstock.router.launcher.group import Group, Loss
 from penstock.router.launcher.processes import Program
@@ -50,8 +52,8 @@ async def keep(
 async def test_refusal_at_the_first_start_is_final(tmp_path):
     loss, num_lives = await keep(tmp_path, [WAITS, REFUSED])
     assert num_lives == 1
-    [(process, what)] = loss.causes
-    assert (process.name, what, process.last_lines) == ("shard 1", "ended with exit code 1", ["no such checkpoint"])
+    [cause] = loss.causes
+    assert (cause.name, cause.what, cause.last_lines) == ("shard 1", "ended with exit code 1", ["no such checkpoint"])
 
 
 async def test_refusal_at_a_later_start_may_be_mended(tmp_path):
@@ -84,8 +86,28 @@ async def test_group_is_ready_once_all_are(tmp_path):
 
 async def test_program_that_cannot_be_started(tmp_path):
     end = asyncio.get_running_loop().create_future()
-    with pytest.raises(FileNotFoundError):
-        await Group(lambda: [Program("shard 0", ["/no/such/program"])], ["unix:/no"], 1, 20).keep(end)
+    loss = await Group(lambda: [Program("shard 0", ["/no/such/program"])], ["unix:/no"], 1, 20).keep(end)
+    assert str(loss) == "the group could not be started: No such file or directory: /no/such/program"
+    assert loss.is_refusal
+
+
+@pytest.mark.parametrize(("error", "reason"), [
+    (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "Resource temporarily unavailable"),
+    (InvalidArgument("the folder is in use"), "the folder is in use"),
+], ids=["no more processes", "folder in use"])
+async def test_later_start_that_fails_may_be_mended(tmp_path, caplog, error, reason):
+    """As where the system has no more processes for a while."""
+    num_begun = 0
+
+    def begin() -> None:
+        nonlocal num_begun
+        num_begun += 1
+        if num_begun in (2, 3, 4):
+            raise error
+
+    _, num_lives = await keep(tmp_path, [KILLED], [f"{READY}; {KILLED}"], [REFUSED], begin=begin)
+    assert num_lives == 2 + 5
+    assert caplog.messages[1:4] == [f"the group could not be started: {reason}, starting all shards again"] * 3
 
 
 @pytest.mark.parametrize(("life", "is_kept"), [

@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from penstock.router.launcher import shard_memory
-from penstock.router.launcher.shard_memory import HEADER_BYTES, shard_memories
-from penstock.shard.execution import kept_memory
+from penstock.router.launcher.shard_memory import shard_memories
+from penstock.system.memory_file import HEADER_BYTES
 
 
 def test_what_is_discarded_leaves_the_first_page() -> None:
@@ -23,10 +22,6 @@ def test_a_memory_that_is_empty_stays_so() -> None:
     with shard_memories(1) as [memory]:
         memory.discard()
         assert os.fstat(memory.fd).st_size == 0
-
-
-def test_launcher_and_shard_mean_the_same_page() -> None:
-    assert shard_memory.HEADER_BYTES == kept_memory.HEADER_BYTES
 
 
 def test_there_is_none_where_the_system_has_no_such_files(monkeypatch: pytest.MonkeyPatch) -> None:

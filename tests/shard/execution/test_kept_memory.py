@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from penstock.shard.execution.kept_memory import HEADER_BYTES, KeptMemory
+from penstock.shard.execution.kept_memory import KeptMemory
+from penstock.system.memory_file import HEADER_BYTES
 
 SIZES = [100_000, 5000]
 

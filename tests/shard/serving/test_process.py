@@ -19,8 +19,8 @@ import pytest
 from penstock.kernels import dispatch
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.shard.config import DEFAULT_GRAPHS, ShardConfig
-from penstock.shard.progress import PROGRESS, READY
 from penstock.shard.startup.run import batches
+from penstock.system.signs import Sign
 from tests import kernel_sets
 from tests.shard.processes import ROOT, SECONDS, Shard, clients, encode_plan, running
 from tests.shard.step_programs import prompt_step
@@ -138,7 +138,7 @@ def test_ready_is_told_once_and_only_if_steps_can_be_run(tmp_path: Path, kv_memo
     shard = Shard(tmp_path, **{**MODEL, "kv_memory": kv_memory, "signs_fd": write_end}, pass_fds=[write_end])
     os.close(write_end)
     with open(read_end, "rb") as pipe:
-        assert pipe.read().strip(PROGRESS) == READY * is_ready
+        assert pipe.read().strip(Sign.ALIVE) == Sign.READY * is_ready
     assert shard.socket.exists() == is_ready
     assert (shard.end() if is_ready else shard.process.wait(SECONDS)) == (0 if is_ready else 1)
 

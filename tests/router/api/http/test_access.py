@@ -1,6 +1,7 @@
 """The API key, pages of other origins, TLS."""
 
 import asyncio
+import os
 import ssl
 import subprocess
 from dataclasses import replace
@@ -124,6 +125,16 @@ def test_a_file_without_a_key_is_refused(tmp_path: Path, content: bytes | None, 
     with pytest.raises(InvalidArgument) as raised:
         Keys([], file)
     assert raised.value.message == "`api_key_file`: " + message.format(file=file)
+
+
+def test_a_pipe_of_keys_is_refused() -> None:
+    """It is empty when it is read again."""
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    file = Path(f"/dev/fd/{read_end}")
+    with pytest.raises(InvalidArgument, match=f"`api_key_file`: {file} must be a regular file, for it is read several"):
+        Keys([], file)
+    os.close(read_end)
 
 
 async def test_preflight_needs_no_key(start: Start) -> None:

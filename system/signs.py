@@ -1,0 +1,12 @@
+"""What processes tell the launcher by their pipes."""
+
+from enum import Enum
+
+
+class Sign(bytes, Enum):
+    """What a process tells the launcher, a byte."""
+
+    ALIVE = b"."
+    """It makes progress."""
+    READY = b"!"
+    """It can do its work from now on."""
