@@ -46,10 +46,10 @@ def test_the_engine_is_measured(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kernels", ["cpu", GPU])
 def test_all_parts_run_and_find_nothing_wrong(tmp_path, kernels):
-    run, found = bench(tmp_path, kernels)
+    run, found = bench(tmp_path, kernels, "--budget", "2000")
     assert run.returncode == 0, run.stderr + run.stdout
     assert {record.part for record in found} == set(PARTS)
     assert [record for record in found if record.is_right is False] == []

@@ -89,7 +89,8 @@ async def test_sigterm_drains(tmp_path: Path) -> None:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             stub, health = penstock_pb2_grpc.TextGenerationStub(channel), health_pb2_grpc.HealthStub(channel)
             watch = health.Watch(health_pb2.HealthCheckRequest())
-            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            while (await watch.read()).status != health_pb2.HealthCheckResponse.SERVING:
+                pass                     # the port is open a moment before the shards are there
             call = stub.GenerateStream(pb.GenerateRequest(
                 inputs=SOURCE, parameters=pb.Parameters(max_new_tokens=400, ignore_eos=True, details=True)))
             events = [await call.read()]
