@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
@@ -95,8 +96,10 @@ class Group:
             watching = await stack.enter_async_context(AsyncExitStack())
             watches = [await watching.enter_async_context(watched(target, self._step_timeout))
                        for target in self._targets]
-            loads = [await watching.enter_async_context(followed(
-                shard, self._startup_timeout, on_sign=self._on_progress)) for shard in shards]
+            loads: list[Silence] = []
+            for shard in shards:
+                loads.append(await watching.enter_async_context(followed(
+                    shard, self._startup_timeout, on_sign=partial(self._note_progress, loads))))
             stack.callback(_kill, shards)
             ends = [shard.ended for shard in shards]
             hung = [watch.hung for watch in watches] + [load.is_over for load in loads]
@@ -112,6 +115,12 @@ class Group:
         has_crash = any(shard.status is not None and shard.status < 0 and shard.status != -signal.SIGKILL
                         for shard in shards)
         return loss and replace(loss, is_from_outside=loss.is_from_outside and not has_crash)
+
+    def _note_progress(self, loads: Sequence[Silence]) -> None:
+        """Takes a sign of one shard for all, since those that have loaded their part wait for the others."""
+        for load in loads:
+            load.seconds = 0.0
+        self._on_progress()
 
 
 def _kill(shards: Sequence[Process]) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
 
 from penstock.router.launcher import silence
+from penstock.router.launcher.group import Group
 from penstock.router.launcher.processes import Process
 
 LIMIT, START_LIMIT = 0.05, 1000.0
@@ -34,3 +36,17 @@ async def test_a_process_that_starts_may_be_silent_for_longer() -> None:
         process.is_ready, process.num_signs = True, 1
         await found.is_over
         assert found.finding.startswith("has given no sign of life for 0.")
+
+
+async def test_while_one_shard_reads_those_that_wait_for_it_are_not_silent() -> None:
+    group, loads = Group(lambda: [], [], step_timeout=1, startup_timeout=1), []
+    waits, reads = process_that_is_silent(), process_that_is_silent()
+    on_sign = partial(group._note_progress, loads)
+    async with (silence.followed(waits, 10 * LIMIT, on_sign=on_sign) as waiting,
+                silence.followed(reads, 10 * LIMIT, on_sign=on_sign) as reading):
+        loads += [waiting, reading]
+        for _ in range(100):
+            reads.num_signs += 1
+            await asyncio.sleep(0.01)
+        assert not waiting.is_over.done()
+        await asyncio.wait([waiting.is_over, reading.is_over])
