@@ -17,10 +17,11 @@ import psutil
 from tests.faults import odd_clients
 from tests.faults.clients import Clients
 from tests.faults.ledger import Strike
-from tests.faults.scene import NUM_SHARDS, Broken, Scene, is_alive, send
+from tests.faults.scene import NUM_SHARDS, Broken, Scene
 from tests.faults.schedule import Event
 from tests.faults.system import cut, filled, sockets_of
 from tests.paths import ROOT
+from tests.processes import is_alive, send
 
 HEADROOM_BYTES = 64 << 20
 NUM_FREE_FDS = 2
@@ -119,7 +120,7 @@ async def stop_template_processes(stage: Stage) -> None:
 async def _template_processes(stage: Stage) -> list[psutil.Process]:
     """The processes that render, as soon as there are any."""
     await stage.scene.only("router.chat.sandbox")
-    return stage.scene.processes("router.chat.sandbox")
+    return stage.scene.server.children("router.chat.sandbox")
 
 
 async def take_file_descriptors(stage: Stage) -> None:
@@ -141,7 +142,7 @@ async def end_launcher(stage: Stage) -> None:
 async def _replace_server(stage: Stage, number: signal.Signals) -> None:
     """Ends the server, sees that nothing of it is left once its last answers are given, and starts the next."""
     scene = stage.scene
-    scene.orphans = scene.launcher.children(recursive=True)
+    scene.orphans = scene.server.processes()
     scene.server.process.send_signal(number)
     await scene.until("the launcher has ended", lambda: scene.server.process.poll() is not None)
     if number is signal.SIGTERM and scene.server.process.returncode:
