@@ -214,13 +214,13 @@ async def _while_away(stage: Stage, file: Path, fault: "Fault") -> None:
 
 
 async def run_out_of_memory(stage: Stage) -> None:
-    """Another process takes all that is left of the memory group's limit, until the system kills a shard for it."""
-    scene, group = stage.scene, stage.scene.group
-    assert group is not None
+    """Another process takes all that the cgroup's limit leaves, until the system kills a shard for it."""
+    scene, cgroup = stage.scene, stage.scene.cgroup
+    assert cgroup is not None
     victim = await scene.shard(stage.event.seed % NUM_SHARDS)
-    group.limit(group.used_bytes + HEADROOM_BYTES)
+    cgroup.set_limit(cgroup.used + HEADROOM_BYTES)
     hog = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.faults.hog", str(group.path), str(victim.pid), cwd=ROOT)
+        sys.executable, "-m", "tests.faults.hog", str(cgroup.folder), str(victim.pid), cwd=ROOT)
     try:
         await scene.until("the system kills for want of memory", lambda: hog.returncode is not None)
         if is_alive(victim):
@@ -230,7 +230,7 @@ async def run_out_of_memory(stage: Stage) -> None:
         with suppress(ProcessLookupError):
             hog.kill()
         await hog.wait()
-        group.limit(None)
+        cgroup.unlimit()
 
 
 async def leave(stage: Stage) -> None:

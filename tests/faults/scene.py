@@ -1,4 +1,4 @@
-"""The server that is disturbed: started as a user would, with a checkpoint, a disk and a memory group of its own."""
+"""The server that is disturbed: started as a user would, with a checkpoint, a disk and a cgroup of its own."""
 
 import asyncio
 import os
@@ -16,9 +16,10 @@ import aiohttp
 import psutil
 
 from penstock.bench.programs.children import free_port
+from tests.cgroups import MemoryCgroup, unlimited_cgroup
 from tests.e2e.server import Server
 from tests.faults.schedule import Needs
-from tests.faults.system import MemoryGroup, can_open_sockets, memory_group, small_disk
+from tests.faults.system import can_open_sockets, small_disk
 from tests.paths import DEMO_MODEL
 from tests.processes import is_alive, send
 
@@ -41,13 +42,13 @@ class Broken(Exception):
 class Scene:
     """A server and what it uses, which outlives it: the next one is started in its place."""
 
-    def __init__(self, folder: Path, can_mount: bool, group: MemoryGroup | None) -> None:
+    def __init__(self, folder: Path, can_mount: bool, cgroup: MemoryCgroup | None) -> None:
         self.folder = folder
         self.model = folder / "checkpoint"
         self.temporary = folder / "tmp"
-        self.group = group
+        self.cgroup = cgroup
         self.possible = {Needs.NOTHING} | {need for need, can in (
-            (Needs.MOUNT, can_mount), (Needs.CGROUP, group is not None), (Needs.SOCKETS, can_open_sockets())) if can}
+            (Needs.MOUNT, can_mount), (Needs.CGROUP, cgroup is not None), (Needs.SOCKETS, can_open_sockets())) if can}
         self.port = free_port()
         self.log = folder / "server.log"
         self.server: Server
@@ -68,10 +69,9 @@ class Scene:
         command = [str(Path(sys.executable).with_name("text-generation-launcher")), "--model-id", str(self.model),
                    "--port", str(self.port), *FLAGS]
         with self.log.open("ab") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
+            process = subprocess.Popen(self.cgroup.command(command) if self.cgroup else command,
+                                       stdout=output, stderr=subprocess.STDOUT,
                                        env={**os.environ, "TMPDIR": str(self.temporary)})
-        if self.group is not None:
-            self.group.add(process.pid)
         self.server = Server(process, self.port, self.log)
 
     async def until(self, what: str, look: Callable[[], Found]) -> Found:
@@ -121,8 +121,8 @@ class Scene:
 @contextmanager
 def scene(folder: Path) -> Iterator[Scene]:
     """Yields a scene, in an empty folder, whose server has not been started; afterwards nothing of it runs."""
-    with small_disk(folder / "tmp", DISK_BYTES) as can_mount, memory_group(f"penstock-faults-{os.getpid()}") as group:
-        made = Scene(folder, can_mount, group)
+    with small_disk(folder / "tmp", DISK_BYTES) as can_mount, unlimited_cgroup() as cgroup:
+        made = Scene(folder, can_mount, cgroup)
         try:
             yield made
         finally:
