@@ -1,7 +1,7 @@
 """Real cgroups that limit the memory of what a test starts."""
 
-import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ REMOVE_SECONDS = 20.0
 
 
 class MemoryCgroup:
-    """A cgroup of either version, which `memory_cgroup` makes."""
+    """A cgroup of either version, which `memory_cgroup` or `unlimited_cgroup` makes."""
 
     def __init__(self, folder: Path, is_version_1: bool) -> None:
         self.folder = folder
@@ -26,6 +26,9 @@ class MemoryCgroup:
 
     def set_limit(self, num_bytes: int) -> None:
         self._limit.write_text(str(num_bytes))
+
+    def unlimit(self) -> None:
+        self._limit.write_text("-1" if self._is_version_1 else "max")
 
     @property
     def used(self) -> int:
@@ -49,21 +52,35 @@ class MemoryCgroup:
 @contextmanager
 def memory_cgroup(num_bytes: int) -> Iterator[MemoryCgroup]:
     """Makes a cgroup with so much memory; skips the test where none can be made."""
+    with unlimited_cgroup() as cgroup:
+        if cgroup is None:
+            pytest.skip("no cgroup whose memory is limited can be made here")
+        cgroup.set_limit(num_bytes)
+        yield cgroup
+
+
+@contextmanager
+def unlimited_cgroup() -> Iterator[MemoryCgroup | None]:
+    """Makes a cgroup whose memory can be limited later; yields None where none can be made."""
     is_version_1 = VERSION_1.is_dir()
-    folder = (VERSION_1 if is_version_1 else VERSION_2) / f"penstock-test-{os.getpid()}"
     try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
+        folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=VERSION_1 if is_version_1 else VERSION_2))
+    except OSError:
+        yield None
+        return
     try:
         cgroup = MemoryCgroup(folder, is_version_1)
-        try:
-            cgroup.set_limit(num_bytes)
-        except OSError as error:
-            pytest.skip(f"no cgroup's memory can be limited here: {error}")
-        yield cgroup
+        yield cgroup if _can_be_limited(cgroup) else None
     finally:
         _remove(folder)
+
+
+def _can_be_limited(cgroup: MemoryCgroup) -> bool:
+    try:
+        cgroup.unlimit()
+    except OSError:
+        return False
+    return True
 
 
 def _remove(folder: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -16,6 +16,7 @@ from penstock.bench.programs.children import free_port
 from penstock.bench.server.running import is_ready
 from tests.cgroups import MemoryCgroup
 from tests.paths import DEMO_MODEL
+from tests.processes import is_alive, send
 
 START_TIMEOUT = 120.0
 
@@ -31,14 +32,11 @@ class Server:
 
     def children(self, module: str) -> list[psutil.Process]:
         """The launcher's processes that run `python -P -m penstock.MODULE`."""
-        return [child for child in self.processes()
-                if child.status() != psutil.STATUS_ZOMBIE and child.cmdline()[2:4] == ["-m", f"penstock.{module}"]]
+        return [child for child in self.processes() if _runs_module(child, module)]
 
     def shards(self) -> dict[int, psutil.Process]:
         """The shard of each rank, which its settings tell."""
-        commands = [(process.cmdline(), process) for process in self.children("shard")]
-        return {json.loads(arguments[arguments.index("--config") + 1])["rank"]: process
-                for arguments, process in commands}
+        return {rank: process for process in self.children("shard") if (rank := _rank(process)) is not None}
 
     def wait_until_healthy(self, timeout: float = START_TIMEOUT) -> None:
         deadline = time.monotonic() + timeout
@@ -58,12 +56,24 @@ class Server:
         return self.process.wait(timeout)
 
     def processes(self) -> list[psutil.Process]:
-        """All of the launcher's processes."""
-        return psutil.Process(self.process.pid).children(recursive=True)
+        """All of the launcher's processes; none once it has ended."""
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.process.pid).children(recursive=True)
+        return []
 
 
-def is_alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+def _runs_module(process: psutil.Process, module: str) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return is_alive(process) and process.cmdline()[2:4] == ["-m", f"penstock.{module}"]
+    return False
+
+
+def _rank(process: psutil.Process) -> int | None:
+    with suppress(psutil.NoSuchProcess, ValueError):  # its command line is empty once it has ended
+        arguments = process.cmdline()
+        rank: int = json.loads(arguments[arguments.index("--config") + 1])["rank"]
+        return rank
+    return None
 
 
 def launcher_command(model: Path, port: int, *flags: str, shell: str = "") -> list[str]:
@@ -105,6 +115,6 @@ def serve(
             process.wait()
         left = [each for each in processes if is_alive(each)]
         for child in left:
-            child.kill()
+            send(child, signal.SIGKILL)
     assert not left, f"processes left behind: {left}"
     assert not list(temporary.iterdir()), f"files left behind: {list(temporary.iterdir())}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 from penstock.bench.programs.children import free_port
 from tests.e2e.client import Answer, events, many_clients, stream, until_running
 from tests.e2e.prompts import source
-from tests.e2e.server import Server, is_alive, serve
+from tests.e2e.server import Server, serve
+from tests.processes import is_alive, send
 
 LOOPBACK = ("127.0.0.1", "::1")
 PROMPTS = [source(Random(seed), 5) for seed in range(4)]
@@ -113,7 +115,7 @@ async def test_everybody_is_told_that_the_launcher_gives_up(tmp_path: Path) -> N
             assert master_port in {port for _, port in found}
             while server.process.poll() is None:
                 for shard in server.children("shard"):
-                    shard.kill()
+                    send(shard, signal.SIGKILL)
                 await asyncio.sleep(0.01)
             for received in await asyncio.gather(*streams):
                 assert received[-1]["error_type"] == "healthcheck", received[-1]

@@ -25,11 +25,19 @@ MIB = 1 << 20
 KV_MEMORY = 8 * MIB
 """Of each shard: 4096 tokens of the demo model, which the first round fills, so that no page is touched for the first
 time later."""
+MAX_CONCURRENT_REQUESTS = 256
+"""More than the requests of the largest round, each of whose choices counts as one."""
 MAX_GROWTH = 0.01
+NOISE = 2 * MIB
+"""What a process may have grown by in any case: peaks of a few short rounds differ by as much."""
+ALLOWANCE = 16 * MIB
+"""What processes that announce nothing, launcher and renderers, may use beyond what they have when first seen."""
 SAMPLE_SECONDS = 0.2
+SPARE_SECONDS = 600
+"""For the last round, and for the fewest there must be on a slow machine."""
 WARM_UP = (2, 2, 2)
 """How many rounds' requests come at once at the beginning: heaps and caches get as large then as they ever are."""
-MIN_ROUNDS = 6
+MIN_ROUNDS = 4
 LONG_PER_ROUND = 8
 
 
@@ -85,7 +93,7 @@ async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[
                 rounds[-1].setdefault(name, []).append(sample)
             await asyncio.sleep(SAMPLE_SECONDS)
 
-    async with many_clients() as session:
+    async with asyncio.timeout(seconds + SPARE_SECONDS), many_clients() as session:
         for number in itertools.count():
             if number >= len(WARM_UP) + MIN_ROUNDS and time.monotonic() > end:
                 return rounds
@@ -100,26 +108,33 @@ async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(0)  # `soak` has a limit of its own
 async def test_memory_stays_within_what_was_announced(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seconds = request.config.getoption("soak_seconds")
-    with serve(tmp_path, "--num-shard", "2", "--kv-memory", str(KV_MEMORY)) as server:
-        at_start, announced = dict(samples(server)), promises(server)
+    with serve(tmp_path, "--num-shard", "2", "--kv-memory", str(KV_MEMORY),
+               "--max-concurrent-requests", str(MAX_CONCURRENT_REQUESTS)) as server:
+        at_start, announced = {name: [sample] for name, sample in samples(server)}, promises(server)
         rounds = await soak(server, random.Random(17), seconds)
     assert announced.keys() == {"shard-0", "shard-1", "router"}
     steady = rounds[len(WARM_UP):]
-    halves = steady[:len(steady) // 2], steady[len(steady) // 2:]
     print(f"{len(steady)} rounds, after {len(WARM_UP)} to warm up")
-    for name, before in at_start.items():
-        last = rounds[-1][name][-1]
-        most = max(sample.resident for each in rounds for sample in each[name])
-        first, second = (median(peak(each[name]) for each in half) for half in halves)
+    for name, (*_, last) in rounds[-1].items():
+        before = next(each[name][0] for each in (at_start, *rounds) if name in each)
+        most = max(peak(each[name]) for each in rounds if name in each)
+        first, second = halves([peak(each[name]) for each in steady if name in each])
         print(f"{name}: {before.resident / MIB:.1f} MiB at the start, {last.resident / MIB:.1f} at the end, of which "
               f"keys and values {before.kv / MIB:.1f} and {last.kv / MIB:.1f}; {most / MIB:.1f} at the most, "
               f"{announced.get(name, 0) / MIB:.0f} announced; the second half grew by {second / first - 1:.2%}")
-        assert second < first * (1 + MAX_GROWTH)
-        assert most <= announced.get(name, before.resident * (1 + MAX_GROWTH))
+        assert second <= first + max(first * MAX_GROWTH, NOISE)
+        assert most <= announced.get(name, before.resident + ALLOWANCE)
 
 
 def peak(samples: Sequence[Sample]) -> int:
     return max(sample.resident for sample in samples)
+
+
+def halves(peaks: Sequence[int]) -> tuple[float, float]:
+    """The medians of the first half of the rounds and of the second, which share the round of a process that ran in
+    one only."""
+    middle = len(peaks) // 2
+    return median(peaks[:middle] or peaks), median(peaks[middle:])

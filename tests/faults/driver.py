@@ -144,12 +144,12 @@ class Play:
 
     def _size(self) -> tuple[int, int]:
         """The router's open files and its bytes of memory."""
-        [router] = self._scene.processes("router")
+        [router] = self._scene.server.children("router")
         return router.num_fds(), router.memory_info().rss
 
     def _see_processes(self) -> None:
         children = self._scene.launcher.children(recursive=True)
-        renderers = self._scene.processes("router.chat.sandbox")
+        renderers = self._scene.server.children("router.chat.sandbox")
         if len(renderers) > 2 or len(children) != 1 + NUM_SHARDS + len(renderers):
             raise Broken(f"other processes run than the router, {NUM_SHARDS} shards and template processes: {children}")
 

@@ -17,10 +17,11 @@ import psutil
 from tests.faults import odd_clients
 from tests.faults.clients import Clients
 from tests.faults.ledger import Strike
-from tests.faults.scene import NUM_SHARDS, Broken, Scene, is_alive, send
+from tests.faults.scene import NUM_SHARDS, Broken, Scene
 from tests.faults.schedule import Event
 from tests.faults.system import cut, filled, sockets_of
 from tests.paths import ROOT
+from tests.processes import is_alive, send
 
 HEADROOM_BYTES = 64 << 20
 NUM_FREE_FDS = 2
@@ -119,7 +120,7 @@ async def stop_template_processes(stage: Stage) -> None:
 async def _template_processes(stage: Stage) -> list[psutil.Process]:
     """The processes that render, as soon as there are any."""
     await stage.scene.only("router.chat.sandbox")
-    return stage.scene.processes("router.chat.sandbox")
+    return stage.scene.server.children("router.chat.sandbox")
 
 
 async def take_file_descriptors(stage: Stage) -> None:
@@ -141,7 +142,7 @@ async def end_launcher(stage: Stage) -> None:
 async def _replace_server(stage: Stage, number: signal.Signals) -> None:
     """Ends the server, sees that nothing of it is left once its last answers are given, and starts the next."""
     scene = stage.scene
-    scene.orphans = scene.launcher.children(recursive=True)
+    scene.orphans = scene.server.processes()
     scene.server.process.send_signal(number)
     await scene.until("the launcher has ended", lambda: scene.server.process.poll() is not None)
     if number is signal.SIGTERM and scene.server.process.returncode:
@@ -213,13 +214,13 @@ async def _while_away(stage: Stage, file: Path, fault: "Fault") -> None:
 
 
 async def run_out_of_memory(stage: Stage) -> None:
-    """Another process takes all that is left of the memory group's limit, until the system kills a shard for it."""
-    scene, group = stage.scene, stage.scene.group
-    assert group is not None
+    """Another process takes all that the cgroup's limit leaves, until the system kills a shard for it."""
+    scene, cgroup = stage.scene, stage.scene.cgroup
+    assert cgroup is not None
     victim = await scene.shard(stage.event.seed % NUM_SHARDS)
-    group.limit(group.used_bytes + HEADROOM_BYTES)
+    cgroup.set_limit(cgroup.used + HEADROOM_BYTES)
     hog = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.faults.hog", str(group.path), str(victim.pid), cwd=ROOT)
+        sys.executable, "-m", "tests.faults.hog", str(cgroup.folder), str(victim.pid), cwd=ROOT)
     try:
         await scene.until("the system kills for want of memory", lambda: hog.returncode is not None)
         if is_alive(victim):
@@ -229,7 +230,7 @@ async def run_out_of_memory(stage: Stage) -> None:
         with suppress(ProcessLookupError):
             hog.kill()
         await hog.wait()
-        group.limit(None)
+        cgroup.unlimit()
 
 
 async def leave(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.hog GROUP PID` uses up the memory of a control group, until a process in it is killed."""
+"""`python -m tests.faults.hog FOLDER PID` uses up the memory of a cgroup, until a process in it is killed."""
 
 import os
 import sys
@@ -9,9 +9,9 @@ CHUNK_BYTES = 8 << 20
 KILLED_FIRST = "1000"
 
 
-def main(group: Path, pid: int) -> None:
+def main(cgroup: Path, pid: int) -> None:
     Path(f"/proc/{pid}/oom_score_adj").write_text(KILLED_FIRST)
-    (group / "cgroup.procs").write_text(str(os.getpid()))
+    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
     held = []
     while is_running(pid):
         held.append(b"\1" * CHUNK_BYTES)

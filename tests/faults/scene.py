@@ -1,7 +1,6 @@
-"""The server that is disturbed: started as a user would, with a checkpoint, a disk and a memory group of its own."""
+"""The server that is disturbed: started as a user would, with a checkpoint, a disk and a cgroup of its own."""
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -9,17 +8,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 import psutil
 
 from penstock.bench.programs.children import free_port
+from tests.cgroups import MemoryCgroup, unlimited_cgroup
 from tests.e2e.server import Server
 from tests.faults.schedule import Needs
-from tests.faults.system import MemoryGroup, can_open_sockets, memory_group, small_disk
+from tests.faults.system import can_open_sockets, small_disk
 from tests.paths import DEMO_MODEL
+from tests.processes import is_alive, send
+
+Found = TypeVar("Found")
 
 NUM_SHARDS = 2
 STEP_TIMEOUT = 3
@@ -38,13 +42,13 @@ class Broken(Exception):
 class Scene:
     """A server and what it uses, which outlives it: the next one is started in its place."""
 
-    def __init__(self, folder: Path, can_mount: bool, group: MemoryGroup | None) -> None:
+    def __init__(self, folder: Path, can_mount: bool, cgroup: MemoryCgroup | None) -> None:
         self.folder = folder
         self.model = folder / "checkpoint"
         self.temporary = folder / "tmp"
-        self.group = group
+        self.cgroup = cgroup
         self.possible = {Needs.NOTHING} | {need for need, can in (
-            (Needs.MOUNT, can_mount), (Needs.CGROUP, group is not None), (Needs.SOCKETS, can_open_sockets())) if can}
+            (Needs.MOUNT, can_mount), (Needs.CGROUP, cgroup is not None), (Needs.SOCKETS, can_open_sockets())) if can}
         self.port = free_port()
         self.log = folder / "server.log"
         self.server: Server
@@ -65,39 +69,29 @@ class Scene:
         command = [str(Path(sys.executable).with_name("text-generation-launcher")), "--model-id", str(self.model),
                    "--port", str(self.port), *FLAGS]
         with self.log.open("ab") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
+            process = subprocess.Popen(self.cgroup.command(command) if self.cgroup else command,
+                                       stdout=output, stderr=subprocess.STDOUT,
                                        env={**os.environ, "TMPDIR": str(self.temporary)})
-        if self.group is not None:
-            self.group.add(process.pid)
         self.server = Server(process, self.port, self.log)
 
-    def processes(self, module: str) -> list[psutil.Process]:
-        """The processes that run a module of Penstock's; none of the server's has to be there amid a fault."""
-        with suppress(psutil.NoSuchProcess):
-            return [child for child in self.launcher.children(recursive=True) if _runs(child, module)]
-        return []
-
-    def shards(self) -> dict[int, psutil.Process]:
-        """The shards that run, by rank."""
-        return {rank: process for process in self.processes("shard") if (rank := _rank(process)) is not None}
-
-    async def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Waits for what must come. Raises Broken if it does not, or if the server ends meanwhile."""
+    async def until(self, what: str, look: Callable[[], Found]) -> Found:
+        """Waits for what must come, and returns what was found then. Raises Broken if it does not come."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not is_so():
+        while not (found := look()):
             if time.monotonic() > deadline:
                 raise Broken(f"after {PATIENCE_SECONDS:g} s it was still not so that {what}")
             await asyncio.sleep(POLL_SECONDS)
+        return found
 
     async def shard(self, rank: int) -> psutil.Process:
         """The shard of a rank, as soon as there is one: it may just be started again."""
-        await self.until(f"shard {rank} runs", lambda: rank in self.shards())
-        return self.shards()[rank]
+        [found] = await self.until(
+            f"shard {rank} runs", lambda: [process for each, process in self.server.shards().items() if each == rank])
+        return found
 
     async def only(self, module: str) -> psutil.Process:
         """A process that runs a module, as soon as there is one."""
-        await self.until(f"{module} runs", lambda: bool(self.processes(module)))
-        return self.processes(module)[0]
+        return (await self.until(f"{module} runs", lambda: self.server.children(module)))[0]
 
     async def until_gone(self, processes: list[psutil.Process]) -> None:
         await self.until(f"{processes} are gone", lambda: not any(map(is_alive, processes)))
@@ -105,7 +99,7 @@ class Scene:
     async def until_ready(self, session: aiohttp.ClientSession) -> None:
         """Waits until requests are computed again and all processes are there."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (len(self.shards()) == NUM_SHARDS and await self._answers(session)):
+        while not (len(self.server.shards()) == NUM_SHARDS and await self._answers(session)):
             if (status := self.server.process.poll()) is not None:
                 raise Broken(f"the launcher ended with {status}")
             if time.monotonic() > deadline:
@@ -127,8 +121,8 @@ class Scene:
 @contextmanager
 def scene(folder: Path) -> Iterator[Scene]:
     """Yields a scene, in an empty folder, whose server has not been started; afterwards nothing of it runs."""
-    with small_disk(folder / "tmp", DISK_BYTES) as can_mount, memory_group(f"penstock-faults-{os.getpid()}") as group:
-        made = Scene(folder, can_mount, group)
+    with small_disk(folder / "tmp", DISK_BYTES) as can_mount, unlimited_cgroup() as cgroup:
+        made = Scene(folder, can_mount, cgroup)
         try:
             yield made
         finally:
@@ -136,37 +130,11 @@ def scene(folder: Path) -> Iterator[Scene]:
                 _end(made)
 
 
-def is_alive(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def send(process: psutil.Process, number: signal.Signals) -> None:
-    """Sends a signal, unless another fault was faster."""
-    with suppress(psutil.NoSuchProcess):
-        process.send_signal(number)
-
-
 def _end(made: Scene) -> None:
     everyone = [*made.orphans]
     if made.server.process.poll() is None:
-        everyone += [made.launcher, *made.launcher.children(recursive=True)]
+        everyone += [made.launcher, *made.server.processes()]
     for process in everyone:
         send(process, signal.SIGKILL)
     made.server.process.wait()
     psutil.wait_procs(everyone, timeout=PATIENCE_SECONDS)
-
-
-def _runs(process: psutil.Process, module: str) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return is_alive(process) and process.cmdline()[2:4] == ["-m", f"penstock.{module}"]
-    return False
-
-
-def _rank(process: psutil.Process) -> int | None:
-    with suppress(psutil.NoSuchProcess, ValueError):
-        arguments = process.cmdline()
-        rank: int = json.loads(arguments[arguments.index("--config") + 1])["rank"]
-        return rank
-    return None

@@ -24,7 +24,7 @@ class Needs(Enum):
 
     NOTHING = "nothing"
     MOUNT = "a file system mounted by the test"
-    CGROUP = "a control group for memory (version 1) made by the test"
+    CGROUP = "a cgroup with a limit of memory made by the test"
     SOCKETS = "sockets of other processes opened by the test (pidfd_getfd)"
 
 

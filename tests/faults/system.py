@@ -1,11 +1,10 @@
-"""What disturbs processes by means of the operating system: their sockets, a small disk, a limit of memory."""
+"""What disturbs processes by means of the operating system: their sockets, a small disk."""
 
 import ctypes
 import errno
 import os
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,8 +13,6 @@ import psutil
 
 _PIDFD_GETFD = 438
 """The number of the system call, the same on every architecture."""
-_MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
-END_SECONDS = 30.0
 _CHUNK = b"\0" * 65536
 
 
@@ -93,58 +90,3 @@ def filled(folder: Path) -> Iterator[None]:
         yield
     finally:
         filler.unlink(missing_ok=True)
-
-
-class MemoryGroup:
-    """A control group, which bounds the memory of its processes and of what they start."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def add(self, pid: int) -> None:
-        (self.path / "cgroup.procs").write_text(str(pid))
-
-    def limit(self, num_bytes: int | None) -> None:
-        (self.path / "memory.limit_in_bytes").write_text("-1" if num_bytes is None else str(num_bytes))
-
-    @property
-    def used_bytes(self) -> int:
-        """What can't be dropped, unlike pages of files, which count as used until somebody else needs them."""
-        lines = (line.split() for line in (self.path / "memory.stat").read_text().splitlines())
-        return sum(int(value) for name, value in lines if name in ("total_rss", "total_shmem"))
-
-
-@contextmanager
-def memory_group(name: str) -> Iterator[MemoryGroup | None]:
-    """Has a control group below the own one while the block runs; yields None if the machine does not allow that."""
-    path = _MEMORY_GROUPS / _own_group().lstrip("/") / name
-    try:
-        path.mkdir()
-        (path / "memory.limit_in_bytes").write_text("-1")
-    except OSError:
-        yield None
-        return
-    try:
-        yield MemoryGroup(path)
-    finally:
-        _remove(path)
-
-
-def _remove(group: Path) -> None:
-    """Removes a control group, as soon as the system has done with the processes that were in it."""
-    deadline = time.monotonic() + END_SECONDS
-    while True:
-        try:
-            return group.rmdir()
-        except OSError as error:
-            if error.errno != errno.EBUSY or time.monotonic() > deadline:
-                raise
-        time.sleep(0.05)
-
-
-def _own_group() -> str:
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            return path
-    return "/"

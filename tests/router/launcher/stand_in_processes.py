@@ -25,6 +25,7 @@ from penstock.router.notices import Notice
 from penstock.shard.config import ShardConfig
 from penstock.system.signs import Sign
 from tests.paths import DEMO_MODEL, ROOT
+from tests.processes import runs
 
 PATIENCE = 20.0
 
@@ -82,7 +83,7 @@ class Launch:
     def pids(self, name: str = "") -> list[int]:
         """Of the children that wrote an event and still live; `name` limits them."""
         known = {int(line.split()[0]): line.split()[1] for line in self._lines()}
-        return [pid for pid, who in known.items() if who.startswith(name) and is_alive(pid)]
+        return [pid for pid, who in known.items() if who.startswith(name) and runs(pid)]
 
     def wait_for(self, *events: str) -> None:
         """Until each has happened as often as it is named."""
@@ -101,15 +102,6 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
     while not condition():
         assert time.monotonic() < end, f"waited for {what()}"
         time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    """Tells whether any thread of it runs: those of a zombie whose parent has not looked yet do not, but while they end
-    one after the other the first may be dead before the last."""
-    with suppress(OSError):
-        is_zombie = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        return not is_zombie or len(os.listdir(f"/proc/{pid}/task")) > 1
-    return False
 
 
 def _note(name: str, event: str) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.router.launcher.processes import NUM_LAST_LINES, Program, started
-from tests.router.launcher.stand_in_processes import is_alive, wait_until
+from tests.processes import runs
+from tests.router.launcher.stand_in_processes import wait_until
 
 TIMEOUT = 20
 
@@ -47,8 +48,8 @@ async def test_grandchild_that_holds_stderr_neither_delays_the_end_nor_survives_
         done, _ = await asyncio.wait([child.ended], timeout=TIMEOUT)
         assert done
         grandchild = int(child.last_lines[0])
-        assert is_alive(grandchild)
-    wait_until(lambda: not is_alive(grandchild), lambda: "the grandchild's end")
+        assert runs(grandchild)
+    wait_until(lambda: not runs(grandchild), lambda: "the grandchild's end")
 
 
 @pytest.mark.parametrize(("signs", "is_ready"), [("..!", True), ("!", True), ("..", False), ("", False)])

@@ -120,9 +120,9 @@ def test_completed_steps_are_a_new_beginning(launch):
 
 
 def test_shard_that_hangs_while_it_loads_is_found(launch):
-    with launch("--startup-timeout", "3", shard_0="steps", shard_1="hangs") as run:
+    with launch("--startup-timeout", "6", shard_0="steps", shard_1="hangs") as run:
         run.wait_for("shard-1 hangs", "shard-1 hangs", "router hears of progress")
-        assert re.search(r" shard 1 has made no progress in loading for 3\.\d s, starting all shards again\n",
+        assert re.search(r" shard 1 has made no progress in loading for \d+\.\d s, starting all shards again\n",
                          run.errors)
         assert run.events.count("router ready") == 1
 
