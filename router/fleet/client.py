@@ -52,6 +52,7 @@ class ShardClient:
         self._execute = self._channel.stream_stream(
             _EXECUTE, request_serializer=None, response_deserializer=shard_pb2.StepResult.FromString)
         self._stream: grpc.aio.StreamStreamCall | None = None
+        self._ended = asyncio.Event()
 
     async def describe(self) -> ShardFacts:
         """Waits until the shard has loaded its model, however long that takes, and returns its facts."""
@@ -69,6 +70,9 @@ class ShardClient:
     async def open(self, epoch: int, limits: StreamLimits) -> None:
         """Starts the stream of orders; the shard clears its slots."""
         self._stream = self._execute()
+        # A call keeps a future of each wait for its end, though that was cancelled; an event does not.
+        self._ended = asyncio.Event()
+        self._stream.add_done_callback(lambda _, ended=self._ended: ended.set())
         await self.write(wire.encode_stream_limits(epoch, limits).SerializeToString())
         self._check_user()
 
@@ -87,6 +91,7 @@ class ShardClient:
     async def end(self) -> None:
         """Waits until the shard ends the stream, as when it dies; raises FleetError then."""
         assert self._stream is not None, "the stream is not open"
+        await self._ended.wait()
         code = await self._stream.code()
         raise FleetError(f"shard {self.target} ended the stream: {code.name}")
 
