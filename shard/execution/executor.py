@@ -1,5 +1,6 @@
 """Owns one shard's model, KV memory and slots, and runs steps on them."""
 
+import hashlib
 import os
 import secrets
 import signal
@@ -124,7 +125,9 @@ class Executor:
         """Returns the memory that outlives this shard, if it was given a file for it; a GPU's ends with its process."""
         if self._config.memory_fd is None or gpu.is_used():
             return None
-        layout = (self.numerics, self._digest, str(self.kv_shape), self._group.rank, self._group.world_size)
+        # The weights' digest has nothing of config.json, which may turn keys otherwise when the next shard reads it.
+        model = hashlib.sha256(repr(self.decoder.config).encode()).hexdigest()
+        layout = (self.numerics, self._digest, model, str(self.kv_shape), self._group.rank, self._group.world_size)
         return KeptMemory(self._config.memory_fd, repr(layout))
 
     def _num_blocks(self) -> int:
