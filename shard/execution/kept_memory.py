@@ -14,6 +14,7 @@ import os
 import secrets
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -56,14 +57,16 @@ class KeptMemory:
 
         Raises OSError if the file can't have so many bytes.
         """
-        offsets = [DATA_OFFSET]
+        offsets = [0]
         for size in num_bytes:
             offsets.append(offsets[-1] + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
         if self.found is None or not self.found.is_whole:
             self._empty()
-        os.ftruncate(self._fd, offsets[-1])
-        self._map = mmap.mmap(self._fd, offsets[-1])
-        self._map.madvise(mmap.MADV_HUGEPAGE)
+        os.ftruncate(self._fd, DATA_OFFSET + offsets[-1])
+        # Without the first page: what is written to a wrong place must not spoil it.
+        self._map = mmap.mmap(self._fd, offsets[-1], offset=DATA_OFFSET)
+        with suppress(OSError):          # of a system that has no huge pages
+            self._map.madvise(mmap.MADV_HUGEPAGE)
         return [torch.frombuffer(self._map, dtype=torch.uint8, count=size, offset=offset)
                 for size, offset in zip(num_bytes, offsets, strict=False)]
 
@@ -89,10 +92,11 @@ class KeptMemory:
         threading.Thread(target=self._reserve, name="reserve", daemon=True).start()
 
     def _reserve(self) -> None:
-        try:
+        with suppress(OSError):          # of a system that refuses it, which only makes this less polite
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # 0 stands for this thread
+        try:
             for offset in range(0, len(self._map), CHUNK_BYTES):
-                os.posix_fallocate(self._fd, offset, min(CHUNK_BYTES, len(self._map) - offset))
+                os.posix_fallocate(self._fd, DATA_OFFSET + offset, min(CHUNK_BYTES, len(self._map) - offset))
         except OSError as error:
             log.warning("the KV memory is not reserved: %s", error.strerror)
 
@@ -109,6 +113,9 @@ class KeptMemory:
         page = os.pread(self._fd, HEADER_BYTES, 0).strip(b"\0 ")
         if not page:
             return None
-        header = Header(**json.loads(page))
+        try:
+            header = Header(**json.loads(page))
+        except (ValueError, TypeError, RecursionError):  # whatever spoilt it, a shard can begin without
+            return None
         is_whole = header.is_whole and os.fstat(self._fd).st_size > HEADER_BYTES
         return replace(header, is_whole=is_whole) if header.layout == self._layout else None

@@ -1,5 +1,7 @@
 """KV memory that a shard leaves to the one that takes its place."""
 
+import errno
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +94,48 @@ def test_memory_is_new_where_other_ranks_have_lost_theirs(fd: int) -> None:
     assert (found.is_whole, found.first_blocks) == (False, 7)
     assert memory.seal(3, 48).id != id
     assert memory.seal(3, 48).first_blocks == 7
+
+
+@pytest.mark.parametrize("page", [b"\xff\xfe", b"{", b"[" * HEADER_BYTES, b"7", b'{"colour": 1}'],
+                         ids=["no text", "cut off", "too deep", "a number", "other fields"])
+def test_a_spoilt_first_page_is_none(fd: int, page: bytes) -> None:
+    leave(fd)
+    os.pwrite(fd, page.ljust(HEADER_BYTES), 0)
+    memory = KeptMemory(fd, "a")
+    assert memory.found is None
+    assert not any(tensor.any() for tensor in memory.map(SIZES))
+
+
+def test_the_first_page_is_out_of_reach_of_what_is_written_to_the_memory(fd: int) -> None:
+    memory = KeptMemory(fd, "a")
+    memory.map(SIZES)
+    memory.seal(7, 48)
+    memory._map[:] = b"\xff" * len(memory._map)
+    found = KeptMemory(fd, "a").found
+    assert found is not None
+    assert found.is_whole
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def test_a_system_without_huge_pages(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mapping(mmap.mmap):
+        madvise = refuse
+    monkeypatch.setattr(mmap, "mmap", Mapping)
+    id, written = leave(fd)
+    memory = KeptMemory(fd, "a")
+    assert all(map(torch.equal, memory.map(SIZES), written))
+    assert memory.seal(7, 48).id == id
+
+
+def test_a_system_that_refuses_idle_time(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = KeptMemory(fd, "a")
+    memory.map([10 << 20])
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    memory._reserve()
+    assert os.fstat(fd).st_blocks * 512 >= 10 << 20
 
 
 def test_all_of_it_is_reserved(fd: int) -> None:
