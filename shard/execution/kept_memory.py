@@ -13,7 +13,7 @@ import mmap
 import os
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
@@ -51,6 +51,7 @@ class KeptMemory:
         self._layout = layout
         self.found = self._read()
         """What another shard left in the file; None if there is nothing of use."""
+        self.is_reserved = False
 
     def map(self, num_bytes: Sequence[int]) -> list[Tensor]:
         """Returns memory of each of these sizes, uint8, as it was left if it `found.is_whole`, otherwise zeros.
@@ -86,17 +87,23 @@ class KeptMemory:
             self._write(self.found)
         return self.found
 
-    def reserve(self) -> None:
-        """Has the system give all of the memory, so that no later step is the first to ask for a page. A thread does
-        it, in time that nothing else on the machine wants."""
-        threading.Thread(target=self._reserve, name="reserve", daemon=True).start()
+    def reserve(self, tell: Callable[[], None] = lambda: None) -> None:
+        """Has the system give all of the memory, so that no later step is the first to ask for a page. Calls `tell` for
+        each part of it. Raises OSError if there is not so much."""
+        for offset in range(0, len(self._map), CHUNK_BYTES):
+            os.posix_fallocate(self._fd, DATA_OFFSET + offset, min(CHUNK_BYTES, len(self._map) - offset))
+            tell()
+        self.is_reserved = True
 
-    def _reserve(self) -> None:
+    def reserve_in_idle_time(self) -> None:
+        """Has a thread reserve the memory, in time that nothing else on the machine wants."""
+        threading.Thread(target=self._reserve_politely, name="reserve", daemon=True).start()
+
+    def _reserve_politely(self) -> None:
         with suppress(OSError):          # of a system that refuses it, which only makes this less polite
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # 0 stands for this thread
         try:
-            for offset in range(0, len(self._map), CHUNK_BYTES):
-                os.posix_fallocate(self._fd, DATA_OFFSET + offset, min(CHUNK_BYTES, len(self._map) - offset))
+            self.reserve()
         except OSError as error:
             log.warning("the KV memory is not reserved: %s", error.strerror)
 
