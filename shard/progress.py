@@ -29,7 +29,8 @@ class LoadProgress:
         now = time.monotonic()
         if self._signs_fd is not None and now - self._told_at >= INTERVAL_SECONDS:
             self._told_at = now
-            os.write(self._signs_fd, PROGRESS)
+            with suppress(BrokenPipeError):  # the launcher is gone, which others notice
+                os.write(self._signs_fd, PROGRESS)
 
     def tell_ready(self) -> None:
         """Tells the launcher that steps can be run."""
