@@ -81,6 +81,9 @@ def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) 
         settle, kv, config.max_step_tokens, config.max_step_rows * executor.bounds.vocab_size)
     if found is not None:
         log.info("%s", found)
+        is_kv_reserved = executor.kept is not None and executor.kept.is_reserved
+        if excess := found.excess(machine.available_memory(), config.world_size, is_kv_reserved):
+            log.warning("%s", excess)
     return step_tokens
 
 
