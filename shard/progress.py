@@ -30,7 +30,8 @@ class LoadProgress:
         now = time.monotonic()
         if self._signs_fd is not None and now - self._told_at >= INTERVAL_SECONDS:
             self._told_at = now
-            os.write(self._signs_fd, Sign.ALIVE)
+            with suppress(BrokenPipeError):  # the launcher is gone, which others notice
+                os.write(self._signs_fd, Sign.ALIVE)
 
     def tell_ready(self) -> None:
         """Tells the launcher that steps can be run."""

@@ -16,11 +16,11 @@ from penstock.kernels import dispatch
 from penstock.kernels.kv_cache import KvCache
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
-from penstock.shard.devices import gpu, machine
+from penstock.shard.devices import gpu
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
 from penstock.shard.execution import batch, prompt_logprobs, sampler
 from penstock.shard.execution.batch import Padding
-from penstock.shard.execution.gpu_memory import check_weights, trial_blocks
+from penstock.shard.execution.gpu_memory import check_weights, part_of_memory, trial_blocks
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_memory, num_blocks
@@ -73,7 +73,7 @@ class Executor:
         self._config = config
         self._group = group
         kv_dtype = cache_dtype(config.kv_cache_dtype)
-        check_weights(config, gpu.free_memory() if gpu.is_used() else machine.available_memory())
+        check_weights(config, gpu.free_memory() if gpu.is_used() else part_of_memory(group))
         self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress)
         model = self.decoder.config
         self.kv_shape = KvShape(

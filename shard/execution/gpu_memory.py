@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
+from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
-from penstock.shard.devices import gpu
+from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.kv_cache import DEFAULT_MAX_BLOCKS, KvMemoryError, KvShape, num_blocks
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.models.config import DTYPES, ModelConfig
@@ -55,7 +58,7 @@ def check_weights(config: ShardConfig, free: int) -> None:
     model = ModelConfig.from_dir(config.model)
     dtype = DTYPES[config.dtype] if config.dtype else model.dtype
     needed = memory_of(Checkpoint(config.model), model.format_of, dtype) // config.world_size
-    holder, wishes = ("its GPU", _help(config)) if gpu.is_used() else ("the machine", HELP_WITHOUT_GPU)
+    holder, wishes = ("its GPU", _help(config)) if gpu.is_used() else (_machine_of(config), HELP_WITHOUT_GPU)
     if needed > free:
         raise KvMemoryError(f"The weights do not fit: this shard's part of them takes {_size(needed)}, {holder} has "
                             f"{_size(free)} free, {_size(needed - free)} are missing. {wishes}")
@@ -64,6 +67,17 @@ def check_weights(config: ShardConfig, free: int) -> None:
             f"{config.model / 'config.json'}: max_position_embeddings {model.context_length} with head_dim "
             f"{model.head_dim}: the angles of all positions take {_size(model.angle_bytes)}, {holder} has "
             f"{_size(free - needed)} free beside the weights")
+
+
+def part_of_memory(group: Group) -> int:
+    """Returns this shard's part of the machine's free memory. All ranks call it before any of them takes memory for
+    its weights, and none does until all have looked."""
+    free = group.all_gather(torch.tensor([machine.available_memory()]))
+    return int(free.min()) // group.world_size
+
+
+def _machine_of(config: ShardConfig) -> str:
+    return "the machine" if config.world_size == 1 else f"a shard's part (1/{config.world_size}) of the machine"
 
 
 def out_of_memory(config: ShardConfig, error: Exception) -> KvMemoryError:

@@ -13,7 +13,8 @@ import mmap
 import os
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -51,20 +52,23 @@ class KeptMemory:
         self._layout = layout
         self.found = self._read()
         """What another shard left in the file; None if there is nothing of use."""
+        self.is_reserved = False
 
     def map(self, num_bytes: Sequence[int]) -> list[Tensor]:
         """Returns memory of each of these sizes, uint8, as it was left if it `found.is_whole`, otherwise zeros.
 
         Raises OSError if the file can't have so many bytes.
         """
-        offsets = [DATA_OFFSET]
+        offsets = [0]
         for size in num_bytes:
             offsets.append(offsets[-1] + -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
         if self.found is None or not self.found.is_whole:
             self._empty()
-        os.ftruncate(self._fd, offsets[-1])
-        self._map = mmap.mmap(self._fd, offsets[-1])
-        self._map.madvise(mmap.MADV_HUGEPAGE)
+        os.ftruncate(self._fd, DATA_OFFSET + offsets[-1])
+        # Without the first page: what is written to a wrong place must not spoil it.
+        self._map = mmap.mmap(self._fd, offsets[-1], offset=DATA_OFFSET)
+        with suppress(OSError):          # of a system that has no huge pages
+            self._map.madvise(mmap.MADV_HUGEPAGE)
         return [torch.frombuffer(self._map, dtype=torch.uint8, count=size, offset=offset)
                 for size, offset in zip(num_bytes, offsets, strict=False)]
 
@@ -84,16 +88,23 @@ class KeptMemory:
             self._write(self.found)
         return self.found
 
-    def reserve(self) -> None:
-        """Has the system give all of the memory, so that no later step is the first to ask for a page. A thread does
-        it, in time that nothing else on the machine wants."""
-        threading.Thread(target=self._reserve, name="reserve", daemon=True).start()
+    def reserve(self, tell: Callable[[], None] = lambda: None) -> None:
+        """Has the system give all of the memory, so that no later step is the first to ask for a page. Calls `tell` for
+        each part of it. Raises OSError if there is not so much."""
+        for offset in range(0, len(self._map), CHUNK_BYTES):
+            os.posix_fallocate(self._fd, DATA_OFFSET + offset, min(CHUNK_BYTES, len(self._map) - offset))
+            tell()
+        self.is_reserved = True
 
-    def _reserve(self) -> None:
-        try:
+    def reserve_in_idle_time(self) -> None:
+        """Has a thread reserve the memory, in time that nothing else on the machine wants."""
+        threading.Thread(target=self._reserve_politely, name="reserve", daemon=True).start()
+
+    def _reserve_politely(self) -> None:
+        with suppress(OSError):          # of a system that refuses it, which only makes this less polite
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # 0 stands for this thread
-            for offset in range(0, len(self._map), CHUNK_BYTES):
-                os.posix_fallocate(self._fd, offset, min(CHUNK_BYTES, len(self._map) - offset))
+        try:
+            self.reserve()
         except OSError as error:
             log.warning("the KV memory is not reserved: %s", error.strerror)
 
@@ -110,6 +121,9 @@ class KeptMemory:
         page = os.pread(self._fd, HEADER_BYTES, 0).strip(b"\0 ")
         if not page:
             return None
-        header = Header(**json.loads(page))
+        try:
+            header = Header(**json.loads(page))
+        except (ValueError, TypeError, RecursionError):  # whatever spoilt it, a shard can begin without
+            return None
         is_whole = header.is_whole and os.fstat(self._fd).st_size > HEADER_BYTES
         return replace(header, is_whole=is_whole) if header.layout == self._layout else None

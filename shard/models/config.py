@@ -1,6 +1,6 @@
 """What a checkpoint says about its model. Nothing else reads config.json."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -42,7 +42,7 @@ class ModelConfig:
     is_head_tied: bool                   # the head is the embedding
     dtype: torch.dtype                   # of the checkpoint; float32 if it does not say
     eos_token_ids: tuple[int, ...]
-    format_of: FormatOf = dense_everywhere  # of a linear
+    format_of: FormatOf = field(default=dense_everywhere, repr=False)  # of a linear; its repr would be an address
 
     @classmethod
     def from_dir(cls, directory: str | Path) -> "ModelConfig":

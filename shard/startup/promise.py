@@ -27,6 +27,16 @@ class Promise:
     def most(self) -> int:
         return self.used + self.kv + self.step + OTHER_BYTES
 
+    def excess(self, available: int, num_shards: int, is_kv_reserved: bool) -> str:
+        """Says that all shards together promise more than what is `available` besides what they have; empty if they do
+        not."""
+        needed = num_shards * (self.most - self.used - (self.kv if is_kv_reserved else 0))
+        if needed <= available:
+            return ""
+        return (f"{num_shards} shard{'s' * (num_shards > 1)} may come to use {_mib(needed)} MiB more, and "
+                f"{_mib(available)} MiB are available: set --kv-memory, --max-batch-prefill-tokens or "
+                "--max-batch-size lower")
+
     def __str__(self) -> str:
         return (f"at most {_mib(self.most)} MiB of memory: {_mib(self.used)} of program and weights, {_mib(self.kv)} "
                 f"of keys and values, {_mib(self.step)} for the largest step, {_mib(OTHER_BYTES)} for all else")

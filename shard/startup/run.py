@@ -23,6 +23,7 @@ from penstock.shard.startup import promise
 from penstock.shard.startup.load import load
 from penstock.shard.startup.measure import MAX_TOKENS, settle_step_tokens
 from penstock.shard.startup.phases import Phases
+from penstock.shard.startup.reserve import reserve_at_start
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +53,15 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     phases.end("model")
     if config.rank == 0:
         log.info(machine.describe(len(physical_cores())))
+    reserve_at_start(executor.kept, progress)
+    phases.end("KV memory")
     facts = executor.facts(steps.submit(_measure, config, executor, group).result())
     phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
              facts.step_tokens, facts.numerics, batches(config), _equality(executor))
-    if executor.kept:
-        executor.kept.reserve()
+    if executor.kept and not executor.kept.is_reserved:
+        executor.kept.reserve_in_idle_time()
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
     with _tracing(config) as observer:
         worker = Worker(
@@ -78,6 +81,9 @@ def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) 
         settle, kv, config.max_step_tokens, config.max_step_rows * executor.bounds.vocab_size)
     if found is not None:
         log.info("%s", found)
+        is_kv_reserved = executor.kept is not None and executor.kept.is_reserved
+        if excess := found.excess(machine.available_memory(), config.world_size, is_kv_reserved):
+            log.warning("%s", excess)
     return step_tokens
 
 

@@ -22,6 +22,7 @@ class Fault:
 _SCHEDULING = ("tests/router/scheduling",)
 _KV, _SAMPLE = ("tests/kernels/test_kv_dtypes.py",), ("tests/kernels/test_sample.py",)
 _ATTENTION, _TEXT = ("tests/kernels/test_paged_attention.py",), ("tests/router/text",)
+_KEPT, _MACHINE = ("tests/shard/execution/test_kept_memory.py",), ("tests/shard/devices/test_machine.py",)
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
 
 FAULTS = (
@@ -147,4 +148,23 @@ FAULTS = (
           "slice(0, out_features), slice(0, in_features // self.group.world_size))", ("tests/shard/weights",)),
     Fault("sharding", "fused-without-a-window", "kernels/fused/attention.py",
           "window=self.window,", "window=0,", ("tests/shard/layers",)),
+
+    Fault("memory", "seal-keeps-the-id", "shard/execution/kept_memory.py",
+          "Header(self._layout, secrets.token_hex(8), ",
+          "Header(self._layout, self.found.id if self.found else secrets.token_hex(8), ", _KEPT),
+    Fault("memory", "nothing-is-forgotten", "shard/execution/kept_memory.py",
+          "            self.found = replace(self.found, is_whole=False)\n", "", _KEPT),
+    Fault("memory", "a-layout-without-the-config", "shard/execution/executor.py",
+          "layout = (self.numerics, self._digest, model, ", "layout = (self.numerics, self._digest, ",
+          ("tests/shard/execution/test_executor.py",)),
+    Fault("memory", "half-is-reserved", "shard/execution/kept_memory.py",
+          "for offset in range(0, len(self._map), CHUNK_BYTES):",
+          "for offset in range(0, len(self._map) // 2, CHUNK_BYTES):", _KEPT),
+    Fault("memory", "parents-do-not-limit", "shard/devices/machine.py",
+          "while folder.is_relative_to(mount):\n                yield Cgroup(folder, files)\n",
+          "if folder.is_relative_to(mount):\n                yield Cgroup(folder, files)\n", _MACHINE),
+    Fault("memory", "the-cache-of-files-is-not-free", "shard/devices/machine.py",
+          "max(0, min(limits) - used + self._cached)", "max(0, min(limits) - used)", _MACHINE),
+    Fault("memory", "threads-beyond-the-quota", "shard/config.py",
+          "cores if quota is None else min(cores, int(quota))", "cores", ("tests/shard/test_config.py",)),
 )

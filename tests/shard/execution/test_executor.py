@@ -1,6 +1,9 @@
 """The executor on one rank: what a shard promises beyond the equalities of test_bits."""
 
 import itertools
+import json
+import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,6 +199,33 @@ def test_facts(executor: Executor, model: Path) -> None:
     assert facts.numerics == f"{dispatch.path()}/float32/kv-float32/contract-1"
     assert facts.model_id == str(model)
     assert facts.num_blocks == (64 << 20) // (2 * 16 * 2 * 32 * 2 * 4)
+
+
+@pytest.fixture
+def memory_fd() -> Iterator[int]:
+    fd = os.memfd_create("test")
+    yield fd
+    os.close(fd)
+
+
+@pytest.mark.skipif(dispatch.kernel_set() == "gpu", reason="a GPU's memory ends with its process")
+def test_kept_memory_is_of_no_use_to_a_model_that_computes_otherwise(tmp_path: Path, memory_fd: int) -> None:
+    """The weights are the same, and all that the facts tell."""
+    def change(**keys: object) -> None:
+        path = tmp_path / "model/config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **keys}))
+
+    def memory_id() -> str:
+        return Executor(config, Group()).facts(64).memory_id
+
+    config = replace(make_config(make_tiny(tmp_path / "model", is_old_config=True)), memory_fd=memory_fd)
+    first = memory_id()
+    assert memory_id() == first
+    change(rope_theta=5000.0)
+    turned = memory_id()
+    assert turned != first
+    change(rms_norm_eps=1e-3)
+    assert memory_id() not in (first, turned)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

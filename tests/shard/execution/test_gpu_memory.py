@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import DEFAULT_GRAPHS, ShardConfig
-from penstock.shard.devices import gpu
+from penstock.shard.devices import gpu, machine
 from penstock.shard.devices.gpu import Usage, check_number
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import (
@@ -76,6 +77,19 @@ def test_weights_that_do_not_fit_are_not_read(model: Path) -> None:
     with pytest.raises(KvMemoryError, match="The weights do not fit: this shard's part of them takes "):
         check_weights(config, weights // 2)
     check_weights(replace(config, world_size=2), weights // 2 + angles)
+
+
+@pytest.mark.skipif(dispatch.kernel_set() == "gpu", reason="each shard has a GPU of its own")
+def test_the_shards_of_a_machine_share_its_memory(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has enough for the weights of one, not for those of both. The other shard sees as much."""
+    class Pair(Group):
+        def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([x, x])
+    weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
+    monkeypatch.setattr(machine, "available_memory", lambda: weights * 3 // 4)
+    message = r"The weights do not fit: .* takes 0.00 GiB, a shard's part \(1/2\) of the machine has 0.00 GiB free, "
+    with pytest.raises(KvMemoryError, match=message):
+        Executor(replace(make_config(model), world_size=2), Pair(world_size=2))
 
 
 def test_cudas_own_words_are_kept() -> None:

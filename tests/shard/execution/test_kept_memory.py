@@ -1,6 +1,9 @@
 """KV memory that a shard leaves to the one that takes its place."""
 
+import errno
+import mmap
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,13 +98,91 @@ def test_memory_is_new_where_other_ranks_have_lost_theirs(fd: int) -> None:
     assert memory.seal(3, 48).first_blocks == 7
 
 
+@pytest.mark.parametrize("page", [b"\xff\xfe", b"{", b"[" * HEADER_BYTES, b"7", b'{"colour": 1}'],
+                         ids=["no text", "cut off", "too deep", "a number", "other fields"])
+def test_a_spoilt_first_page_is_none(fd: int, page: bytes) -> None:
+    leave(fd)
+    os.pwrite(fd, page.ljust(HEADER_BYTES), 0)
+    memory = KeptMemory(fd, "a")
+    assert memory.found is None
+    assert not any(tensor.any() for tensor in memory.map(SIZES))
+
+
+def test_the_first_page_is_out_of_reach_of_what_is_written_to_the_memory(fd: int) -> None:
+    memory = KeptMemory(fd, "a")
+    memory.map(SIZES)
+    memory.seal(7, 48)
+    memory._map[:] = b"\xff" * len(memory._map)
+    found = KeptMemory(fd, "a").found
+    assert found is not None
+    assert found.is_whole
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def test_a_system_without_huge_pages(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mapping(mmap.mmap):
+        madvise = refuse
+    monkeypatch.setattr(mmap, "mmap", Mapping)
+    id, written = leave(fd)
+    memory = KeptMemory(fd, "a")
+    assert all(map(torch.equal, memory.map(SIZES), written))
+    assert memory.seal(7, 48).id == id
+
+
+def reserved_bytes(fd: int) -> int:
+    return os.fstat(fd).st_blocks * 512
+
+
 def test_all_of_it_is_reserved(fd: int) -> None:
     memory = KeptMemory(fd, "a")
     [tensor] = memory.map([10 << 20])
-    before = os.fstat(fd).st_blocks
-    memory._reserve()
-    assert os.fstat(fd).st_blocks * 512 >= 10 << 20 > before * 512
+    before, told = reserved_bytes(fd), []
+    memory.reserve(lambda: told.append(reserved_bytes(fd)))
+    assert reserved_bytes(fd) >= 10 << 20 > before
+    assert told == sorted(told)
+    assert len(told) == 5
     assert not tensor.any()
+
+
+def in_idle_time(memory: KeptMemory) -> None:
+    """As far as the memory goes: the thread's end is waited for."""
+    memory.reserve_in_idle_time()
+    for thread in threading.enumerate():
+        if thread.name == "reserve":
+            thread.join()
+
+
+def test_it_is_reserved_in_time_that_nothing_else_wants(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    policies = []
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: policies.append(os.sched_getscheduler(0)))
+    before = os.sched_getscheduler(0)
+    memory = KeptMemory(fd, "a")
+    memory.map([4 << 20])
+    in_idle_time(memory)
+    assert policies == [os.SCHED_IDLE] * 2
+    assert os.sched_getscheduler(0) == before
+
+
+def test_a_system_that_refuses_idle_time(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = KeptMemory(fd, "a")
+    memory.map([10 << 20])
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    in_idle_time(memory)
+    assert reserved_bytes(fd) >= 10 << 20
+
+
+def test_a_shard_that_takes_anothers_place_serves_with_what_it_gets(
+    fd: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = KeptMemory(fd, "a")
+    memory.map(SIZES)
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    in_idle_time(memory)
+    assert caplog.messages == ["the KV memory is not reserved: Invalid argument"]
+    assert not memory.is_reserved
 
 
 def test_a_file_that_is_too_large_is_an_error(tmp_path: Path) -> None:

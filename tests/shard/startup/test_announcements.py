@@ -9,6 +9,7 @@ import psutil
 
 from penstock.shard.startup import promise
 from penstock.shard.startup.phases import Phases
+from penstock.shard.startup.promise import Promise
 
 MIB = 1 << 20
 
@@ -41,6 +42,18 @@ def test_memory_that_steps_take_for_a_while_is_promised() -> None:
     assert most == used + kv + step + promise.OTHER_BYTES
     [told, *parts] = map(int, re.findall(r"\d+", sentence))
     assert 0 <= sum(parts) - told <= len(parts)
+
+
+def test_promises_that_the_machine_cannot_keep() -> None:
+    """What the shards use already is taken, and so is their KV memory where it is reserved."""
+    found = Promise(used=500 * MIB, kv=100 * MIB, step=20 * MIB)
+    more = 20 * MIB + promise.OTHER_BYTES
+    assert not found.excess(2 * more, num_shards=2, is_kv_reserved=True)
+    assert found.excess(2 * more - MIB, num_shards=2, is_kv_reserved=True) == (
+        "2 shards may come to use 136 MiB more, and 135 MiB are available: set --kv-memory, --max-batch-prefill-tokens "
+        "or --max-batch-size lower")
+    assert not found.excess(more + 100 * MIB, num_shards=1, is_kv_reserved=False)
+    assert found.excess(more + 99 * MIB, num_shards=1, is_kv_reserved=False).startswith("1 shard may come to use 168 ")
 
 
 def test_phases_begin_with_the_process() -> None:

@@ -1,0 +1,56 @@
+"""How many threads a shard has and where they stay, as its group, its machine and its container leave it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.shard import config as configs
+from penstock.shard.config import ShardConfig
+from penstock.shard.devices import machine
+from penstock.shard.devices.machine import Limits
+
+
+def share(world_size: int, rank: int = 0, threads: int | None = None) -> tuple[int, tuple[int, ...]]:
+    config = ShardConfig(model=Path("m"), rank=rank, world_size=world_size, threads=threads)
+    return config.num_threads, config.cpus
+
+
+@pytest.fixture(autouse=True)
+def quota(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """No quota, and four cores of two hyperthreads each, on all of which the process may run."""
+    monkeypatch.setattr(machine, "limits", Limits)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(configs, "_core", lambda cpu: (str(cpu // 2),))
+    return monkeypatch
+
+
+def test_a_group_that_uses_the_machine_stays_on_its_cores() -> None:
+    assert share(1) == (4, (0, 2, 4, 6))
+    assert [share(2, rank) for rank in range(2)] == [(2, (0, 2)), (2, (4, 6))]
+
+
+def test_a_group_that_uses_a_part_stays_nowhere() -> None:
+    assert share(3) == (1, ())
+    assert share(2, threads=1) == (1, ())
+    assert share(8) == (1, ())
+
+
+def test_a_cpuset(quota: pytest.MonkeyPatch) -> None:
+    """Of a core's hyperthreads one alone may be in it."""
+    quota.setattr(os, "sched_getaffinity", lambda pid: {2, 3, 5})
+    assert share(1) == (2, (2, 5))
+    assert [share(2, rank) for rank in range(2)] == [(1, (2,)), (1, (5,))]
+
+
+@pytest.mark.parametrize(("cpus", "world_size", "threads"), [
+    (0.5, 1, 1), (1.5, 1, 1), (2.0, 1, 2), (3.9, 2, 1), (3.9, 1, 3), (100.0, 1, 4), (100.0, 2, 2)])
+def test_a_quota_of_processor_time(quota: pytest.MonkeyPatch, cpus: float, world_size: int, threads: int) -> None:
+    """Whole threads within it, on whatever cores there is time."""
+    quota.setattr(machine, "limits", lambda: Limits(cpus=cpus))
+    assert share(world_size) == (threads, ())
+
+
+def test_threads_that_are_asked_for(quota: pytest.MonkeyPatch) -> None:
+    quota.setattr(machine, "limits", lambda: Limits(cpus=1.5))
+    assert share(1, threads=3) == (3, ())
