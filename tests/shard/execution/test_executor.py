@@ -221,6 +221,7 @@ def test_kept_memory_is_of_no_use_to_a_model_that_computes_otherwise(tmp_path: P
     config = replace(make_config(make_tiny(tmp_path / "model", is_old_config=True)), memory_fd=memory_fd)
     first = memory_id()
     assert memory_id() == first
+    assert " at 0x" not in repr(Executor(config, Group()).decoder.config), "addresses differ in the next process"
     change(rope_theta=5000.0)
     turned = memory_id()
     assert turned != first
