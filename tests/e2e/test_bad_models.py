@@ -3,9 +3,9 @@
 import asyncio
 import json
 import os
-import resource
+import signal
 import subprocess
-import time
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +25,15 @@ pytestmark = pytest.mark.slow
 PATIENCE = 100.0
 MOST_MEMORY = 1 << 30
 """Bytes in any process: more than any takes to start, and less than what is asked for here would take."""
+MEASURED = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[2:]).returncode
+with open(sys.argv[1], "w") as most:
+    print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=most)
+sys.exit(status)
+"""
+"""Runs a command, and notes the KiB of memory that the largest of its processes took. A process begins with the largest
+size of the one that starts it, and that of the tests may be large."""
 NOT_A_NUMBER = "the model computed something that is not a number (NaN)"
 
 SPOILT: dict[str, tuple[Callable[[Path], Path], str]] = {
@@ -49,32 +58,23 @@ def refusal(tmp_path: Path, model: Path, *flags: str, shell: str = "") -> str:
     """
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    log = tmp_path / "log"
+    log, most = tmp_path / "log", tmp_path / "most"
+    command = [sys.executable, "-c", MEASURED, str(most), *launcher_command(model, free_port(), *flags, shell=shell)]
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            launcher_command(model, free_port(), *flags, shell=shell), stdout=output,
-            stderr=subprocess.STDOUT, env={**os.environ, "TMPDIR": str(temporary)})
-    usage = _end_of(process, log)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                                   env={**os.environ, "TMPDIR": str(temporary)})
+    try:
+        status = process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)
+        raise TimeoutError(f"the launcher still runs:\n{log.read_text()}") from None
     text = log.read_text()
-    assert process.returncode in (1, 2), text
+    assert status in (1, 2), text
     assert "Traceback" not in text
-    assert usage.ru_maxrss << 10 < MOST_MEMORY, "of the launcher, and of all that it has waited for"
+    assert int(most.read_text()) << 10 < MOST_MEMORY, "of the launcher, and of all that it has waited for"
     assert not _processes_of(temporary)
     assert not list(temporary.iterdir())
     return text
-
-
-def _end_of(process: "subprocess.Popen[bytes]", log: Path) -> resource.struct_rusage:
-    """What the process and its children have used, once it has ended."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            process.returncode = os.waitstatus_to_exitcode(status)
-            return usage
-        time.sleep(0.05)
-    process.terminate()
-    raise TimeoutError(f"the launcher still runs:\n{log.read_text()}")
 
 
 def _processes_of(temporary: Path) -> list[psutil.Process]:
