@@ -94,8 +94,9 @@ class Group:
                 return Loss(causes=[Cause.of_failed_start("the group", error)], has_stepped=False, is_refusal=True,
                             is_from_outside=False)
             watching = await stack.enter_async_context(AsyncExitStack())
-            watches = [await watching.enter_async_context(watched(target, self._step_timeout))
-                       for target in self._targets]
+            watches = [await watching.enter_async_context(
+                watched(target, self._step_timeout, partial(getattr, shard, "is_ready")))
+                for shard, target in zip(shards, self._targets, strict=True)]
             loads: list[Silence] = []
             for shard in shards:
                 loads.append(await watching.enter_async_context(followed(

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,10 +27,15 @@ class Watch:
     has all the time left that it had before.
     """
 
-    def __init__(self, client: "ShardClient", step_timeout: float, socket: Path | None = None) -> None:
+    def __init__(
+        self, client: "ShardClient", step_timeout: float, socket: Path | None = None,
+        is_ready: Callable[[], bool] = lambda: False
+    ) -> None:
         self._step_timeout = step_timeout
         self._socket = socket
+        self._is_ready = is_ready
         self._has_lost_socket = False
+        self._had_listened = False
         self._last: Health | None = None
         self._silence = 0.0
         self._in_step = 0.0
@@ -39,8 +44,9 @@ class Watch:
 
     @property
     def has_listened(self) -> bool:
-        """Whether the shard has answered at least once; before that it loads its model, however long that takes."""
-        return self._last is not None
+        """Whether the shard has answered at least once, or has told that it is ready; before that it loads its model,
+        however long that takes."""
+        return self._last is not None or self._is_ready()
 
     @property
     def is_hung(self) -> bool:
@@ -61,8 +67,9 @@ class Watch:
     def look(self, health: "Health | None", seconds: float) -> None:
         """Takes an answer, or None if there was none, `seconds` after the look before."""
         seconds = min(seconds, POLL_SECONDS + CALL_SECONDS)
+        had_listened, self._had_listened = self._had_listened, self.has_listened or health is not None
         if health is None:
-            self._silence += seconds if self.has_listened else 0.0
+            self._silence += seconds if had_listened else 0.0
             return
         is_same_step = self._last is not None and self._last.steps_begun == health.steps_begun
         so_far = self._in_step if is_same_step else 0.0
@@ -80,7 +87,8 @@ class Watch:
             now = time.monotonic()
             self.look(health, now - last)
             if self._socket is not None:
-                self._has_lost_socket = health is not None and not self._socket.exists()
+                is_there = health is not None or (self._last is None and self.has_listened)
+                self._has_lost_socket = is_there and not self._socket.exists()
             if self.is_hung:
                 return
             last = now
@@ -88,13 +96,17 @@ class Watch:
 
 
 @asynccontextmanager
-async def watched(target: str, step_timeout: float) -> AsyncIterator[Watch]:
-    """Watches the shard at a gRPC address while the block runs."""
+async def watched(
+    target: str, step_timeout: float, is_ready: Callable[[], bool] = lambda: False
+) -> AsyncIterator[Watch]:
+    """Watches the shard at a gRPC address while the block runs. `is_ready` tells whether it has said that it listens:
+    it may hang, or its socket be gone, before it is first asked."""
     # Not at the top, where the import of gRPC would delay the answer to `--help`.
     from penstock.router.fleet.client import ShardClient
 
     client = ShardClient(target)
-    watch = Watch(client, step_timeout, Path(target.removeprefix("unix:")) if target.startswith("unix:") else None)
+    socket = Path(target.removeprefix("unix:")) if target.startswith("unix:") else None
+    watch = Watch(client, step_timeout, socket, is_ready)
     try:
         yield watch
     finally:

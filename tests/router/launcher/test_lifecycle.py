@@ -219,7 +219,7 @@ def test_folder_that_is_removed_is_made_again(launch):
 @pytest.mark.slow
 def test_folder_that_cannot_be_made_again_lets_requests_fail(launch, tmp_path):
     parent = tmp_path / "parent"
-    with launch("--shard-uds-path", str(parent / "uds")) as run:
+    with launch("--shard-uds-path", str(parent / "uds"), shard_0="steps", shard_1="steps") as run:
         run.wait_for(*READY)
         shutil.rmtree(parent)
         parent.touch()

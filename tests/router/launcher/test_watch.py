@@ -39,11 +39,11 @@ class Script:
 @pytest.fixture
 def see(monkeypatch: pytest.MonkeyPatch) -> See:
     """await see(60, *looks): the watch, with that limit, after the looks or once it has found a hang."""
-    async def run(step_timeout: float, *looks: Look) -> Watch:
+    async def run(step_timeout: float, *looks: Look, is_ready: bool = False) -> Watch:
         script = Script(looks)
         monkeypatch.setattr(watch, "time", script)
         monkeypatch.setattr(watch, "POLL_SECONDS", 0.0)
-        made = Watch(script, step_timeout)
+        made = Watch(script, step_timeout, is_ready=lambda: is_ready)
         over = asyncio.create_task(script.is_over.wait())
         await asyncio.wait([made.hung, over], return_when=asyncio.FIRST_COMPLETED, timeout=10)
         for task in (made.hung, over):
@@ -103,3 +103,13 @@ async def test_pause_of_the_launcher_or_of_the_whole_machine_is_no_hang(see, aft
     looks = [*every_second(1, 5, lambda age: in_step(3, age)), (1005, after)]
     assert not (await see(10, *looks)).is_hung
     assert (await see(10, *looks, *every_second(1006, 1016, lambda age: None))).is_hung
+
+
+async def test_a_shard_that_is_ready_must_answer(see):
+    """Also if it never did: it may hang before it is first asked."""
+    looks = every_second(1, 62, lambda age: None)
+    assert not (await see(60, *looks)).is_hung
+    assert not (await see(60, *looks[:61], is_ready=True)).is_hung, "it became ready during the first look"
+    found = await see(60, *looks, is_ready=True)
+    assert found.is_hung
+    assert found.finding == "has not answered for 61.0 s"
