@@ -119,7 +119,7 @@ async def test_memory_outlives_shards_that_were_killed_but_not_those_that_broke_
     sizes = []
     with shard_memories(1) as [memory]:
         os.ftruncate(memory.fd, 10_000)
-        await keep(tmp_path, [f"{READY}; {code}" for code in life], [REFUSED], memories=[memory],
+        await keep(tmp_path, [f"{READY}; {code}" for code in life], [REFUSED] * len(life), memories=[memory],
                    begin=lambda: sizes.append(os.fstat(memory.fd).st_size))
     assert sizes[:3] == [10_000, 10_000 if is_kept else 4096, 4096]
 

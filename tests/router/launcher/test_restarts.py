@@ -119,6 +119,7 @@ def test_completed_steps_are_a_new_beginning(launch):
         end(run)
 
 
+@pytest.mark.slow
 def test_shard_that_hangs_while_it_loads_is_found(launch):
     with launch("--startup-timeout", "6", shard_0="steps", shard_1="hangs") as run:
         run.wait_for("shard-1 hangs", "shard-1 hangs", "router hears of progress")
