@@ -22,7 +22,8 @@ def main(argv: Sequence[str]) -> None:
     config = ShardConfig.from_argv(argv)
     # Until something is served there is nothing to end in order, and Python would not notice in the middle of a wait.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    watch = None if config.parent_pid is None else process.ParentWatch(config.parent_pid, config.orphan_seconds)
+    watch = None if config.parent_pid is None else process.ParentWatch(
+        config.parent_pid, config.orphan_seconds, config.keeps_folder)
     log.start(config.json_output, config.rank)
     try:
         # Importing torch takes a second, and a tenth more with collections. Choosing kernels may be an error.
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
         else:
             print(f"shard {config.rank}: {sentence}", file=sys.stderr)
         process.leave(1)
-    process.leave(0, config.socket_path, watch, config.keeps_folder)
+    process.leave(0, config.socket_path, watch)
 
 
 def _sentence(error: Exception) -> str | None:

@@ -16,18 +16,16 @@ POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
 
 
-def leave(
-    code: int, socket_path: Path | None = None, watch: "ParentWatch | None" = None, keeps_folder: bool = False
-) -> NoReturn:
+def leave(code: int, socket_path: Path | None = None, watch: "ParentWatch | None" = None) -> NoReturn:
     """End at once. The thread that runs steps may wait for another rank, and Python's own exit would wait for it.
 
     `socket_path` is that of a server that may still run, and so cannot remove it. A parent that is dead, as `watch`
-    tells, can't remove the folder either, unless the user `keeps_folder`.
+    tells, can't remove the folder either.
     """
     if socket_path:
         socket_path.unlink(missing_ok=True)
         if watch is not None and watch.is_orphan:
-            remove_leftovers(socket_path.parent, keeps_folder)
+            remove_leftovers(socket_path.parent, watch.keeps_folder)
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -38,12 +36,13 @@ class ParentWatch:
     """Ends this process, as SIGTERM would, when it has lost its parent and is not needed any more.
 
     A parent that was killed can't end its children in order; then a router that runs on may still use this process, for
-    `orphan_seconds` at the most.
+    `orphan_seconds` at the most. `keeps_folder` says that the folder of the socket is the user's.
     """
 
-    def __init__(self, pid: int, orphan_seconds: float) -> None:
+    def __init__(self, pid: int, orphan_seconds: float, keeps_folder: bool) -> None:
         self._pid = pid
         self._orphan_seconds = orphan_seconds
+        self.keeps_folder = keeps_folder
         self.is_needed: Callable[[], bool] = lambda: False
         threading.Thread(target=self._watch, name="parent-watch", daemon=True).start()
 
