@@ -94,13 +94,17 @@ async def test_blocks_return_with_the_steps_in_flight(tmp_path: Path) -> None:
                        for prompt in prompts]
             while (await scrape(session, server.url))["tgi_batch_current_size"] < len(clients):
                 assert not any(client.done() for client in clients)
-            before = await scrape(session, server.url)
+            held = await scrape(session, server.url)
             for client in clients:
                 client.cancel()
             await asyncio.gather(*clients, return_exceptions=True)
+            # How long the news of them take is the machine's matter; from the news on, no step may be planned.
+            while (news := await scrape(session, server.url))["tgi_batch_current_size"]:
+                pass
             after = await idle(session, server)
-            assert before['penstock_kv_blocks{state="used"}'] >= len(clients)
+            assert held['penstock_kv_blocks{state="used"}'] >= len(clients)
             assert (await generate(session, server.url, prompts[0], max_new_tokens=5)).ids
-    print(f"{num_steps(after) - num_steps(before):.0f} steps came back after the clients had left")
-    # One may be planned between the look and the leaving, one between the leaving and its news.
-    assert num_steps(after) - num_steps(before) <= depth + 2
+    print(f"{num_steps(after) - num_steps(news):.0f} steps came back after the news, "
+          f"{num_steps(after) - num_steps(held):.0f} after the clients had left")
+    assert num_steps(after) - num_steps(news) <= depth
+    assert num_steps(after) < 1000
