@@ -27,6 +27,7 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import FinishReason, Plan, PromptLogprobsPart, Sampled, StepResult
 from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.step_budget import StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from penstock.router.text.text_path import TextPath
 
@@ -70,7 +71,8 @@ class Engine:
             max_blocks_per_slot=-(-limits.max_total_tokens // facts.block_size))
         self._scheduler = Scheduler(
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
-            max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids)
+            max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids,
+            budget=StepBudget(facts.step_tokens, limits.min_step_tokens, limits.max_batch_prefill_tokens))
         self.limits = limits.within(facts.capacity)
         """What requests may ask for: less than at the start while the group has less memory."""
         self._limits_at_start = limits
@@ -312,10 +314,11 @@ class Engine:
         committed_at: float
     ) -> None:
         self._advanced_at = now = time.monotonic()
+        self._scheduler.budget.observe(plan.num_tokens, result.forward_time)
         self._metrics.step(plan, result, confirmed, committed_at - came_at, now - committed_at)
 
     def _note_occupancy(self) -> None:
         memory = self._scheduler.memory
         self._metrics.occupancy(
             self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
-            self._scheduler.num_wasted_positions, memory.block_size)
+            self._scheduler.num_wasted_positions, memory.block_size, self._scheduler.budget.tokens)

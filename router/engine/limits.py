@@ -5,11 +5,16 @@ from typing import Self
 
 from penstock.router.config import RouterConfig
 from penstock.router.fleet.facts import Facts
+from penstock.router.scheduling import step_budget
 
 DEFAULT_SHARE = 7 / 8
 """The share of the KV memory that one request may have, unless a flag says otherwise. It is not all of it, because a
 group that has to begin with new memory may find a little less of it, and what its requests were promised should still
 fit."""
+
+
+MAX_STEP_TOKENS = 4096
+"""TGI's default of `max_batch_prefill_tokens`. The shards keep memory for a step of so many tokens."""
 
 
 class LimitError(ValueError):
@@ -24,9 +29,11 @@ class Limits:
     max_input_tokens: int
     max_total_tokens: int
     max_batch_prefill_tokens: int
-    """The budget of one step, for prompt chunks and decode rows together."""
+    """The most tokens of one step, prompt chunks and decode rows together."""
     max_slots: int
-    """How many sequences run at once: fewer than the budget, so that decode rows leave room for a prefill."""
+    """How many sequences run at once: fewer than a step's tokens, so that decode rows leave room for a prefill."""
+    min_step_tokens: int = step_budget.FLOOR
+    """How many tokens a step may have, however slow the machine is; the most, if a flag has set that."""
     max_concurrent_requests: int = 128
     max_best_of: int = 2
     max_stop_sequences: int = 4
@@ -71,14 +78,15 @@ class Limits:
         max_input = config.max_input_tokens or max_total - 1
         if max_input >= max_total:
             raise LimitError(f"`max_input_tokens` must be < `max_total_tokens`. Given: {max_input} and {max_total}")
-        budget = config.max_batch_prefill_tokens or facts.step_tokens
-        if budget < 2:
-            raise LimitError(f"`max_batch_prefill_tokens` must be >= 2. Given: {budget}")
+        most = config.max_batch_prefill_tokens or MAX_STEP_TOKENS
+        if most < 2:
+            raise LimitError(f"`max_batch_prefill_tokens` must be >= 2. Given: {most}")
         return cls(
             max_input_tokens=max_input,
             max_total_tokens=max_total,
-            max_batch_prefill_tokens=budget,
-            max_slots=min(config.max_batch_size or config.max_concurrent_requests, budget - 1),
+            max_batch_prefill_tokens=most,
+            max_slots=min(config.max_batch_size or config.max_concurrent_requests, most - 1),
+            min_step_tokens=config.max_batch_prefill_tokens or step_budget.FLOOR,
             max_concurrent_requests=config.max_concurrent_requests,
             max_best_of=config.max_best_of,
             max_stop_sequences=config.max_stop_sequences,

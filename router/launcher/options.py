@@ -79,7 +79,7 @@ OPTIONS: list[click.Parameter] = [
            type=Number(0, 1, min_open=True), default=1.0),
     Option("--block-size", MEMORY, "Penstock: tokens in a block of that memory. Default: 16.", type=POSITIVE),
     Option("--max-batch-prefill-tokens", MEMORY, "Tokens that one step computes at most. Default: what runs in about "
-           "250 ms, measured at start, and at most 4096.", type=Integer(1, 2**32 - 1)),
+           "250 ms, by the latest steps, from 64 to 4096.", type=Integer(1, 2**32 - 1)),
     Option("--max-batch-total-tokens", MEMORY, "Tokens whose keys and values are held at once, at most. "
            "Default: what the memory holds.", type=Integer(1, 2**32 - 1)),
     Option("--max-batch-size", MEMORY, "Sequences that run at once, at most.", type=COUNT),

@@ -110,6 +110,7 @@ class Metrics:
     def _define_batches(self, limits: Limits) -> None:
         self._queue_size = self._gauge("tgi_queue_size", "Requests that wait")
         self._batch_size = self._gauge("tgi_batch_current_size", "Requests that run")
+        self._step_tokens = self._gauge("penstock_step_tokens", "Tokens that a step may have, to take 250 ms")
         self._next_size = self._histogram(
             "tgi_batch_next_size", "Requests that began to run with one step",
             range(1, min(limits.max_slots, _LARGEST_BATCH) + 1))
@@ -226,14 +227,16 @@ class Metrics:
         self._group_restarts.inc()
 
     def occupancy(
-        self, queue_size: int, running: int, used_blocks: int, free_blocks: int, wasted_positions: int, block_size: int
+        self, queue_size: int, running: int, used_blocks: int, free_blocks: int, wasted_positions: int, block_size: int,
+        step_tokens: int,
     ) -> None:
-        """Sets how many requests wait and run, and what the KV memory holds."""
+        """Sets how many requests wait and run, what the KV memory holds, and how many tokens a step may have."""
         self._queue_size.set(queue_size)
         self._batch_size.set(running)
         self._used_blocks.set(used_blocks)
         self._free_blocks.set(free_blocks)
         self._wasted_positions.set(wasted_positions)
+        self._step_tokens.set(step_tokens)
         self._max_tokens.set(used_blocks * block_size)
         self._most_tokens.set((used_blocks + free_blocks) * block_size)
 

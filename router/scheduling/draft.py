@@ -7,10 +7,10 @@ from penstock.router.scheduling.sequence import Sequence
 
 
 class Draft:
-    """Collects a step's rows with their sequences, and keeps what is left of the step's budget of tokens."""
+    """Collects a step's rows with their sequences, and keeps what is left of the step's `whole` budget of tokens."""
 
     def __init__(self, budget: int) -> None:
-        self.budget = budget
+        self.whole = self.budget = budget
         self.rows: list[tuple[Sequence, Row]] = []
         self.admitted: list[Admission] = []
         self.chunks: list[tuple[int, int, int]] = []

@@ -1,7 +1,8 @@
 """The scheduler decides which tokens of which sequences the next step computes, and in which blocks.
 
 It batches continuously over a token budget: decode rows come first, then running prefills, then waiting sequences,
-each oldest first; prefills are cut to what is left of the budget and share a step with decode rows. Blocks are
+each oldest first; prefills are cut to what is left of the budget and share a step with decode rows. The budget
+follows how long steps take (`step_budget.py`). Blocks are
 allocated as sequences grow. When none is left the youngest running sequence is preempted: it lets go of its
 blocks and waits under its old arrival number, to be computed again with prompt and output as its input. So do all
 sequences when the group dies; `suspects.py` finds the one that kills it, if one does.
@@ -31,6 +32,7 @@ from penstock.router.scheduling.plan import (
 )
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 
 MAX_PASSED = 64
@@ -48,8 +50,9 @@ class Forgotten:
 class Scheduler:
     """Has the verbs `add`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain numbers.
 
-    At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`. A sequence that fills all
-    of the memory, though its `max_length` is more, ends there with an error.
+    At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
+    `budget`, if it is given. A sequence that fills all of the memory, though its `max_length` is more, ends there with
+    an error.
     """
 
     def __init__(
@@ -59,10 +62,12 @@ class Scheduler:
         num_blocks: int,
         max_slots: int,
         max_step_tokens: int,
+        budget: StepBudget | None = None,
         eos_token_ids: Collection[int] = (),
     ) -> None:
-        assert 0 < max_slots < max_step_tokens, "decode rows must leave room in the budget for a prefill"
+        assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
         self.memory = KvMemory(block_size, num_blocks)
+        self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self._max_step_tokens = max_step_tokens
         self._eos_token_ids = frozenset(eos_token_ids)
         self._sequences: dict[int, Sequence] = {}
@@ -97,7 +102,7 @@ class Scheduler:
 
     def plan(self) -> Plan | None:
         """Plans the next step; returns None when nothing can run. May preempt the youngest sequences."""
-        draft = Draft(self._max_step_tokens)
+        draft = Draft(self._step_tokens)
         if suspect := self._suspects.alone:
             self._plan_alone(suspect, draft)
         else:
@@ -110,6 +115,11 @@ class Scheduler:
         self._preempted.clear()
         self._next_step_id += 1
         return plan
+
+    @property
+    def _step_tokens(self) -> int:
+        """How many tokens the next step may have: also room for a chunk beside a row of each sequence that runs."""
+        return min(max(self.budget.tokens, len(self._running) + GRAIN), self._max_step_tokens)
 
     def _plan_all(self, draft: Draft) -> None:
         ready = [s for s in self._running if not s.is_held_back]
@@ -216,7 +226,7 @@ class Scheduler:
         """Drafts a row for the next chunk: the rest of the budget, but at most half of the whole while others wait."""
         if sequence.status is not Status.RUNNING or not draft.budget:
             return
-        most = min(draft.budget, self._max_step_tokens // 2) if self._others_wait(sequence) else draft.budget
+        most = min(draft.budget, draft.whole // 2) if self._others_wait(sequence) else draft.budget
         start, end = sequence.computed, min(sequence.prefill_end, sequence.computed + most)
         if not self._grow(sequence, end):
             return

@@ -31,16 +31,16 @@ def config(*arguments: str, **of_router: Any) -> RouterConfig:
 
 
 @pytest.mark.parametrize(("arguments", "num_blocks", "expected"), [
-    ([], 256, (2047, 2048, 256, 128)),                                       # the model's context, the measured budget
-    ([], 20, (279, 280, 256, 128)),                                          # 7/8 of what the memory holds
-    (["--max-total-tokens", "100", "--max-input-tokens", "40"], 256, (40, 100, 256, 128)),
-    (["--max-batch-prefill-tokens", "64"], 256, (2047, 2048, 64, 63)),       # decode rows leave room for a prefill
-    (["--max-batch-size", "3"], 256, (2047, 2048, 256, 3)),
+    ([], 256, (2047, 2048, 64, 4096, 128)),                                  # the model's context
+    ([], 20, (279, 280, 64, 4096, 128)),                                     # 7/8 of what the memory holds
+    (["--max-total-tokens", "100", "--max-input-tokens", "40"], 256, (40, 100, 64, 4096, 128)),
+    (["--max-batch-prefill-tokens", "48"], 256, (2047, 2048, 48, 48, 47)),   # decode rows leave room for a prefill
+    (["--max-batch-size", "3"], 256, (2047, 2048, 64, 4096, 3)),
 ])
 def test_limits(arguments: list[str], num_blocks: int, expected: tuple[int, ...]) -> None:
     limits = Limits.resolve(config(*arguments), replace(FACTS, num_blocks=num_blocks))
-    assert (limits.max_input_tokens, limits.max_total_tokens, limits.max_batch_prefill_tokens,
-            limits.max_slots) == expected
+    assert (limits.max_input_tokens, limits.max_total_tokens, limits.min_step_tokens,
+            limits.max_batch_prefill_tokens, limits.max_slots) == expected
 
 
 @pytest.mark.parametrize(("arguments", "num_blocks", "message"), [
