@@ -126,7 +126,8 @@ def test_metrics_of_plans_and_losses() -> None:
     lines = metrics.exposition().decode().splitlines()
     assert {
         "penstock_prefix_hit_tokens 48.0", "penstock_preemptions 2.0", "penstock_replays 3.0",
-        "penstock_group_restarts 1.0", "penstock_step_tokens 928.0", "penstock_kv_wasted_slots 5.0", 'penstock_kv_blocks{state="used"} 3.0',
+        "penstock_group_restarts 1.0", "penstock_step_tokens 928.0",
+        "penstock_kv_wasted_slots 5.0", 'penstock_kv_blocks{state="used"} 3.0',
         "penstock_prompt_tokens 3.0", "penstock_generated_tokens 3.0",
         "tgi_queue_size 1.0", "tgi_batch_current_size 2.0", "tgi_batch_current_max_tokens 48.0",
         "tgi_batch_max_total_tokens 112.0", "tgi_batch_next_size_sum 3.0", "tgi_batch_next_size_count 2.0",
