@@ -10,7 +10,7 @@ from typing import TextIO
 
 import click
 
-from penstock.router.launcher import hub
+from penstock.router.launcher import health, hub
 from penstock.router.launcher.launch import serve
 from penstock.router.launcher.lazy_group import LazyGroup
 from penstock.router.launcher.option_types import Command
@@ -28,6 +28,8 @@ main.add_command(Command(
     "serve", callback=serve, help="Serve MODEL, a directory or a name on the Hugging Face Hub.",
     params=[click.Argument(["model_id"], metavar="MODEL", required=False, envvar="MODEL_ID"),
             *(option for option in OPTIONS if option.name != "model_id")]))
+
+main.add_command(health.command)
 
 
 @main.command()

@@ -128,3 +128,11 @@ async def test_a_killed_router_is_back_without_reloading_the_weights(tmp_path: P
                 assert await stream(session, server.url, SOURCE, max_new_tokens=20) == undisturbed
                 await until_idle(session, server.url)
             assert {shard.pid for shard in server.children("shard")} == shards
+
+
+def test_the_health_check(server: Server) -> None:
+    """It finds the server at the port that the variable names, as in a container."""
+    program = [sys.executable, "-m", "penstock", "health"]
+    port = server.url.rpartition(":")[2]
+    result = subprocess.run(program, env=os.environ | {"PORT": port}, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, f"the server at 0.0.0.0 port {port} is healthy\n"), result.stderr
