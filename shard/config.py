@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
-from penstock.shard.devices import machine
+from penstock.system import cgroups
 
 MAX_SOCKET_PATH = 107                    # bytes that a Unix socket's address holds, sockaddr_un less its final zero
 DEFAULT_GRAPHS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
@@ -132,7 +132,7 @@ class ShardConfig:
 
     @property
     def num_threads(self) -> int:
-        cores, quota = len(physical_cores()), machine.limits().cpus
+        cores, quota = len(physical_cores()), cgroups.limits().cpus
         usable = cores if quota is None else min(cores, int(quota))
         return self.threads or max(1, usable // self.world_size)
 
@@ -145,7 +145,7 @@ class ShardConfig:
         this group has a part, others may be on the cores that it would choose; so may they where a quota limits the
         group's time.
         """
-        if machine.limits().cpus is not None:
+        if cgroups.limits().cpus is not None:
             return ()
         cores = physical_cores()
         if self.num_threads * self.world_size != len(cores):

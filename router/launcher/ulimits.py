@@ -1,10 +1,12 @@
-"""The limits that `ulimit` sets, checked before anything is started: a process that meets one fails in odd ways."""
+"""The limits of `ulimit` and of containers, checked before anything is started: a process that meets one fails in odd
+ways."""
 
 import logging
 import resource
 
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher.config import LauncherConfig
+from penstock.system import cgroups
 
 log = logging.getLogger(__name__)
 
@@ -13,10 +15,20 @@ FILES = 40
 FILES_PER_SHARD = 8
 LEAST_ADDRESSES = 2 << 30
 """Bytes of addresses that a shard of the smallest model needs: its libraries and threads take most of them."""
+TASKS = 80
+"""Processes and threads that the launcher, the router and the processes of its chat templates start."""
+TASKS_PER_SHARD = 30
+"""Threads of a shard beside those that compute."""
 
 
 def check(config: LauncherConfig) -> None:
-    """Raises the limit of open files as far as it may be, for all processes; InvalidArgument if one is too low."""
+    """Raises the limit of open files as far as it may be, for all processes; InvalidArgument if a limit is too low."""
+    _check_files(config)
+    _check_addresses()
+    _check_tasks(config)
+
+
+def _check_files(config: LauncherConfig) -> None:
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = FILES + FILES_PER_SHARD * config.num_shard
     if files < needed:
@@ -26,7 +38,21 @@ def check(config: LauncherConfig) -> None:
     if files < needed + config.max_concurrent_requests:
         log.warning("`ulimit -n` allows %d open files: about %d clients at once, though `max_concurrent_requests` is "
                     "%d", files, files - needed, config.max_concurrent_requests)
+
+
+def _check_addresses() -> None:
     addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
     if addresses != resource.RLIM_INFINITY and addresses < LEAST_ADDRESSES:
         raise InvalidArgument(f"`ulimit -v` allows each process {addresses >> 10} KiB of addresses, and "
                               f"{LEAST_ADDRESSES >> 10} are needed at least")
+
+
+def _check_tasks(config: LauncherConfig) -> None:
+    """Looks at the limits of cgroups, such as docker's --pids-limit. (`ulimit -u` counts what the user runs anywhere,
+    and does not hold for root.)"""
+    found = cgroups.limits()
+    needed = TASKS + (TASKS_PER_SHARD + (config.threads or 0)) * config.num_shard
+    if found.tasks is not None and found.tasks < needed:
+        raise InvalidArgument(f"{found.tasks_folder} allows {found.tasks} more processes and threads, and {needed} are "
+                              f"needed for {config.num_shard} shard{'s' * (config.num_shard > 1)}: raise the "
+                              "container's limit, such as --pids-limit")

@@ -1,1 +1,2 @@
-"""What a processor and a GPU need: threads, memory, uploads and downloads; may import config and kernels."""
+"""What a processor and a GPU need: threads, memory, uploads and downloads; may import config,
+kernels and system."""

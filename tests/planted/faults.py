@@ -22,7 +22,8 @@ class Fault:
 _SCHEDULING = ("tests/router/scheduling",)
 _KV, _SAMPLE = ("tests/kernels/test_kv_dtypes.py",), ("tests/kernels/test_sample.py",)
 _ATTENTION, _TEXT = ("tests/kernels/test_paged_attention.py",), ("tests/router/text",)
-_KEPT, _MACHINE = ("tests/shard/execution/test_kept_memory.py",), ("tests/shard/devices/test_machine.py",)
+_KEPT = ("tests/shard/execution/test_kept_memory.py",)
+_MACHINE = ("tests/shard/devices/test_machine.py", "tests/system/test_cgroups.py")
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
 
 FAULTS = (
@@ -160,10 +161,10 @@ FAULTS = (
     Fault("memory", "half-is-reserved", "shard/execution/kept_memory.py",
           "for offset in range(0, len(self._map), CHUNK_BYTES):",
           "for offset in range(0, len(self._map) // 2, CHUNK_BYTES):", _KEPT),
-    Fault("memory", "parents-do-not-limit", "shard/devices/machine.py",
+    Fault("memory", "parents-do-not-limit", "system/cgroups.py",
           "while folder.is_relative_to(mount):\n                yield Cgroup(folder, files)\n",
           "if folder.is_relative_to(mount):\n                yield Cgroup(folder, files)\n", _MACHINE),
-    Fault("memory", "the-cache-of-files-is-not-free", "shard/devices/machine.py",
+    Fault("memory", "the-cache-of-files-is-not-free", "system/cgroups.py",
           "max(0, min(limits) - used + self._cached)", "max(0, min(limits) - used)", _MACHINE),
     Fault("memory", "threads-beyond-the-quota", "shard/config.py",
           "cores if quota is None else min(cores, int(quota))", "cores", ("tests/shard/test_config.py",)),

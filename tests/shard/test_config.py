@@ -7,8 +7,8 @@ import pytest
 
 from penstock.shard import config as configs
 from penstock.shard.config import ShardConfig
-from penstock.shard.devices import machine
-from penstock.shard.devices.machine import Limits
+from penstock.system import cgroups
+from penstock.system.cgroups import Limits
 
 
 def share(world_size: int, rank: int = 0, threads: int | None = None) -> tuple[int, tuple[int, ...]]:
@@ -19,7 +19,7 @@ def share(world_size: int, rank: int = 0, threads: int | None = None) -> tuple[i
 @pytest.fixture(autouse=True)
 def quota(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """No quota, and four cores of two hyperthreads each, on all of which the process may run."""
-    monkeypatch.setattr(machine, "limits", Limits)
+    monkeypatch.setattr(cgroups, "limits", Limits)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     monkeypatch.setattr(configs, "_core", lambda cpu: (str(cpu // 2),))
     return monkeypatch
@@ -47,10 +47,10 @@ def test_a_cpuset(quota: pytest.MonkeyPatch) -> None:
     (0.5, 1, 1), (1.5, 1, 1), (2.0, 1, 2), (3.9, 2, 1), (3.9, 1, 3), (100.0, 1, 4), (100.0, 2, 2)])
 def test_a_quota_of_processor_time(quota: pytest.MonkeyPatch, cpus: float, world_size: int, threads: int) -> None:
     """Whole threads within it, on whatever cores there is time."""
-    quota.setattr(machine, "limits", lambda: Limits(cpus=cpus))
+    quota.setattr(cgroups, "limits", lambda: Limits(cpus=cpus))
     assert share(world_size) == (threads, ())
 
 
 def test_threads_that_are_asked_for(quota: pytest.MonkeyPatch) -> None:
-    quota.setattr(machine, "limits", lambda: Limits(cpus=1.5))
+    quota.setattr(cgroups, "limits", lambda: Limits(cpus=1.5))
     assert share(1, threads=3) == (3, ())

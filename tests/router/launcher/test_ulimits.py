@@ -3,11 +3,15 @@
 import logging
 import resource
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher import ulimits
+from penstock.system import cgroups
+from penstock.system.cgroups import Limits
 from tests.router.launcher.conftest import Parse
 
 FREE = (resource.RLIM_INFINITY,) * 2
@@ -50,4 +54,13 @@ def test_too_few_addresses(parse: Parse, limit) -> None:
     with pytest.raises(InvalidArgument, match="`ulimit -v` allows each process 1048576 KiB of addresses, and 2097152 "):
         ulimits.check(parse())
     limit[resource.RLIMIT_AS] = (2 << 30, 2 << 30)
+    ulimits.check(parse())
+
+
+def test_too_few_tasks(parse: Parse, limit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's --pids-limit: each process would end, again and again, when it can start no thread."""
+    for tasks, config in [(48, parse()), (139, replace(parse(), num_shard=2))]:
+        monkeypatch.setattr(cgroups, "limits", partial(Limits, tasks=tasks, tasks_folder=Path("/cg/docker/c")))
+        with pytest.raises(InvalidArgument, match=f"^/cg/docker/c allows {tasks} more processes and threads, and "):
+            ulimits.check(config)
     ulimits.check(parse())
