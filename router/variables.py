@@ -11,6 +11,10 @@ _COMPUTE = (r"KERNELS\w*|SHARD_DIE_ON_TOKEN|XDG_CACHE_HOME|CXX|CC|CUDA\w*|NVIDIA
 _TOKENIZER = r"RAYON_\w+|TOKENIZERS_\w+|MALLOC_\w+|GLIBC_\w+"
 
 
+QUIET = {"GRPC_VERBOSITY": "NONE"}
+"""What keeps gRPC's core from writing lines of its own among those of the log: the loss of a peer is told by ours."""
+
+
 def for_text() -> dict[str, str]:
     """Returns what a process gets that computes nothing and talks to nobody but its parent."""
     return _matching(_ANY)
@@ -18,12 +22,12 @@ def for_text() -> dict[str, str]:
 
 def for_router() -> dict[str, str]:
     """Returns what the router gets, beside its keys."""
-    return _matching(_ANY, _NETWORK, _TOKENIZER)
+    return QUIET | _matching(_ANY, _NETWORK, _TOKENIZER)
 
 
 def for_shard() -> dict[str, str]:
     """Returns what a shard gets: also what torch, its libraries and compilers read."""
-    return _matching(_ANY, _NETWORK, _COMPUTE)
+    return QUIET | _matching(_ANY, _NETWORK, _COMPUTE)
 
 
 def _matching(*patterns: str) -> dict[str, str]:

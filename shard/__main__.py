@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> None:
 
         gc.enable()
         phases.end("imports")
-        progress = LoadProgress(config.signs_fd, has_bars=config.rank == 0 and not config.json_output)
+        progress = LoadProgress(config.signs_fd, is_shown=config.rank == 0, has_bars=config.has_bars)
         run(config, progress, watch, phases)
     except Exception as error:
         if (sentence := _sentence(error)) is None:

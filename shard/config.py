@@ -78,7 +78,9 @@ class ShardConfig:
     otlp_service_name: str = "text-generation-inference.router"
     """What the spans' service is called."""
     json_output: bool = False
-    """Whether the log has one JSON object a line, and no progress bar is shown."""
+    """Whether the log has one JSON object a line."""
+    has_bars: bool = False
+    """Whether rank 0 shows progress by bars on stderr, for a terminal; otherwise its log tells of it every 10 s."""
     parent_pid: int | None = None
     """The process without which the shard ends: when it is no longer its parent, and no router needs the shard."""
     orphan_seconds: NonNegativeInt = 0

@@ -80,3 +80,31 @@ def test_a_launcher_that_is_gone_is_not_an_error(signs: Signs, tell: Callable[[L
     """The shard watches its parent, and ends in order."""
     signs.stop_reading()
     tell(LoadProgress(signs.fd))
+
+
+def test_the_log_tells_every_10_seconds_where_there_are_no_bars(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    loading = LoadProgress(is_shown=True)
+    with caplog.at_level("INFO"), loading.reading():
+        for num_read in range(1, 31):
+            now[0] += 1.0
+            loading.read("weight", num_read, 290)
+    assert caplog.messages == [f"Loading weights: {number} of 290 tensors" for number in (10, 20, 30)]
+    assert "\r" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("is_shown", "has_bars"), [(True, True), (False, True), (False, False)])
+def test_the_log_tells_nothing_beside_bars_or_of_other_ranks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str],
+    is_shown: bool, has_bars: bool,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with caplog.at_level("INFO"):
+        for _ in LoadProgress(is_shown=is_shown, has_bars=has_bars).each(range(9), "Compiling", "kernel"):
+            now[0] += 60.0
+    assert caplog.messages == []
+    assert ("Compiling" in capfd.readouterr().err) == is_shown

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.router import variables
 from penstock.router.config import RouterConfig, ServerConfig
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.hub import Checkpoint
@@ -265,6 +266,23 @@ def test_a_shard_is_told_what_its_gpu_is_for(parse):
         "max_step_rows")} == {
             "device": "cuda", "deterministic": True, "kv_cache_dtype": "int8", "cuda_graphs": (8, 1),
             "cuda_memory_fraction": 0.75, "max_step_tokens": 2048, "max_step_rows": 40}
+
+
+@pytest.mark.parametrize(("is_terminal", "arguments", "has_bars"), [
+    (True, [], True), (True, ["--json-output"], False), (False, [], False)])
+def test_a_shard_shows_bars_to_people(parse, monkeypatch, is_terminal, arguments, has_bars):
+    config = parse(*arguments)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    shard = shard_program(config, Checkpoint(Path("/models/m"), None), 0, SocketFolder(Path("/tmp/s")), "")
+    assert told_to(shard).has_bars == has_bars
+
+
+@pytest.mark.parametrize("environment", [variables.for_shard, variables.for_router])
+def test_grpc_writes_no_lines_of_its_own_unless_asked(monkeypatch, environment):
+    monkeypatch.delenv("GRPC_VERBOSITY", raising=False)
+    assert environment()["GRPC_VERBOSITY"] == "NONE"
+    monkeypatch.setenv("GRPC_VERBOSITY", "DEBUG")
+    assert environment()["GRPC_VERBOSITY"] == "DEBUG"
 
 
 def test_launcher_config_is_frozen(parse):
