@@ -155,8 +155,8 @@ def _scaled_attention(context: Context, name: str, cache_dtype: torch.dtype) -> 
         block_bytes(block_size=16, num_kv_heads=heads.keys, head_dim=heads.size, dtype=cache_dtype)
     except ValueError as error:
         return context.record(name, note=str(error))
-    errors = []
-    for lengths, counts in (([300, 17], [1, 1]), ([100, 40], [70, 40])):
+    errors, some = [], min(70, max(context.scale.token_counts))
+    for lengths, counts in (([4 * some + 20, 17], [1, 1]), ([some + 30, 40], [some, 40])):
         paged = Paged(lengths, heads, dtype, cache_dtype)
         q = paged.queries(counts)
         errors.append(relative_error(paged.attend(q, counts), paged.exact(q, counts)))

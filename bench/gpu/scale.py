@@ -62,7 +62,7 @@ QUICK = replace(
     linear_rows=(8, 4096), batches=(1, 8, 128), new=32, prefills=(4096,), deterministic_batches=(8,),
     graphless_batches=(8,), generate_batches=(8,), continuous_batches=(32,))
 SMALLEST = Scale(
-    name="tiny", model=TINY, dtype=torch.float32, dtypes=(torch.float16, torch.float32), token_counts=(1, 5),
+    name="tiny", model=TINY, dtype=torch.float32, dtypes=(torch.float16,), token_counts=(1, 5),
     copy_bytes=1 << 12, matmul_size=32, repeats=2, attention=((3, 40, 1), (1, 40, 20)), linear_rows=(1, 3),
     batches=(1, 2), prompt=20, new=3, warm_up=1, prefills=(40,), step_tokens=32, deterministic_batches=(2,),
     deterministic_prefill=20, graphless_batches=(1,), generate_batches=(2,), continuous_batches=(2,), profiled=2)
