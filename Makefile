@@ -15,7 +15,7 @@ CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 
-.PHONY: help setup clients serve test test-slow chaos sanitize sanitize-gpu bench bench-gpu planted lint protos clean
+.PHONY: help setup clients serve test test-slow chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -74,6 +74,9 @@ lint: setup  ## Check style and types
 
 planted: setup  ## Plant faults in copies of the tree, and show that the quick tests find them
 	.venv/bin/python -m tests.planted
+
+manifests: setup  ## Write deploy/kubernetes and the settings in the schema of the Helm chart's values
+	.venv/bin/python -m tests.deploy.manifests
 
 protos: setup  ## Generate the code of protos/*.proto
 	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. penstock/protos/*.proto

@@ -1,0 +1,233 @@
+"""The Helm chart: its manifests are valid, its settings are the launcher's, and values that can't work are refused."""
+
+import re
+from typing import Any
+
+import kubernetes_validate
+import pytest
+
+from penstock.router.launcher.launch import main
+from penstock.router.launcher.option_types import NOTES
+from tests.deploy import chart, crds, manifests
+from tests.deploy.chart import CHART, SCHEMA, SET_ELSEWHERE, Manifest, Refused, helm, launcher_variables
+
+DIGEST = "sha256:" + "0" * 64
+GPU: dict[str, Any] = {
+    "kind": "StatefulSet", "replicaCount": 3, "gpu": {"count": 2, "runtimeClassName": "nvidia"},
+    "image": {"digest": DIGEST, "pullSecrets": [{"name": "registry"}]},
+    "model": {"id": "Qwen/Qwen2.5-7B-Instruct", "revision": "main"},
+    "settings": {"MAX_TOTAL_TOKENS": 8192, "PAYLOAD_LIMIT": 20_000_000, "CUDA_MEMORY_FRACTION": 0.9,
+                 "JSON_OUTPUT": False, "KV_MEMORY": "4GiB", "CUDA_GRAPHS": "1,2,4", "STEP_TIMEOUT": 90},
+    "server": {"grpcPort": 8033}, "tls": {"existingSecret": "certificate"},
+    "hub": {"token": "hf_abc"}, "auth": {"apiKeys": ["first", "second"], "metricsKey": "numbers"},
+    "telemetry": {"otlpEndpoint": "http://collector:4317", "otlpServiceName": "chat"},
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "networkPolicy": {"enabled": True, "ingressFrom": [{"podSelector": {"matchLabels": {"app": "web"}}}],
+                      "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]},
+    "persistence": {"storageClass": "fast", "size": "200Gi"}, "nodeSelector": {"gpu": "h100"},
+    "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}], "priorityClassName": "serving",
+}
+KEDA: dict[str, Any] = {
+    "autoscaling": {"kind": "keda", "maxReplicas": 8, "keda": {"serverAddress": "http://prometheus:9090"}},
+    "persistence": {"existingClaim": "models", "accessModes": ["ReadWriteMany"]},
+    "hub": {"existingSecret": "hub"},
+    "auth": {"existingSecret": "keys", "metricsKeyKey": "metrics"}, "serviceMonitor": {"enabled": True},
+    "env": [{"name": "LOG_LEVEL", "value": "debug"}], "args": ["--max-batch-size", "16"],
+    "podAnnotations": {"team": "search"}, "podLabels": {"tier": "model"},
+}
+HPA: dict[str, Any] = {
+    "autoscaling": {"kind": "hpa"}, "persistence": {"enabled": False},
+    "podDisruptionBudget": {"enabled": False}, "serviceAccount": {"create": False},
+    "shutdown": {"preStopSeconds": 0}, "service": {"type": "LoadBalancer", "annotations": {"tier": "public"}},
+}
+VALUES = {"defaults": {}, "gpu": GPU, "keda": KEDA, "hpa": HPA}
+
+
+@pytest.fixture(scope="module")
+def charts() -> dict[str, list[Manifest]]:
+    """The manifests of each set of values."""
+    return {name: chart.manifests(values) for name, values in VALUES.items()}
+
+
+def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
+
+
+def workload(manifests: list[Manifest]) -> Manifest:
+    [found] = [manifest for manifest in manifests if manifest["kind"] in ("Deployment", "StatefulSet")]
+    return found
+
+
+def container(manifests: list[Manifest]) -> dict[str, Any]:
+    [found] = workload(manifests)["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def environment(manifests: list[Manifest]) -> dict[str, str]:
+    """The variables of the container; of one that a secret holds, the secret and its entry."""
+    def text(variable: dict[str, Any]) -> str:
+        if "value" in variable:
+            return str(variable["value"])
+        source = variable["valueFrom"]["secretKeyRef"]
+        return f"{source['name']}/{source['key']}"
+    variables = container(manifests)["env"]
+    assert len({variable["name"] for variable in variables}) == len(variables)
+    return {variable["name"]: text(variable) for variable in variables}
+
+
+def test_lint_finds_nothing() -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART, values=GPU)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_manifests_are_valid(charts: dict[str, list[Manifest]], name: str) -> None:
+    version = kubernetes_validate.latest_version()
+    for manifest in charts[name]:
+        if manifest["apiVersion"] in crds.SCHEMAS:
+            crds.validate(manifest)
+        else:
+            kubernetes_validate.validate(manifest, version, strict=True)
+
+
+def test_each_set_of_values_makes_the_kinds_that_it_asks_for(charts: dict[str, list[Manifest]]) -> None:
+    kinds = {name: sorted(manifest["kind"] for manifest in manifests) for name, manifests in charts.items()}
+    assert kinds == {
+        "defaults": ["Deployment", "PersistentVolumeClaim", "PodDisruptionBudget", "Service", "ServiceAccount"],
+        "gpu": ["NetworkPolicy", "PodDisruptionBudget", "Secret", "Service", "Service", "ServiceAccount",
+                "ServiceMonitor", "StatefulSet"],
+        "keda": ["Deployment", "PodDisruptionBudget", "ScaledObject", "Service", "ServiceAccount", "ServiceMonitor"],
+        "hpa": ["Deployment", "HorizontalPodAutoscaler", "Service"]}
+
+
+def test_the_settings_in_the_schema_are_those_of_the_launcher() -> None:
+    assert SCHEMA.read_text() == chart.schema_text(), "run make manifests"
+    assert set(launcher_variables()) >= SET_ELSEWHERE
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_launcher_obeys_every_variable(
+    charts: dict[str, list[Manifest]], name: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {*launcher_variables(), "HF_HOME", "HOME", "XDG_CACHE_HOME", "HF_TOKEN", "LOG_LEVEL"}
+    variables = environment(charts[name])
+    assert set(variables) <= known
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    context = main.make_context("launcher", container(charts[name]).get("args", []))
+    assert not context.meta.get(NOTES)  # such as one that says that a variable has no effect
+    assert context.params["port"] == 8080
+    assert context.params["strict_streaming_errors"]
+
+
+def test_numbers_and_switches_reach_the_launcher_as_they_were_written(charts: dict[str, list[Manifest]]) -> None:
+    expected = {"MODEL_ID": "Qwen/Qwen2.5-7B-Instruct", "REVISION": "main", "NUM_SHARD": "2", "DEVICE": "cuda",
+                "PAYLOAD_LIMIT": "20000000", "CUDA_MEMORY_FRACTION": "0.9", "JSON_OUTPUT": "false",
+                "STRICT_STREAMING_ERRORS": "true", "KV_MEMORY": "4GiB", "CUDA_GRAPHS": "1,2,4", "GRPC_PORT": "8033",
+                "OTLP_ENDPOINT": "http://collector:4317", "HF_TOKEN": "penstock/hf-token"}
+    assert environment(charts["gpu"]).items() >= expected.items()
+
+
+def test_a_replica_is_drained_before_it_is_killed(charts: dict[str, list[Manifest]]) -> None:
+    pod = workload(charts["defaults"])["spec"]["template"]["spec"]
+    [verb, seconds] = container(charts["defaults"])["lifecycle"]["preStop"]["exec"]["command"]
+    drain = int(environment(charts["defaults"])["GRACEFUL_TERMINATION_TIMEOUT"])
+    assert (verb, pod["terminationGracePeriodSeconds"]) == ("sleep", 120)
+    assert int(seconds) > 0
+    assert int(seconds) + drain < 120
+
+
+def test_the_container_has_no_rights(charts: dict[str, list[Manifest]]) -> None:
+    pod = workload(charts["gpu"])["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container(charts["gpu"])["securityContext"] == {
+        "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    assert not pod["enableServiceLinks"]
+    assert not pod["automountServiceAccountToken"]
+
+
+def test_every_mount_has_its_volume(charts: dict[str, list[Manifest]]) -> None:
+    for found in charts.values():
+        spec = workload(found)["spec"]
+        volumes = {volume["name"] for volume in spec["template"]["spec"]["volumes"]}
+        volumes |= {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", [])}
+        assert {mount["name"] for mount in container(found)["volumeMounts"]} == volumes
+
+
+def test_probes_speak_tls_and_outlast_a_restart_of_the_shards(charts: dict[str, list[Manifest]]) -> None:
+    gpu = container(charts["gpu"])
+    for probe, path in ("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz"):
+        assert gpu[probe]["httpGet"] == {"path": path, "port": "http", "scheme": "HTTPS"}
+    assert gpu["livenessProbe"]["periodSeconds"] * gpu["livenessProbe"]["failureThreshold"] >= 2 * 90
+    assert gpu["startupProbe"]["periodSeconds"] * gpu["startupProbe"]["failureThreshold"] >= 3600
+
+
+def test_gpus_are_limits(charts: dict[str, list[Manifest]]) -> None:
+    assert container(charts["gpu"])["resources"]["limits"] == {"memory": "8Gi", "nvidia.com/gpu": 2}
+    assert "nvidia.com/gpu" not in container(charts["defaults"])["resources"]["limits"]
+
+
+def test_keys_come_from_files_and_secrets(charts: dict[str, list[Manifest]]) -> None:
+    [secret] = of_kind(charts["gpu"], "Secret")
+    assert secret["stringData"] == {"hf-token": "hf_abc", "api-keys": "first\nsecond", "metrics-key": "numbers"}
+    assert environment(charts["gpu"])["API_KEY_FILE"] == "/etc/penstock/keys/api-keys"
+    assert environment(charts["keda"])["METRICS_KEY"] == "keys/metrics"
+    [monitor] = of_kind(charts["keda"], "ServiceMonitor")
+    assert monitor["spec"]["endpoints"][0]["authorization"]["credentials"] == {"name": "keys", "key": "metrics"}
+
+
+def test_the_monitor_selects_one_service(charts: dict[str, list[Manifest]]) -> None:
+    [monitor] = of_kind(charts["gpu"], "ServiceMonitor")
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    selected = [service["metadata"]["name"] for service in of_kind(charts["gpu"], "Service")
+                if service["metadata"]["labels"].items() >= wanted]
+    assert selected == ["penstock"]
+
+
+def test_replicas_are_scaled_by_the_queue(charts: dict[str, list[Manifest]]) -> None:
+    [scaled] = of_kind(charts["keda"], "ScaledObject")
+    [hpa] = of_kind(charts["hpa"], "HorizontalPodAutoscaler")
+    assert scaled["spec"]["triggers"][0]["metadata"] == {
+        "serverAddress": "http://prometheus:9090", "threshold": "4",
+        "query": 'sum(tgi_queue_size{namespace="models",service="penstock"})'}
+    assert hpa["spec"]["metrics"][0]["pods"]["metric"] == {"name": "tgi_queue_size"}
+    for name in "keda", "hpa":
+        assert "replicas" not in workload(charts[name])["spec"]  # which would undo what was scaled at each upgrade
+
+
+@pytest.mark.parametrize(("values", "reason"), [
+    ({"replicas": 2}, "replicas"),
+    ({"settings": {"MAX_INPUT_TOKENZ": 5}}, "MAX_INPUT_TOKENZ"),
+    ({"settings": {"MAX_INPUT_TOKENS": "many"}}, "settings.MAX_INPUT_TOKENS"),
+    ({"settings": {"CUDA_MEMORY_FRACTION": 1.5}}, "settings.CUDA_MEMORY_FRACTION"),
+    ({"settings": {"QUANTIZE": "awq"}}, "QUANTIZE"),
+    ({"kind": "DaemonSet"}, "kind"),
+    ({"server": {"port": 80}}, "server.port"),
+    ({"gpu": {"count": -1}}, "gpu.count"),
+    ({"persistence": {"size": "50 GB"}}, "persistence.size"),
+    ({"autoscaling": {"kind": "keda"}, "persistence": {"enabled": False}},
+     "autoscaling.keda.serverAddress is missing"),
+    ({"autoscaling": {"minReplicas": 0}}, "autoscaling.minReplicas"),
+    ({"autoscaling": {"kind": "hpa", "minReplicas": 5}, "persistence": {"enabled": False}},
+     "autoscaling.minReplicas must be at most autoscaling.maxReplicas, 4, not 5"),
+    ({"shutdown": {"drainSeconds": 300}}, "shutdown.graceSeconds must be at least 320"),
+    ({"replicaCount": 2}, "replicaCount is 2, but replicas share the claim penstock"),
+    ({"autoscaling": {"kind": "hpa"}}, "autoscaling.maxReplicas is 4, but replicas share the claim penstock"),
+    ({"persistence": {"enabled": False, "existingClaim": "models"}}, "persistence.enabled is false"),
+    ({"hub": {"token": "t", "existingSecret": "s"}}, "hub.token and hub.existingSecret are both given"),
+    ({"auth": {"apiKeys": ["k"], "existingSecret": "s"}}, "auth.existingSecret is given beside auth.apiKeys"),
+    ({"auth": {"metricsKeyKey": "m"}}, "auth.metricsKeyKey names an entry of auth.existingSecret"),
+    ({"gpu": {"count": 2}, "settings": {"NUM_SHARD": 4}}, "settings.NUM_SHARD is 4, but gpu.count is 2"),
+    ({"gpu": {"count": 2}, "settings": {"DEVICE": "cpu"}}, "settings.DEVICE is cpu, but gpu.count is 2"),
+    ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, "give the number of GPUs as gpu.count"),
+    ({"server": {"grpcPort": 8080}}, "server.grpcPort must differ from server.port, 8080"),
+    ({"env": [{"name": "PORT", "value": "1"}]}, "env has PORT, which the chart sets"),
+], ids=str)
+def test_values_that_cannot_work_are_refused_by_name(values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Refused, match=re.escape(reason)):
+        chart.render(values)
+
+
+@pytest.mark.parametrize("name", manifests.PLAIN)
+def test_plain_manifests_are_those_of_the_chart(name: str) -> None:
+    assert (manifests.FOLDER / name).read_text() == manifests.text(name), "run make manifests"
