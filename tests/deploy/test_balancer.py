@@ -108,21 +108,22 @@ async def test_two_servers_that_are_full_answer_so_each_time(balance: Balance) -
 
 
 async def test_a_stream_goes_on_as_it_comes(balance: Balance) -> None:
-    has_come = asyncio.Event()
+    has_come = asyncio.Semaphore(0)
 
     async def streams(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(b"data: 1\n\n")
-        await has_come.wait()
-        await response.write(b"data: 2\n\n")
+        for index in range(3):
+            await response.write(b"data: %d\n\n" % index)
+            await has_come.acquire()
         return response
 
     client = await balance(streams, streams)
     async with client.post("/generate", data=b"abc") as response:
-        assert await response.content.readuntil(b"\n\n") == b"data: 1\n\n"
-        has_come.set()
-        assert await response.content.read() == b"data: 2\n\n"
+        for index in range(3):
+            assert await response.content.readuntil(b"\n\n") == b"data: %d\n\n" % index
+            has_come.release()
+        assert await response.content.read() == b""
 
 
 @pytest.mark.parametrize(("size", "status"), [(2_000_000, 200), (2_000_001, 413)])
