@@ -2,7 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,43 +51,58 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARD_DIE_ON_TOKEN", str(marker))
 
 
-@pytest.mark.slow
-async def test_one_that_kills_among_16_costs_few_deaths(tmp_path: Path, marked: None) -> None:
-    rng = random.Random(6)
-    prompts = [source(rng, rng.randint(1, 10)) for _ in range(15)]
+@dataclass
+class Crowd:
+    """A server that runs requests, and what they were answered before."""
+
+    session: aiohttp.ClientSession
+    server: Server
+    prompts: list[str]
+    undisturbed: list[Answer]
+    running: asyncio.Task[list[Answer]]
+
+
+@asynccontextmanager
+async def crowd(tmp_path: Path, seed: int, size: int) -> AsyncIterator[Crowd]:
+    """Serves, and yields once `size` requests run that were all answered before."""
+    rng = random.Random(seed)
+    prompts = [source(rng, rng.randint(1, 10)) for _ in range(size)]
     with serve(tmp_path, "--num-shard", "2") as server:
         async with many_clients() as session:
             undisturbed = await ask_all(session, server, prompts)
-            others = asyncio.create_task(ask_all(session, server, prompts))
-            await until_running(session, server.url, len(prompts))
-            status, error = await poison(session, server, "a")
-            assert not others.done()
-            assert (status, error["error_type"]) == (424, "generation")
-            assert await others == undisturbed  # by shards that were started after the last death, so it is logged
-            deaths = num_deaths(server)
-            assert 3 <= deaths <= MOST_DEATHS
-            status, error = await poison(session, server, "a")
-            assert (status, error["error_type"]) == (424, "generation")
-            assert "refused for 600 s" in error["error"]
-            assert await ask_all(session, server, prompts[:1]) == undisturbed[:1]
-            assert num_deaths(server) == deaths
+            running = asyncio.create_task(ask_all(session, server, prompts))
+            await until_running(session, server.url, size)
+            yield Crowd(session, server, prompts, undisturbed, running)
+
+
+@pytest.mark.slow
+async def test_one_that_kills_among_16_costs_few_deaths(tmp_path: Path, marked: None) -> None:
+    async with crowd(tmp_path, seed=6, size=15) as others:
+        session, server = others.session, others.server
+        status, error = await poison(session, server, "a")
+        assert not others.running.done()
+        assert (status, error["error_type"]) == (424, "generation")
+        # By shards that were started after the last death, so it is logged.
+        assert await others.running == others.undisturbed
+        deaths = num_deaths(server)
+        assert 3 <= deaths <= MOST_DEATHS
+        status, error = await poison(session, server, "a")
+        assert (status, error["error_type"]) == (424, "generation")
+        assert "refused for 600 s" in error["error"]
+        assert await ask_all(session, server, others.prompts[:1]) == others.undisturbed[:1]
+        assert num_deaths(server) == deaths
     print(f"{deaths} deaths")
 
 
 @pytest.mark.slow
 async def test_requests_that_kill_end_alone(tmp_path: Path, marked: None) -> None:
-    rng = random.Random(3)
-    prompts = [source(rng, rng.randint(1, 10)) for _ in range(16)]
-    with serve(tmp_path, "--num-shard", "2") as server:
-        async with many_clients() as session:
-            undisturbed = await ask_all(session, server, prompts)
-            others = asyncio.create_task(ask_all(session, server, prompts))
-            await until_running(session, server.url, len(prompts))
-            errors = await asyncio.gather(*(poison(session, server, name) for name in ("a", "b")))
-            assert not others.done()
-            assert await others == undisturbed
-            series = await scrape(session, server.url)
-            assert await ask_all(session, server, prompts[:1]) == undisturbed[:1]
+    async with crowd(tmp_path, seed=3, size=16) as others:
+        session, server = others.session, others.server
+        errors = await asyncio.gather(*(poison(session, server, name) for name in ("a", "b")))
+        assert not others.running.done()
+        assert await others.running == others.undisturbed
+        series = await scrape(session, server.url)
+        assert await ask_all(session, server, others.prompts[:1]) == others.undisturbed[:1]
     for status, error in errors:
         assert (status, error["error_type"]) == (424, "generation")
         assert "3 times in a row" in error["error"]
