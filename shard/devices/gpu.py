@@ -28,9 +28,6 @@ def choose(config: ShardConfig) -> None:
     """Use the GPU of this rank, on the calling thread, which every thread is to do for itself. On a processor there is
     nothing to choose. Raises ValueError for settings that cannot be met."""
     if not is_used():
-        if config.cuda_memory_fraction != 1:
-            raise ValueError(f"--cuda-memory-fraction {config.cuda_memory_fraction:g}: there is no GPU, the shard "
-                             "computes on the processor; --kv-memory says how much memory keys and values get")
         return
     num_gpus = torch.cuda.device_count()
     if not config.rendezvous.startswith("tcp://"):  # other ranks may be on other machines

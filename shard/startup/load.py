@@ -32,8 +32,17 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
             warm_up(executor, group, config, progress)
             executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
             executor.graphs.capture(progress)
-        elif any(config.cuda_graphs or ()):
-            log.info("--cuda-graphs: nothing is captured, for the shard computes on the processor")
+        elif config.rank == 0:
+            _say_what_has_no_effect(config)
     except torch.OutOfMemoryError as error:
         raise out_of_memory(config, error) from error
     return executor
+
+
+def _say_what_has_no_effect(config: ShardConfig) -> None:
+    """Names the settings of GPUs, which users of both kinds of machine have in the same file, on a processor."""
+    if any(config.cuda_graphs or ()):
+        log.info("--cuda-graphs: nothing is captured, for the shard computes on the processor")
+    if config.cuda_memory_fraction != 1:
+        log.warning("--cuda-memory-fraction %g has no effect: the shard computes on the processor; --kv-memory says "
+                    "how much memory keys and values get", config.cuda_memory_fraction)

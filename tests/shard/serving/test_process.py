@@ -203,8 +203,6 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("settings", "sentence"), [
     pytest.param({"device": "cuda"}, "--device cuda: torch ", marks=pytest.mark.skipif(
         kernel_sets.HAS_GPU, reason="there is a GPU")),
-    ({"device": "cpu", "cuda_memory_fraction": 0.5},
-     "--cuda-memory-fraction 0.5: there is no GPU, the shard computes on the processor; --kv-memory says how much"),
     ({"device": "cpu", "kv_cache_dtype": "fp8_e5m2"}, "--kv-cache-dtype fp8_e5m2: a processor has no ")])
 def test_what_a_processor_cannot_do_is_refused_in_one_line(
     tmp_path: Path, settings: dict[str, Any], sentence: str
@@ -219,8 +217,11 @@ def test_what_a_processor_cannot_do_is_refused_in_one_line(
 
 @pytest.mark.slow
 def test_what_a_processor_does_anyway_is_said(tmp_path: Path) -> None:
-    with running(tmp_path, **MODEL, device="cpu", deterministic=True, cuda_graphs=[1, 2]) as (shard,):
+    settings = {"deterministic": True, "cuda_graphs": [1, 2], "cuda_memory_fraction": 0.5}
+    with running(tmp_path, **MODEL, device="cpu", **settings) as (shard,):
         log = shard.log.read_text()
+    assert ("WARNING shard-0: --cuda-memory-fraction 0.5 has no effect: the shard computes on the processor; "
+            "--kv-memory says how much memory keys and values get\n") in log
     assert "--cuda-graphs: nothing is captured, for the shard computes on the processor" in log
     assert "; no answer changes with the batch, with and without --deterministic; " in log
 
