@@ -5,12 +5,15 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.system.python_warnings import say_warnings
+
 
 def configure(level: str, json_output: bool) -> None:
     """Sends the log of this process to stderr, from `level` upwards."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if json_output else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    say_warnings()
 
 
 class TextFormatter(logging.Formatter):

@@ -6,6 +6,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.system.python_warnings import say_warnings
+
 
 class TextFormatter(logging.Formatter):
     """Writes lines such as `2026-01-31T12:00:00.000000Z  INFO shard-0: message`."""
@@ -36,6 +38,7 @@ def start(json_output: bool, rank: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(rank) if json_output else TextFormatter(rank))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    say_warnings()
 
 
 def _timestamp(record: logging.LogRecord) -> str:
