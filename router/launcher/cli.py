@@ -89,5 +89,5 @@ def detect_watermark(model_id: str, file: TextIO, gamma: float, as_json: bool) -
 
 def _directory(model_id: str) -> Path:
     """Returns the directory of a model, which need not have all that a server needs; downloads one of the Hub's."""
-    path = Path(model_id).expanduser()
+    path = hub.path_of(model_id)
     return path if path.is_dir() else hub.find(model_id).path

@@ -1,5 +1,6 @@
 """Finds the directory of a model's checkpoint, or downloads it from the Hugging Face Hub."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def find(model_id: str, revision: str | None = None, cache: Path | None = None) 
 
     Raises InvalidArgument, which says what to do if there is none, or names the missing file.
     """
-    directory = Path(model_id).expanduser()
+    directory = path_of(model_id)
     if directory.is_dir():
         checkpoint = Checkpoint(directory.resolve(), revision)
     elif model_id.startswith(("/", ".", "~")):
@@ -34,6 +35,11 @@ def find(model_id: str, revision: str | None = None, cache: Path | None = None) 
         checkpoint = Checkpoint(path, path.name)
     _check(checkpoint.path)
     return checkpoint
+
+
+def path_of(model_id: str) -> Path:
+    """Returns where the model is if it is a directory: `~` may stand for the home of a user, if there is one."""
+    return Path(os.path.expanduser(model_id))
 
 
 def _download(name: str, revision: str | None, cache: Path | None) -> Path:

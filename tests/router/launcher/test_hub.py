@@ -1,5 +1,6 @@
 """Finding the checkpoint: directories, the Hub, and what is said when there is none."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,10 +36,23 @@ def test_missing_file_is_named(checkpoint, name):
         hub.find(str(checkpoint))
 
 
-@pytest.mark.parametrize("path", ["/nowhere/at/all", "./nothing", "~/nothing-here"])
+@pytest.mark.parametrize("path", ["/nowhere/at/all", "./nothing", "~/nothing-here", "~no-such-user/model"])
 def test_path_that_is_no_directory(path):
     with pytest.raises(InvalidArgument, match=f"there is no directory {path}"):
         hub.find(path)
+
+
+def test_who_has_no_home_is_told_so_without_a_traceback(monkeypatch):
+    """As in a container, for an id that /etc/passwd does not have."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    with pytest.raises(InvalidArgument, match="`model_id`: there is no directory ~/model"):
+        hub.find("~/model")
+
+
+def test_tilde_stands_for_the_home(checkpoint, monkeypatch):
+    monkeypatch.setenv("HOME", str(checkpoint.parent))
+    assert hub.find(f"~/{checkpoint.name}").path == checkpoint
 
 
 def test_name_is_downloaded(tmp_path, monkeypatch):
