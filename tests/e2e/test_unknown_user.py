@@ -47,6 +47,4 @@ async def test_a_user_without_name_and_home_is_served_from_one_folder(server: Se
         async with session.post(f"{server.url}/v1/chat/completions", json=CHAT) as response:
             assert response.status == 200, await response.text()
     assert server.terminate() == 0
-    log = server.log.read_text()
-    assert "Traceback" not in log
-    assert " WARNING " not in log
+    assert "Traceback" not in server.log.read_text()
