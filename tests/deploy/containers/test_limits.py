@@ -6,7 +6,7 @@ import re
 
 from tests.deploy.containers.container import running
 from tests.deploy.containers.engine import Engine
-from tests.e2e.client import metric, many_clients, stream
+from tests.e2e.client import many_clients, metric, stream
 from tests.e2e.prompts import source
 
 MIB = 1 << 20
