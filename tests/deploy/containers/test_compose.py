@@ -1,4 +1,4 @@
-"""The compose deployment, with Debian's packages in place of images that cannot be had: it answers, is seen, and lasts."""
+"""The compose deployment, with Debian's packages in place of images that cannot be had: it answers, is seen, lasts."""
 
 import asyncio
 import json
