@@ -1,7 +1,8 @@
 """What the launcher of TGI's integration tests does with the image that DOCKER_IMAGE names: `tgi_launcher.py MODEL`.
 
-Runs in the environment of the client text-generation. As there, DOCKER_VOLUME is the folder for /data, and DOCKER_DEVICES
-is `none` without GPUs. The engine's own client starts and ends the container; it is ready when a request is answered.
+Runs in the environment of the client text-generation. As there, DOCKER_VOLUME is the folder for /data, and
+DOCKER_DEVICES is `none` without GPUs. The engine's own client starts and ends the container; it is ready when a request
+is answered.
 """
 
 import asyncio
