@@ -15,7 +15,7 @@ CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 
-.PHONY: help setup clients serve test test-slow chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests protos clean
+.PHONY: help setup clients serve test test-slow chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests lock protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -77,6 +77,12 @@ planted: setup  ## Plant faults in copies of the tree, and show that the quick t
 
 manifests: setup  ## Write deploy/kubernetes and the settings in the schema of the Helm chart's values
 	.venv/bin/python -m tests.deploy.manifests
+
+lock: setup  ## Write deploy/requirements.txt, the versions and hashes of the image's packages
+	@mkdir -p build && echo 'torch; python_version < "3"' > build/without-torch.txt
+	.venv/bin/uv pip compile pyproject.toml deploy/requirements.in --override build/without-torch.txt --quiet --upgrade \
+		--python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate \
+		--custom-compile-command 'make lock' --output-file deploy/requirements.txt
 
 protos: setup  ## Generate the code of protos/*.proto
 	.venv/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. penstock/protos/*.proto
