@@ -1,5 +1,6 @@
 """`penstock download`, against a server that speaks the Hub's language: what is kept, gone on with and refused."""
 
+import json
 import os
 import random
 import resource
@@ -34,10 +35,14 @@ def hub() -> Iterator[Hub]:
 def penstock_download(
     hub: Hub, cache: Path, *arguments: str, model: str = "org/model", **variables: str
 ) -> subprocess.CompletedProcess[str]:
+    return penstock(hub, cache, "download", model, *arguments, **variables)
+
+
+def penstock(hub: Hub, cache: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {"HF_HOME": str(cache), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_TELEMETRY": "1",
                    "PATH": os.environ["PATH"], "TMPDIR": str(cache.parent)}
-    return subprocess.run([sys.executable, "-P", "-m", "penstock", "download", model, *arguments], cwd=ROOT,
-                          env=environment | variables, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-P", "-m", "penstock", *arguments], cwd=ROOT, env=environment | variables,
+                          capture_output=True, text=True, check=False)
 
 
 def refusal(hub: Hub, cache: Path, *arguments: str, model: str = "org/model", **variables: str) -> str:
@@ -81,6 +86,16 @@ def test_download_goes_on_where_it_was_cut(hub, tmp_path):
     assert (WEIGHTS, f"bytes={KEPT}-") in hub.gets
     assert (Path(run.stdout.strip()) / WEIGHTS).read_bytes() == hub.files[WEIGHTS]
     assert list(blobs(tmp_path).glob("*.incomplete")) == []
+
+
+@pytest.mark.slow
+def test_server_downloads_in_the_same_way_and_logs_json_alone(hub, tmp_path):
+    hub.cut_after = 22_000_000
+    run = penstock(hub, tmp_path, "serve", "org/model", "--json-output", "--port", "0")
+    *lines, last = run.stderr.splitlines()
+    targets = {json.loads(line)["target"] for line in lines}
+    assert {"penstock.router.launcher.download", "huggingface_hub.file_download"} <= targets
+    assert last.startswith(f"Invalid argument: `model_id`: org/model is no directory, and the connection to {hub.url}")
 
 
 @pytest.mark.slow
