@@ -18,6 +18,7 @@ from penstock.router.scheduling.plan import (
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from tests.router.scheduling.invariants import check_blocks, check_flights, check_places
 from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, made_logprob, sample
@@ -39,16 +40,18 @@ class Simulation:
     `live` are the clients that wait for an answer, `present` those whose sequence has a slot, by id.
     """
 
-    def __init__(self, seed: int, depth: int, scheduler_class: type[Scheduler] = Scheduler) -> None:
+    def __init__(self, seed: int, depth: int, scheduler_class: type[Scheduler] = Scheduler, *,
+                 budget_varies: bool = False) -> None:
         self.random = random.Random(seed)
+        self.speed = random.Random(seed) if budget_varies else None
         self.depth = depth
         self.block_size = self.random.choice([1, 2, 4, 4, 4, 8])
         self.num_slots = self.random.choice([2, 6, 6, 12])
-        self.budget = self.num_slots + self.random.choice([1, 6, 12, 50])
+        self.budget = self.num_slots + (60 if budget_varies else self.random.choice([1, 6, 12, 50]))
         num_blocks = CAPACITY // self.block_size
         self.scheduler = scheduler_class(
             block_size=self.block_size, num_blocks=num_blocks, max_slots=self.num_slots, max_step_tokens=self.budget,
-            eos_token_ids={EOS})
+            budget=StepBudget(self.budget // 2, 1, self.budget) if budget_varies else None, eos_token_ids={EOS})
         self.shard = ShardMirror(self.block_size, num_blocks)
         self.in_flight: deque[Flight] = deque()
         self.live: dict[int, Client] = {}
@@ -139,6 +142,7 @@ class Simulation:
         running = [c for c in self.live.values() if c.sequence.status is Status.RUNNING]
         oldest = min(running, key=lambda c: c.sequence.id, default=None)
         alone = self.scheduler._suspects.alone
+        most = min(max(self.scheduler.budget.tokens, len(running) + GRAIN), self.budget)
         due = {oldest.sequence.id} if oldest and alone is None and self.is_due(oldest.sequence) else set()
         plan = self.scheduler.plan()
         self.untold |= {c.sequence.id for c in running if c.sequence.status is not Status.RUNNING}
@@ -146,7 +150,7 @@ class Simulation:
         named = {client.sequence.id for client, _, _ in flight.rows} if flight is not None else set()
         assert due <= named or self.is_memory_coming(), "the oldest sequence gets no row"
         if flight is not None:
-            self.check_plan(flight.plan, named)
+            self.check_plan(flight.plan, named, most)
             self.note_pauses(named)
             self.in_flight.append(flight)
             self.plans.append(flight.plan)
@@ -154,9 +158,9 @@ class Simulation:
         self.check()
         return plan is not None
 
-    def check_plan(self, plan: Plan, named: set[int]) -> None:
+    def check_plan(self, plan: Plan, named: set[int], most: int) -> None:
         """What holds for one step, beside those that are in flight already."""
-        assert 0 < plan.num_tokens <= self.budget, f"{plan.num_tokens} tokens in a step of {self.budget}"
+        assert 0 < plan.num_tokens <= most, f"{plan.num_tokens} tokens in a step of {most}"
         assert len({row.slot for row in plan.rows}) == len(plan.rows) == len(named), "two rows for one sequence"
         held_back = {c.sequence.id for flight in self.in_flight for c, _, _ in flight.rows if c.sequence.confirmed_only}
         assert not named & held_back, f"{named & held_back} are planned before their tokens are back"
@@ -231,6 +235,7 @@ class Simulation:
         expected = [client.sequence.id for client, row, _ in flight.rows
                     if client.sequence.id in self.live and row.start + row.count == len(client.tokens)]
         confirmed = self.scheduler.commit(result)
+        self.time(flight.plan)
         self.in_flight.popleft()
         tokens = [sampled for sampled in confirmed if isinstance(sampled, Sampled)]
         assert [sampled.sequence_id for sampled in tokens] == expected, "tokens are lost, or come for nobody"
@@ -240,6 +245,14 @@ class Simulation:
             else:
                 self.deliver(item)
         self.check()
+
+    def time(self, plan: Plan) -> None:
+        """Tells the scheduler how long the step took, on a machine whose speed is another in each, if it varies."""
+        if self.speed is None:
+            return
+        before = self.scheduler.budget.tokens
+        self.scheduler.budget.observe(plan.num_tokens, 10 ** self.speed.uniform(-4, 2))
+        self.counts["budgets"] += self.scheduler.budget.tokens != before
 
     def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
         """Prompt logprobs reach their client: those that follow from the prompt, whatever happened on the way."""

@@ -21,6 +21,14 @@ def test_traffic_keeps_the_invariants(seed: int, depth: int) -> None:
     check_traffic(seed, depth, 1500)
 
 
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_budget_that_varies_keeps_the_invariants(depth: int) -> None:
+    simulation = Simulation(4, depth, budget_varies=True)
+    simulation.run(800)
+    for what, least in {"steps": 500, "ended": 50, "preempted": 1, "hits": 10, "losses": 1, "budgets": 30}.items():
+        assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(10, 13))

@@ -1,0 +1,33 @@
+"""Limits of a container are seen and kept: by memory, processors and their threads."""
+
+import asyncio
+import random
+import re
+
+from tests.deploy.containers.container import running
+from tests.deploy.containers.engine import Engine
+from tests.e2e.client import many_clients, metric, stream
+from tests.e2e.prompts import source
+
+MIB = 1 << 20
+MEMORY, NUM_CPUS = 700, 1.5
+LIMITS = ("--memory", f"{MEMORY}m", "--memory-swap", f"{MEMORY}m", "--cpus", str(NUM_CPUS))
+
+
+async def test_long_prompts_stay_within_the_memory_and_nobody_is_killed(engine: Engine) -> None:
+    rng = random.Random(6)
+    prompts = [source(rng, 600) for _ in range(64)]
+    assert min(len(prompt.split()) for prompt in prompts) >= 1300
+    with running(engine, *LIMITS, "--env", "NUM_SHARD=2") as container:
+        async with many_clients() as session:
+            answers = await asyncio.gather(*(
+                stream(session, container.url, prompt, truncate=1900, max_new_tokens=16) for prompt in prompts))
+            assert await metric(session, container.url, "penstock_group_restarts") == 0
+        assert all(len(answer.ids) == 16 or answer.finish_reason == "eos_token" for answer in answers)
+        assert not container.state["OOMKilled"]
+        assert container.inspect()["RestartCount"] == 0
+        log = container.log()
+        used = int(container.run("sh", "-c", "cat /sys/fs/cgroup/memory/memory.usage_in_bytes 2> /dev/null"
+                                 " || cat /sys/fs/cgroup/memory.current"))
+    print(f"{used / MIB:.0f} of {MEMORY} MiB in use, with the cache of files")
+    assert re.search(rf"within the limit of \S+.*{NUM_CPUS:g}", log), log

@@ -1,0 +1,100 @@
+"""What was made for TGI runs on the image: compose files, the launcher of its integration tests, and clients."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.clients.environments import python_of
+from tests.clients.test_clients import CLIENTS, PROGRAMS
+from tests.deploy.containers import images
+from tests.deploy.containers.container import Container, running
+from tests.deploy.containers.engine import Engine
+from tests.e2e.client import generate, many_clients
+from tests.paths import DEMO_MODEL, ROOT
+
+FORMS = ROOT / "tests/deploy/tgi_compose"
+OF_TGI = re.compile(r"ghcr\.io/huggingface/text-generation-inference:\S+")
+
+
+def cached(folder: Path, name: str) -> None:
+    """Puts the demo model where TGI would have put a download of that name."""
+    repository = folder / "hub" / f"models--{name.replace('/', '--')}"
+    shutil.copytree(DEMO_MODEL, repository / "snapshots" / "0123abc")
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text("0123abc")
+
+
+@pytest.mark.parametrize(("form", "service", "port", "model"), [
+    ("plain", "tgi", 8080, "HuggingFaceH4/zephyr-7b-beta"),
+    ("reservations", "text-generation-inference", 8080, "mistralai/Mistral-7B-Instruct-v0.3"),
+    ("shared_memory", "llm", 8000, "teknium/OpenHermes-2.5-Mistral-7B"),
+])
+async def test_a_compose_file_of_tgis_needs_another_image_line_alone(
+    engine: Engine, tmp_path: Path, form: str, service: str, port: int, model: str
+) -> None:
+    folder = tmp_path / form
+    shutil.copytree(FORMS / form, folder)
+    cached(folder / "data", model)
+    file = folder / "docker-compose.yml"
+    text, count = OF_TGI.subn(images.SERVER, file.read_text())
+    assert count == 1
+    file.write_text(without_gpus(text, folder / "data"))
+    variables = {"CLIENT_IMAGE": images.build_standin(engine, "curl", base=images.SERVER)}
+    try:
+        engine.compose(folder, "up", "--detach", **variables)
+        container = Container(engine, engine.compose(folder, "ps", "--quiet", service, **variables), port)
+        container.wait_until_ready()
+        async with many_clients() as session:
+            assert (await generate(session, container.url, "def open(path):", max_new_tokens=4)).ids
+            async with session.get(f"{container.url}/info") as response:
+                assert (await response.json())["model_id"] == model
+        if form == "shared_memory":
+            client = Container(engine, engine.compose(folder, "ps", "--quiet", "client", **variables), port)
+            assert client.wait() == 0
+            assert f'"model_id":"{model}"' in client.log()
+    finally:
+        engine.compose(folder, "down", "--volumes", "--timeout", "1", **variables)
+
+
+def without_gpus(text: str, data: Path) -> str:
+    """Returns the compose file for a machine without GPUs, and with a volume of the engine's at the folder."""
+    if "nvidia" not in text:
+        return text
+    file = yaml.safe_load(text)
+    for service in file["services"].values():
+        service.pop("deploy", None)
+        for volume in service["volumes"]:
+            volume.update(type="bind", source=str(data))
+    del file["volumes"]
+    return yaml.safe_dump(file)
+
+
+@pytest.fixture(scope="module")
+def launched(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    """A container with the settings that the launcher of TGI's integration tests gives."""
+    data = tmp_path_factory.mktemp("data")
+    shutil.copytree(DEMO_MODEL, data / "demo")
+    options = (
+        "--env", "LOG_LEVEL=info,text_generation_router=debug", "--env", "PREFILL_CHUNKING=1",
+        "--env", "USE_FLASH_ATTENTION=false", "--env", "HF_TOKEN=", "--volume", f"{data}:/data", "--shm-size", "1G",
+        "--health-timeout", "180s", "--health-retries", "2",
+    )
+    arguments = ("--model-id", "/data/demo", "--env", "--num-shard", "2", "--enable-prefill-logprobs",
+                 "--max-client-batch-size", "8")
+    with running(engine, *options, arguments=arguments) as container:
+        yield container
+
+
+@pytest.mark.parametrize("client", ["text-generation", "huggingface-hub", "openai"])
+def test_a_client_gets_its_answers(launched: Container, client: str) -> None:
+    python = python_of(client)
+    [program] = [program for program, name in CLIENTS.items() if name == client]
+    ended = subprocess.run([python, PROGRAMS / program, launched.url], capture_output=True, text=True, check=False,
+                           timeout=300)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.endswith("all passed\n"), ended.stdout
