@@ -11,6 +11,8 @@ PORT ?= 3000
 # Tests that are not about time run on so many workers.
 WORKERS ?= 2
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Tests start hundreds of processes, and pytest rewrites every test: once is enough, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
 CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
@@ -47,7 +49,7 @@ test: setup  ## Run the quick tests
 
 test-slow: setup clients  ## Run the slow tests
 	.venv/bin/pytest $(SHARED) -m "slow and not gpu and not alone and not containers"
-	.venv/bin/pytest -m "slow and alone and not gpu"
+	.venv/bin/pytest -m "slow and alone and not gpu" $$(grep -rl --include='test_*.py' mark.alone tests)
 
 test-containers: setup clients  ## Build the image and test it: by the engine that answers, or as root by one of its own
 	.venv/bin/pytest -m containers -rs --durations=10 tests/deploy/containers

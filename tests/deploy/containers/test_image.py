@@ -127,7 +127,8 @@ def test_it_ends_when_it_is_told_so_while_it_starts(engine: Engine) -> None:
 
 async def test_sagemakers_image_serves_by_its_variables(engine: Engine, models: Path) -> None:
     images.build_server(engine, tag="penstock-test-sagemaker", target="sagemaker")
-    options = ("--volume", f"{models}:/opt/ml/model:ro", "--env", "HF_MODEL_ID=/opt/ml/model/demo", "--env", "SM_NUM_GPUS=2")
+    options = ("--volume", f"{models}:/opt/ml/model:ro", "--env", "HF_MODEL_ID=/opt/ml/model/demo",
+               "--env", "SM_NUM_GPUS=2")
     with running(engine, *options, image="penstock-test-sagemaker", arguments=("serve",), inside=8080) as container:
         async with many_clients() as session:
             async with session.get(f"{container.url}/ping") as response:
