@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.router.config import InvalidArgument
+from penstock.router.launcher import sigterm
 from penstock.router.launcher.download import DownloadError
 
 
@@ -31,7 +32,8 @@ def find(
     else:
         from penstock.router.launcher import snapshot  # a second to import, for nothing if the model is a directory
         try:
-            path = snapshot.fetch(model_id, revision, cache, has_bars)
+            with sigterm.heard_in_waits():
+                path = snapshot.fetch(model_id, revision, cache, has_bars)
         except DownloadError as error:
             raise InvalidArgument(f"`model_id`: {model_id} is no directory, and {error}") from error
         checkpoint = Checkpoint(path, path.name)
