@@ -11,11 +11,13 @@ PORT ?= 3000
 # Tests that are not about time run on so many workers.
 WORKERS ?= 2
 SHARED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Tests start hundreds of processes, and pytest rewrites every test: once is enough, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
 CLIENTS = $(shell sed -n 's/^client-\([a-z-]*\) = .*/\1/p' pyproject.toml)
 NEEDS = Python 3.11 or newer with venv is needed: apt-get install python3-venv (where python3 is older: \
 	apt-get install python3.11-venv, then add PYTHON=python3.11)
 
-.PHONY: help setup clients serve test test-slow chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests lock protos clean
+.PHONY: help setup clients serve test test-slow test-containers chaos sanitize sanitize-gpu bench bench-gpu planted lint manifests lock protos clean
 
 help:       ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -46,8 +48,11 @@ test: setup  ## Run the quick tests
 	.venv/bin/pytest $(SHARED) -m "not slow and not gpu"
 
 test-slow: setup clients  ## Run the slow tests
-	.venv/bin/pytest $(SHARED) -m "slow and not gpu and not alone"
-	.venv/bin/pytest -m "slow and alone and not gpu"
+	.venv/bin/pytest $(SHARED) -m "slow and not gpu and not alone and not containers"
+	.venv/bin/pytest -m "slow and alone and not gpu" $$(grep -rl --include='test_*.py' mark.alone tests)
+
+test-containers: setup clients  ## Build the image and test it: by the engine that answers, or as root by one of its own
+	.venv/bin/pytest -m containers -rs --durations=10 tests/deploy/containers
 
 sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBehaviorSanitizer
 	.venv/bin/python -m penstock.kernels.build --sanitize

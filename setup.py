@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.errors import ExecError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -19,8 +21,17 @@ class BuildWithKernels(build_py):
             try:
                 build.build()
             except build.BuildError as error:
+                if not self.editable_mode:
+                    raise ExecError(f"no wheel without compiled kernels can be built here: {error}") from error
                 print(f"warning: there will be the slow reference kernels only: {error}", file=sys.stderr)
         super().run()
+
+
+class WheelForEveryPython(bdist_wheel):
+    """The libraries know nothing of Python: one wheel is for all versions of it on one kind of machine."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
 
 
 class PlatformDistribution(Distribution):
@@ -30,4 +41,4 @@ class PlatformDistribution(Distribution):
         return build.can_build()
 
 
-setup(cmdclass={"build_py": BuildWithKernels}, distclass=PlatformDistribution)
+setup(cmdclass={"build_py": BuildWithKernels, "bdist_wheel": WheelForEveryPython}, distclass=PlatformDistribution)

@@ -5,6 +5,7 @@ op's candidates changes a bit, which is checked as they are measured. What won i
 name, {op: {key: configuration}}, in $XDG_CACHE_HOME/penstock/tuning. Nothing is measured while requests are served.
 """
 
+import errno
 import functools
 import json
 import logging
@@ -45,6 +46,8 @@ class Outcome:
     seconds: float
     default_seconds: float
     num_candidates: int
+    is_saved: bool
+    """Whether launches will find it: there may be no folder that can be written."""
 
 
 def best(op: str, key: str, candidates: Sequence[Config]) -> Config:
@@ -79,14 +82,23 @@ def tune(op: str, key: str, candidates: Sequence[Config], run: Callable[[Config]
         seconds[number] = _time(functools.partial(run, config), expected.device)
     fastest = min(seconds, key=lambda number: seconds[number])
     winner = fastest if seconds[fastest] < seconds[0] * (1 - MIN_GAIN) else 0
-    _save(op, key, candidates[winner])
-    return Outcome(key, candidates[winner], seconds[winner], seconds[0], len(candidates))
+    is_saved = _is_saved(op, key, candidates[winner])
+    return Outcome(key, candidates[winner], seconds[winner], seconds[0], len(candidates), is_saved)
 
 
 def path() -> Path:
-    """Returns the file in which this process's GPU has its configurations."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "penstock" / "tuning" / f"{_gpu_name().replace('/', '-')}.json"
+    """Returns the file in which this process's GPU has its configurations. Raises FileNotFoundError where the user has
+    no home, as one of a container that no file names."""
+    return _cache() / "penstock" / "tuning" / f"{_gpu_name().replace('/', '-')}.json"
+
+
+def _cache() -> Path:
+    if given := os.environ.get("XDG_CACHE_HOME"):
+        return Path(given)
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:
+        raise FileNotFoundError(errno.ENOENT, "the user has no home", "~/.cache") from None
 
 
 def capability() -> int:
@@ -119,6 +131,17 @@ def _saved() -> dict[str, Any]:
     return content
 
 
+def _is_saved(op: str, key: str, config: Config) -> bool:
+    """Writes a configuration to the file; tells whether it could, and says once why it could not."""
+    try:
+        _save(op, key, config)
+    except OSError as error:
+        _warn(f"What is measured cannot be kept: {error.strerror}: {error.filename or path().parent}. XDG_CACHE_HOME "
+              "names another folder, to have penstock/tuning in")
+        return False
+    return True
+
+
 def _save(op: str, key: str, config: Config) -> None:
     """Writes a configuration to the file, of which readers see the old state or the new one."""
     _saved.cache_clear()
@@ -127,7 +150,12 @@ def _save(op: str, key: str, config: Config) -> None:
     content[op] = {**(entries if isinstance(entries, dict) else {}), key: dict(config)}
     target.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}-", delete=False) as file:
-        json.dump(content, file, indent=1, sort_keys=True)
+        try:
+            json.dump(content, file, indent=1, sort_keys=True)
+            file.flush()
+        except OSError:
+            Path(file.name).unlink()
+            raise
     Path(file.name).replace(target)
 
 

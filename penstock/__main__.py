@@ -1,5 +1,5 @@
 """`python -m penstock`: the same as the command `penstock`."""
 
-from penstock.router.launcher.cli import main
+from penstock.router.launcher import entry
 
-main(prog_name="penstock")
+entry.penstock()

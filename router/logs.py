@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,11 @@ def configure(level: str, json_output: bool) -> None:
     handler.setFormatter(JsonFormatter() if json_output else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     say_warnings()
+
+
+def has_bars(json_output: bool) -> bool:
+    """Tells whether progress is shown by bars: to people at a terminal, but not among lines of JSON."""
+    return sys.stderr.isatty() and not json_output
 
 
 class TextFormatter(logging.Formatter):

@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-FIRST = ("shard", "e2e", "kernels")
+FIRST = ("clients", "faults", "bench", "shard", "e2e", "kernels")
 """The folders with the longest files: they begin first, so that all workers end at about the same time."""
 
 

@@ -180,6 +180,8 @@ def test_few_files_know_the_environment():
     ("router.app", ("torch", "transformers", "triton", "numpy")),
     ("router.__main__", ("grpc_health.v1", "grpc_reflection.v1alpha", "penstock.router.rpc",
                          "penstock.protos.penstock_pb2")),
+    ("router.launcher.entry", ("asyncio", "click", "logging", "pydantic", "penstock.router.config",
+                               "penstock.router.launcher.launch", "penstock.router.launcher.cli")),
     ("router.launcher.launch", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
                                 "opentelemetry")),
     ("router.launcher.cli", ("torch", "matplotlib", "transformers", "numpy", "grpc", "aiohttp", "penstock.bench")),

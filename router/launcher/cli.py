@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
+from penstock.router import logs
+from penstock.router.config import InvalidArgument
 from penstock.router.launcher import health, hub
 from penstock.router.launcher.launch import serve
 from penstock.router.launcher.lazy_group import LazyGroup
@@ -30,6 +32,26 @@ main.add_command(Command(
             *(option for option in OPTIONS if option.name != "model_id")]))
 
 main.add_command(health.command)
+
+
+def download(model_id: str, **options: Any) -> None:
+    """Download MODEL, a name on the Hugging Face Hub, to where `serve` finds it, and print its directory.
+
+    Only what a server reads is downloaded, and nothing that is there already. A download that was interrupted goes on
+    where it stopped, and each file's checksum is compared.
+    """
+    logs.configure("INFO", json_output=False)
+    try:
+        checkpoint = hub.find(model_id, options["revision"], options["huggingface_hub_cache"], logs.has_bars(False))
+    except InvalidArgument as error:
+        raise click.ClickException(error.message.removeprefix("`model_id`: ")) from error
+    click.echo(checkpoint.path)
+
+
+main.add_command(click.Command(
+    "download", callback=download, help=download.__doc__,
+    params=[click.Argument(["model_id"], metavar="MODEL"),
+            *(option for option in OPTIONS if option.name in ("revision", "huggingface_hub_cache"))]))
 
 
 @main.command()
@@ -89,5 +111,5 @@ def detect_watermark(model_id: str, file: TextIO, gamma: float, as_json: bool) -
 
 def _directory(model_id: str) -> Path:
     """Returns the directory of a model, which need not have all that a server needs; downloads one of the Hub's."""
-    path = Path(model_id).expanduser()
+    path = hub.path_of(model_id)
     return path if path.is_dir() else hub.find(model_id).path

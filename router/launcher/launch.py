@@ -14,7 +14,7 @@ import click
 
 from penstock.router import environment, logs, tls
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import hub, ulimits
+from penstock.router.launcher import hub, sigterm, ulimits
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group import Group
 from penstock.router.launcher.hub import Checkpoint
@@ -62,7 +62,9 @@ def launch(config: LauncherConfig) -> int:
         if config.master_port is not None and config.num_shard > 1:
             _bind("master_port", config.master_addr, config.master_port).close()
         tls.server_context(config)
-        checkpoint = hub.find(config.model_id, config.revision, config.huggingface_hub_cache)
+        checkpoint = hub.find(config.model_id, config.revision, config.huggingface_hub_cache,
+                              logs.has_bars(config.json_output))
+        sigterm.unwind()
         folder = stack.enter_context(socket_folder(config.shard_uds_path, config.num_shard))
         memories = stack.enter_context(shard_memories(config.num_shard))
         log.info("Starting %d shard%s of %s", config.num_shard, "s" * (config.num_shard > 1), config.model_id)

@@ -6,6 +6,7 @@ it is either obeyed or refused with a sentence, never half understood. What only
 
 import ipaddress
 import re
+import socket
 from pathlib import Path
 
 import click
@@ -30,14 +31,16 @@ from penstock.router.launcher.option_types import (
 
 
 def _hostname(context: click.Context, option: click.Parameter, value: str) -> str:
-    """Returns an IP address. A container's own name in HOSTNAME must not keep the server from starting."""
+    """Returns an IP address. A container's own name in HOSTNAME must not keep the server from starting, and since every
+    container has it there, is not worth a word."""
     address = "127.0.0.1" if value == "localhost" else value
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:
         if option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
             raise InvalidArgument(f"`hostname` must be an IP address or localhost, not {value!r}") from None
-        note(context, f"Invalid hostname {value!r} in HOSTNAME, defaulting to 0.0.0.0")
+        if value != socket.gethostname():
+            note(context, f"Invalid hostname {value!r} in HOSTNAME, defaulting to 0.0.0.0")
         return "0.0.0.0"
 
 

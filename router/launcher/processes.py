@@ -20,6 +20,9 @@ NUM_LAST_LINES = 20
 RELAY_SECONDS = 1.0
 """How long to read on after a child's end: a grandchild that holds its stderr open must not delay the launcher."""
 
+REAP_SECONDS, REAP_POLLS = 2.0, 100
+"""How long to wait for the end of what was killed, and how often to look: the system may hold it up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -94,6 +97,16 @@ class Process:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
+    async def reap(self) -> None:
+        """Takes note of the end of what the process had started, once that is killed and the process has ended itself.
+
+        Where the launcher is process 1, as in a container, these have become its children, and would stay zombies.
+        """
+        for _ in range(REAP_POLLS):
+            if _is_reaped(self._process.pid):
+                return
+            await asyncio.sleep(REAP_SECONDS / REAP_POLLS)
+
     async def _end(self) -> None:
         await self._process.wait()
         await asyncio.wait([self._no_more_errors], timeout=RELAY_SECONDS)
@@ -121,6 +134,16 @@ class Process:
         with suppress(OSError):
             sys.stderr.buffer.write(chunk)
             sys.stderr.buffer.flush()
+
+
+def _is_reaped(group: int) -> bool:
+    """Takes note of the ends of children in a group of processes; tells whether there is none left."""
+    try:
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +183,7 @@ async def started(program: Program) -> AsyncIterator[Process]:
     finally:
         process.kill()
         await asyncio.wait([process.ended])
+        await process.reap()
 
 
 async def _start(program: Program) -> Process:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from penstock.router import variables
+from penstock.router import logs, variables
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.processes import Program
@@ -46,7 +46,7 @@ def shard_program(
         "max_step_rows": config.max_batch_size or config.max_concurrent_requests, "parent_pid": os.getpid(),
         "orphan_seconds": config.graceful_termination_timeout, "memory_fd": memory.fd if memory else None,
         "keeps_folder": folder.was_there or None,
-        "has_bars": (sys.stderr.isatty() and not config.json_output) or None,
+        "has_bars": logs.has_bars(config.json_output) or None,
     }
     given = {name: value for name, value in settings.items() if value is not None}
     program = program_of(f"shard {rank}", "shard", ["--config", json.dumps(given)])

@@ -87,16 +87,33 @@ def socket_folder(given: Path | None, num_shards: int) -> Iterator[SocketFolder]
 
     Raises InvalidArgument if it can't be used.
     """
-    was_there = given is not None and given.exists()
-    folder = SocketFolder(given.absolute() if given else Path(tempfile.mkdtemp(prefix="penstock-")), was_there)
+    folder = _temporary() if given is None else _at(given)
     try:
         _prepare(folder, num_shards)
         yield folder
     finally:
         folder.close()
-        if not was_there:
+        if not folder.was_there:
             with suppress(OSError):
                 folder.path.rmdir()
+
+
+def _temporary() -> SocketFolder:
+    try:
+        return SocketFolder(Path(tempfile.mkdtemp(prefix="penstock-")))
+    except OSError as error:
+        raise InvalidArgument(
+            f"`shard_uds_path`: the shards' sockets need a folder, and no temporary one can be made: {error.strerror}. "
+            "Name one that can be written by `--shard-uds-path` or the variable TMPDIR, or give a container one by "
+            "`--tmpfs /tmp`") from error
+
+
+def _at(given: Path) -> SocketFolder:
+    path = given.absolute()
+    try:
+        return SocketFolder(path, was_there=path.exists())
+    except OSError as error:
+        raise _unusable(path, error) from error
 
 
 def _prepare(folder: SocketFolder, num_shards: int) -> None:
@@ -104,7 +121,11 @@ def _prepare(folder: SocketFolder, num_shards: int) -> None:
         _check_length(folder.socket(num_shards - 1))
         folder.prepare()
     except OSError as error:
-        raise InvalidArgument(f"`shard_uds_path`: cannot use {folder.path}: {error.strerror}") from error
+        raise _unusable(folder.path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> InvalidArgument:
+    return InvalidArgument(f"`shard_uds_path`: cannot use {path}: {error.strerror}")
 
 
 def _check_length(longest: Path) -> None:

@@ -119,7 +119,10 @@ def run(model: Path, world_size: int, dtype: str | None, device: str, is_determi
     jobs = jobs_of(config, world_size, DTYPES[dtype] if dtype else config.dtype, max_rows)
     found = [(job, job.run()) for job in tqdm(jobs, desc="Tuning", unit="shape", file=sys.stderr)]
     print(table(found))
-    print(f"\nSaved in {tuning.path()}")
+    if all(outcome.is_saved for _, outcome in found):
+        print(f"\nSaved in {tuning.path()}")
+    else:
+        sys.exit(1)  # with the reason in the log
 
 
 def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_rows: int) -> list[Job]:

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 import torch
 
 from penstock.bench.engine.sequences import Sequences, random_prompts
+from penstock.bench.gpu.__main__ import chosen
 from penstock.bench.gpu.part import PARTS
 from penstock.bench.gpu.profile import find_rests
 from penstock.bench.gpu.records import Record, Records, table
@@ -31,16 +33,12 @@ def bench(out: Path, kernels: str, *flags: str) -> tuple[subprocess.CompletedPro
     return run, found
 
 
-@pytest.mark.slow
-def test_the_engine_is_measured(tmp_path):
-    run, found = bench(tmp_path, "cpu", "--only", "engine")
-    assert run.returncode == 0, run.stderr
-    assert {record.part for record in found} == {"ceilings", "engine", "no graphs"}
-    rates = {record.name: record.values["tokens/s"] for record in found if "tokens/s" in record.values}
-    assert {"decode, 1 × 20", "decode, 2 × 20", "prefill 40"} < set(rates)
-    assert all(rate > 0 for rate in rates.values())
-    assert "| decode, 1 × 20" in (tmp_path / "report.md").read_text()
-    assert (tmp_path / "gpu.png").stat().st_size > 0
+def test_parts_are_chosen_by_their_group():
+    assert [part.name for part in chosen("engine")] == ["ceilings", "engine", "no graphs"]
+    assert [part.name for part in chosen("tuning,kernels")] == ["ceilings", "kernels", "equalities", "tuning"]
+    assert [part.name for part in chosen(None)] == list(PARTS)
+    with pytest.raises(click.UsageError, match="--only heads: known are ceilings, kernels"):
+        chosen("heads")
 
 
 @pytest.mark.slow
@@ -52,6 +50,12 @@ def test_all_parts_run_and_find_nothing_wrong(tmp_path):
     assert [record for record in found if record.is_right is False] == []
     first_tokens = {record.values["equal first tokens"] for record in found if "equal first tokens" in record.values}
     assert first_tokens == {"2 of 2"}
+    rates = {record.name: record.values["tokens/s"]
+             for record in found if record.part == "engine" and "tokens/s" in record.values}
+    assert {"decode, 1 × 20", "decode, 2 × 20", "prefill 40"} <= set(rates)
+    assert all(rate > 0 for rate in rates.values())
+    assert "| decode, 1 × 20" in (tmp_path / "report.md").read_text()
+    assert (tmp_path / "gpu.png").stat().st_size > 0
 
 
 @pytest.mark.slow

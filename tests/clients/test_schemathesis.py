@@ -19,7 +19,7 @@ def test_every_answer_is_one_that_the_document_knows(tmp_path: Path) -> None:
     Of each route one answer at least was no refusal, so that its shape was looked at.
     """
     program = python_of("schemathesis").with_name("schemathesis")
-    with serve(tmp_path, "--max-total-tokens", "100") as server:
+    with serve(tmp_path, "--max-total-tokens", "40") as server:
         run = subprocess.run(
             [program, "run", f"{server.url}/api-doc/openapi.json", "--phases", "examples,coverage,fuzzing",
              "--max-examples", "20", "--seed", "5", "--suppress-health-check", "all", "--request-timeout", "60",

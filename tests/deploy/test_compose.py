@@ -66,6 +66,7 @@ def test_each_variable_is_in_the_example_with_its_default():
 def test_a_server_is_confined_and_given_time_to_end(server):
     service = written()[server]
     assert service["read_only"] is True
+    assert filled(service["user"]) == "1000:1000"
     assert service["tmpfs"] == ["/tmp"]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -91,6 +92,11 @@ def test_the_launcher_takes_the_environment_of_a_server(server, monkeypatch):
     assert config.strict_streaming_errors
     assert (config.port, config.ssl_keyfile) == (
         (443, Path("/certificate/tls.key")) if server == "penstock-tls" else (3000, None))
+
+
+def test_images_are_built_on_the_same_base():
+    [base] = re.findall(r"^ARG BASE_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert EXAMPLE["BASE_IMAGE"] == base
 
 
 def test_the_balancer_takes_bodies_as_large_as_the_server_does():

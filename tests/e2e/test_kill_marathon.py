@@ -123,17 +123,10 @@ async def survive(
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.timeout(120)
-async def test_streams_outlive_their_shards(tmp_path: Path) -> None:
-    rng = random.Random(2025)
-    await survive(tmp_path, [KILLS[0], KILLS[2], HANGS[1]], [make_asks(rng, 8, longest=150)], rng, step_timeout=1)
-
-
-@pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(1500)
 async def test_many_rounds_of_32_streams(tmp_path: Path, every_case: bool) -> None:
     rng = random.Random(2026)
     blows = [*KILLS * 5, *HANGS * 2, HANGS[0]] if every_case else [*KILLS, *HANGS]
     rng.shuffle(blows)
-    await survive(tmp_path, blows, [make_asks(rng, 32, longest=240) for _ in blows], rng, step_timeout=3)
+    rounds = [make_asks(rng, 32, longest=240) for _ in range(len(blows) if every_case else 2)]
+    await survive(tmp_path, blows, rounds, rng, step_timeout=3)

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -42,13 +43,18 @@ async def run(
         async with one_shot_clients() as session:
             play = Play(stage, session, Clients(session, stage.url, ledger := Ledger(), make_asks(rng)), ledger)
             events = schedule(seed, possible)
-            chosen = [next(events) for _ in possible] if once else events
+            chosen = [hurried(next(events)) for _ in possible] if once else events
             try:
                 await play.run(_until(chosen, seconds), seed)
             except* Exception as errors:
                 raise Failure(_failure(stage, ledger, seed, first_of(errors))) from errors
         return Report(seed, ledger, [kind for kind in kinds if kind not in possible],
                       stage.log.read_bytes())
+
+
+def hurried(event: Event) -> Event:
+    """Returns the fault with half the pause before it."""
+    return replace(event, pause=event.pause / 2)
 
 
 def _until(events: "Iterator[Event] | Sequence[Event]", seconds: float | None) -> Iterator[Event]:

@@ -109,7 +109,7 @@ def test_random_rows_as_the_reference(vocabulary, cpu_kernels, monkeypatch):
 @pytest.mark.slow
 def test_rows_of_a_real_size_as_the_reference(cpu_kernels):
     choose, generator = random.Random(5), torch.Generator().manual_seed(5)
-    for _ in range(20):
+    for _ in range(10):
         rows = [random_row(choose, 49152) for _ in range(40)]
         assert assert_as_the_reference(random_logits(generator, 40, 49152), rows) <= 1
 

@@ -29,10 +29,11 @@ def test_random_rows_as_the_reference(vocabulary, gpu_kernels, monkeypatch):
 @pytest.mark.slow
 def test_many_random_rows_as_the_reference(gpu_kernels):
     choose, generator = random.Random(8), torch.Generator().manual_seed(8)
+    num_rows = few(gpu_kernels, 100, 50)
     for vocabulary in (2, 16, 250, 1001):
-        rows = [random_row(choose, vocabulary) for _ in range(100)]
+        rows = [random_row(choose, vocabulary) for _ in range(num_rows)]
         histories = [[choose.randrange(vocabulary) for _ in range(choose.choice((0, 1, 50)))] for _ in rows]
-        assert assert_as_the_reference(random_logits(generator, 100, vocabulary), rows, histories) <= 1
+        assert assert_as_the_reference(random_logits(generator, num_rows, vocabulary), rows, histories) <= 1
 
 
 @pytest.mark.parametrize("temperature", [1e-45, 0.01, 1e30])

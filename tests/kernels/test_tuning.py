@@ -1,6 +1,8 @@
 """What is measured once and looked up ever after."""
 
+import errno
 import json
+import os
 import time
 
 import pytest
@@ -96,6 +98,40 @@ def test_a_damaged_file_is_ignored_with_one_warning(write, caplog, content):
     assert str(tuning.path()) in record.message
     tuning.tune("op", "key", [SLOW, FAST], run)
     assert json.loads(tuning.path().read_text()) == {"op": {"key": FAST}}
+
+
+def lose_the_home(monkeypatch, tmp_path):
+    """As for an id that /etc/passwd does not have."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    return "the user has no home: ~/.cache"
+
+
+def lose_the_folder(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    return f"Not a directory: {tmp_path}/file/penstock/tuning"
+
+
+def fill_the_disk(monkeypatch, tmp_path):
+    def dump(content, file, **_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(json, "dump", dump)
+    return f"No space left on device: {tmp_path}/penstock/tuning"
+
+
+@pytest.mark.parametrize("lose", [lose_the_home, lose_the_folder, fill_the_disk])
+def test_what_cannot_be_kept_is_told_once(monkeypatch, tmp_path, caplog, lose):
+    reason = lose(monkeypatch, tmp_path)
+    assert tuning.best("op", "key", [SLOW, FAST]) == SLOW
+    caplog.clear()
+    for op in ("op", "other op"):
+        outcome = tuning.tune(op, "key", [SLOW, FAST], run)
+        assert (outcome.config, outcome.is_saved) == (FAST, False)
+    assert [record.message for record in caplog.records if "kept" in record.message] == [
+        f"What is measured cannot be kept: {reason}. XDG_CACHE_HOME names another folder, to have penstock/tuning in"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "file"] == []
 
 
 @pytest.mark.parametrize("saved", [

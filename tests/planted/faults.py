@@ -168,4 +168,12 @@ FAULTS = (
           "max(0, min(limits) - used + self._cached)", "max(0, min(limits) - used)", _MACHINE),
     Fault("memory", "threads-beyond-the-quota", "shard/config.py",
           "cores if quota is None else min(cores, int(quota))", "cores", ("tests/shard/test_config.py",)),
+
+    Fault("scheduler", "budget-of-the-start", "router/scheduling/step_budget.py",
+          "self._wanted = now + WEIGHT * (min(fitting, 2.0 * self._most) - now)", "pass", _SCHEDULING),
+    Fault("deploy", "streams-are-cut-after-ten-seconds", "deploy/compose/docker-compose.yml",
+          "  stop_grace_period: 100s\n  restart: unless-stopped\n\nx-monitor",
+          "  restart: unless-stopped\n\nx-monitor", ("tests/deploy/test_compose.py",)),
+    Fault("deploy", "space-is-not-looked-at", "router/launcher/download.py",
+          "    if needed > free:", "    if False:", ("tests/router/launcher/test_download.py",)),
 )

@@ -89,6 +89,7 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
         ("Steps per second", "short", [(rate("tgi_batch_inference_success", by="method"), "{{method}}")]),
         ("The model's part of a step with prompts", "s", quantiles("tgi_batch_forward_duration", 'method="prefill"')),
         ("The model's part of a step without", "s", quantiles("tgi_batch_forward_duration", 'method="decode"')),
+        ("Tokens that a step may compute", "short", [(by_server(series("penstock_step_tokens")), "{{instance}}")]),
         ("Requests that begin with one step", "short", quantiles("tgi_batch_next_size")),
     ],
     "Faults": [

@@ -15,7 +15,8 @@ from tests.deploy.containers import images
 from tests.deploy.containers.container import Container, running
 from tests.deploy.containers.engine import CommandError, Engine
 from tests.e2e.client import generate, many_clients
-from tests.paths import ROOT
+from tests.paths import DEMO_MODEL, ROOT
+from tests.router.launcher.stand_in_hub import hub_with
 
 GB = 1000**3
 MB = 1000**2
@@ -105,9 +106,25 @@ async def test_it_serves(engine: Engine, models: Path, options: tuple[str, ...])
         assert "Traceback" not in container.log()
 
 
+def shared(folder: Path) -> Path:
+    """Lets all users read a folder."""
+    folder.chmod(0o755)
+    return folder
+
+
+async def test_a_model_is_downloaded_into_a_volume_of_roots_and_served_from_it(engine: Engine, tmp_path: Path) -> None:
+    volume = ("--volume", f"{shared(tmp_path)}:/data", "--network", "host")
+    with hub_with({path.name: path.read_bytes() for path in DEMO_MODEL.iterdir()}) as hub:
+        engine.docker("run", "--rm", *volume, "--env", f"HF_ENDPOINT={hub.url}", "--entrypoint", "penstock",
+                      images.SERVER, "download", "org/model")
+    options = (*volume, "--env", "HF_HUB_OFFLINE=1", "--env", "PORT=8124", "--user", "1000:1000")
+    with running(engine, *options, arguments=("--model-id", "org/model"), inside=8124) as container:
+        assert await answer(container)
+
+
 @pytest.mark.parametrize(("options", "arguments", "sentence"), [
     (("--read-only",), (), "/tmp"),
-    (("--pids-limit", "48"), (), "48"),
+    (("--pids-limit", "48"), (), "46 more processes and threads"),
     (("--user", "1000:1000", "--env", "HF_HUB_OFFLINE=1"), ("--model-id", "nobody/nothing"), "nobody/nothing"),
 ], ids=["nothing-writable", "few-tasks", "unknown-model"])
 def test_what_it_cannot_do_with_is_said_in_a_sentence(
@@ -127,7 +144,8 @@ def test_it_ends_when_it_is_told_so_while_it_starts(engine: Engine) -> None:
 
 async def test_sagemakers_image_serves_by_its_variables(engine: Engine, models: Path) -> None:
     images.build_server(engine, tag="penstock-test-sagemaker", target="sagemaker")
-    options = ("--volume", f"{models}:/opt/ml/model:ro", "--env", "HF_MODEL_ID=/opt/ml/model/demo", "--env", "SM_NUM_GPUS=2")
+    options = ("--volume", f"{models}:/opt/ml/model:ro", "--env", "HF_MODEL_ID=/opt/ml/model/demo",
+               "--env", "SM_NUM_GPUS=2")
     with running(engine, *options, image="penstock-test-sagemaker", arguments=("serve",), inside=8080) as container:
         async with many_clients() as session:
             async with session.get(f"{container.url}/ping") as response:

@@ -6,7 +6,7 @@ import re
 
 from tests.deploy.containers.container import running
 from tests.deploy.containers.engine import Engine
-from tests.e2e.client import metric, many_clients, stream
+from tests.e2e.client import many_clients, metric, stream
 from tests.e2e.prompts import source
 
 MIB = 1 << 20
@@ -16,8 +16,8 @@ LIMITS = ("--memory", f"{MEMORY}m", "--memory-swap", f"{MEMORY}m", "--cpus", str
 
 async def test_long_prompts_stay_within_the_memory_and_nobody_is_killed(engine: Engine) -> None:
     rng = random.Random(6)
-    prompts = [source(rng, 400) for _ in range(64)]
-    assert min(len(re.findall(r"\w+", prompt)) for prompt in prompts) >= 1300
+    prompts = [source(rng, 600) for _ in range(64)]
+    assert min(len(prompt.split()) for prompt in prompts) >= 1300
     with running(engine, *LIMITS, "--env", "NUM_SHARD=2") as container:
         async with many_clients() as session:
             answers = await asyncio.gather(*(
@@ -27,7 +27,7 @@ async def test_long_prompts_stay_within_the_memory_and_nobody_is_killed(engine: 
         assert not container.state["OOMKilled"]
         assert container.inspect()["RestartCount"] == 0
         log = container.log()
-        peak = int(container.run("sh", "-c", "cat /sys/fs/cgroup/memory/memory.max_usage_in_bytes 2> /dev/null"
-                                 " || cat /sys/fs/cgroup/memory.peak"))
-    print(f"at most {peak / MIB:.0f} of {MEMORY} MiB")
+        used = int(container.run("sh", "-c", "cat /sys/fs/cgroup/memory/memory.usage_in_bytes 2> /dev/null"
+                                 " || cat /sys/fs/cgroup/memory.current"))
+    print(f"{used / MIB:.0f} of {MEMORY} MiB in use, with the cache of files")
     assert re.search(rf"within the limit of \S+.*{NUM_CPUS:g}", log), log

@@ -1,5 +1,6 @@
 """What was made for TGI runs on the image: compose files, the launcher of its integration tests, and clients."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from tests.deploy.containers.engine import Engine
 from tests.e2e.client import generate, many_clients
 from tests.paths import DEMO_MODEL, ROOT
 
+LAUNCHER = Path(__file__).with_name("tgi_launcher.py")
 FORMS = ROOT / "tests/deploy/tgi_compose"
 OF_TGI = re.compile(r"ghcr\.io/huggingface/text-generation-inference:\S+")
 
@@ -74,27 +76,26 @@ def without_gpus(text: str, data: Path) -> str:
     return yaml.safe_dump(file)
 
 
+def test_the_launcher_of_tgis_tests_runs_the_image(engine: Engine, models: Path) -> None:
+    variables = {"DOCKER_IMAGE": images.SERVER, "DOCKER_VOLUME": str(models), "DOCKER_DEVICES": "none"}
+    succeed(python_of("text-generation"), LAUNCHER, "/data/demo", **engine.variables, **variables)
+
+
 @pytest.fixture(scope="module")
-def launched(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
-    """A container with the settings that the launcher of TGI's integration tests gives."""
-    data = tmp_path_factory.mktemp("data")
-    shutil.copytree(DEMO_MODEL, data / "demo")
-    options = (
-        "--env", "LOG_LEVEL=info,text_generation_router=debug", "--env", "PREFILL_CHUNKING=1",
-        "--env", "USE_FLASH_ATTENTION=false", "--env", "HF_TOKEN=", "--volume", f"{data}:/data", "--shm-size", "1G",
-        "--health-timeout", "180s", "--health-retries", "2",
-    )
-    arguments = ("--model-id", "/data/demo", "--env", "--num-shard", "2", "--enable-prefill-logprobs",
-                 "--max-client-batch-size", "8")
-    with running(engine, *options, arguments=arguments) as container:
+def container(engine: Engine) -> Iterator[Container]:
+    with running(engine, arguments=("--enable-prefill-logprobs", "--max-client-batch-size", "8")) as container:
         yield container
 
 
 @pytest.mark.parametrize("client", ["text-generation", "huggingface-hub", "openai"])
-def test_a_client_gets_its_answers(launched: Container, client: str) -> None:
-    python = python_of(client)
+def test_a_client_gets_its_answers(container: Container, client: str) -> None:
     [program] = [program for program, name in CLIENTS.items() if name == client]
-    ended = subprocess.run([python, PROGRAMS / program, launched.url], capture_output=True, text=True, check=False,
-                           timeout=300)
+    succeed(python_of(client), PROGRAMS / program, container.url, **os.environ)
+
+
+def succeed(python: Path, *arguments: str | Path, **environment: str) -> None:
+    """Runs a client's program, which says so when all has passed."""
+    ended = subprocess.run([python, *arguments], capture_output=True, text=True, check=False, timeout=300,
+                           env={name: value for name, value in environment.items() if name != "PYTHONPATH"})
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.endswith("all passed\n"), ended.stdout

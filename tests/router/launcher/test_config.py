@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,12 @@ def test_keys_by_variables_are_one_a_line(parse):
 def test_hostname_of_a_container_becomes_any(parse, caplog):
     assert parse(HOSTNAME="f2a91c0de812").hostname == "0.0.0.0"
     assert "Invalid hostname 'f2a91c0de812' in HOSTNAME, defaulting to 0.0.0.0" in caplog.text
+
+
+def test_hostname_that_is_the_machines_own_is_not_worth_a_word(parse, caplog, monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "f2a91c0de812")
+    assert parse(HOSTNAME="f2a91c0de812").hostname == "0.0.0.0"
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(("text", "level"), [

@@ -1,15 +1,16 @@
 """Finding the checkpoint: directories, the Hub, and what is said when there is none."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import huggingface_hub
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError
 
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import hub
+from penstock.router.launcher import hub, snapshot
+from penstock.router.launcher.download import DownloadError
 from tests.paths import ROOT
 
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -35,25 +36,34 @@ def test_missing_file_is_named(checkpoint, name):
         hub.find(str(checkpoint))
 
 
-@pytest.mark.parametrize("path", ["/nowhere/at/all", "./nothing", "~/nothing-here"])
+@pytest.mark.parametrize("path", ["/nowhere/at/all", "./nothing", "~/nothing-here", "~no-such-user/model"])
 def test_path_that_is_no_directory(path):
     with pytest.raises(InvalidArgument, match=f"there is no directory {path}"):
         hub.find(path)
 
 
-def test_name_is_downloaded(tmp_path, monkeypatch):
-    snapshot = tmp_path / "snapshots" / "0123abcd"
-    asked = {}
+def test_who_has_no_home_is_told_so_without_a_traceback(monkeypatch):
+    """As in a container, for an id that /etc/passwd does not have."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    with pytest.raises(InvalidArgument, match="`model_id`: there is no directory ~/model"):
+        hub.find("~/model")
 
-    def download(name, **options):
-        asked.update(options, name=name)
-        snapshot.mkdir(parents=True)
-        for file in FILES:
-            (snapshot / file).touch()
-        return str(snapshot)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert hub.find("org/model", "main", tmp_path) == hub.Checkpoint(snapshot, "0123abcd")
-    assert (asked["name"], asked["revision"], asked["cache_dir"]) == ("org/model", "main", tmp_path)
+
+def test_tilde_stands_for_the_home(checkpoint, monkeypatch):
+    monkeypatch.setenv("HOME", str(checkpoint.parent))
+    assert hub.find(f"~/{checkpoint.name}").path == checkpoint
+
+
+def test_name_is_downloaded(tmp_path, monkeypatch):
+    directory = tmp_path / "snapshots" / "0123abcd"
+    directory.mkdir(parents=True)
+    for file in FILES:
+        (directory / file).touch()
+    asked = []
+    monkeypatch.setattr(snapshot, "fetch", lambda *arguments: asked.append(arguments) or directory)
+    assert hub.find("org/model", "main", tmp_path, has_bars=True) == hub.Checkpoint(directory, "0123abcd")
+    assert asked == [("org/model", "main", tmp_path, True)]
 
 
 @pytest.mark.parametrize(("name", "is_wanted"), [
@@ -64,26 +74,21 @@ def test_name_is_downloaded(tmp_path, monkeypatch):
     ("consolidated.safetensors", False), ("onnx/config.json", False), ("original/tokenizer.model", False)])
 def test_only_what_is_read_is_downloaded(name, is_wanted):
     wanted = huggingface_hub.utils.filter_repo_objects(
-        [name], allow_patterns=hub.FILES, ignore_patterns=hub.NOT_FILES)
+        [name], allow_patterns=snapshot.FILES, ignore_patterns=snapshot.NOT_FILES)
     assert list(wanted) == [name] * is_wanted
 
 
-@pytest.mark.parametrize("error", [LocalEntryNotFoundError("no network"), ValueError("no such name")])
-def test_failed_download_says_what_to_do(monkeypatch, error):
-    def download(name, **options):
-        raise error
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    with pytest.raises(InvalidArgument) as refusal:
+def test_failed_download_says_what_to_do(monkeypatch):
+    def fetch(*arguments):
+        raise DownloadError("the Hub is gone: wait")
+    monkeypatch.setattr(snapshot, "fetch", fetch)
+    with pytest.raises(InvalidArgument, match="`model_id`: org/model is no directory, and the Hub is gone: wait"):
         hub.find("org/model", "v2")
-    message = str(refusal.value)
-    assert "org/model at revision v2 is no directory" in message
-    assert "`hf download org/model`" in message
-    assert str(error) in message
 
 
 def test_offline_is_honoured(tmp_path):
     code = f"from penstock.router.launcher import hub; hub.find('org/model', cache={str(tmp_path)!r})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False,
                          cwd=ROOT, env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)})
-    assert "outgoing traffic has been disabled" in run.stderr
+    assert "HF_HUB_OFFLINE forbids downloads" in run.stderr
     assert "InvalidArgument" in run.stderr

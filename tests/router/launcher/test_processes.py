@@ -1,10 +1,13 @@
 """A child's stderr: passed on as it comes, and remembered."""
 
 import asyncio
+import ctypes
+import json
 import os
 import sys
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from penstock.router.launcher.processes import NUM_LAST_LINES, Program, started
@@ -12,6 +15,7 @@ from tests.processes import runs
 from tests.router.launcher.stand_in_processes import wait_until
 
 TIMEOUT = 20
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def python(code: str) -> Program:
@@ -50,6 +54,26 @@ async def test_grandchild_that_holds_stderr_neither_delays_the_end_nor_survives_
         grandchild = int(child.last_lines[0])
         assert runs(grandchild)
     wait_until(lambda: not runs(grandchild), lambda: "the grandchild's end")
+
+
+@pytest.fixture
+def inherits_orphans():
+    """Makes this process the parent of its grandchildren when their parents die, as process 1 of a container is."""
+    prctl = ctypes.CDLL(None).prctl
+    assert prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    yield
+    prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+async def test_grandchildren_are_no_zombies_afterwards(inherits_orphans):
+    code = ("import subprocess; s = [subprocess.Popen(['sleep', '60'], stderr=-3) for _ in range(3)]; "
+            "os.write(2, str([p.pid for p in s]).encode()); os.kill(os.getpid(), 9)")
+    async with started(python(code)) as child:
+        await asyncio.wait([child.ended], timeout=TIMEOUT)
+        grandchildren = json.loads(child.last_lines[0])
+        assert [psutil.Process(pid).ppid() for pid in grandchildren] == [os.getpid()] * 3
+    assert child.ending == "was ended by SIGKILL"
+    assert not any(map(psutil.pid_exists, grandchildren))
 
 
 @pytest.mark.parametrize(("signs", "is_ready"), [("..!", True), ("!", True), ("..", False), ("", False)])

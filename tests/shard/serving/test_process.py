@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,46 @@ from tests.shard.step_programs import prompt_step
 from tests.tiny_models import DEMO_MODEL
 
 MODEL: dict[str, Any] = {"model": str(DEMO_MODEL), "dtype": "float32", "kv_memory": 64 << 20}
+
+
+class Nursery:
+    """A process that has imported torch, and forks shards that each run `python -m penstock.shard` as it begins."""
+
+    CODE = """
+import json, os, sys, grpc, torch
+for line in sys.stdin:
+    if (pid := os.fork()) == 0:
+        from penstock.shard.__main__ import main
+        main(["--config", line])
+        os._exit(100)
+    print(json.dumps({"status": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}), flush=True)
+"""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", self.CODE], cwd=ROOT, text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def refused(self, settings: dict[str, Any]) -> list[dict[str, Any]]:
+        """What a shard of these settings has logged when it has ended with 1."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"rank": 0, "threads": 1, "json_output": True, **settings}) + "\n")
+        self.process.stdin.flush()
+        lines = []
+        while "status" not in (line := json.loads(self.process.stdout.readline())):
+            lines.append(line)
+        assert line["status"] == 1
+        return lines
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    with nursery.process:
+        try:
+            yield nursery
+        finally:
+            os.killpg(nursery.process.pid, signal.SIGKILL)
 
 
 def test_a_router_error_ends_the_process(tmp_path: Path) -> None:
@@ -80,13 +121,14 @@ def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> No
     ({"listen": "unix:/nowhere/x.sock"}, "`listen` unix:/nowhere/x.sock: the folder /nowhere does not exist"),
     ({"listen": "unix:/" + "x" * 120}, "the path has 121 bytes, a socket's has 107"),
 ])
-def test_what_cannot_be_served_is_one_line(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
-    shard = Shard(tmp_path, **{**MODEL, "json_output": True, **settings})
-    assert shard.process.wait(SECONDS) == 1
-    lines = [json.loads(line) for line in shard.log.read_text().splitlines()]
+def test_what_cannot_be_served_is_one_line(
+    tmp_path: Path, nursery: Nursery, settings: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "0.sock"
+    lines = nursery.refused({**MODEL, "listen": f"unix:{path}", **settings})
     (error,) = [line["message"] for line in lines if line["level"] == "ERROR"]
     assert message in error
-    assert not shard.socket.exists()
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(("text", "complaint"), [
@@ -205,11 +247,9 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
         kernel_sets.HAS_GPU, reason="there is a GPU")),
     ({"device": "cpu", "kv_cache_dtype": "fp8_e5m2"}, "--kv-cache-dtype fp8_e5m2: a processor has no ")])
 def test_what_a_processor_cannot_do_is_refused_in_one_line(
-    tmp_path: Path, settings: dict[str, Any], sentence: str
+    tmp_path: Path, nursery: Nursery, settings: dict[str, Any], sentence: str
 ) -> None:
-    shard = Shard(tmp_path, **MODEL, json_output=True, **settings)
-    assert shard.process.wait(SECONDS) == 1
-    lines = [json.loads(line) for line in shard.log.read_text().splitlines()]
+    lines = nursery.refused({**MODEL, "listen": f"unix:{tmp_path}/0.sock", **settings})
     (error,) = [line["message"] for line in lines if line["level"] == "ERROR"]
     assert error.startswith(sentence)
     assert [line["message"].partition(" ")[0] for line in lines if line["level"] != "ERROR"] in ([], ["memory:"])
