@@ -2,6 +2,7 @@
 ways."""
 
 import logging
+import os
 import resource
 
 from penstock.router.config import InvalidArgument
@@ -15,10 +16,12 @@ FILES = 40
 FILES_PER_SHARD = 8
 LEAST_ADDRESSES = 2 << 30
 """Bytes of addresses that a shard of the smallest model needs: its libraries and threads take most of them."""
-TASKS = 80
-"""Processes and threads that the launcher, the router and the processes of its chat templates start."""
-TASKS_PER_SHARD = 30
-"""Threads of a shard beside those that compute."""
+TASKS = 24
+"""Processes and threads of launcher, router and the processes of its chat templates, beside their pools. A server on two
+cores was seen to have 44, 56 and 87 in all at the most, with 1, 2 and 4 shards under mixed load; the check wants 50, 64
+and 94."""
+TASKS_PER_SHARD = 10
+"""Threads of a shard beside gRPC's and those that compute."""
 
 
 def check(config: LauncherConfig) -> None:
@@ -51,8 +54,16 @@ def _check_tasks(config: LauncherConfig) -> None:
     """Looks at the limits of cgroups, such as docker's --pids-limit. (`ulimit -u` counts what the user runs anywhere,
     and does not hold for root.)"""
     found = cgroups.limits()
-    needed = TASKS + (TASKS_PER_SHARD + (config.threads or 0)) * config.num_shard
+    needed = tasks_needed(config.num_shard, config.threads, os.cpu_count() or 1)
     if found.tasks is not None and found.tasks < needed:
         raise InvalidArgument(f"{found.tasks_folder} allows {found.tasks} more processes and threads, and {needed} are "
                               f"needed for {config.num_shard} shard{'s' * (config.num_shard > 1)}: raise the "
                               "container's limit, such as --pids-limit")
+
+
+def tasks_needed(num_shard: int, threads: int | None, cores: int) -> int:
+    """Returns how many processes and threads a server may have at once on a machine with so many cores."""
+    grpc = min(max(cores, 4), 16)
+    executor = min(32, cores + 4)  # of asyncio, in the router
+    computing = max(cores, num_shard) if threads is None else threads * num_shard
+    return TASKS + executor + grpc + (TASKS_PER_SHARD + grpc) * num_shard + computing

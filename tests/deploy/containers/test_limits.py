@@ -27,7 +27,25 @@ async def test_long_prompts_stay_within_the_memory_and_nobody_is_killed(engine: 
         assert not container.state["OOMKilled"]
         assert container.inspect()["RestartCount"] == 0
         log = container.log()
+        allowed = container.run("sh", "-c", "cat /proc/[0-9]*/task/*/status | grep Cpus_allowed_list | sort --unique")
+        assert len(allowed.splitlines()) == 1, "a thread is bound to a processor, though others may be free"
+        assert len(re.findall(r", 1 threads, ", log)) == 2, log
         used = int(container.run("sh", "-c", "cat /sys/fs/cgroup/memory/memory.usage_in_bytes 2> /dev/null"
                                  " || cat /sys/fs/cgroup/memory.current"))
     print(f"{used / MIB:.0f} of {MEMORY} MiB in use, with the cache of files")
     assert re.search(rf"within the limit of \S+.*{NUM_CPUS:g}", log), log
+
+
+async def test_as_many_tasks_as_are_asked_for_are_enough(engine: Engine) -> None:
+    with running(engine, "--pids-limit", "40", is_awaited=False) as container:
+        assert container.wait() != 0
+        [needed] = re.findall(r"(\d+) are needed for 1 shard", container.log())
+    own = 2  # process 1 and the launcher
+    with running(engine, "--pids-limit", str(int(needed) + own)) as container:
+        async with many_clients() as session:
+            answers = await asyncio.gather(*(
+                stream(session, container.url, source(random.Random(number), 60), max_new_tokens=24)
+                for number in range(64)))
+            assert await metric(session, container.url, "penstock_group_restarts") == 0
+        assert all(answer.ids for answer in answers)
+        assert "WARNING" not in container.log()

@@ -1,6 +1,7 @@
 """What `ulimit` leaves is checked before anything starts."""
 
 import logging
+import os
 import resource
 from dataclasses import replace
 from functools import partial
@@ -59,8 +60,16 @@ def test_too_few_addresses(parse: Parse, limit) -> None:
 
 def test_too_few_tasks(parse: Parse, limit, monkeypatch: pytest.MonkeyPatch) -> None:
     """A container's --pids-limit: each process would end, again and again, when it can start no thread."""
-    for tasks, config in [(48, parse()), (139, replace(parse(), num_shard=2))]:
-        monkeypatch.setattr(cgroups, "limits", partial(Limits, tasks=tasks, tasks_folder=Path("/cg/docker/c")))
-        with pytest.raises(InvalidArgument, match=f"^/cg/docker/c allows {tasks} more processes and threads, and "):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for num_shard, tasks in [(1, 50), (2, 64)]:
+        config = replace(parse(), num_shard=num_shard)
+        monkeypatch.setattr(cgroups, "limits", partial(Limits, tasks=tasks - 1, tasks_folder=Path("/cg/docker/c")))
+        sentence = f"^/cg/docker/c allows {tasks - 1} more processes and threads, and {tasks} are needed for {num_shard} "
+        with pytest.raises(InvalidArgument, match=sentence):
             ulimits.check(config)
-    ulimits.check(parse())
+        monkeypatch.setattr(cgroups, "limits", partial(Limits, tasks=tasks, tasks_folder=Path("/cg/docker/c")))
+        ulimits.check(config)
+
+
+def test_tasks_grow_with_the_machine() -> None:
+    assert [ulimits.tasks_needed(8, threads, cores=64) for threads in (None, 8, 1)] == [344, 344, 288]
