@@ -17,9 +17,9 @@ FILES_PER_SHARD = 8
 LEAST_ADDRESSES = 2 << 30
 """Bytes of addresses that a shard of the smallest model needs: its libraries and threads take most of them."""
 TASKS = 24
-"""Processes and threads of launcher, router and the processes of its chat templates, beside their pools. A server on two
-cores was seen to have 44, 56 and 87 in all at the most, with 1, 2 and 4 shards under mixed load; the check wants 50, 64
-and 94."""
+"""Processes and threads of launcher, router and the processes of its chat templates, beside their pools. A server on
+two cores was seen to have 44, 56 and 87 in all at the most, with 1, 2 and 4 shards under mixed load; the check wants
+50, 64 and 94."""
 TASKS_PER_SHARD = 10
 """Threads of a shard beside gRPC's and those that compute."""
 
