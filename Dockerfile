@@ -1,9 +1,9 @@
-# Penstock's image, which takes the place of Text Generation Inference's: port 80, models in /data, the launcher as entry
-# point, and without arguments the demo model.
+# Penstock's image, which takes the place of Text Generation Inference's: port 80, models in /data, the launcher as
+# entry point, and without arguments the demo model.
 #
-#   docker build -t penstock .                                      for processors (see PIP_TORCH_ARGS below)
-#   docker build -t penstock:cuda --build-arg VARIANT=cuda .        for NVIDIA's GPUs
-#   docker build -t penstock:sagemaker --target sagemaker .         for Amazon SageMaker, either variant
+#   docker build -t penstock --build-arg PIP_TORCH_ARGS="--index-url URL" .     for processors (see below)
+#   docker build -t penstock:cuda --build-arg VARIANT=cuda .                    for NVIDIA's GPUs
+#   docker build -t penstock:sagemaker --target sagemaker --build-arg … .       for Amazon SageMaker, either of them
 #
 # Nothing here needs BuildKit. torch's build for GPUs brings CUDA, so the base is the same and the host has the driver.
 
@@ -25,16 +25,24 @@ RUN python3 /src/kernels/build.py
 FROM tools AS packages
 ARG CYCLONEDX=cyclonedx-bom==7.5.0
 RUN /opt/tools/bin/pip install --no-cache-dir "${CYCLONEDX}" && python3 -m venv --without-pip /opt/penstock
-ARG TORCH=torch==2.13.0
-# Arguments of pip for torch alone. Its build for processors is not on PyPI: --build-arg PIP_TORCH_ARGS="--index-url URL".
-ARG PIP_TORCH_ARGS=""
-RUN /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile ${PIP_TORCH_ARGS} "${TORCH}"
+# These first, so that torch finds what it needs of them, each with the hash that is known.
 COPY deploy/requirements.txt /src/
 RUN /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile --require-hashes \
-        --requirement /src/requirements.txt \
-    && /opt/tools/bin/cyclonedx-py environment --output-reproducible --output-file /opt/penstock/sbom.json /opt/penstock/bin/python
-# Headers, tests, stubs, sources and maps of scripts serve nobody here. torch_shm_manager stays, for `import torch` looks for it. The libraries
-# stay as they are: strip breaks numpy's. torch and CUDA go where they can be a layer of their own.
+        --requirement /src/requirements.txt
+ARG TORCH=torch==2.13.0
+# Arguments of pip for torch alone, whose build for processors PyPI does not have. Without them pip brings the one for
+# GPUs: the image works on processors, too, but is five times as large.
+ARG PIP_TORCH_ARGS=""
+ARG VARIANT=cpu
+RUN /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile \
+        ${PIP_TORCH_ARGS} "${TORCH}" \
+    && if [ "${VARIANT}" = cuda ] && ! /opt/penstock/bin/python -c 'import triton'; then \
+        echo "VARIANT is cuda, but this torch is for processors: leave PIP_TORCH_ARGS out" >&2; exit 1; fi \
+    && /opt/tools/bin/cyclonedx-py environment --output-reproducible --output-file /opt/penstock/sbom.json \
+        /opt/penstock/bin/python
+# Headers, tests, stubs, sources and maps of scripts serve nobody here. torch_shm_manager stays, for `import torch`
+# looks for it. The libraries stay as they are: strip breaks numpy's. torch and CUDA go where they can be a layer of
+# their own.
 RUN cd /opt/penstock/lib/python3*/site-packages \
     && rm -rf torch/include torch/share torch/test \
     && find torch/bin -type f ! -name torch_shm_manager -delete \
@@ -59,8 +67,10 @@ ARG VARIANT=cpu
 RUN case "${VARIANT}" in cpu) compiler="" ;; cuda) compiler="gcc libc6-dev python3-dev" ;; \
         *) echo "VARIANT is cpu or cuda, not ${VARIANT}" >&2; exit 1 ;; esac \
     && apt-get update \
+    && apt-get upgrade --yes \
     && apt-get install --yes --no-install-recommends ca-certificates curl python3 tini ${compiler} \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/* \
+    && find / -xdev -type f -perm /6000 -exec chmod a-s '{}' + \
     && install -d -m 1777 /data
 COPY --from=packages /opt/torch /
 COPY --from=packages /opt/penstock /opt/penstock
@@ -72,11 +82,13 @@ ENV PATH=/opt/penstock/own/bin:/opt/penstock/bin:$PATH \
     HOME=/tmp \
     HF_HOME=/data \
     XDG_CACHE_HOME=/data/.cache \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     PORT=80
 ARG VERSION=0.1.0
 ARG REVISION=""
 LABEL org.opencontainers.image.title="Penstock" \
-      org.opencontainers.image.description="Serves language models by the API of Text Generation Inference and OpenAI's" \
+      org.opencontainers.image.description="Serves language models by TGI's API and OpenAI's" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

@@ -8,12 +8,17 @@ from typing import Any
 
 from penstock.system.python_warnings import say_warnings
 
+HTTP_CLIENTS = ("httpx", "httpx2", "httpcore", "httpcore2")
+"""Loggers of the Hub's library, which write each address that is asked, with the signature that opens a gated model."""
+
 
 def configure(level: str, json_output: bool) -> None:
     """Sends the log of this process to stderr, from `level` upwards."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if json_output else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in HTTP_CLIENTS:
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     say_warnings()
 
 

@@ -25,6 +25,8 @@ LOG_SECONDS = 10.0
 """How often the log tells of progress where there are no bars."""
 FILES_AT_ONCE = 8
 READ_BYTES = 1 << 20
+LOCK_SECONDS = 0.2
+"""How often a file that another process downloads is looked at."""
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ def download(files: Sequence[tuple[RemoteFile, str]], folder: Path, headers: dic
     stop = threading.Event()
     with _progress([file for file, _ in missing], folder, has_bars), ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         try:
-            running = [pool.submit(_fetch, file, url, folder, headers, bar_class(has_bars, stop))
+            running = [pool.submit(_fetch, file, url, folder, headers, bar_class(has_bars, stop), stop)
                        for file, url in missing]
             done, _ = wait(running, return_when=FIRST_EXCEPTION)
             for future in done:
@@ -83,10 +85,12 @@ def _check_space(files: Sequence[RemoteFile], folder: Path) -> None:
                             "downloaded: free some, or give another directory as HF_HOME or --huggingface-hub-cache")
 
 
-def _fetch(file: RemoteFile, url: str, folder: Path, headers: dict[str, str], bar: type[Any]) -> None:
+def _fetch(
+    file: RemoteFile, url: str, folder: Path, headers: dict[str, str], bar: type[Any], stop: threading.Event
+) -> None:
     """Downloads what is missing of a file, and gives it its name in the cache once its content is right."""
     partial = _partial(folder, file)
-    with _locked(partial) as content:
+    with _locked(partial, file.name, stop) as content:
         if _is_there(folder, file):
             partial.unlink()
             return
@@ -116,14 +120,33 @@ def _complete(
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file to add to it, and keeps it from other processes that download the same."""
+def _locked(path: Path, name: str, stop: threading.Event) -> Iterator[BinaryIO]:
+    """Opens a file to add to it, and keeps it from other processes that download the same, for which it waits."""
     while True:
         with path.open("ab+") as content:
-            fcntl.flock(content, fcntl.LOCK_EX)
+            _lock(content, name, stop)
             if path.exists() and path.stat().st_ino == os.fstat(content.fileno()).st_ino:  # else it is no more
                 yield content
                 return
+
+
+def _lock(content: BinaryIO, name: str, stop: threading.Event) -> None:
+    waits = False
+    while True:
+        try:
+            fcntl.flock(content, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not waits:
+                log.info("Another process downloads %s: waiting for it", name)
+            waits = True
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            log.warning("The cache's file system has no locks: let no other process download %s now", name)
+            return
+        if stop.wait(LOCK_SECONDS):
+            raise _StoppedError
 
 
 def _is_there(folder: Path, file: RemoteFile) -> bool:
@@ -140,7 +163,7 @@ def _hash(file: RemoteFile, content: BinaryIO) -> str:
 
 
 def _partial(folder: Path, file: RemoteFile) -> Path:
-    return folder / f"{file.blob}.incomplete"
+    return folder / f"{file.blob}.penstock.incomplete"  # the Hub's library writes to BLOB.incomplete, with other locks
 
 
 def _size(path: Path) -> int:

@@ -1,5 +1,6 @@
 """Finds the directory of a model's checkpoint, or downloads it from the Hugging Face Hub."""
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,5 +52,21 @@ def _check(directory: Path) -> None:
     for name in ("config.json", "tokenizer.json"):
         if not (directory / name).is_file():
             raise InvalidArgument(f"`model_id`: {directory} has no file {name}")
-    if not any(directory.glob("*.safetensors")):
+    index = directory / "model.safetensors.index.json"
+    if index.is_file() and not (directory / "model.safetensors").is_file():
+        _check_parts(index)
+    elif not any(directory.glob("*.safetensors")):
         raise InvalidArgument(f"`model_id`: {directory} has no file *.safetensors; other formats are not read")
+
+
+def _check_parts(index: Path) -> None:
+    """Raises InvalidArgument if a file that the index names is missing, as after an interrupted download."""
+    try:
+        parts = {str(part) for part in json.loads(index.read_bytes())["weight_map"].values()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidArgument(f"`model_id`: {index} is no index of safetensors files: {error!r}") from error
+    missing = sorted(part for part in parts if not (index.parent / part).is_file())
+    if missing:
+        more = f" and {len(missing) - 1} more" * (len(missing) > 1)
+        raise InvalidArgument(f"`model_id`: {index.parent} has no file {missing[0]}{more}, which its index names: "
+                              "download the model again, by `penstock download`, or copy the file")

@@ -29,6 +29,8 @@ NOT_FILES = ["*/*.safetensors", "*/*.json", "tokenizer*/*", "consolidated*"]
 ANSWER_SECONDS = 30.0
 """How long the Hub may take to list a model's files."""
 
+log = logging.getLogger(__name__)
+
 _HTTP_ERROR: type[Exception] = next(base for base in HfHubHTTPError.__bases__ if base is not OSError)
 """What the Hub's library raises for a connection that fails: its HTTP library has another name in each version."""
 
@@ -48,7 +50,11 @@ def fetch(name: str, revision: str | None, cache: Path | None, has_bars: bool) -
         except RevisionNotFoundError:
             raise
         except (_HTTP_ERROR, OfflineModeIsEnabled) as error:
-            return _cached(name, revision, place, error)
+            path = _cached(name, revision, place, error)
+            if not isinstance(error, OfflineModeIsEnabled):
+                log.warning("%s; the commit %s that is cached is taken, which may not be the newest",
+                            _sentence(error, name, revision, place), path.name)
+            return path
         has_huge = _fetch_blobs(name, listing, place, has_bars)
         bars = download.bar_class(has_bars and has_huge, threading.Event())
         return Path(snapshot_download(name, revision=revision, cache_dir=place, allow_patterns=FILES,

@@ -12,6 +12,9 @@ from pathlib import Path
 PACKAGES = "docker.io docker-compose iptables mmdebstrap"
 FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 BRIDGE = Path("/sys/class/net/docker0")
+EMPTY = {table: f"*{table}\n:FORWARD ACCEPT [0:0]\nCOMMIT\n" for table in ("filter", "mangle")} | {
+    table: f"*{table}\nCOMMIT\n" for table in ("nat", "raw")}
+"""Tables without rules, which iptables-save does not print."""
 START_SECONDS = 60.0
 
 
@@ -88,8 +91,9 @@ def _private() -> Iterator[Engine]:
         address = f"unix://{folder}/docker.sock"
         with (folder / "dockerd.log").open("wb") as log:
             daemon = subprocess.Popen(
-                ["dockerd", "--host", address, "--data-root", folder / "data", "--exec-root", folder / "exec",
-                 "--pidfile", folder / "dockerd.pid"], stdout=log, stderr=subprocess.STDOUT)
+                ["setpriv", "--pdeathsig", "TERM", "dockerd", "--host", address, "--data-root", folder / "data",
+                 "--exec-root", folder / "exec", "--pidfile", folder / "dockerd.pid"],
+                stdout=log, stderr=subprocess.STDOUT)
         # Debian's client first: another one on the machine may lack what this engine needs.
         found = Engine({"DOCKER_HOST": address, "DOCKER_CONFIG": f"{folder}/config",
                         "PATH": f"/usr/bin:{os.environ['PATH']}"})
@@ -115,14 +119,16 @@ def _wait(found: Engine, daemon: "subprocess.Popen[bytes]", log: Path) -> None:
 @contextmanager
 def _same_network() -> Iterator[None]:
     """Undoes what dockerd leaves behind: rules of iptables, forwarding, and its bridge."""
-    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    saved = subprocess.run(["iptables-save"], capture_output=True, text=True, check=False)
     forward = FORWARD.read_text()
+    if saved.returncode != 0 or not os.access(FORWARD, os.W_OK):
+        raise NoEngineError(f"an engine may not change this machine's network: {saved.stderr.strip() or FORWARD}")
     had_bridge = BRIDGE.exists()
     try:
         yield
     finally:
-        empty = "".join(f"*{table}\nCOMMIT\n" for table in ("nat", "filter"))  # saved rules can be none at all
-        subprocess.run(["iptables-restore"], input=rules or empty, text=True, check=True)
+        empty = "".join(rules for table, rules in EMPTY.items() if f"*{table}\n" not in saved.stdout)
+        subprocess.run(["iptables-restore"], input=saved.stdout + empty, text=True, check=True)
         FORWARD.write_text(forward)
         if not had_bridge:
             subprocess.run(["ip", "link", "delete", BRIDGE.name], capture_output=True, check=False)

@@ -14,7 +14,7 @@ from tests.deploy.containers.engine import CommandError, Engine
 from tests.paths import ROOT
 
 OFFICIAL_BASE = re.search(r"^ARG BASE_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[1]
-BASE = "penstock-test-base"
+BASE = f"penstock-test-base:{OFFICIAL_BASE.partition(':')[2].partition('@')[0]}"
 BUILD_BASE = "penstock-test-build-base"
 SERVER = "penstock-test"
 SLIM = ("usr/share/man/*", "usr/share/doc/*", "usr/share/locale/*")

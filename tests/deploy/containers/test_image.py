@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
+from penstock.bench.programs.children import free_port
 from tests.deploy.containers import images
 from tests.deploy.containers.container import Container, running
 from tests.deploy.containers.engine import CommandError, Engine
@@ -46,7 +47,7 @@ def test_it_says_what_it_is(engine: Engine) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert config["Labels"]["org.opencontainers.image.version"] == version
     assert config["Entrypoint"] == ["tini", "--", "text-generation-launcher"]
-    assert {"PORT=80", "HF_HOME=/data"} <= set(config["Env"])
+    assert {"PORT=80", "HF_HOME=/data", "NVIDIA_VISIBLE_DEVICES=all"} <= set(config["Env"])
     assert list(config["ExposedPorts"]) == ["80/tcp"]
     assert not config.get("Volumes")
 
@@ -81,6 +82,10 @@ def test_a_change_of_the_router_is_one_small_layer(engine: Engine, tmp_path: Pat
     assert size < 5 * MB
 
 
+def test_no_file_gives_its_owners_rights(served: Container) -> None:
+    assert served.run("find", "/", "-xdev", "-type", "f", "-perm", "/6000") == ""
+
+
 async def test_it_answers_and_is_healthy_without_arguments(served: Container) -> None:
     assert await answer(served)
     assert served.run("penstock", "health")
@@ -94,12 +99,13 @@ async def test_it_answers_and_is_healthy_without_arguments(served: Container) ->
 @pytest.mark.parametrize("options", [
     ("--user", "12345:23456", *CONFINED, "--ipc", "none", "--env", "NUM_SHARD=2"),
     (*CONFINED, "--env", "MODEL_ID=/data/demo"),
-    ("--user", "1000:1000", "--env", "PORT=8123", "--network", "host"),
+    ("--user", "1000:1000", "--network", "host"),
 ], ids=["unknown-user", "root", "host-network"])
 async def test_it_serves(engine: Engine, models: Path, options: tuple[str, ...]) -> None:
-    """The folder belongs to root, as TGI's volumes do, and is mounted read-only for users who could not write it."""
-    inside = 8123 if "host" in options else 80
-    with running(engine, "--volume", f"{models}:/data", *options, inside=inside) as container:
+    """The folder belongs to who runs the tests: in CI to root, as TGI's volumes do, and so not to the other users."""
+    inside = free_port() if "host" in options else 80
+    options = ("--volume", f"{models}:/data", "--env", f"PORT={inside}", *options)
+    with running(engine, *options, inside=inside) as container:
         assert await answer(container)
         assert container.run("penstock", "health")
         assert container.stop() == 0
@@ -117,8 +123,9 @@ async def test_a_model_is_downloaded_into_a_volume_of_roots_and_served_from_it(e
     with hub_with({path.name: path.read_bytes() for path in DEMO_MODEL.iterdir()}) as hub:
         engine.docker("run", "--rm", *volume, "--env", f"HF_ENDPOINT={hub.url}", "--entrypoint", "penstock",
                       images.SERVER, "download", "org/model")
-    options = (*volume, "--env", "HF_HUB_OFFLINE=1", "--env", "PORT=8124", "--user", "1000:1000")
-    with running(engine, *options, arguments=("--model-id", "org/model"), inside=8124) as container:
+    port = free_port()
+    options = (*volume, "--env", "HF_HUB_OFFLINE=1", "--env", f"PORT={port}", "--user", "1000:1000")
+    with running(engine, *options, arguments=("--model-id", "org/model"), inside=port) as container:
         assert await answer(container)
 
 
@@ -140,6 +147,7 @@ def test_what_it_cannot_do_with_is_said_in_a_sentence(
 def test_it_ends_when_it_is_told_so_while_it_starts(engine: Engine) -> None:
     with running(engine, is_awaited=False) as container:
         assert container.stop(grace=30) in (0, 143)
+        assert "Serving at" not in container.log()
 
 
 async def test_sagemakers_image_serves_by_its_variables(engine: Engine, models: Path) -> None:

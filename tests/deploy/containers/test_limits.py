@@ -25,7 +25,6 @@ async def test_long_prompts_stay_within_the_memory_and_nobody_is_killed(engine: 
             assert await metric(session, container.url, "penstock_group_restarts") == 0
         assert all(len(answer.ids) == 16 or answer.finish_reason == "eos_token" for answer in answers)
         assert not container.state["OOMKilled"]
-        assert container.inspect()["RestartCount"] == 0
         log = container.log()
         allowed = container.run("sh", "-c", "cat /proc/[0-9]*/task/*/status | grep Cpus_allowed_list | sort --unique")
         assert len(allowed.splitlines()) == 1, "a thread is bound to a processor, though others may be free"

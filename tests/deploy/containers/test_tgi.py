@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from penstock.bench.programs.children import free_port
 from tests.clients.environments import python_of
 from tests.clients.test_clients import CLIENTS, PROGRAMS
 from tests.deploy.containers import images
@@ -45,18 +46,22 @@ async def test_a_compose_file_of_tgis_needs_another_image_line_alone(
     file = folder / "docker-compose.yml"
     text, count = OF_TGI.subn(images.SERVER, file.read_text())
     assert count == 1
+    host = free_port()  # for the file's may be taken here
+    text, count = re.subn(rf'(- "?|published: ){port}(?=[:\n])', rf"\g<1>{host}", text)
+    assert count == 1
     file.write_text(without_gpus(text, folder / "data"))
-    variables = {"CLIENT_IMAGE": images.build_standin(engine, "curl", base=images.SERVER)}
+    variables = {"CLIENT_IMAGE": images.build_standin(engine, "curl", base=images.SERVER),
+                 "COMPOSE_PROJECT_NAME": f"penstock-test-{form}"}
     try:
         engine.compose(folder, "up", "--detach", **variables)
-        container = Container(engine, engine.compose(folder, "ps", "--quiet", service, **variables), port)
+        container = Container(engine, engine.compose(folder, "ps", "--quiet", service, **variables), host)
         container.wait_until_ready()
         async with many_clients() as session:
             assert (await generate(session, container.url, "def open(path):", max_new_tokens=4)).ids
             async with session.get(f"{container.url}/info") as response:
                 assert (await response.json())["model_id"] == model
         if form == "shared_memory":
-            client = Container(engine, engine.compose(folder, "ps", "--quiet", "client", **variables), port)
+            client = Container(engine, engine.compose(folder, "ps", "--quiet", "client", **variables), host)
             assert client.wait() == 0
             assert f'"model_id":"{model}"' in client.log()
     finally:

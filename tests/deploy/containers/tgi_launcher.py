@@ -7,7 +7,7 @@ is answered.
 
 import asyncio
 import os
-import random
+import socket
 import sys
 
 import docker
@@ -40,7 +40,8 @@ async def ask(client: AsyncClient) -> None:
 
 def main(model: str) -> None:
     assert os.environ["DOCKER_DEVICES"] == "none"
-    port = random.randint(8000, 10_000)
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
     container = docker.from_env().containers.run(
         os.environ["DOCKER_IMAGE"], command=["--model-id", model, "--env", "--num-shard", "2"], detach=True,
         environment={"LOG_LEVEL": "info,text_generation_router=debug", "PREFILL_CHUNKING": "1",

@@ -25,6 +25,12 @@ class Hub(ThreadingHTTPServer):
         """After so many bytes the connection of a large file breaks, again and again."""
         self.damaged = False
         """Whether the content of large files is another than is listed."""
+        self.is_refusing = False
+        """Whether every token is refused."""
+        self.is_signing = False
+        """Whether large files are elsewhere, at addresses with a signature."""
+        self.signed_tokens: list[str | None] = []
+        """The token that was sent with each address with a signature."""
         self.gets: list[tuple[str, str | None]] = []
         """Each file that was asked for, and from where on."""
         self.tokens: set[str | None] = set()
@@ -46,7 +52,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.tokens.add(self.headers.get("Authorization"))
         path = urlsplit(self.path).path
-        if path.startswith("/org/"):
+        if self.server.is_refusing:
+            self._refuse(401, "InvalidToken")
+        elif path.startswith("/org/"):
             self._send_file()
         elif path.startswith("/api/models/org/gated"):
             self._refuse(403, "GatedRepo")
@@ -69,6 +77,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send_file(self) -> None:
         name = self._file() or ""
+        if self.server.is_signing and is_large(name):
+            if "Signature=" not in self.path:
+                self._redirect(f"http://localhost:{self.server.server_port}{self.path}?Signature=open-sesame")
+                return
+            self.server.signed_tokens.append(self.headers.get("Authorization"))
         content, wanted = self.server.files[name], self.headers.get("Range")
         self.server.gets.append((name, wanted))
         begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
@@ -88,6 +101,12 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(size))
         self.send_header("ETag", f'"{blob(name, self.server.files[name])}"')
         self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+
+    def _redirect(self, address: str) -> None:
+        self.send_response(302)
+        self.send_header("Location", address)
+        self.send_header("Content-Length", "0")
         self.end_headers()
 
     def _json(self, value: object) -> None:

@@ -1,9 +1,11 @@
 """`penstock download`, against a server that speaks the Hub's language: what is kept, gone on with and refused."""
 
+import fcntl
 import json
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,10 +41,13 @@ def penstock_download(
 
 
 def penstock(hub: Hub, cache: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {"HF_HOME": str(cache), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_TELEMETRY": "1",
-                   "PATH": os.environ["PATH"], "TMPDIR": str(cache.parent)}
-    return subprocess.run([sys.executable, "-P", "-m", "penstock", *arguments], cwd=ROOT, env=environment | variables,
-                          capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-P", "-m", "penstock", *arguments], cwd=ROOT,
+                          env=environment(hub, cache) | variables, capture_output=True, text=True, check=False)
+
+
+def environment(hub: Hub, cache: Path) -> dict[str, str]:
+    return {"HF_HOME": str(cache), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_TELEMETRY": "1",
+            "PATH": os.environ["PATH"], "TMPDIR": str(cache.parent)}
 
 
 def refusal(hub: Hub, cache: Path, *arguments: str, model: str = "org/model", **variables: str) -> str:
@@ -78,7 +83,7 @@ def test_download_goes_on_where_it_was_cut(hub, tmp_path):
     hub.cut_after = 22_000_000
     message = refusal(hub, tmp_path)
     assert f"the connection to {hub.url} fails" in message
-    assert (blobs(tmp_path) / f"{blob(WEIGHTS, hub.files[WEIGHTS])}.incomplete").stat().st_size == KEPT
+    assert (blobs(tmp_path) / f"{blob(WEIGHTS, hub.files[WEIGHTS])}.penstock.incomplete").stat().st_size == KEPT
     hub.cut_after = None
     hub.gets.clear()
     run = penstock_download(hub, tmp_path)
@@ -99,6 +104,39 @@ def test_server_downloads_in_the_same_way_and_logs_json_alone(hub, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_waits_for_another_download_says_so_and_can_be_ended(hub, tmp_path, number):
+    folder = blobs(tmp_path)
+    folder.mkdir(parents=True)
+    arguments = [sys.executable, "-P", "-m", "penstock", "download", "org/model"]
+    with (folder / f"{blob(WEIGHTS, hub.files[WEIGHTS])}.penstock.incomplete").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with subprocess.Popen(arguments, cwd=ROOT, env=environment(hub, tmp_path), stderr=subprocess.PIPE,
+                              text=True) as process:
+            assert any(f"Another process downloads {WEIGHTS}: waiting" in line for line in process.stderr)
+            process.send_signal(number)
+            assert process.wait(30) != 0
+
+
+@pytest.mark.slow
+def test_addresses_that_open_a_file_are_not_logged_and_see_no_token(hub, tmp_path):
+    hub.is_signing = True
+    run = penstock_download(hub, tmp_path, HF_TOKEN=TOKEN)
+    assert run.returncode == 0, run.stderr
+    assert hub.signed_tokens == [None, None]
+    assert "Signature" not in run.stderr
+
+
+@pytest.mark.slow
+def test_what_is_cached_is_taken_with_a_warning_where_the_hub_refuses(hub, tmp_path):
+    assert penstock_download(hub, tmp_path).returncode == 0
+    hub.is_refusing = True
+    run = penstock_download(hub, tmp_path)
+    assert run.returncode == 0
+    assert f"the commit {COMMIT} that is cached is taken, which may not be the newest" in run.stderr
+
+
+@pytest.mark.slow
 def test_damaged_content_is_not_kept(hub, tmp_path):
     hub.damaged = True
     message = refusal(hub, tmp_path)
@@ -113,7 +151,7 @@ def test_damaged_content_is_not_kept(hub, tmp_path):
 @pytest.mark.slow
 def test_damaged_beginning_is_downloaded_again(hub, tmp_path):
     blobs(tmp_path).mkdir(parents=True)
-    (blobs(tmp_path) / f"{blob(WEIGHTS, hub.files[WEIGHTS])}.incomplete").write_bytes(b"\0" * KEPT)
+    (blobs(tmp_path) / f"{blob(WEIGHTS, hub.files[WEIGHTS])}.penstock.incomplete").write_bytes(b"\0" * KEPT)
     run = penstock_download(hub, tmp_path)
     assert run.returncode == 0, run.stderr
     assert [wanted for name, wanted in hub.gets if name == WEIGHTS] == [f"bytes={KEPT}-", None]
@@ -158,6 +196,6 @@ def test_progress_is_logged_where_there_are_no_bars(hub, tmp_path, monkeypatch, 
     content = hub.files[WEIGHTS]
     file = RemoteFile(WEIGHTS, SIZE, blob(WEIGHTS, content), is_large=True)
     with caplog.at_level("INFO", logger=download.__name__), download._progress([file], tmp_path, has_bars=False):
-        (tmp_path / f"{file.blob}.incomplete").write_bytes(content[:1_500_000])
+        (tmp_path / f"{file.blob}.penstock.incomplete").write_bytes(content[:1_500_000])
         while "1.5 MB of 24.0 MB, 0 of 1 files" not in caplog.text:
             pass

@@ -1,5 +1,6 @@
 """Finding the checkpoint: directories, the Hub, and what is said when there is none."""
 
+import json
 import os
 import subprocess
 import sys
@@ -33,6 +34,21 @@ def test_directory_stays(checkpoint, monkeypatch):
 def test_missing_file_is_named(checkpoint, name):
     (checkpoint / name).unlink()
     with pytest.raises(InvalidArgument, match=f"{checkpoint} has no file {name.replace('model', '[*]')}"):
+        hub.find(str(checkpoint))
+
+
+def test_part_that_the_index_names_is_missed(checkpoint):
+    (checkpoint / "model.safetensors").rename(checkpoint / "model-00001-of-00003.safetensors")
+    names = {f"layer.{number}": f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)}
+    index = checkpoint / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": names}))
+    with pytest.raises(InvalidArgument, match=r"no file model-00002-of-00003\.safetensors and 1 more, which its index"):
+        hub.find(str(checkpoint))
+    for name in names.values():
+        (checkpoint / name).touch()
+    assert hub.find(str(checkpoint)).path == checkpoint
+    index.write_text("[]")
+    with pytest.raises(InvalidArgument, match="is no index of safetensors files"):
         hub.find(str(checkpoint))
 
 
