@@ -1,4 +1,4 @@
-"""gRPC beside HTTP on the demo model: the same bits, the client of the README, the end."""
+"""gRPC beside HTTP on the demo model: the same bits, the client that the contract shows, the end."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ from tests.e2e.server import Server, free_port, serve
 
 pytestmark = pytest.mark.slow
 SOURCE = "import os\n\n\ndef walk(path):\n"
-README = Path(__file__).parents[2] / "README.md"
+CONTRACT = Path(__file__).parents[2] / "protos/penstock.proto"
 
 
 @dataclass
@@ -74,9 +74,9 @@ def test_the_bits_of_http(both: Both, parameters: dict[str, Any]) -> None:
         for top in http["details"].get("top_tokens", [])]
 
 
-def test_readme_client(both: Both) -> None:
-    [block] = [block for block in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-               if "localhost:3001" in block]
+def test_client_that_the_contract_shows(both: Both) -> None:
+    block = "\n".join(re.findall(r"^//     (.*)$", CONTRACT.read_text(), re.MULTILINE))
+    assert "localhost:3001" in block
     program = block.replace("localhost:3001", f"127.0.0.1:{both.port}")
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr

@@ -108,7 +108,7 @@ def test_a_stale_socket_is_replaced_and_numbers_are_logged(tmp_path: Path) -> No
         assert shard.end() == 0
     log = shard.log.read_text()
     assert f"kernels {dispatch.path()}, dtype float32, 256 blocks of 32 tokens, 1 threads" in log
-    assert "Loading weights: 100%" in log
+    assert "Loading weights" not in log  # a bar is for terminals, and this took less than the log's ten seconds
 
 
 @pytest.mark.parametrize(("settings", "message"), [
