@@ -52,7 +52,7 @@ test-slow: setup clients  ## Run the slow tests
 	.venv/bin/pytest -m "slow and alone and not gpu" $$(grep -rl --include='test_*.py' mark.alone tests)
 
 test-containers: setup clients  ## Build the image and test it: by the engine that answers, or as root by one of its own
-	.venv/bin/pytest -m containers -rs --durations=10 tests/deploy/containers
+	.venv/bin/pytest -m containers -s -rs --durations=10 tests/deploy/containers
 
 sanitize: setup  ## Run the kernels' tests with AddressSanitizer and UndefinedBehaviorSanitizer
 	.venv/bin/python -m penstock.kernels.build --sanitize

@@ -1,4 +1,5 @@
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,14 +32,19 @@ def bare_engine() -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def engine(bare_engine: Engine) -> Engine:
     """An engine that has the server's image."""
+    images.ensure_base(bare_engine)
+    start = time.monotonic()
     images.build_server(bare_engine)
+    print(f"the image was built in {time.monotonic() - start:.0f} s")
     return bare_engine
 
 
 @pytest.fixture(scope="module")
 def served(engine: Engine) -> Iterator[Container]:
     """A container as `docker run IMAGE` makes it."""
+    start = time.monotonic()
     with running(engine) as container:
+        print(f"{time.monotonic() - start:.1f} s from `docker run` to the first answer")
         yield container
 
 
