@@ -14,8 +14,8 @@ from tests.router.launcher.test_options import OTHERWISE
 
 PAGE = (ROOT / "docs/from-tgi.md").read_text()
 FLAG = r"(?<![\w-])--[a-z][a-z-]*[a-z]"
-OF_OTHERS = {"--build-arg", "--ipc", "--shm-size", "--target"}
-"""Docker's, which the page names."""
+OF_OTHERS = {"--build-arg", "--index-url", "--ipc", "--shm-size", "--target"}
+"""Docker's and pip's, which the page names."""
 BY_FLAG = {option.opts[0]: option for option in OPTIONS}
 NOTED = {flag for flag, option in BY_FLAG.items() if isinstance(option, Noted)}
 REFUSED = {flag for flag, option in BY_FLAG.items() if isinstance(option, Unsupported)}
