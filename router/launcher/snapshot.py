@@ -55,8 +55,8 @@ def fetch(name: str, revision: str | None, cache: Path | None, has_bars: bool) -
                 log.warning("%s; the commit %s that is cached is taken, which may not be the newest",
                             _sentence(error, name, revision, place), path.name)
             return path
-        has_huge = _fetch_blobs(name, listing, place, has_bars)
-        bars = download.bar_class(has_bars and has_huge, threading.Event())
+        needs_library = _fetch_blobs(name, listing, place, has_bars)
+        bars = download.bar_class(has_bars and needs_library, threading.Event())
         return Path(snapshot_download(name, revision=revision, cache_dir=place, allow_patterns=FILES,
                                       ignore_patterns=NOT_FILES, tqdm_class=bars))
     except (OSError, ValueError, _HTTP_ERROR) as error:
@@ -75,18 +75,18 @@ def _cached(name: str, revision: str | None, place: Path, error: Exception) -> P
 def _fetch_blobs(name: str, listing: ModelInfo, place: Path, has_bars: bool) -> bool:
     """Downloads the contents of a model's files; tells whether there are some that only the Hub's library can get."""
     files: dict[str, tuple[RemoteFile, str]] = {}
-    has_huge = False
+    needs_library = False
     for file in filter_repo_objects(listing.siblings or [], allow_patterns=FILES, ignore_patterns=NOT_FILES,
                                     key=lambda sibling: sibling.rfilename):
         if file.size is None or file.blob_id is None or file.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
-            has_huge = True
+            needs_library = True
             continue
         blob = file.lfs.sha256 if file.lfs else file.blob_id
         url = hf_hub_url(name, file.rfilename, revision=listing.sha)
         files[blob] = (RemoteFile(file.rfilename, file.size, blob, is_large=file.lfs is not None), url)
     folder = place / repo_folder_name(repo_id=name, repo_type="model") / "blobs"
     download.download([*files.values()], folder, build_hf_headers(), has_bars)
-    return has_huge
+    return needs_library
 
 
 def _sentence(error: Exception, name: str, revision: str | None, place: Path) -> str:
