@@ -15,6 +15,12 @@ QUIET = {"GRPC_VERBOSITY": "NONE"}
 """What keeps gRPC's core from writing lines of its own among those of the log: the loss of a peer is told by ours."""
 
 
+def quiet() -> None:
+    """Sets the variables of `QUIET` that are not set, for this process: to be called before gRPC is imported."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+
+
 def for_text() -> dict[str, str]:
     """Returns what a process gets that computes nothing and talks to nobody but its parent."""
     return _matching(_ANY)

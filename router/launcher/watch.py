@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.router import variables
 from penstock.router.fleet.errors import FleetError
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ async def watched(
 ) -> AsyncIterator[Watch]:
     """Watches the shard at a gRPC address while the block runs. `is_ready` tells whether it has said that it listens:
     it may hang, or its socket be gone, before it is first asked."""
+    variables.quiet()
     # Not at the top, where the import of gRPC would delay the answer to `--help`.
     from penstock.router.fleet.client import ShardClient
 

@@ -292,6 +292,15 @@ def test_grpc_writes_no_lines_of_its_own_unless_asked(monkeypatch, environment):
     assert environment()["GRPC_VERBOSITY"] == "DEBUG"
 
 
+def test_grpc_writes_no_lines_in_the_launcher_unless_asked(monkeypatch):
+    monkeypatch.setattr("os.environ", {"HOME": "/home/me"})
+    variables.quiet()
+    assert os.environ == {"HOME": "/home/me", "GRPC_VERBOSITY": "NONE"}
+    os.environ["GRPC_VERBOSITY"] = "DEBUG"
+    variables.quiet()
+    assert os.environ["GRPC_VERBOSITY"] == "DEBUG"
+
+
 def test_launcher_config_is_frozen(parse):
     config: LauncherConfig = parse()
     with pytest.raises(dataclasses.FrozenInstanceError):

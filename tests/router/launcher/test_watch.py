@@ -1,7 +1,12 @@
 """What counts as a hang: a watch over scripted answers, at scripted times."""
 
 import asyncio
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -113,3 +118,37 @@ async def test_a_shard_that_is_ready_must_answer(see):
     found = await see(60, *looks, is_ready=True)
     assert found.is_hung
     assert found.finding == "has not answered for 61.0 s"
+
+
+STOPPED_DURING_LOOKS = """
+import asyncio, sys
+from penstock.router.launcher.watch import watched
+
+async def stop_during_a_look(address):
+    looked = asyncio.Event()
+
+    async def health(request, context):
+        looked.set()
+        await asyncio.sleep(60)
+
+    async with watched(address, 60):
+        import grpc  # as the watch does, after it has set the environment
+        shard = grpc.aio.server()
+        calls = {"Health": grpc.unary_unary_rpc_method_handler(health)}
+        shard.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("penstock.shard.v1.Shard", calls),))
+        shard.add_insecure_port(address)
+        await shard.start()
+        await looked.wait()
+        await shard.stop(0)
+        await asyncio.sleep(0.05)
+
+for number in range(10):  # gRPC, when not quiet, writes a line in most of them
+    asyncio.run(stop_during_a_look(f"{sys.argv[1]}-{number}"))
+"""
+
+
+def test_grpc_writes_no_line_when_shards_stop_during_looks(tmp_path: Path) -> None:
+    variables = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    ended = subprocess.run([sys.executable, "-c", STOPPED_DURING_LOOKS, f"unix:{tmp_path}/shard"], env=variables,
+                           capture_output=True, text=True, timeout=60, check=True)
+    assert not re.findall(r"^[IWEF]\d{4} .*", ended.stderr, re.MULTILINE)
