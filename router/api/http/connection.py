@@ -8,6 +8,9 @@ from aiohttp import HttpVersion11, StreamReader, web
 from aiohttp.web_protocol import RequestHandler
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+ACCEPTING_TURNS = 3
+"""Turns of the event loop after which a connection that was just accepted waits for its request. Before, aiohttp does
+not know of it, or waits for the end of its handler without end."""
 FIRST_REQUEST_SECONDS = 1.0
 """How long a server that ends waits for the first request of a connection that it has just accepted."""
 HEAR_SECONDS = 0.01
@@ -45,7 +48,8 @@ class Connection(RequestHandler):
         is_whole = bool(payloads) and all(payload.is_eof() for payload in payloads)
         if not is_whole or self.ssl_context is not None or (self._is_old and self.probe is None):
             return False
-        self._prober = self._loop.create_task(self._probe())
+        if self._prober is None:  # uvloop tells of the end twice
+            self._prober = self._loop.create_task(self._probe())
         return True
 
     def _make_request(self, message: Any, payload: StreamReader, *rest: Any) -> web.BaseRequest:
@@ -92,6 +96,8 @@ class Connections(web.Server):
 
     async def heard(self) -> None:
         """Waits until each client has asked for something, but not long for those that don't."""
+        for _ in range(ACCEPTING_TURNS):
+            await asyncio.sleep(0)
         end = self._loop.time() + FIRST_REQUEST_SECONDS
         while self._loop.time() < end and not all(  # noqa: ASYNC110 (it is over within a moment, and once)
                 connection.has_asked for connection in self.connections if isinstance(connection, Connection)):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from queue import Queue
 from typing import Any
 
+import uvloop
 from aiohttp import web
 
 Event = tuple[float, dict[str, Any] | str]
@@ -73,10 +74,11 @@ def serving(script: Script) -> Iterator[str]:
         started.put((f"http://127.0.0.1:{runner.addresses[0][1]}", asyncio.get_running_loop(), ended))
         await ended.wait()
         await site.stop()
-        await asyncio.sleep(0.01)  # a connection that was accepted just now is the runner's only in a moment
+        # A connection that was accepted just now is the runner's only in a moment, and on asyncio's own loop nobody's.
+        await asyncio.sleep(0.01)
         await runner.cleanup()
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread = threading.Thread(target=uvloop.run, args=(serve(),))
     thread.start()
     url, loop, ended = started.get(timeout=30)
     try:

@@ -1,4 +1,4 @@
-"""The real app, engine and tokenizer over a scripted fleet, behind a real socket."""
+"""The real app, engine and tokenizer over a scripted fleet, behind a real socket, on the router's own event loop."""
 
 import asyncio
 import signal
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import uvloop
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 
@@ -25,6 +26,12 @@ from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.router.api.chat_templates import HERMES
 from tests.router.text.tokenizers_for_tests import DEMO
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Chooses the loop of these tests: asyncio's own has other transports, and leaves other things undone."""
+    return {"uvloop": uvloop.new_event_loop}
+
 
 INFO = ServerInfo(model_id="demo", version="0.1.0", compute_type="2-cpu", model_sha="abc")
 ANSWER = "Hello wörld, 😀 is all.<|im_end|>"

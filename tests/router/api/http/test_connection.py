@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+import socket
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
 from aiohttp import web
 
+from penstock.router.api.http import connection
 from penstock.router.api.http.connection import CONTINUE, PROBE_SECONDS
 from penstock.router.app import make_runner
 from tests.router.api.conftest import Server, until
@@ -136,3 +138,23 @@ async def test_a_client_that_was_just_accepted_is_heard_though_the_server_ends(a
         assert (await reader.read()).partition(b"\r\n\r\n")[2] == (b"here you are" if asks else b"")
         await ending
     writer.close()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_no_connection_outlives_the_server_however_late_it_was_accepted(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """turns: of the event loop between the client's connecting and the server's end."""
+    monkeypatch.setattr(connection, "FIRST_REQUEST_SECONDS", 0.02)
+    runner = make_runner(web.Application())
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    with socket.create_connection(runner.addresses[0]) as client:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await runner.cleanup()
+        client.settimeout(10)
+        with suppress(ConnectionResetError):  # the system's answer where it was not accepted at all
+            assert await asyncio.to_thread(client.recv, 1) == b""
