@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,6 @@ FILES_AT_ONCE = 8
 READ_BYTES = 1 << 20
 LOCK_SECONDS = 0.2
 """How often a file that another process downloads is looked at."""
-SIGNAL_SECONDS = 0.2
-"""How late Ctrl-C may be heard."""
 
 log = logging.getLogger(__name__)
 
@@ -71,20 +69,12 @@ def download(files: Sequence[tuple[RemoteFile, str]], folder: Path, headers: dic
         try:
             running = [pool.submit(_fetch, file, url, folder, headers, bar_class(has_bars, stop), stop)
                        for file, url in missing]
-            for future in _ended(running):
+            done, _ = wait(running, return_when=FIRST_EXCEPTION)
+            for future in done:
                 future.result()
-        finally:  # a failure, or Ctrl-C
+        finally:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _ended(running: Sequence[Future[None]]) -> set[Future[None]]:
-    """Waits until all have ended or one has failed, and returns those that have ended."""
-    while True:
-        # Python loses a signal that comes as a wait without end begins: its handler would run after the wait.
-        done, others = wait(running, timeout=SIGNAL_SECONDS, return_when=FIRST_EXCEPTION)
-        if not others or any(future.exception() for future in done):
-            return done
 
 
 def _check_space(files: Sequence[RemoteFile], folder: Path) -> None:

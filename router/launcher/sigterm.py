@@ -23,8 +23,9 @@ def unwind() -> None:
 
 @contextmanager
 def heard_in_waits() -> Iterator[None]:
-    """Has SIGTERM end the process at once wherever it is in the block: Python calls handlers in the main thread alone,
-    and not while that waits for the address of a host. Without `end_at_once` before it, it changes nothing."""
+    """Has SIGTERM and Ctrl-C end the process at once wherever it is in the block: Python calls handlers in the main
+    thread alone, not while that waits for the address of a host, and an exception from there can leave locks of a pool
+    of threads closed. Without `end_at_once` before it, it changes nothing for SIGTERM."""
     told, tell = os.pipe()
     os.set_blocking(tell, False)
     before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
@@ -41,5 +42,5 @@ def heard_in_waits() -> Iterator[None]:
 
 def _listen(told: int) -> None:
     while number := os.read(told, 1):
-        if number[0] == signal.SIGTERM:
-            os._exit(STATUS)
+        if number[0] in (signal.SIGTERM, signal.SIGINT):
+            os._exit(128 + number[0])

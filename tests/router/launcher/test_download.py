@@ -115,7 +115,7 @@ def test_who_waits_for_another_download_says_so_and_can_be_ended(hub, tmp_path, 
                               text=True) as process:
             assert any(f"Another process downloads {WEIGHTS}: waiting" in line for line in process.stderr)
             process.send_signal(number)
-            assert process.wait(30) != 0
+            assert process.wait(30) == 128 + number
 
 
 @pytest.mark.slow
