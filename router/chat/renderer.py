@@ -2,15 +2,14 @@
 
 import json
 import logging
-import os
 import queue
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
 import weakref
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +22,8 @@ SECONDS = 10.0
 """Seconds for one conversation, by the clock on the wall; the sandbox bounds its processor time to much less."""
 NUM_PROCESSES = 2
 _COMMAND = (sys.executable, "-P", "-m", "penstock.router.chat.sandbox")
-_PIPE_BYTES = 1 << 16
+_PIECE_BYTES = 1 << 16
+_PAUSE_SECONDS = 0.1
 
 
 class ProcessLost(Exception):
@@ -40,6 +40,24 @@ class Compiled:
     """Why a template can't be used."""
 
 
+class Process(subprocess.Popen[bytes]):
+    """A process that renders: it reads questions from a socket, and writes its answers into it.
+
+    It is no pair of pipes made by Popen, which does not close the first where there is no file descriptor for the
+    second.
+    """
+
+    def __init__(self) -> None:
+        self.link, its = socket.socketpair()
+        with its:
+            try:
+                super().__init__(_COMMAND, stdin=its.fileno(), stdout=its.fileno(), env=variables.for_text())
+            except OSError:
+                self.link.close()
+                raise
+        self.link.setblocking(False)
+
+
 class Renderer:
     """Renders one text at a time, in a process that ends with this object."""
 
@@ -47,14 +65,13 @@ class Renderer:
         """Takes the sources of templates by name. What is wrong with one is told when it is used."""
         self._templates = templates
         self._seconds = seconds
-        self._processes: list[subprocess.Popen[bytes]] = []  # one, or none
+        self._processes: list[Process] = []  # one, or none
         weakref.finalize(self, _end_all, self._processes)
 
     def compile(self) -> Compiled:
         """Starts the process. Raises TemplateError if the templates bring it to its end, and ProcessLost."""
         _end_all(self._processes)
-        self._processes.append(subprocess.Popen(
-            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables.for_text()))
+        self._processes.append(_start(time.monotonic() + self._seconds))
         reply = self._ask(json.dumps(self._templates))
         return Compiled({name: frozenset(found) for name, found in reply["variables"].items()}, reply["errors"])
 
@@ -71,7 +88,7 @@ class Renderer:
 
     def _ask(self, question: str) -> dict[str, Any]:
         process = self._processes[0]
-        line = _exchange(process, question.encode() + b"\n", time.monotonic() + self._seconds)
+        line = _exchange(process.link, question.encode() + b"\n", time.monotonic() + self._seconds)
         if line is None:
             _end_all(self._processes)
             raise ProcessLost(f"no answer within {self._seconds:g} s")
@@ -129,42 +146,48 @@ def _once_more(renderer: Renderer, question: str) -> str:
         raise RouterError(f"The conversation can't be rendered: {error}") from error
 
 
-def _exchange(process: subprocess.Popen[bytes], question: bytes, deadline: float) -> bytes | None:
+def _start(deadline: float) -> Process:
+    """Starts a process, as soon as there are the file descriptors, tasks and memory for it."""
+    while True:
+        try:
+            return Process()
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise ProcessLost(f"its process can't be started: {error}") from error
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _exchange(link: socket.socket, question: bytes, deadline: float) -> bytes | None:
     """Writes a line to a process and reads one. Returns nothing if it has ended, None if the deadline passed.
 
-    A process that is stopped takes no more than a pipe holds, so the question is written as it is taken.
+    A process that is stopped takes no more than a socket holds, so the question is written as it is taken.
     """
-    assert process.stdin
-    assert process.stdout
     left, answer = memoryview(question), bytearray()
-    with selectors.DefaultSelector() as selector:
-        for pipe, event in ((process.stdin, selectors.EVENT_WRITE), (process.stdout, selectors.EVENT_READ)):
-            os.set_blocking(pipe.fileno(), False)
-            selector.register(pipe, event)
+    with selectors.PollSelector() as selector:  # takes no file descriptor: there may be none
+        selector.register(link, selectors.EVENT_READ | selectors.EVENT_WRITE)
         while not answer.endswith(b"\n"):
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready:
                 return None
-            for key, event in ready:
-                if event == selectors.EVENT_READ:
-                    piece = os.read(key.fd, _PIPE_BYTES)
-                    if not piece:
-                        return b""
-                    answer += piece
-                    continue
-                with suppress(BrokenPipeError):  # it has ended, as its stdout is about to tell
-                    left = left[os.write(key.fd, left[:_PIPE_BYTES]):]
-                    if left:
-                        continue
-                selector.unregister(process.stdin)
+            try:
+                for _, events in ready:
+                    if events & selectors.EVENT_READ:
+                        piece = link.recv(_PIECE_BYTES)
+                        if not piece:
+                            return b""
+                        answer += piece
+                    else:
+                        left = left[link.send(left[:_PIECE_BYTES]):]
+                        if not left:
+                            selector.modify(link, selectors.EVENT_READ)
+            except ConnectionError:  # it has ended
+                return b""
     return bytes(answer)
 
 
-def _end_all(processes: list[subprocess.Popen[bytes]]) -> None:
+def _end_all(processes: list[Process]) -> None:
     while processes:
         process = processes.pop()
         process.kill()
         process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with suppress(BrokenPipeError):  # what it did not read
-                pipe.close() if pipe else None
+        process.link.close()

@@ -2,36 +2,38 @@
 
 import fcntl
 import os
+import resource
 import signal
 import subprocess
 import sys
 import termios
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from penstock.router.chat import renderer
-from penstock.router.chat.renderer import NUM_PROCESSES, SECONDS, Renderer, Renderers
+from penstock.router.chat.renderer import NUM_PROCESSES, SECONDS, Process, Renderer, Renderers
 from penstock.router.errors import RouterError, TemplateError
 
 TEMPLATES = {"default": "{{ text }}"}
 
 
-def stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: Process) -> None:
     """Stops a process, and returns when it reads nothing more."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
 
-def wait_for_question(process: subprocess.Popen[bytes]) -> None:
+def wait_for_question(process: Process) -> None:
     """Waits until something is written to a stopped process."""
-    assert process.stdin
-    while fcntl.ioctl(process.stdin, termios.FIONREAD, bytes(4)) == bytes(4):
+    while fcntl.ioctl(process.link, termios.TIOCOUTQ, bytes(4)) == bytes(4):
         time.sleep(0.01)
 
 
-def test_a_process_that_is_stopped_is_replaced_though_its_pipe_is_full(
+def test_a_process_that_is_stopped_is_replaced_though_its_socket_is_full(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     once_more = renderer._once_more
@@ -93,6 +95,51 @@ def test_two_lost_processes_are_the_servers_fault(monkeypatch: pytest.MonkeyPatc
     assert caught.value.status == 500
     monkeypatch.undo()
     assert renderers.render("default", {"text": "a"}) == "a"
+
+
+@contextmanager
+def few_file_descriptors(num_free: int) -> Iterator[None]:
+    """Leaves this process so many file descriptors."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 8, limits[1]))
+    taken = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(num_free):
+            os.close(taken.pop())
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_conversation_is_rendered_though_no_file_descriptor_is_free() -> None:
+    renderers = Renderers(TEMPLATES)
+    renderers.compile()
+    with few_file_descriptors(0):
+        assert renderers.render("default", {"text": "a"}) == "a"
+
+
+@pytest.mark.parametrize("num_free", range(4))
+def test_a_process_is_started_when_there_are_file_descriptors_again(num_free: int) -> None:
+    renderers = Renderers(TEMPLATES)
+    before = len(os.listdir("/proc/self/fd"))
+    with ThreadPoolExecutor(1) as thread:
+        with few_file_descriptors(num_free):
+            rendered = thread.submit(renderers.render, "default", {"text": "a"})
+            with pytest.raises(TimeoutError):
+                rendered.result(5 * renderer._PAUSE_SECONDS)
+        assert rendered.result() == "a"
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+
+
+def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renderer, "_COMMAND", ("/nowhere",))
+    with pytest.raises(RouterError, match=r"its process can't be started: .*'/nowhere'"):
+        Renderers(TEMPLATES, seconds=0.1).render("default", {"text": "a"})
 
 
 def test_what_takes_long_holds_up_no_other() -> None:
