@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -160,9 +160,10 @@ def main() -> None:
         return {"variables": templates.variables, "errors": templates.errors}
 
     lines = sys.stdin.buffer
-    _answer(lines.readline(), compiled)
-    for line in lines:
-        _answer(line, lambda question: templates.render(question["template"], question["variables"]))
+    with suppress(ConnectionResetError):  # the router has died and left an answer unread
+        _answer(lines.readline(), compiled)
+        for line in lines:
+            _answer(line, lambda question: templates.render(question["template"], question["variables"]))
 
 
 if __name__ == "__main__":

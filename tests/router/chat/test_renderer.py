@@ -3,7 +3,9 @@
 import fcntl
 import os
 import resource
+import select
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -170,3 +172,14 @@ def test_a_process_whose_router_is_dead_ends_in_silence() -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait() == -signal.SIGPIPE
+
+
+def test_a_process_whose_router_died_before_it_read_an_answer_ends_in_silence() -> None:
+    ours, its = socket.socketpair()
+    with its:
+        process = subprocess.Popen(renderer._COMMAND, stdin=its, stdout=its, stderr=subprocess.PIPE, text=True)
+    ours.sendall(b"{}\n")
+    select.select([ours], [], [])
+    ours.close()
+    assert process.communicate() == (None, "")
+    assert process.returncode == 0
