@@ -108,11 +108,11 @@ class ShardServicer:
         return self._current is not None and not self._current.ended.is_set()
 
     async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:
-        await self._cut_off_strangers(context)
+        self._cut_off_strangers()
         return wire.encode_facts(self._facts)
 
     async def Health(self, request: shard_pb2.HealthRequest, context: Any) -> shard_pb2.HealthReply:
-        await self._cut_off_strangers(context)
+        self._cut_off_strangers()
         progress, now = self._worker.progress, time.monotonic()
         return shard_pb2.HealthReply(
             steps_begun=progress.steps_begun,
@@ -124,7 +124,8 @@ class ShardServicer:
         self, request_iterator: AsyncIterator[bytes], context: Any
     ) -> AsyncIterator[shard_pb2.StepResult]:
         """Answers a stream of orders, which come as they were encoded: so ranks can compare them."""
-        await self._cut_off_strangers(context)
+        if obstacle := self._cut_off_strangers():  # which connection the call came by is not told: it may be theirs
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
         stream = Stream(self._facts.vocab_size)
         reader = asyncio.create_task(self._read(request_iterator, stream))
         try:
@@ -137,12 +138,13 @@ class ShardServicer:
             stream.end()
             reader.cancel()
 
-    async def _cut_off_strangers(self, context: Any) -> None:
-        """Refuses the call if another user is connected: which connection it came by is not told, so it may be that."""
-        if self._path is not None and (strangers := peers.cut_off_strangers(str(self._path))):
-            message = f"user {min(strangers)}, who is neither this shard's nor root, is cut off from {self._path}"
-            log.warning("%s", message)
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, message)
+    def _cut_off_strangers(self) -> str | None:
+        """Ends the connections of other users, whom no answer can reach then; returns what was logged of that."""
+        if self._path is None or not (strangers := peers.cut_off_strangers(str(self._path))):
+            return None
+        message = f"user {min(strangers)}, who is neither this shard's nor root, is cut off from {self._path}"
+        log.warning("%s", message)
+        return message
 
     async def _read(self, orders: AsyncIterator[bytes], stream: Stream) -> None:
         step_id = -1                     # -1: not yet open

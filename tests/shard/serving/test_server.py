@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from penstock.kernels import dispatch
-from penstock.protos import shard_pb2
+from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling, Step
@@ -30,6 +30,7 @@ from tests.shard.processes import (
     encode_masks,
     encode_plan,
     encode_stream_limits,
+    new_epoch,
     run_over_wire,
     running,
     write_program,
@@ -115,10 +116,26 @@ def test_other_users_are_cut_off(shard: Shard, client: Client, method: str) -> N
         with pytest.raises(grpc.RpcError) as error:
             call(b"", wait_for_ready=True, timeout=SECONDS)
     shard.socket.chmod(0o600)
-    assert error.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED)
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
     assert f"user {OTHER_USER}, who is neither this shard's nor root, is cut off from {shard.socket}" \
         in shard.log.read_text()
     assert client.stub.Health(shard_pb2.HealthRequest())
+
+
+@only_root
+def test_another_users_stream_takes_no_place(shard: Shard, client: Client) -> None:
+    stream = client.open()
+    stream.write(encode_plan(prompt_step(0)))
+    assert stream.read().step_id == 0
+    shard.socket.chmod(0o777)
+    with other_user(shard.socket.parent), grpc.insecure_channel(f"unix:{shard.socket.name}") as channel:
+        orders = iter([encode_stream_limits(new_epoch())])
+        with pytest.raises(grpc.RpcError) as error:
+            next(shard_pb2_grpc.ShardStub(channel).Execute(orders, wait_for_ready=True, timeout=SECONDS))
+    shard.socket.chmod(0o600)
+    assert error.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED)
+    stream.write(encode_plan(prompt_step(1)))
+    assert stream.read().step_id == 1
 
 
 def test_health_answers_while_a_step_runs(client: Client) -> None:
