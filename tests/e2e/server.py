@@ -19,6 +19,9 @@ from tests.paths import DEMO_MODEL
 from tests.processes import is_alive, send
 
 START_TIMEOUT = 120.0
+EXACT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+"""The environment in which glibc returns at once what is freed, as large tensors are: what it keeps by itself goes up
+and down by 8 MB."""
 
 
 class Server:

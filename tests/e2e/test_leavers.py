@@ -11,14 +11,12 @@ import pytest
 
 from tests.e2e.client import events, generate, many_clients, scrape
 from tests.e2e.prompts import source
-from tests.e2e.server import Server, serve
+from tests.e2e.server import EXACT_MEMORY, Server, serve
 
 NUM_LEAVERS = 100
 LONGEST_STAY = 3.0
 MAX_GROWTH = 2_000_000
 """Bytes that a process may grow by while more of them come and leave."""
-RETURNED = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-"""Has glibc return at once what is freed, as large tensors are: what it keeps by itself goes up and down by 8 MB."""
 
 
 async def leave(
@@ -68,7 +66,7 @@ def resident(server: Server) -> dict[str, int]:
 async def test_a_hundred_leavers_leave_nothing(tmp_path: Path) -> None:
     moments, sizes = Counter[str](), list[dict[str, int]]()
     # The system gives KV memory as it is first written to: so little of it is all in use after the first hundred.
-    with serve(tmp_path, "--num-shard", "2", "--kv-memory", "8MiB", environment=RETURNED) as server:
+    with serve(tmp_path, "--num-shard", "2", "--kv-memory", "8MiB", environment=EXACT_MEMORY) as server:
         async with many_clients() as session:
             undisturbed = await generate(session, server.url, "import os\n", max_new_tokens=20)
             for seed in range(4):

@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e.client import many_clients, until_idle
 from tests.e2e.prompts import source
-from tests.e2e.server import Server, serve
+from tests.e2e.server import EXACT_MEMORY, Server, serve
 from tests.faults.load import Ask, make_asks, read_answer
 
 MIB = 1 << 20
@@ -29,7 +29,7 @@ MAX_CONCURRENT_REQUESTS = 256
 """More than the requests of the largest round, each of whose choices counts as one."""
 MAX_GROWTH = 0.01
 NOISE = 2 * MIB
-"""What a process may have grown by in any case: peaks of a few short rounds differ by as much."""
+"""What a process may have grown by in any case."""
 ALLOWANCE = 16 * MIB
 """What processes that announce nothing, launcher and renderers, may use beyond what they have when first seen."""
 SAMPLE_SECONDS = 0.2
@@ -83,7 +83,7 @@ async def answer(session: aiohttp.ClientSession, server: Server, ask: Ask) -> No
 
 async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[str, list[Sample]]]:
     """Rounds of requests of every kind, for so long at least; returns what the processes had in memory in each, the
-    warm-up's among them."""
+    warm-up's among them, and last when nothing ran."""
     rounds: list[dict[str, list[Sample]]] = []
     end = time.monotonic() + seconds
 
@@ -104,6 +104,8 @@ async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[
             await asyncio.gather(*(answer(session, server, ask) for ask in asks))
             await until_idle(session, server.url)
             watching.cancel()
+            for name, sample in samples(server):
+                rounds[-1].setdefault(name, []).append(sample)
     raise AssertionError
 
 
@@ -112,7 +114,7 @@ async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[
 async def test_memory_stays_within_what_was_announced(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     seconds = request.config.getoption("soak_seconds")
     with serve(tmp_path, "--num-shard", "2", "--kv-memory", str(KV_MEMORY),
-               "--max-concurrent-requests", str(MAX_CONCURRENT_REQUESTS)) as server:
+               "--max-concurrent-requests", str(MAX_CONCURRENT_REQUESTS), environment=EXACT_MEMORY) as server:
         at_start, announced = {name: [sample] for name, sample in samples(server)}, promises(server)
         rounds = await soak(server, random.Random(17), seconds)
     assert announced.keys() == {"shard-0", "shard-1", "router"}
@@ -120,8 +122,8 @@ async def test_memory_stays_within_what_was_announced(tmp_path: Path, request: p
     print(f"{len(steady)} rounds, after {len(WARM_UP)} to warm up")
     for name, (*_, last) in rounds[-1].items():
         before = next(each[name][0] for each in (at_start, *rounds) if name in each)
-        most = max(peak(each[name]) for each in rounds if name in each)
-        first, second = halves([peak(each[name]) for each in steady if name in each])
+        most = max(sample.resident for each in rounds for sample in each.get(name, ()))
+        first, second = halves([each[name][-1].resident for each in steady if name in each])
         print(f"{name}: {before.resident / MIB:.1f} MiB at the start, {last.resident / MIB:.1f} at the end, of which "
               f"keys and values {before.kv / MIB:.1f} and {last.kv / MIB:.1f}; {most / MIB:.1f} at the most, "
               f"{announced.get(name, 0) / MIB:.0f} announced; the second half grew by {second / first - 1:.2%}")
@@ -129,12 +131,8 @@ async def test_memory_stays_within_what_was_announced(tmp_path: Path, request: p
         assert most <= announced.get(name, before.resident + ALLOWANCE)
 
 
-def peak(samples: Sequence[Sample]) -> int:
-    return max(sample.resident for sample in samples)
-
-
-def halves(peaks: Sequence[int]) -> tuple[float, float]:
+def halves(sizes: Sequence[int]) -> tuple[float, float]:
     """The medians of the first half of the rounds and of the second, which share the round of a process that ran in
     one only."""
-    middle = len(peaks) // 2
-    return median(peaks[:middle] or peaks), median(peaks[middle:])
+    middle = len(sizes) // 2
+    return median(sizes[:middle] or sizes), median(sizes[middle:])

@@ -135,7 +135,7 @@ def open_files() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("num_free", range(4))
+@pytest.mark.parametrize("num_free", [0, 2])
 def test_a_process_is_started_when_there_are_file_descriptors_again(num_free: int) -> None:
     renderers = Renderers(TEMPLATES)
     before = open_files()
