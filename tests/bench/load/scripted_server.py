@@ -27,12 +27,10 @@ class Script:
     requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
     running: int = 0
     most_running: int = 0
-    arrivals: list[float] = field(default_factory=list)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.requests.append((request.path, dict(request.headers), body))
-        self.arrivals.append(asyncio.get_running_loop().time())
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:

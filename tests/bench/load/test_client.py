@@ -3,9 +3,11 @@
 import asyncio
 import itertools
 import statistics
+from types import SimpleNamespace
 
 import pytest
 
+from penstock.bench.load import generator
 from penstock.bench.load.apis import APIS, Prompt
 from penstock.bench.load.client import ServerError, Target
 from penstock.bench.load.generator import Concurrency, Rate, generate_load
@@ -128,9 +130,25 @@ def test_requests_that_arrive_at_random_wait_for_no_answer():
         run = asyncio.run(generate_load(Target(url, APIS["tgi"]), Rate(100, seed=1), [PROMPT] * 60))
     assert len(run.answered) == 60
     assert script.most_running > 20
-    gaps = [later - earlier for earlier, later in itertools.pairwise(script.arrivals)]
-    assert 0.5 < (script.arrivals[-1] - script.arrivals[0]) / 59 * 100 < 10
-    assert statistics.stdev(gaps) > 0.3 * statistics.mean(gaps)      # that of a Poisson process is the mean
+
+
+def test_requests_arrive_as_a_poisson_process_has_them(monkeypatch):
+    now, arrivals, turn = 0.0, [], asyncio.sleep
+
+    async def send(prompt: Prompt) -> None:
+        arrivals.append(now)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        await turn(0)  # what was sent before arrives before the clock goes on
+        now += seconds
+
+    monkeypatch.setattr(generator, "time", SimpleNamespace(perf_counter=lambda: now))
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(Rate(100, seed=1).drive(send, [PROMPT] * 1000))
+    gaps = [later - earlier for earlier, later in itertools.pairwise(arrivals)]
+    assert statistics.mean(gaps) == pytest.approx(0.01, rel=0.1)
+    assert statistics.stdev(gaps) == pytest.approx(0.01, rel=0.1)
 
 
 def test_the_first_request_waits_for_nothing():
