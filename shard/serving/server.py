@@ -36,6 +36,7 @@ _OPTIONS = [
     ("grpc.keepalive_time_ms", 20_000),  # finds routers that died with their machine
     ("grpc.keepalive_timeout_ms", 10_000),
 ]
+_LAST_WORDS = 2.0                        # seconds in which a shard that ends still sends the results that it has
 
 
 class StreamError(Exception):
@@ -138,6 +139,12 @@ class ShardServicer:
             stream.end()
             reader.cancel()
 
+    def end(self) -> None:
+        """Ends the newest stream behind the results that it still has."""
+        if self._current is not None and not self._current.ended.is_set():
+            self._current.end()
+            self._current.finish()
+
     def _cut_off_strangers(self) -> str | None:
         """Ends the connections of other users, whom no answer can reach then; returns what was logged of that."""
         if self._path is None or not (strangers := peers.cut_off_strangers(str(self._path))):
@@ -222,4 +229,5 @@ async def serve(
     log.info("listening on %s", config.listen)
     await stop.wait()
     await asyncio.to_thread(worker.stop)
-    await server.stop(None)
+    servicer.end()
+    await server.stop(_LAST_WORDS)

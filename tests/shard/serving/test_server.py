@@ -1,5 +1,7 @@
 """One shard process over real gRPC: its orders and its streams."""
 
+import asyncio
+import os
 import signal
 import stat
 import struct
@@ -16,12 +18,14 @@ import pytest
 from penstock.kernels import dispatch
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.shard.communication.distributed import Group
+from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Sampling, Step
-from penstock.shard.serving.server import ShardServicer, Stream
+from penstock.shard.execution.step import Sampling, Step, StepResult
+from penstock.shard.serving.server import ShardServicer, Stream, serve
 from penstock.shard.serving.worker import Order
 from tests.other_user import OTHER_USER, only_root, other_user
 from tests.shard.processes import (
+    LIMITS,
     SECONDS,
     Client,
     ClientStream,
@@ -336,6 +340,29 @@ def test_a_shard_ends_in_order_while_a_step_waits(tmp_path: Path) -> None:
     finally:
         shard.process.kill()
         shard.process.wait()
+
+
+async def test_the_last_results_reach_the_router_before_the_shard_ends(tmp_path: Path) -> None:
+    """The worker has many of them when it stops, more than go out while the event loop turns once."""
+    orders: list[Order] = []
+
+    def stop() -> None:
+        for step_id in range(100):
+            orders[0].caller.answer(StepResult(step_id, (), 0, 0))
+
+    config = ShardConfig(DEMO_MODEL, listen=f"unix:{tmp_path / 'shard.sock'}")
+    ready = asyncio.Event()
+    worker = mock.Mock(put=orders.append, stop=stop)
+    serving = asyncio.create_task(serve(config, mock.Mock(vocab_size=8, answers=True), worker, ready.set))
+    await ready.wait()
+    async with asyncio.timeout(SECONDS), grpc.aio.insecure_channel(config.listen) as channel:
+        stream = shard_pb2_grpc.ShardStub(channel).Execute()
+        await stream.write(encode_stream_limits(LIMITS))
+        while not orders:
+            await asyncio.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert [result.step_id async for result in stream] == list(range(100))
+    await serving
 
 
 async def test_ranks_compare_orders_as_they_were_received() -> None:
