@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from penstock.kernels import interpreter
+
 KERNEL_SETS = ("reference", "cpu", "gpu")
 
 log = logging.getLogger(__name__)
@@ -97,7 +99,10 @@ def set_threads(count: int, cpus: Sequence[int] = ()) -> None:
 
 def choose(op: str) -> Any:
     """Returns the module that implements `op`, which fulfils the op's Protocol. Each op binds it once, at import."""
-    return importlib.import_module(f"penstock.kernels.{op}.{kernel_set()}")
+    name = kernel_set()
+    if name == "gpu" and is_interpreted():
+        interpreter.prepare()
+    return importlib.import_module(f"penstock.kernels.{op}.{name}")
 
 
 def _processor_set(name: str | None) -> str:

@@ -6,8 +6,7 @@ from importlib import import_module
 import pytest
 import torch
 
-from penstock.kernels import dispatch, native
-from tests.interpreter import prepare_language_once
+from penstock.kernels import dispatch, interpreter, native
 from tests.on_gpu import OnGpu
 
 OPS = ("kv_write", "linear", "paged_attention", "prompt_logprobs", "rms_norm", "rope", "sample", "silu_mul")
@@ -25,7 +24,7 @@ CHECKED_SETS = PROCESSOR_SETS if HAS_GPU else ALL_SETS
 """They look at the values of their arguments, for which a GPU would have to wait."""
 
 if not HAS_GPU:
-    prepare_language_once()
+    interpreter.prepare()
 
 
 def few(name: str, many: int, few: int) -> int:
