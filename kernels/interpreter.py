@@ -51,13 +51,15 @@ def _multiply_in_order(interpreter: Any) -> None:
     def create_dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
         if not all(np.issubdtype(operand.data.dtype, np.floating) for operand in (a, b)):
             return original(self, a, b, d, *options)
-        return interpreter.TensorHandle(_product(a.data, b.data, d.data.dtype) + d.data, d.dtype.scalar)
+        with np.errstate(all="ignore"):
+            total = _product(a.data, b.data, d.data.dtype) + d.data
+        return interpreter.TensorHandle(total, d.dtype.scalar)
 
     builder.create_dot = create_dot
 
 
 def _product(a: NDArray[Any], b: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """Multiplies matrices [M, K] and [K, N]."""
+    """Multiplies matrices [M, K] and [K, N]; as on a GPU, infinities and NaN are no matter for a warning."""
     if a.dtype == b.dtype == np.float16:  # whose sums float64 holds exactly, so no order matters
         exact: NDArray[Any] = np.matmul(a, b, dtype=np.float64)
         return exact.astype(dtype)

@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,9 @@ from tests.paths import ROOT
 
 # The tensors of the tests are small, and threads of torch's that wait for a core make them many times slower.
 torch.set_num_threads(1)
+
+# Shells let what runs in the background ignore Ctrl-C, and what the tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Triton reads it as kernels are defined, and what the tests start inherits it.
 if not torch.cuda.is_available():
