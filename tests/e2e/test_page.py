@@ -77,7 +77,8 @@ async def test_chat(tab):
 
 @pytest.mark.parametrize("stop", ["#stop", "Escape"])
 async def test_stop(tab, stop):
-    """What has come stays, and the server stops computing."""
+    """What has come stays, and the server stops computing; also where the page is slower than the answer."""
+    await tab.call("Emulation.setCPUThrottlingRate", rate=10)
     await tab.click("[value=completion]")
     await set_field(tab, "max_tokens", "1500")
     await set_field(tab, "temperature", "0")  # an answer that does not end before
