@@ -51,7 +51,7 @@ def _multiply_in_order(interpreter: Any) -> None:
     def create_dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
         if not all(np.issubdtype(operand.data.dtype, np.floating) for operand in (a, b)):
             return original(self, a, b, d, *options)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # of infinities and NaN a GPU says nothing
             total = _product(a.data, b.data, d.data.dtype) + d.data
         return interpreter.TensorHandle(total, d.dtype.scalar)
 
@@ -59,11 +59,8 @@ def _multiply_in_order(interpreter: Any) -> None:
 
 
 def _product(a: NDArray[Any], b: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """Multiplies matrices [M, K] and [K, N]; as on a GPU, infinities and NaN are no matter for a warning."""
-    if a.dtype == b.dtype == np.float16:  # whose sums float64 holds exactly, so no order matters
-        exact: NDArray[Any] = np.matmul(a, b, dtype=np.float64)
-        return exact.astype(dtype)
+    """Multiplies matrices [M, K] and [K, N] in `dtype`, and adds in ascending order of k."""
     total: NDArray[Any] = np.zeros((a.shape[0], b.shape[1]), dtype)
-    for column, row in zip(a.T, b, strict=True):
-        total += np.multiply(column[:, None], row, dtype=dtype)
+    for column, row in zip(a.astype(dtype).T, b.astype(dtype), strict=True):
+        total += column[:, None] * row
     return total

@@ -141,7 +141,7 @@ class ShardServicer:
 
     def end(self) -> None:
         """Ends the newest stream behind the results that it still has."""
-        if self._current is not None and not self._current.ended.is_set():
+        if self._current and self.has_stream:
             self._current.end()
             self._current.finish()
 
