@@ -9,7 +9,7 @@ import ctypes
 import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from penstock.kernels import build
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.int8: 3}
 """DType of csrc/abi.h."""
+_STACKED = 17
 
 _NEEDS = {
     "avx2": {"avx2", "fma", "f16c"},
@@ -84,6 +85,12 @@ def address(tensor: Tensor | None) -> int | None:
 def dtype_of(tensor: Tensor | None) -> int:
     """Returns the number that csrc/abi.h gives a tensor's dtype; for no tensor, any."""
     return 0 if tensor is None else DTYPES[tensor.dtype]
+
+
+def stacked(outputs: int, inputs: int, segments: int, parts: Sequence[Tensor]) -> Tensor:
+    """Returns packed weights as one, the Stack of csrc/packed.h: it holds their addresses, and not their memory."""
+    header = [_STACKED, outputs, inputs, segments, 0, 0, 0, 0]
+    return torch.tensor([*header, len(parts), *(part.data_ptr() for part in parts)], dtype=torch.int64)
 
 
 def _abi() -> str:

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "abi.h"
+#include "output.h"
 #include "packed.h"
 #include "pool.h"
 #include "ranges.h"
@@ -171,36 +172,6 @@ void run_tile(int rows, const Run<Kernel>& run) {
   }
 }
 
-struct Output {
-  void* data;
-  int64_t dtype, width;
-  const void* bias;
-  int64_t bias_dtype;
-
-  // Adds the bias of `columns` registers of outputs from `first` on to the sums of some rows, and rounds.
-  void write(const float* sums, int64_t row, int64_t rows, int64_t first, int columns) const {
-    alignas(64) float biases[kGroup] = {};  // zeros, where there is none: no sum leaves as -0
-    const int64_t count = std::min<int64_t>(columns * kLanes, width - first);
-    if (bias) {
-      with_type(bias_dtype, [&](auto type) { widen(static_cast<const decltype(type)*>(bias) + first, count, biases); });
-    }
-    with_type(dtype, [&](auto type) {
-      for (int64_t r = 0; r < rows; r++) {
-        auto* out = static_cast<decltype(type)*>(data) + (row + r) * width + first;
-        for (int64_t i = 0; i < count; i += kLanes) {
-          store(out + i, load(sums + r * columns * kLanes + i) + load(biases + i), count - i);
-        }
-      }
-    });
-  }
-
- private:
-  template <class T>
-  static void widen(const T* from, int64_t count, float* to) {
-    for (int64_t i = 0; i < count; i += kLanes) store(to + i, load(from + i, count - i));
-  }
-};
-
 // Rows of x as the kernel wants them: its type, each segment padded as the weight's are.
 template <class To, class From, class W>
 void convert(const From* from, const Layout<W>& layout, To* to) {
@@ -326,6 +297,24 @@ void multiply(const void* x, int64_t x_dtype, int64_t rows, const void* packed, 
   Linear<Kernel>{layout, elements<W>(packed), output}(x, x_dtype, rows);
 }
 
+void multiply_any(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output) {
+  const Header& header = *static_cast<const Header*>(packed);
+  if (header.dtype == kStacked) {
+    const Stack& stack = *static_cast<const Stack*>(packed);
+    for (int64_t i = 0, first = 0, width; i < stack.count; i++, first += width) {
+      width = static_cast<const Header*>(stack.parts[i])->outputs;
+      multiply_any(x, x_dtype, rows, stack.parts[i], output.columns(first, width));
+    }
+    return;
+  }
+  if (header.dtype == kF32) return multiply<Fuse<f32>>(x, x_dtype, rows, packed, output);
+  if (header.dtype == kF16) return multiply<Fuse<f16>>(x, x_dtype, rows, packed, output);
+#if defined(__AVX512BF16__)
+  if (x_dtype == kBF16) return multiply<DotPairs>(x, x_dtype, rows, packed, output);
+#endif
+  multiply<FusePairs>(x, x_dtype, rows, packed, output);
+}
+
 }  // namespace
 }  // namespace penstock
 
@@ -333,12 +322,6 @@ using namespace penstock;
 
 extern "C" void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const void* bias,
                                 int64_t bias_dtype, void* out, int64_t out_dtype) {
-  const Header& header = *static_cast<const Header*>(packed);
-  const Output output{out, out_dtype, header.outputs, bias, bias_dtype};
-  if (header.dtype == kF32) return multiply<Fuse<f32>>(x, x_dtype, rows, packed, output);
-  if (header.dtype == kF16) return multiply<Fuse<f16>>(x, x_dtype, rows, packed, output);
-#if defined(__AVX512BF16__)
-  if (x_dtype == kBF16) return multiply<DotPairs>(x, x_dtype, rows, packed, output);
-#endif
-  multiply<FusePairs>(x, x_dtype, rows, packed, output);
+  const int64_t outputs = static_cast<const Header*>(packed)->outputs;
+  multiply_any(x, x_dtype, rows, packed, {out, out_dtype, outputs, bias, bias_dtype, 0, outputs});
 }

@@ -16,9 +16,17 @@ constexpr int kPanel = kGroup;  // one stream of memory
 constexpr int kPanel = kLanes;  // sixteen registers hold one column of six rows: a narrow panel stays in the first cache
 #endif
 
-// A packed weight starts with this; its panels follow.
+// A packed weight starts with this. Its dtype is that of the numbers in its panels, which follow, or one of these.
 struct alignas(64) Header {
   int64_t dtype, outputs, inputs, segments;
+};
+enum Form : int64_t { kQuantised = 16, kStacked = 17 };
+
+// Weights of the same inputs and segments, whose outputs follow one another.
+struct Stack {
+  Header header;
+  int64_t count;
+  const void* parts[];
 };
 
 template <class W>

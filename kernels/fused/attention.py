@@ -11,7 +11,7 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.checks import FLOATS, check_rotation, check_tensor
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.kv_write.cpu import refuse_slot_mapping
-from penstock.kernels.linear import DenseWeight
+from penstock.kernels.linear import PackedWeight
 from penstock.kernels.native import DTYPES, address, dtype_of
 from penstock.kernels.paged_attention.cpu import refuse_tables
 
@@ -27,12 +27,12 @@ class AttentionLayer:
 
     norm: Tensor  # [C]
     eps: float  # of all norms
-    qkv: DenseWeight  # [(heads + 2 * KV heads) * D, C]: of q, k and v, one below the other
+    qkv: PackedWeight  # [(heads + 2 * KV heads) * D, C]: of q, k and v, one below the other
     qkv_bias: Tensor | None
     head_norms: tuple[Tensor, Tensor] | None  # [D] for each head of q, and of k
     cos: Tensor  # float32 [P, R / 2], as `rope` wants them
     sin: Tensor
-    output: DenseWeight  # [C, heads * D]
+    output: PackedWeight  # [C, heads * D]
     output_bias: Tensor | None
     num_heads: int
     num_kv_heads: int
@@ -98,9 +98,9 @@ class AttentionLayer:
         return native.structure("AttentionLayer")(
             width=self.qkv.in_features, num_heads=self.num_heads, num_kv_heads=self.num_kv_heads,
             head_dim=self.head_dim, half=self.cos.shape[1], window=self.window, scale=self.scale, eps=self.eps,
-            norm=address(self.norm), norm_dtype=dtype_of(self.norm), qkv=address(self.qkv.data),
+            norm=address(self.norm), norm_dtype=dtype_of(self.norm), qkv=address(self.qkv.compiled),
             qkv_bias=address(self.qkv_bias), qkv_bias_dtype=dtype_of(self.qkv_bias),
             q_norm=address(q_norm), q_norm_dtype=dtype_of(q_norm),
             k_norm=address(k_norm), k_norm_dtype=dtype_of(k_norm),
-            cos=address(self.cos), sin=address(self.sin), output=address(self.output.data),
+            cos=address(self.cos), sin=address(self.sin), output=address(self.output.compiled),
             output_bias=address(self.output_bias), output_bias_dtype=dtype_of(self.output_bias))

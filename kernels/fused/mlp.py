@@ -8,7 +8,7 @@ from torch import Tensor
 
 from penstock.kernels import native
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
-from penstock.kernels.linear import DenseWeight
+from penstock.kernels.linear import PackedWeight
 from penstock.kernels.native import DTYPES, address, dtype_of
 
 
@@ -18,9 +18,9 @@ class MlpLayer:
 
     norm: Tensor  # [C]
     eps: float
-    gate_up: DenseWeight  # [2 * I, C]: of the gate and of what it gates, one below the other
+    gate_up: PackedWeight  # [2 * I, C]: of the gate and of what it gates, one below the other
     gate_up_bias: Tensor | None
-    down: DenseWeight  # [C, I]
+    down: PackedWeight  # [C, I]
     down_bias: Tensor | None
     _struct: ctypes.Structure = field(init=False, repr=False, compare=False)
 
@@ -60,6 +60,6 @@ class MlpLayer:
     def _structure(self) -> ctypes.Structure:
         return native.structure("MlpLayer")(
             width=self.gate_up.in_features, inner=self.down.in_features, eps=self.eps,
-            norm=address(self.norm), norm_dtype=dtype_of(self.norm), gate_up=address(self.gate_up.data),
+            norm=address(self.norm), norm_dtype=dtype_of(self.norm), gate_up=address(self.gate_up.compiled),
             gate_up_bias=address(self.gate_up_bias), gate_up_bias_dtype=dtype_of(self.gate_up_bias),
-            down=address(self.down.data), down_bias=address(self.down_bias), down_bias_dtype=dtype_of(self.down_bias))
+            down=address(self.down.compiled), down_bias=address(self.down_bias), down_bias_dtype=dtype_of(self.down_bias))

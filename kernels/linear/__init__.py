@@ -34,6 +34,11 @@ class PackedWeight(ABC):
     dtype: torch.dtype
     """The dtype of the rows that `weight_rows` returns."""
 
+    @property
+    def compiled(self) -> Tensor | None:
+        """Returns the memory that the processor's compiled kernels read the weight from; None where others compute."""
+        return None
+
     @abstractmethod
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
         """Returns what `linear` promises, for arguments that it has checked."""
@@ -48,6 +53,10 @@ class DenseWeight(PackedWeight):
     """A weight whose numbers are all stored, in the layout of this process's kernels."""
 
     data: Tensor
+
+    @property
+    def compiled(self) -> Tensor | None:
+        return self.data if dispatch.kernel_set() == "cpu" else None
 
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
         return _implementation.linear(x, self, bias, out_dtype)

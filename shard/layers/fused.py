@@ -9,7 +9,7 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.fused.attention import AttentionLayer
 from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.kv_cache import KvCache
-from penstock.kernels.linear import DenseWeight
+from penstock.kernels.linear import PackedWeight
 from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.protocols import AttentionHalf, FeedForwardHalf
@@ -18,11 +18,11 @@ from penstock.shard.layers.protocols import AttentionHalf, FeedForwardHalf
 class FusedAttention:
     """Computes what `Attention` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, layer: Attention, qkv: DenseWeight, output: DenseWeight) -> None:
+    def __init__(self, layer: Attention) -> None:
         self._output = layer.output
         self._kernel = AttentionLayer(
-            norm=layer.norm, eps=layer.eps, qkv=qkv, qkv_bias=layer.qkv.bias, head_norms=layer.head_norms,
-            cos=layer.rotary.cos, sin=layer.rotary.sin, output=output, output_bias=layer.output.bias,
+            norm=layer.norm, eps=layer.eps, qkv=layer.qkv.weight, qkv_bias=layer.qkv.bias, head_norms=layer.head_norms,
+            cos=layer.rotary.cos, sin=layer.rotary.sin, output=layer.output.weight, output_bias=layer.output.bias,
             num_heads=layer.num_heads, num_kv_heads=layer.num_kv_heads, head_dim=layer.head_dim, scale=layer.scale,
             window=layer.window)
 
@@ -36,11 +36,11 @@ class FusedAttention:
 class FusedMlp:
     """Computes what `Mlp` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, layer: Mlp, gate_up: DenseWeight, down: DenseWeight) -> None:
+    def __init__(self, layer: Mlp) -> None:
         self._down = layer.down
         self._kernel = MlpLayer(
-            norm=layer.norm, eps=layer.eps, gate_up=gate_up, gate_up_bias=layer.gate_up.bias,
-            down=down, down_bias=layer.down.bias)
+            norm=layer.norm, eps=layer.eps, gate_up=layer.gate_up.weight, gate_up_bias=layer.gate_up.bias,
+            down=layer.down.weight, down_bias=layer.down.bias)
 
     def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
         x, out = self._kernel(x, delta, self._down.is_partial)
@@ -55,7 +55,7 @@ def fuse(layer: AttentionHalf | FeedForwardHalf) -> FusedAttention | FusedMlp | 
     """Returns a faster form of a layer with the same bits, or None if the kernels have none.
 
     They have none but in the processor's compiled set, for layers that are exactly these (what derives from one may
-    compute something else), and for weights that `linear` packs densely.
+    compute something else), and for weights that the compiled kernels read.
     """
     if not fused.is_available():
         return None
@@ -67,14 +67,12 @@ def fuse(layer: AttentionHalf | FeedForwardHalf) -> FusedAttention | FusedMlp | 
 
 
 def _fuse_attention(layer: Attention) -> FusedAttention | None:
-    qkv, output = layer.qkv.weight, layer.output.weight
-    if type(qkv) is DenseWeight and type(output) is DenseWeight:
-        return FusedAttention(layer, qkv, output)
-    return None
+    return FusedAttention(layer) if _are_compiled(layer.qkv.weight, layer.output.weight) else None
 
 
 def _fuse_mlp(layer: Mlp) -> FusedMlp | None:
-    gate_up, down = layer.gate_up.weight, layer.down.weight
-    if type(gate_up) is DenseWeight and type(down) is DenseWeight:
-        return FusedMlp(layer, gate_up, down)
-    return None
+    return FusedMlp(layer) if _are_compiled(layer.gate_up.weight, layer.down.weight) else None
+
+
+def _are_compiled(*weights: PackedWeight) -> bool:
+    return all(weight.compiled is not None for weight in weights)

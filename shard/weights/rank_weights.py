@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight
+from penstock.kernels.linear.stacked import stack as stack_weights
 from penstock.shard.communication.distributed import Group
-from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError, StoredTensor
+from penstock.shard.weights.checkpoint import Checkpoint, StoredTensor
 from penstock.shard.weights.dense import dense_everywhere, stack
 from penstock.shard.weights.format import FormatOf, LinearPart
 
@@ -71,13 +73,13 @@ class RankWeights:
             log.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
 
     def _pack(self, parts: Mapping[str, LinearPart], segments: int) -> PackedWeight:
-        """Packs parts with the same columns."""
-        formats, columns = [self._format_of(name) for name in parts], [part.columns for part in parts.values()]
-        if any(other != formats[0] for other in formats):
-            raise CheckpointError(f"{', '.join(parts)} are stored in different formats; they are computed as one "
-                                  "linear, which needs one format")
-        linears = [[self._read(stored) for stored in formats[0].tensors(name, part)] for name, part in parts.items()]
-        return formats[0].pack(linears, columns[0], segments, self.dtype)
+        """Packs parts with the same columns: those that follow one another in one format as one weight."""
+        columns = next(iter(parts.values())).columns
+        packed = []
+        for format_, names in groupby(parts, self._format_of):
+            linears = [[self._read(stored) for stored in format_.tensors(name, parts[name])] for name in names]
+            packed.append(format_.pack(linears, columns, segments, self.dtype))
+        return stack_weights(packed)
 
     def _read(self, stored: StoredTensor) -> Tensor:
         tensor = self._checkpoint.read(stored)

@@ -1,0 +1,48 @@
+// Where the sums of a linear go.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "abi.h"
+#include "packed.h"
+
+namespace penstock {
+
+// Columns of a matrix, to which a linear writes.
+struct Output {
+  void* data;
+  int64_t dtype, stride;  // stride: of its rows
+  const void* bias;       // of the whole matrix, or null
+  int64_t bias_dtype;
+  int64_t skip, width;    // the first column, and how many there are
+
+  Output columns(int64_t first, int64_t count) const {
+    return {data, dtype, stride, bias, bias_dtype, skip + first, count};
+  }
+
+  // Adds the bias of `columns` registers of outputs from `first` on to the sums of some rows, and rounds.
+  void write(const float* sums, int64_t row, int64_t rows, int64_t first, int columns) const {
+    alignas(64) float biases[kGroup] = {};  // zeros, where there is none: no sum leaves as -0
+    const int64_t count = std::min<int64_t>(columns * kLanes, width - first);
+    if (bias) {
+      with_type(bias_dtype, [&](auto type) { widen(static_cast<const decltype(type)*>(bias) + skip + first, count, biases); });
+    }
+    with_type(dtype, [&](auto type) {
+      for (int64_t r = 0; r < rows; r++) {
+        auto* out = static_cast<decltype(type)*>(data) + (row + r) * stride + skip + first;
+        for (int64_t i = 0; i < count; i += kLanes) {
+          store(out + i, load(sums + r * columns * kLanes + i) + load(biases + i), count - i);
+        }
+      }
+    });
+  }
+
+ private:
+  template <class T>
+  static void widen(const T* from, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; i += kLanes) store(to + i, load(from + i, count - i));
+  }
+};
+
+}  // namespace penstock

@@ -1,0 +1,77 @@
+"""The linear layer over coded weights, with the promises of `linear`: a row's bits depend neither on the batch nor on
+the number of ranks.
+
+The inputs are cut into *pieces*: at each multiple of the group's size, counted over all ranks, and at the ends of the
+segments. With activations in 8 bits (Activations.INT8) each row's piece of x becomes whole numbers from -127 to 127 and
+a scale (activations.py says how). The sum over a piece of level(code) * whole number is exact. Then, in float32, with the piece's scale s of the weight, its minimum m, the
+scale a of x and the exact sums P = Σ level * x and X = Σ x,
+
+    total = fma(float(P) * a, s, total)                                without minima
+    total = fma(fma(float(P), s, float(X) * m), a, total)              with them
+
+in ascending order of the pieces. Segments are added as by `linear`. A table's levels must be whole numbers for this.
+With activations as they are (Activations.FLOAT) level(code) is multiplied with x in the arithmetic of the instruction
+path, in ascending k, and total = fma(P, s, total), then total = fma(X, m, total), where X is a float32 sum.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from penstock.kernels import dispatch
+from penstock.kernels.linear import PackedWeight
+from penstock.kernels.quantised_linear.activations import Activations
+from penstock.kernels.quantised_linear.coded_weight import CodedWeight
+
+
+class Implementation(Protocol):
+    """What each kernel set offers for coded weights, in a module of its own."""
+
+    def pack(self, coded: CodedWeight, segments: int, activations: Activations) -> tuple[Tensor, ...]: ...
+
+    def linear(
+        self, x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype
+    ) -> Tensor: ...
+
+    def weight_rows(self, packed: "QuantisedWeight", ids: Tensor) -> Tensor: ...
+
+
+_implementation: Implementation = dispatch.choose("quantised_linear")
+
+
+@dataclass(frozen=True, slots=True)
+class QuantisedWeight(PackedWeight):
+    """A coded weight in the layout of this process's kernels."""
+
+    data: tuple[Tensor, ...]
+    activations: Activations
+
+    @property
+    def compiled(self) -> Tensor | None:
+        return self.data[0] if dispatch.kernel_set() == "cpu" else None
+
+    def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+        return _implementation.linear(x, self, bias, out_dtype)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        return _implementation.weight_rows(self, ids)
+
+
+def pack_coded(coded: CodedWeight, segments: int, activations: Activations, dtype: torch.dtype) -> QuantisedWeight:
+    """Prepares a coded weight once, when it is loaded; `dtype` is that of the model's activations.
+
+    K is cut into `segments` equal segments, as by `pack`. Raises ValueError if K cannot be cut so, and for levels that
+    are not whole numbers where activations are.
+    """
+    shape = [coded.out_features, coded.in_features]
+    if segments < 1 or segments & (segments - 1):
+        raise ValueError(f"pack_coded: {segments} segments is no power of two")
+    if coded.in_features % segments:
+        raise ValueError(f"pack_coded: weight {shape}: {segments} segments do not divide K = {coded.in_features}")
+    if activations is Activations.INT8 and coded.table is not None and not torch.equal(coded.table, coded.table.trunc()):
+        raise ValueError(f"pack_coded: weight {shape}: its table has levels that are not whole numbers, which are "
+                         "multiplied with activations as they are alone")
+    data = _implementation.pack(coded, segments, activations)
+    return QuantisedWeight(*shape, segments, dtype, data, activations)
