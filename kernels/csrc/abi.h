@@ -67,6 +67,26 @@ struct MlpLayer {
   int64_t down_bias_dtype;
 };
 
+// A CodedWeight of kernels/quantised_linear; what it does not have is null.
+struct CodedWeight {
+  int64_t outputs;
+  int64_t inputs;
+  int64_t segments;
+  int64_t start;
+  int64_t group;
+  int64_t span;
+  int64_t bits;
+  int64_t zero;
+  int64_t is_whole;  // whether activations are whole numbers of 8 bits
+  const uint8_t* codes;
+  const float* scales;
+  const int16_t* zeros;
+  const float* table;
+  const float* minima;
+  const int16_t* factors;
+  const int16_t* offsets;
+};
+
 struct AttentionMetadata {
   int64_t num_tokens;
   int64_t num_sequences;
@@ -131,12 +151,15 @@ void penstock_exchange(void* base, int64_t rank, int64_t world_size, int64_t* tr
 // weight [outputs, inputs] as linear wants it; packed_size says in how many bytes.
 void penstock_packed_size(int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, int64_t* size);
 void penstock_pack(const void* weight, int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, void* packed);
+void penstock_packed_coded_size(const CodedWeight* weight, int64_t* size);
+void penstock_pack_coded(const CodedWeight* weight, void* packed);
 // x [rows, inputs], bias [outputs] or null: out [rows, outputs].
 void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const void* bias,
                      int64_t bias_dtype, void* out, int64_t out_dtype);
 
-// Rows of a weight of one segment, as they were packed: out [count, inputs].
-void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out);
+// Rows of a weight of one segment, as they were packed: out [count, inputs]. A coded weight's are of out_dtype, a dense
+// one's of its own.
+void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out, int64_t out_dtype);
 
 // k and v [num_tokens, num_kv_heads, head_dim] with strides between tokens. *status is 0, or 1 if a place is outside the
 // cache: then nothing was written.

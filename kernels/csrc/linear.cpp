@@ -15,6 +15,7 @@
 #include "output.h"
 #include "packed.h"
 #include "pool.h"
+#include "quantised.h"
 #include "ranges.h"
 #include "scratch.h"
 #include "vec.h"
@@ -307,6 +308,7 @@ void multiply_any(const void* x, int64_t x_dtype, int64_t rows, const void* pack
     }
     return;
   }
+  if (header.dtype == kQuantised) return multiply_coded(x, x_dtype, rows, packed, output);
   if (header.dtype == kF32) return multiply<Fuse<f32>>(x, x_dtype, rows, packed, output);
   if (header.dtype == kF16) return multiply<Fuse<f16>>(x, x_dtype, rows, packed, output);
 #if defined(__AVX512BF16__)

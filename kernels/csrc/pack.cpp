@@ -7,6 +7,7 @@
 #include "abi.h"
 #include "packed.h"
 #include "pool.h"
+#include "quantised.h"
 
 namespace penstock {
 namespace {
@@ -63,8 +64,10 @@ extern "C" void penstock_pack(const void* weight, int64_t dtype, int64_t outputs
   });
 }
 
-extern "C" void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out) {
+extern "C" void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out,
+                                     int64_t out_dtype) {
   const Header& header = *static_cast<const Header*>(packed);
+  if (header.dtype == kQuantised) return coded_rows(packed, ids, count, out_dtype, out);
   with_type(header.dtype, [&](auto type) {
     using W = decltype(type);
     const Layout<W> layout(header);

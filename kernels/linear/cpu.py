@@ -33,5 +33,6 @@ def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: tor
 
 def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:
     out = torch.empty(len(ids), packed.in_features, dtype=packed.dtype)
-    native.library.weight_rows(packed.data.data_ptr(), ids.data_ptr(), len(ids), out.data_ptr())
+    native.library.weight_rows(packed.data.data_ptr(), ids.data_ptr(), len(ids), out.data_ptr(),
+                                native.DTYPES[out.dtype])
     return out

@@ -38,6 +38,9 @@ class Implementation(Protocol):
     def weight_rows(self, packed: "QuantisedWeight", ids: Tensor) -> Tensor: ...
 
 
+MOST_ZERO = 255
+"""The largest zero of a group."""
+
 _implementation: Implementation = dispatch.choose("quantised_linear")
 
 
@@ -62,16 +65,23 @@ class QuantisedWeight(PackedWeight):
 def pack_coded(coded: CodedWeight, segments: int, activations: Activations, dtype: torch.dtype) -> QuantisedWeight:
     """Prepares a coded weight once, when it is loaded; `dtype` is that of the model's activations.
 
-    K is cut into `segments` equal segments, as by `pack`. Raises ValueError if K cannot be cut so, and for levels that
-    are not whole numbers where activations are.
+    K is cut into `segments` equal segments, as by `pack`. Raises ValueError if K cannot be cut so, for zeros above 255,
+    and for levels that are not whole numbers, at most 255 apart, where activations are.
     """
     shape = [coded.out_features, coded.in_features]
     if segments < 1 or segments & (segments - 1):
         raise ValueError(f"pack_coded: {segments} segments is no power of two")
     if coded.in_features % segments:
         raise ValueError(f"pack_coded: weight {shape}: {segments} segments do not divide K = {coded.in_features}")
-    if activations is Activations.INT8 and coded.table is not None and not torch.equal(coded.table, coded.table.trunc()):
-        raise ValueError(f"pack_coded: weight {shape}: its table has levels that are not whole numbers, which are "
-                         "multiplied with activations as they are alone")
+    if coded.zeros is not None and coded.zeros.numel() and not 0 <= coded.zeros.min() <= coded.zeros.max() <= MOST_ZERO:
+        raise ValueError(f"pack_coded: weight {shape}: zeros from {coded.zeros.min()} to {coded.zeros.max()}, expected "
+                         f"from 0 to {MOST_ZERO}")
+    if activations is Activations.INT8 and coded.table is not None and not _is_whole(coded.table):
+        raise ValueError(f"pack_coded: weight {shape}: its table has levels that are no whole numbers or more than 255 "
+                         f"apart; they can be multiplied with activations as they are alone ({Activations.FLOAT})")
     data = _implementation.pack(coded, segments, activations)
     return QuantisedWeight(*shape, segments, dtype, data, activations)
+
+
+def _is_whole(table: Tensor) -> bool:
+    return torch.equal(table, table.trunc()) and bool(table.max() - table.min() <= MOST_ZERO)

@@ -24,8 +24,8 @@ class CodedWeight:
     group: int
     scales: Tensor                       # float32 [N, G], or [N, S] with factors
     zero: int = 0                        # level(code) = code - zero, where there are neither zeros nor a table
-    zeros: Tensor | None = None          # int16 [N, G], from 0 to 2 ** bits: level(code) = code - zeros
-    table: Tensor | None = None          # float32 [2 ** bits]: level(code) = table[code]
+    zeros: Tensor | None = None          # int16 [N, G], from 0 to 255: level(code) = code - zeros
+    table: Tensor | None = None          # float32 [16], for 4 bits: level(code) = table[code]
     minima: Tensor | None = None         # float32, of the shape of scales
     factors: Tensor | None = None        # int16 [N, G], from -128 to 255
     offsets: Tensor | None = None        # int16 [N, G], from 0 to 255; there are both minima and factors
@@ -44,10 +44,11 @@ class CodedWeight:
         if (self.span > 0) != (self.factors is not None) or self.span % self.group:
             raise ValueError(f"{op}: span {self.span} {'with' if self.factors is not None else 'without'} factors, "
                              f"expected a multiple of group {self.group} with factors, else 0")
-        if self.offsets is not None and (self.factors is None or self.minima is None):
-            raise ValueError(f"{op}: offsets without minima and factors")
-        if self.table is not None and self.zeros is not None:
-            raise ValueError(f"{op}: a table and zeros, expected one of them at most")
+        if (self.offsets is not None) != (self.factors is not None and self.minima is not None):
+            raise ValueError(f"{op}: offsets are to be where minima and factors are, and nowhere else")
+        if self.table is not None and (self.zeros is not None or self.bits != BITS[0]):
+            raise ValueError(f"{op}: a table with {self.bits} bits and {'' if self.zeros is not None else 'no '}zeros, "
+                             "expected 4 bits and no zeros")
         outputs, groups = self.out_features, self.num_groups
         coarse = outputs, num_groups(self.start, self.in_features, self.span or self.group)
         check_tensor(op, "scales", self.scales, coarse, torch.float32)
@@ -55,7 +56,7 @@ class CodedWeight:
                 ("minima", self.minima, coarse, torch.float32), ("zeros", self.zeros, (outputs, groups), torch.int16),
                 ("factors", self.factors, (outputs, groups), torch.int16),
                 ("offsets", self.offsets, (outputs, groups), torch.int16),
-                ("table", self.table, (2**self.bits,), torch.float32)):
+                ("table", self.table, (2**BITS[0],), torch.float32)):
             if tensor is not None:
                 check_tensor(op, name, tensor, shape, dtype)
 
@@ -91,10 +92,9 @@ class CodedWeight:
 
     def group_minima(self) -> Tensor | None:
         """Returns the minimum of each group, float32 [N, G], or None if all are 0."""
-        if self.minima is None or self.factors is None:
+        if self.minima is None or self.offsets is None:
             return self.minima
-        minima = self._of_groups(self.minima)
-        return minima if self.offsets is None else minima * self.offsets
+        return self._of_groups(self.minima) * self.offsets
 
     def dequantise(self) -> Tensor:
         """Returns the values, float32 [N, K]."""

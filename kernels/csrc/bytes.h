@@ -1,0 +1,149 @@
+// Sixteen lanes of four bytes each, and their exact dot products with four signed bytes. All paths give the same sums.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "vec.h"
+
+namespace penstock {
+
+INLINE int32_t four_bytes(const int8_t* x) {
+  int32_t out;
+  std::memcpy(&out, x, 4);
+  return out;
+}
+
+#if defined(__AVX512F__)
+
+struct Bytes {
+  __m512i v;
+};
+INLINE Bytes load_codes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+INLINE Bytes low_halves(Bytes a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
+INLINE Bytes high_halves(Bytes a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
+INLINE Bytes choose(Bytes table, Bytes index) { return {_mm512_shuffle_epi8(table.v, index.v)}; }  // in each 16 bytes
+INLINE Ints set_ints(int32_t x) { return {_mm512_set1_epi32(x)}; }
+INLINE Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+INLINE Ints times(Ints a, int32_t b) { return {_mm512_mullo_epi32(a.v, _mm512_set1_epi32(b))}; }
+INLINE Ints widen(const uint8_t* p) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+INLINE Ints widen(const int8_t* p) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+// The code of input K of a step, from the lanes that hold it.
+template <int BITS, int K>
+INLINE Ints code_of(Bytes a) {
+  constexpr int kShift = BITS == 4 ? 8 * (K % 4) + K / 4 * 4 : 8 * (K % 4);
+  return {_mm512_and_si512(_mm512_srli_epi32(a.v, kShift), _mm512_set1_epi32((1 << BITS) - 1))};
+}
+// The entries of a table of 16 that indices below 16 choose.
+struct Table {
+  __m512 v;
+  explicit Table(const float* table) : v(_mm512_loadu_ps(table)) {}
+  INLINE Vec operator[](Ints index) const { return {_mm512_permutexvar_ps(index.v, v)}; }
+};
+
+#if defined(__AVX512VNNI__)
+// The bytes of x come from memory in the instruction: no register holds them, and none of the sums has to leave one.
+template <bool kIsHalf>
+INLINE void add_dot(Ints& sum, Bytes w, const int8_t* x) {
+  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum.v) : "v"(w.v), "m"(*reinterpret_cast<const int32_t*>(x)));
+}
+#else
+// kIsHalf: w is below 16, so that no sum of two products leaves 16 bits.
+template <bool kIsHalf>
+INLINE void add_dot(Ints& sum, Bytes w, const int8_t* x) {
+  const __m512i four = _mm512_set1_epi32(four_bytes(x));
+  if constexpr (kIsHalf) {
+    const __m512i pairs = _mm512_maddubs_epi16(w.v, four);
+    sum.v = _mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+  } else {
+    const __m512i even = _mm512_and_si512(w.v, _mm512_set1_epi16(255)), odd = _mm512_srli_epi16(w.v, 8);
+    const __m512i x_even = _mm512_srai_epi16(_mm512_slli_epi16(four, 8), 8), x_odd = _mm512_srai_epi16(four, 8);
+    sum.v = _mm512_add_epi32(sum.v, _mm512_madd_epi16(even, x_even));
+    sum.v = _mm512_add_epi32(sum.v, _mm512_madd_epi16(odd, x_odd));
+  }
+}
+#endif
+
+#else
+
+struct Bytes {
+  __m256i lo, hi;
+};
+INLINE Bytes load_codes(const uint8_t* p) {
+  const __m256i* const halves = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
+}
+INLINE Bytes low_halves(Bytes a) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask)};
+}
+INLINE Bytes high_halves(Bytes a) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(_mm256_srli_epi16(a.lo, 4), mask), _mm256_and_si256(_mm256_srli_epi16(a.hi, 4), mask)};
+}
+INLINE Bytes choose(Bytes table, Bytes index) {
+  return {_mm256_shuffle_epi8(table.lo, index.lo), _mm256_shuffle_epi8(table.hi, index.hi)};
+}
+INLINE Ints set_ints(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+INLINE Ints operator-(Ints a, Ints b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
+INLINE Ints times(Ints a, int32_t b) {
+  const __m256i factor = _mm256_set1_epi32(b);
+  return {_mm256_mullo_epi32(a.lo, factor), _mm256_mullo_epi32(a.hi, factor)};
+}
+INLINE Ints widen(const uint8_t* p) {
+  const __m128i* const halves = reinterpret_cast<const __m128i*>(p);
+  const __m128i bytes = _mm_loadu_si128(halves);
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+INLINE Ints widen(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+template <int BITS, int K>
+INLINE Ints code_of(Bytes a) {
+  constexpr int kShift = BITS == 4 ? 8 * (K % 4) + K / 4 * 4 : 8 * (K % 4);
+  const __m256i mask = _mm256_set1_epi32((1 << BITS) - 1);
+  return {_mm256_and_si256(_mm256_srli_epi32(a.lo, kShift), mask), _mm256_and_si256(_mm256_srli_epi32(a.hi, kShift), mask)};
+}
+struct Table {
+  __m256 low, high;
+  explicit Table(const float* table) : low(_mm256_loadu_ps(table)), high(_mm256_loadu_ps(table + 8)) {}
+  INLINE __m256 choose(__m256i index) const {
+    const __m256 is_high = _mm256_castsi256_ps(_mm256_slli_epi32(index, 28));
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index), _mm256_permutevar8x32_ps(high, index), is_high);
+  }
+  INLINE Vec operator[](Ints index) const { return {choose(index.lo), choose(index.hi)}; }
+};
+
+template <bool kIsHalf>
+INLINE __m256i dot(__m256i sum, __m256i w, __m256i four) {
+#if defined(__AVXVNNI__)
+  return _mm256_dpbusd_avx_epi32(sum, w, four);
+#else
+  if constexpr (kIsHalf) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, four), _mm256_set1_epi16(1)));
+  } else {  // in maddubs a sum of two products would saturate
+    const __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(w, 8);
+    const __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(four, 8), 8), x_odd = _mm256_srai_epi16(four, 8);
+    return _mm256_add_epi32(_mm256_add_epi32(sum, _mm256_madd_epi16(even, x_even)), _mm256_madd_epi16(odd, x_odd));
+  }
+#endif
+}
+template <bool kIsHalf>
+INLINE void add_dot(Ints& sum, Bytes w, const int8_t* x) {
+  const __m256i four = _mm256_set1_epi32(four_bytes(x));
+  sum = {dot<kIsHalf>(sum.lo, w.lo, four), dot<kIsHalf>(sum.hi, w.hi, four)};
+}
+
+#endif
+
+INLINE Vec load_bytes(const uint8_t* p) { return to_floats(widen(p)); }
+INLINE Vec load_bytes(const int8_t* p) { return to_floats(widen(p)); }
+
+}  // namespace penstock
