@@ -63,7 +63,7 @@ def make(name: str, outputs: int, inputs: int, seed: int = 0) -> CodedWeight:
     return CodedWeight(
         codes=whole(inputs, 0, most, torch.uint8), bits=kind.bits, group=kind.group, zero=kind.zero, span=kind.span,
         scales=numbers(coarse, 0.001, 0.01) / (32 if kind.span else 1),
-        zeros=whole(groups, 0, 2**kind.bits + 1) if kind.has_zeros else None,
+        zeros=whole(groups, 0, min(2**kind.bits + 1, 256)) if kind.has_zeros else None,
         table=torch.tensor(kind.table) if kind.table else None,
         minima=numbers(coarse, -0.1, 0) / (32 if kind.span else 1) if kind.has_minima else None,
         factors=(whole(groups, -128, 128) if signed else whole(groups, 0, 64)) if kind.span else None,

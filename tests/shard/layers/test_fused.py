@@ -155,13 +155,13 @@ def test_a_decoder_runs_fused_layers(models):
 
 
 def test_what_is_not_fused(models, monkeypatch):
-    """Layers of other classes, weights that are packed otherwise, and all layers of other kernel sets."""
+    """Layers of other classes, weights that the compiled kernels do not read, and all layers of other kernel sets."""
 
     class Other(Mlp):
         pass
 
     class OtherWeight:
-        pass
+        compiled = None
 
     layers = load(monkeypatch, models["plain"])
     other = object.__new__(Other)

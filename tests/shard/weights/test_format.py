@@ -85,12 +85,19 @@ def test_a_checkpoint_may_mix_formats(tmp_path: Path, monkeypatch: pytest.Monkey
     assert torch.equal(found, expected)
 
 
-def test_linears_that_are_computed_as_one_have_one_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, int8 = make(tmp_path)
-    monkeypatch.setitem(
-        QUANTIZATIONS, METHOD, lambda keys: lambda name: DENSE if name.endswith("k_proj") else INT8_ROWS)
-    with pytest.raises(CheckpointError, match=r"0\.self_attn\.q_proj, .*\.k_proj, .*\.v_proj are stored in different"):
-        Decoder.load(int8, None, Group())
+def test_linears_that_are_computed_as_one_may_have_several_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_kept(linear: str) -> bool:
+        return linear.endswith(("k_proj", "gate_proj"))
+
+    dense = make_tiny(tmp_path / "dense", has_bias=True)
+    int8 = quantise(dense, tmp_path / "int8", is_kept)
+    monkeypatch.setitem(QUANTIZATIONS, METHOD, lambda keys: lambda name: DENSE if is_kept(name) else INT8_ROWS)
+    found, expected = logits(int8, Group()), logits(dense, Group())
+    assert found is not None
+    assert expected is not None
+    assert torch.equal(found, expected)
 
 
 def test_memory_is_what_the_format_says(tmp_path: Path) -> None:
