@@ -62,4 +62,5 @@ class MlpLayer:
             width=self.gate_up.in_features, inner=self.down.in_features, eps=self.eps,
             norm=address(self.norm), norm_dtype=dtype_of(self.norm), gate_up=address(self.gate_up.compiled),
             gate_up_bias=address(self.gate_up_bias), gate_up_bias_dtype=dtype_of(self.gate_up_bias),
-            down=address(self.down.compiled), down_bias=address(self.down_bias), down_bias_dtype=dtype_of(self.down_bias))
+            down=address(self.down.compiled), down_bias=address(self.down_bias),
+            down_bias_dtype=dtype_of(self.down_bias))

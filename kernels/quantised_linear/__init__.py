@@ -3,8 +3,8 @@ the number of ranks.
 
 The inputs are cut into *pieces*: at each multiple of the group's size, counted over all ranks, and at the ends of the
 segments. With activations in 8 bits (Activations.INT8) each row's piece of x becomes whole numbers from -127 to 127 and
-a scale (activations.py says how). The sum over a piece of level(code) * whole number is exact. Then, in float32, with the piece's scale s of the weight, its minimum m, the
-scale a of x and the exact sums P = Σ level * x and X = Σ x,
+a scale (activations.py says how). The sum over a piece of level(code) * whole number is exact. Then, in float32, with
+the piece's scale s of the weight, its minimum m, the scale a of x and the exact sums P = Σ level * x and X = Σ x,
 
     total = fma(float(P) * a, s, total)                                without minima
     total = fma(fma(float(P), s, float(X) * m), a, total)              with them
@@ -80,7 +80,7 @@ def pack_coded(coded: CodedWeight, segments: int, activations: Activations, dtyp
         raise ValueError(f"pack_coded: weight {shape}: its table has levels that are no whole numbers or more than 255 "
                          f"apart; they can be multiplied with activations as they are alone ({Activations.FLOAT})")
     data = _implementation.pack(coded, segments, activations)
-    return QuantisedWeight(*shape, segments, dtype, data, activations)
+    return QuantisedWeight(coded.out_features, coded.in_features, segments, dtype, data, activations)
 
 
 def _is_whole(table: Tensor) -> bool:

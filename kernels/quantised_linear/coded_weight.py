@@ -1,6 +1,8 @@
 """A weight as small whole numbers, with what makes numbers of them: the one form that all formats of files come in."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,15 +71,35 @@ class CodedWeight:
         return self.codes.shape[1]
 
     @property
+    def form(self) -> tuple[object, ...]:
+        """Returns all but the outputs' own numbers: weights of one form can be stacked."""
+        has = tuple(getattr(self, name) is not None for name in ("zeros", "minima", "factors", "offsets"))
+        table = None if self.table is None else tuple(self.table.tolist())
+        return self.bits, self.group, self.span, self.start, self.in_features, self.zero, table, has
+
+    @property
     def num_groups(self) -> int:
         return num_groups(self.start, self.in_features, self.group)
 
     def rows(self, ids: Tensor) -> "CodedWeight":
         """Returns the outputs of these numbers, int64 [R], in their order."""
-        def select(value: object) -> object:
-            return value[ids] if isinstance(value, Tensor) and value.dim() == 2 else value
+        changed: dict[str, Any] = {name: tensor[ids] for name, tensor in self.of_outputs().items()}
+        return replace(self, **changed)
 
-        return CodedWeight(**{field.name: select(getattr(self, field.name)) for field in fields(self)})
+    def inputs(self, columns: slice) -> "CodedWeight":
+        """Returns the inputs [columns.start, columns.stop), as they are counted in the whole. Raises ValueError."""
+        first, last = columns.start, columns.stop
+        if not self.start <= first < last <= self.start + self.in_features:
+            raise ValueError(f"CodedWeight.inputs: [{first}, {last}), expected within [{self.start}, "
+                             f"{self.start + self.in_features})")
+
+        def cut(name: str, tensor: Tensor) -> Tensor:
+            size = 1 if name == "codes" else self.span if self.span and name in ("scales", "minima") else self.group
+            begin = first // size - self.start // size
+            return tensor[:, begin : begin + num_groups(first, last - first, size)].contiguous()
+
+        changed: dict[str, Any] = {name: cut(name, tensor) for name, tensor in self.of_outputs().items()}
+        return replace(self, start=first, **changed)
 
     def levels(self) -> Tensor:
         """Returns the level of each code, float32 [N, K]."""
@@ -102,6 +124,11 @@ class CodedWeight:
         minima = self.group_minima()
         return values if minima is None else values + self._of_inputs(minima, self.group)
 
+    def of_outputs(self) -> dict[str, Any]:
+        """Returns the tensors that have a row for each output, by their names."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in found.items() if isinstance(value, Tensor) and value.dim() == 2}
+
     def _of_inputs(self, of_groups: Tensor, group: int) -> Tensor:
         return of_groups[:, group_of_inputs(self.start, self.in_features, group).to(of_groups.device)]
 
@@ -110,6 +137,18 @@ class CodedWeight:
         first = self.start // self.group
         groups = torch.arange(first, first + self.num_groups, device=of_spans.device) * self.group
         return of_spans[:, groups // self.span - self.start // self.span]
+
+
+def stack(weights: Sequence[CodedWeight]) -> CodedWeight:
+    """Puts coded weights of one form and the same inputs one below the other. Raises ValueError if they are not."""
+    first = weights[0]
+    if len(weights) == 1:
+        return first
+    if any(each.form != first.form for each in weights):
+        raise ValueError(f"stack: coded weights of different forms: {[each.form for each in weights]}")
+    changed: dict[str, Any] = {name: torch.cat([getattr(each, name) for each in weights])
+                               for name in first.of_outputs()}
+    return replace(first, **changed)
 
 
 def num_groups(start: int, inputs: int, group: int) -> int:

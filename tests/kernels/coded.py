@@ -1,6 +1,5 @@
 """Coded weights of every kind, with random codes."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -68,20 +67,3 @@ def make(name: str, outputs: int, inputs: int, seed: int = 0) -> CodedWeight:
         minima=numbers(coarse, -0.1, 0) / (32 if kind.span else 1) if kind.has_minima else None,
         factors=(whole(groups, -128, 128) if signed else whole(groups, 0, 64)) if kind.span else None,
         offsets=whole(groups, 0, 64) if kind.span and kind.has_minima else None)
-
-
-def part(coded: CodedWeight, begin: int, end: int) -> CodedWeight:
-    """Returns the inputs [begin, end) of a weight, as a rank has them."""
-    first, last = begin // coded.group, -(-end // coded.group)
-    span = coded.span or coded.group
-    coarse = slice(begin // span, -(-end // span))
-
-    def cut(tensor: torch.Tensor | None, columns: slice) -> torch.Tensor | None:
-        return None if tensor is None else tensor[:, columns].contiguous()
-
-    of_groups: Callable[[torch.Tensor | None], torch.Tensor | None] = lambda tensor: cut(tensor, slice(first, last))
-    return CodedWeight(
-        codes=coded.codes[:, begin:end].contiguous(), bits=coded.bits, group=coded.group, zero=coded.zero,
-        scales=coded.scales[:, coarse].contiguous(), zeros=of_groups(coded.zeros), table=coded.table,
-        minima=cut(coded.minima, coarse), factors=of_groups(coded.factors), offsets=of_groups(coded.offsets),
-        span=coded.span, start=coded.start + begin)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from penstock.kernels.quantised_linear.coded_weight import CodedWeight
+from penstock.kernels.quantised_linear.coded_weight import CodedWeight, stack
 from penstock.kernels.quantised_linear.pieces import cut
-from tests.kernels.coded import KINDS, make, part
+from tests.kernels.coded import KINDS, make
 
 SHAPE = (5, 512 + 64)
 
@@ -35,8 +35,16 @@ def test_parts_have_the_values_of_the_whole(name: str) -> None:
     coded = make(name, *SHAPE)
     values = coded.dequantise()
     for begin, end in ((0, 72), (72, 144), (504, 576), (1, 2), (33, 300)):
-        assert torch.equal(part(coded, begin, end).dequantise(), values[:, begin:end])
+        assert torch.equal(coded.inputs(slice(begin, end)).dequantise(), values[:, begin:end])
     assert torch.equal(coded.rows(torch.tensor([4, 0])).dequantise(), values[[4, 0]])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_weights_of_one_form_are_stacked(name: str) -> None:
+    first, second = make(name, *SHAPE), make(name, 3, SHAPE[1], seed=1)
+    assert torch.equal(stack([first, second]).dequantise(), torch.cat((first.dequantise(), second.dequantise())))
+    with pytest.raises(ValueError, match="coded weights of different forms"):
+        stack([first, make("q4_1" if name == "q4_0" else "q4_0", *SHAPE)])
 
 
 def test_pieces_end_at_groups_and_segments() -> None:

@@ -1,5 +1,7 @@
 """The linear layer over coded weights, on each set of kernels."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -37,7 +39,7 @@ def test_inputs_in_8_bits_are_rounded_by_pieces(kernel_set, name, segments):
     width = 640 // segments
     rounded = torch.zeros_like(x)
     cuts = sorted({*range(0, 640, min(coded.group, 640)), *range(0, 641, width), 640})
-    for begin, end in zip(cuts, cuts[1:], strict=False):
+    for begin, end in itertools.pairwise(cuts):
         whole, scale = quantise(x[:, begin:end])
         rounded[:, begin:end] = whole * scale[:, None]
     exact = rounded.double() @ coded.dequantise().double().t()
