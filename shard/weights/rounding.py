@@ -33,6 +33,17 @@ def round_to_nearest(weight: Tensor, bits: int, group: int, symmetric: bool, sta
     return CodedWeight(codes, bits, group, scales, zeros=zeros.short(), start=start)
 
 
+def round_to_table(weight: Tensor, table: Tensor, group: int, start: int = 0) -> CodedWeight:
+    """Returns the weight [N, K] in 4 bits, as the nearest of 16 levels of a table, whose largest is 1."""
+    before, after = start % group, -(start + weight.shape[1]) % group
+    groups = functional.pad(weight.float(), (before, after)).view(len(weight), -1, group)
+    scales = groups.abs().amax(dim=2)
+    levels, codes_of_levels = torch.sort(table)
+    places = torch.bucketize(groups * _inverse(scales)[:, :, None], (levels[1:] + levels[:-1]) / 2)
+    codes = codes_of_levels.to(torch.uint8)[places].flatten(1)[:, before : before + weight.shape[1]]
+    return CodedWeight(codes.contiguous(), 4, group, scales, table=table, start=start)
+
+
 def _symmetric(groups: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     least, largest = groups.aminmax(dim=2)
     middle = 2 ** (bits - 1)
