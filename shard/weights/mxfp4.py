@@ -46,6 +46,6 @@ class Mxfp4(CodedFormat):
         if bool((exponents == NOT_A_NUMBER).any()):
             raise ValueError(f"{self._exponents}: not a number")
         # Half a power of two, for the levels are twice the numbers.
-        scales = torch.ldexp(torch.ones(()), exponents.int() - BIAS - 1)
+        scales = torch.ldexp(torch.ones(exponents.shape), exponents.int() - BIAS - 1)
         return CodedWeight(low_then_high(packed.flatten(1)), 4, GROUP, scales, table=LEVELS,
                            start=units(part.columns, GROUP).start * GROUP)

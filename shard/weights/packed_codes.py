@@ -29,7 +29,9 @@ def num_units(length: int, size: int) -> int:
 
 def codes_of_words(words: Tensor, bits: int) -> Tensor:
     """Returns the codes of 4 or 8 bits in words, int32 [A, W], from the lowest bits up: uint8 [A, W * 32 / bits]."""
-    packed = words.contiguous().view(torch.uint8)
+    if words.stride(1) != 1:             # which torch calls contiguous if there is one word
+        words = words.clone(memory_format=torch.contiguous_format)
+    packed = words.view(torch.uint8)
     return packed if bits == 8 else low_then_high(packed)
 
 

@@ -138,5 +138,5 @@ def test_other_methods_are_refused(tmp_path: Path) -> None:
     _, int8 = make(tmp_path)
     config = int8 / "config.json"
     config.write_text(config.read_text().replace(METHOD, "unheard_of"))
-    with pytest.raises(ModelConfigError, match=r"quantization_config: expected none, or a quant_method of .*int8_rows, "):
+    with pytest.raises(ModelConfigError, match=r"quantization_config: expected none, or a quant_method of .*int8_rows"):
         ModelConfig.from_dir(int8)
