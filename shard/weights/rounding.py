@@ -1,5 +1,7 @@
 """Rounding to the nearest: coded weights from plain numbers, without any data to calibrate with."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -7,6 +9,9 @@ from torch.nn import functional
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
 
 LEAST_HALF = 2.0**-14                    # the smallest float16 of full precision
+AT_ONCE = 2**18                          # weights that are rounded together, so that they stay in the caches
+
+Rounded = tuple[Tensor, Tensor, Tensor | None]  # of groups [N, G, group]: codes, scales [N, G], zeros [N, G]
 
 
 def round_to_nearest(weight: Tensor, bits: int, group: int, symmetric: bool, start: int = 0) -> CodedWeight:
@@ -23,35 +28,62 @@ def round_to_nearest(weight: Tensor, bits: int, group: int, symmetric: bool, sta
     that is not.
     """
     group = group or start + weight.shape[1]
-    before, after = start % group, -(start + weight.shape[1]) % group
-    groups = functional.pad(weight.float(), (before, after)).view(len(weight), -1, group)
-    scales, zeros = _symmetric(groups, bits) if symmetric else _from_least_to_largest(groups, bits)
-    codes = groups.mul(_inverse(scales)[:, :, None]).round_().add_(zeros[:, :, None]).clamp_(0, 2**bits - 1)
-    codes = codes.to(torch.uint8).flatten(1)[:, before : before + weight.shape[1]].contiguous()
-    if symmetric:
-        return CodedWeight(codes, bits, group, scales, zero=2 ** (bits - 1), start=start)
-    return CodedWeight(codes, bits, group, scales, zeros=zeros.short(), start=start)
+
+    def rounded(groups: Tensor) -> Rounded:
+        scales, zeros = _symmetric(groups, bits) if symmetric else _from_least_to_largest(groups, bits)
+        added = 2.0 ** (bits - 1) if zeros is None else zeros[:, :, None]
+        levels = groups.mul_(_inverse(scales)[:, :, None]).round_().add_(added)
+        return levels.clamp_(0, 2**bits - 1), scales, zeros
+
+    codes, scales, zeros = _by_rows(weight, group, start, rounded)
+    zero = 2 ** (bits - 1) if symmetric else 0
+    return CodedWeight(codes, bits, group, scales, zero=zero, zeros=None if zeros is None else zeros.short(),
+                       start=start)
 
 
 def round_to_table(weight: Tensor, table: Tensor, group: int, start: int = 0) -> CodedWeight:
     """Returns the weight [N, K] in 4 bits, as the nearest of 16 levels of a table, whose largest is 1."""
-    before, after = start % group, -(start + weight.shape[1]) % group
-    groups = functional.pad(weight.float(), (before, after)).view(len(weight), -1, group)
-    scales = groups.abs().amax(dim=2)
     levels, codes_of_levels = torch.sort(table)
-    places = torch.bucketize(groups * _inverse(scales)[:, :, None], (levels[1:] + levels[:-1]) / 2)
-    codes = codes_of_levels.to(torch.uint8)[places].flatten(1)[:, before : before + weight.shape[1]]
-    return CodedWeight(codes.contiguous(), 4, group, scales, table=table, start=start)
+    middles, codes_of_levels = ((levels[1:] + levels[:-1]) / 2).tolist(), codes_of_levels.to(torch.uint8)
+
+    def rounded(groups: Tensor) -> Rounded:
+        scales = groups.abs().amax(dim=2)
+        groups.mul_(_inverse(scales)[:, :, None])
+        places = torch.zeros_like(groups, dtype=torch.uint8)
+        for middle in middles:           # quicker than a search for each number
+            places += groups > middle
+        return codes_of_levels[places.int()], scales, None
+
+    codes, scales, _ = _by_rows(weight, group, start, rounded)
+    return CodedWeight(codes, 4, group, scales, table=table, start=start)
 
 
-def _symmetric(groups: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+def _by_rows(
+    weight: Tensor, group: int, start: int, rounded: Callable[[Tensor], Rounded]
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Returns codes [N, K], and scales and zeros [N, G], of a weight whose groups `rounded` may write to."""
+    outputs, inputs = weight.shape
+    before, after = start % group, -(start + inputs) % group
+    codes = torch.empty(outputs, inputs, dtype=torch.uint8)
+    scales, zeros = [], []
+    num_rows = max(1, AT_ONCE // inputs)
+    for rows, own in zip(torch.split(weight, num_rows), torch.split(codes, num_rows), strict=True):
+        groups = rows.to(torch.float32, copy=True)
+        if before or after:
+            groups = functional.pad(groups, (before, after))
+        found, own_scales, own_zeros = rounded(groups.view(len(rows), -1, group))
+        own.copy_(found.flatten(1)[:, before : before + inputs])
+        scales.append(own_scales)
+        zeros += [] if own_zeros is None else [own_zeros]
+    return codes, torch.cat(scales), torch.cat(zeros) if zeros else None
+
+
+def _symmetric(groups: Tensor, bits: int) -> tuple[Tensor, None]:
     least, largest = groups.aminmax(dim=2)
     middle = 2 ** (bits - 1)
     if bits == 8:
-        scales = torch.maximum(largest, -least) / (middle - 1)
-    else:
-        scales = torch.where(largest > -least, largest, least) / -middle
-    return _as_halves(scales), torch.full_like(scales, middle)
+        return _as_halves(torch.maximum(largest, -least) / (middle - 1)), None
+    return _as_halves(torch.where(largest > -least, largest, least) / -middle), None
 
 
 def _from_least_to_largest(groups: Tensor, bits: int) -> tuple[Tensor, Tensor]:

@@ -20,42 +20,18 @@ from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.rounding_methods import ROUNDINGS
 from penstock.shard.models.weight_options import AS_STORED, WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError
-from penstock.shard.weights.coded import CodedFormat
-from penstock.shard.weights.float8 import Float8
-from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.rank_weights import RankWeights
 from tests.shard.spawned_ranks import Results, run_ranks
+from tests.shard.weights.library_files import FOLDER, SHAPES, values_of
 from tests.shard.weights.quantised_files.make import digest
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
-FOLDER = Path(__file__).parent / "quantised_files"
 FILES = sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
 SHARDED = [name for name in FILES if name != "gptq-4-desc-act"]
 FLOATS = ("float-quantized", "fp8")      # which become plain numbers
 TABLES = ("nf4", "fp4")
-SHAPES = {"q_proj": (64, 64), "k_proj": (64, 64), "v_proj": (64, 64), "o_proj": (64, 64), "gate_proj": (128, 64),
-          "up_proj": (128, 64), "down_proj": (64, 128)}
 IDS = random_ids(40, 64)
 BLOCK = "model.layers.0"
-
-
-def shape_of(linear: str) -> tuple[int, int]:
-    return SHAPES[linear.rpartition(".")[2]]
-
-
-def values_of(name: str, linear: str) -> Tensor:
-    """Returns what we say that a linear's weights are."""
-    format_ = ModelConfig.from_dir(FOLDER / name).format_of(linear)
-    outputs, inputs = shape_of(linear)
-    part = LinearPart(outputs, inputs, slice(0, outputs), slice(0, inputs))
-    stored = load_file(FOLDER / name / "model.safetensors")
-    tensors = [stored.get(each.name, torch.empty(0)) for each in format_.tensors(linear, part)]
-    if isinstance(format_, Float8):
-        weight, scales = tensors
-        return format_._values(weight, scales.float(), part)
-    assert isinstance(format_, CodedFormat)
-    values, order = format_.decode(tensors, part).dequantise(), format_.order(tensors, part)
-    return values if order is None else values[:, torch.argsort(order)]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -72,8 +48,8 @@ def dequantised(name: str) -> Any:
     config = AutoConfig.from_pretrained(FOLDER / name)
     del config.quantization_config
     model = AutoModelForCausalLM.from_config(config).float().eval()
-    stored = load_file(FOLDER / name / "model.safetensors")
-    plain = {key: tensor.float() for key, tensor in stored.items() if key.removeprefix("model.") in (
+    found = load_file(FOLDER / name / "model.safetensors")
+    plain = {key: tensor.float() for key, tensor in found.items() if key.removeprefix("model.") in (
         "embed_tokens.weight", "norm.weight", "lm_head.weight") or "layernorm" in key}
     quantised = {f"{linear}.weight": values_of(name, linear)
                  for linear in json.loads((FOLDER / name / "expected.json").read_text())}

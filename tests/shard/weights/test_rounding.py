@@ -1,10 +1,16 @@
 """Rounded weights are near the given ones, of every part of them alike."""
 
+from pathlib import Path
+
 import gguf
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from penstock.shard.weights.rounding import round_to_nearest
+from penstock.shard.models.rounding_methods import FP4, NF4
+from penstock.shard.weights.rounding import round_to_nearest, round_to_table
+from tests.shard.weights.library_files import SHAPES, decoded
+from tests.shard.weights.quantised_files.make import make_dense
 
 WEIGHT = torch.randn(24, 320, generator=torch.Generator().manual_seed(1)) * 0.05
 
@@ -51,3 +57,14 @@ def test_zeros_stay_zeros_and_what_is_not_finite_is_heard_of(symmetric: bool) ->
 def test_tiny_numbers_are_not_lost_in_float16() -> None:
     coded = round_to_nearest(WEIGHT * 1e-6, 8, 32, symmetric=True)
     assert torch.allclose(coded.dequantise(), WEIGHT * 1e-6, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "table"), [("nf4", NF4), ("fp4", FP4)])
+def test_levels_of_a_table_are_those_that_bitsandbytes_takes(name: str, table: torch.Tensor, tmp_path: Path) -> None:
+    dense = load_file(make_dense(tmp_path) / "model.safetensors")
+    for linear, tensor in dense.items():
+        if linear.rpartition(".")[0].endswith(tuple(SHAPES)):
+            theirs = decoded(name, linear.removesuffix(".weight"))
+            ours = round_to_table(tensor, table, 64)
+            assert torch.equal(ours.levels(), theirs.levels())
+            assert name == "nf4" or torch.equal(ours.scales, theirs.scales)  # which are rounded in that file
