@@ -111,8 +111,7 @@ def _floats(weights: Keys, options: WeightOptions) -> WeightFormat:
     options.activations_for(weights, "numbers of 8 bits (float-quantized)", are_whole=False)
     strategy = _strategy(weights)
     if strategy == "block":
-        outputs, inputs = weights.numbers("block_structure", 2)
-        return Float8("weight_scale", (int(outputs), int(inputs)))
+        return Float8("weight_scale", weights.pair("block_structure"))
     if strategy == "group":
         return Float8("weight_scale", (1, weights.integer("group_size")))
     if strategy not in ("tensor", "channel"):

@@ -128,10 +128,7 @@ def read_float8(keys: Keys, options: WeightOptions, names: TensorNames) -> Quant
     """DeepSeek's and Qwen's blocks of outputs and inputs, or one scale for each linear."""
     check_known(keys, FLOAT8_KEYS, FLOAT8_WITHOUT_EFFECT)
     keys.expect("fmt", "e4m3")
-    block: tuple[int, int] | None = None
-    if keys.get("weight_block_size") is not None:
-        outputs, inputs = keys.numbers("weight_block_size", 2)
-        block = int(outputs), int(inputs)
+    block = keys.pair("weight_block_size") if keys.get("weight_block_size") is not None else None
     format_ = Float8("weight_scale" if block is None else "weight_scale_inv", block)
     return _dense_float8("fp8", keys, options, all_but(is_kept(keys, names, KEPT, "ignored_layers"), format_))
 

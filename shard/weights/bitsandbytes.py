@@ -29,8 +29,8 @@ class BitsAndBytes8(CodedFormat):
 
     def decode(self, tensors: Sequence[Tensor], part: LinearPart) -> CodedWeight:
         numbers, largest, layout = tensors
-        if bool(layout.any()):
-            raise ValueError(f"weight_format: {layout.tolist()}, expected 0, by rows")
+        if layout.numel() > 1 or bool(layout.any()):
+            raise ValueError(f"weight_format: {layout.tolist()!s:.200}, expected 0, by rows")
         return CodedWeight(numbers.contiguous().view(torch.uint8) ^ 128, 8, part.in_features,
                            (finite("SCB", largest) * INVERSE)[:, None], zero=128, start=part.columns.start)
 
@@ -82,7 +82,7 @@ class BitsAndBytes4(CodedFormat):
 
 def _state(kind: str, raw: Tensor) -> dict[str, object]:
     try:
-        state = json.loads(bytes(raw.tolist()))
+        state = json.loads(bytes(raw.flatten().tolist()))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"weight.quant_state.bitsandbytes__{kind}: no JSON: {error}") from error
     if not isinstance(state, dict):
