@@ -39,6 +39,10 @@ def texts(keys: Keys, key: str) -> list[str]:
 
 
 def pattern_of(keys: Keys, key: str, pattern: str) -> re.Pattern[str]:
+    """Compiles a pattern of a file. Raises ModelConfigError for what is none, and for repetitions of repetitions, which
+    may take longer than anybody waits."""
+    if re.search(r"[+*}][^()]*\)[+*{]", pattern):
+        raise keys.error(key, "patterns without repetitions of what is repeated")
     try:
         return re.compile(pattern)
     except (re.error, RecursionError, OverflowError):

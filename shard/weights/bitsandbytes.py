@@ -8,7 +8,7 @@ from torch import Tensor
 
 from penstock.kernels.quantised_linear.activations import Activations
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
-from penstock.shard.weights.checkpoint import StoredTensor
+from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.packed_codes import finite
@@ -61,6 +61,10 @@ class BitsAndBytes4(CodedFormat):
             StoredTensor(f"{linear}.weight", (outputs * inputs // 2, 1), (rows, slice(0, 1)), ("U8",)),
             whole(f"quant_state.bitsandbytes__{self.kind}", "U8"), whole("quant_map", "F32"),
             whole("absmax", "U8" if self._is_double else "F32"), *nested)
+
+    def num_bytes(self, entry: Entry, dtype: torch.dtype) -> int:
+        is_largest = entry.dtype in ("U8", "F32") and len(entry.shape) == 1
+        return 4 * entry.num_elements if is_largest else super().num_bytes(entry, dtype)
 
     def decode(self, tensors: Sequence[Tensor], part: LinearPart) -> CodedWeight:
         packed, raw_state, table, largest, *nested = tensors

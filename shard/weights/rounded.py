@@ -11,7 +11,7 @@ from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import LinearPart
-from penstock.shard.weights.packed_codes import finite, units
+from penstock.shard.weights.packed_codes import finite, num_units, units
 from penstock.shard.weights.rounding import round_to_nearest, round_to_table
 
 
@@ -42,8 +42,7 @@ class Rounded(CodedFormat):
         if len(entry.shape) != 2:
             return DENSE.num_bytes(entry, dtype)
         outputs, inputs = entry.shape
-        scale_bytes = 2 if self._table is None else 4
-        return outputs * inputs * self.bits // 8 + outputs * -(-inputs // (self.group or inputs)) * scale_bytes
+        return outputs * (inputs * self.bits // 8 + 2 * num_units(inputs, self.group))
 
     def _columns(self, part: LinearPart) -> slice:
         if not self.group:

@@ -88,6 +88,7 @@ def test_activations_may_stay_as_they_are(tmp_path: Path) -> None:
     (GPTQ | {"checkpoint_format": "marlin"}, AS_STORED, "checkpoint_format: expected gptq or gptq_v2"),
     (GPTQ | {"rotation": "hadamard"}, AS_STORED, "quantization_config.rotation: expected no such key, for what"),
     (GPTQ | {"dynamic": {"-:(": {}}}, AS_STORED, r"dynamic.-:\(: expected names or regular expressions"),
+    (GPTQ | {"dynamic": {"-:([a-z.]+)+x": {}}}, AS_STORED, "expected patterns without repetitions of what is"),
     (GPTQ | {"dynamic": {"a": {"bits": 5}}}, AS_STORED, "quantization_config.dynamic.a.bits: expected 4 or 8"),
     (GPTQ | {"modules_in_block_to_quantize": "q"}, AS_STORED, "modules_in_block_to_quantize: expected a list"),
     (AWQ | {"bits": 8}, AS_STORED, "quantization_config.bits: expected 4, the only one supported, found 8"),
