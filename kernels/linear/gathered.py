@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from penstock.kernels import dispatch
 from penstock.kernels.linear import PackedWeight
 
 
@@ -26,4 +27,5 @@ def gathered(weight: PackedWeight, order: Tensor | None) -> PackedWeight:
     """Puts the inputs of a weight, which is packed in this order, back into theirs; None is their own."""
     if order is None:
         return weight
-    return GatheredWeight(weight.out_features, weight.in_features, weight.segments, weight.dtype, weight, order)
+    return GatheredWeight(weight.out_features, weight.in_features, weight.segments, weight.dtype, weight,
+                          order.to(dispatch.device()))

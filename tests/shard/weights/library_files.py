@@ -13,6 +13,7 @@ from penstock.shard.weights.float8 import Float8
 from penstock.shard.weights.format import LinearPart, WeightFormat
 
 FOLDER = Path(__file__).parent / "quantised_files"
+NAMES = sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
 SHAPES = {"q_proj": (64, 64), "k_proj": (64, 64), "v_proj": (64, 64), "o_proj": (64, 64), "gate_proj": (128, 64),
           "up_proj": (128, 64), "down_proj": (64, 128)}
 

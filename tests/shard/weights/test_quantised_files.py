@@ -22,19 +22,18 @@ from penstock.shard.models.weight_options import AS_STORED, WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError
 from penstock.shard.weights.rank_weights import RankWeights
 from tests.shard.spawned_ranks import Results, run_ranks
-from tests.shard.weights.library_files import FOLDER, SHAPES, values_of
+from tests.shard.weights.library_files import FOLDER, NAMES, SHAPES, values_of
 from tests.shard.weights.quantised_files.make import digest
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
-FILES = sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
-SHARDED = [name for name in FILES if name != "gptq-4-desc-act"]
+SHARDED = [name for name in NAMES if name != "gptq-4-desc-act"]
 FLOATS = ("float-quantized", "fp8")      # which become plain numbers
 TABLES = ("nf4", "fp4")
 IDS = random_ids(40, 64)
 BLOCK = "model.layers.0"
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_are_those_of_the_formats_own_library(name: str) -> None:
     expected = json.loads((FOLDER / name / "expected.json").read_text())
     assert len(expected) == len(SHAPES)
@@ -61,7 +60,7 @@ def logits(name: str, group: Group, dtype: torch.dtype, options: WeightOptions =
     return prompt_logits(Decoder.load(FOLDER / name, dtype, group, options=options), IDS)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", NAMES)
 def test_logits_are_those_of_the_dequantised_model_in_transformers(name: str) -> None:
     with torch.no_grad():
         expected = dequantised(name)(IDS[None]).logits[0]
@@ -83,7 +82,7 @@ def in_pairs(sums: list[Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 8])
-@pytest.mark.parametrize("name", [*FILES, *(f"to {name}" for name in ROUNDINGS)])
+@pytest.mark.parametrize("name", [*NAMES, *(f"to {name}" for name in ROUNDINGS)])
 def test_ranks_have_the_bits_of_one(name: str, world_size: int, tmp_path: Path) -> None:
     folder, options = FOLDER / name, AS_STORED
     if name.startswith("to "):
