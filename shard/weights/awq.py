@@ -17,7 +17,6 @@ from penstock.shard.weights.packed_codes import (
     num_units,
     one_zero,
     units,
-    within,
 )
 
 BITS, PER_WORD = 4, 8
@@ -53,5 +52,7 @@ class Awq(CodedFormat):
 
 def _of_outputs(words: Tensor, part: LinearPart) -> Tensor:
     """Returns the codes of the part's outputs, uint8 [N, A], of words [A, W]."""
-    codes = codes_of_words(words, BITS).view(len(words), -1, PER_WORD)[:, :, PLACES].flatten(1)
-    return within(codes.t(), part.rows, PER_WORD).contiguous()
+    codes = codes_of_words(words, BITS).t()
+    first = part.rows.start // PER_WORD * PER_WORD
+    outputs = torch.arange(part.rows.start, part.rows.stop) - first
+    return codes.contiguous()[outputs // PER_WORD * PER_WORD + PLACES[outputs % PER_WORD]]

@@ -11,7 +11,7 @@ from penstock.kernels.quantised_linear.coded_weight import CodedWeight
 from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.format import LinearPart
-from penstock.shard.weights.packed_codes import finite
+from penstock.shard.weights.packed_codes import finite, high_then_low
 
 MOST = 127
 INVERSE = 7.874015718698502e-3           # 1 / 127 as bitsandbytes has it
@@ -79,8 +79,7 @@ class BitsAndBytes4(CodedFormat):
             raise ValueError(f"weight.quant_map: {table.numel()} numbers, expected 16")
         scales = _unnested(largest, nested, state, self.kind) if nested else largest
         scales = finite("weight.absmax", scales).view(part.out_features, -1)[part.rows].contiguous()
-        packed = packed.reshape(-1, inputs // 2)
-        codes = torch.stack((packed >> 4, packed & 15), dim=2).flatten(1)
+        codes = high_then_low(packed.reshape(-1, inputs // 2))
         return CodedWeight(codes, 4, block, scales, table=finite("weight.quant_map", table).flatten())
 
 

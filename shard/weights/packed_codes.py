@@ -6,6 +6,7 @@ from torch import Tensor
 from penstock.shard.weights.format import LinearPart
 
 WORD_BITS = 32
+HALVES = 0x0F0F
 
 
 def per_word(bits: int) -> int:
@@ -37,7 +38,14 @@ def codes_of_words(words: Tensor, bits: int) -> Tensor:
 
 def low_then_high(packed: Tensor) -> Tensor:
     """Returns the two codes of 4 bits in each byte [A, B], that of the low bits first: [A, 2 B]."""
-    return torch.stack((packed & 15, packed >> 4), dim=2).flatten(1)
+    wide = packed.short()                # two bytes for each, of which the first is the low one
+    return (wide << 4).bitwise_or_(wide).bitwise_and_(HALVES).view(torch.uint8)
+
+
+def high_then_low(packed: Tensor) -> Tensor:
+    """Returns the two codes of 4 bits in each byte [A, B], that of the high bits first: [A, 2 B]."""
+    wide = packed.short()
+    return (wide << 8).bitwise_or_(wide >> 4).bitwise_and_(HALVES).view(torch.uint8)
 
 
 def within(unpacked: Tensor, part: slice, size: int) -> Tensor:
