@@ -20,7 +20,7 @@ def is_kept(keys: Keys, names: TensorNames, *lists: str, keeps_head: bool = Fals
     lists       the keys that may hold names, or patterns of names, of such linears; where there is none the head is one
     keeps_head  it always is
     """
-    patterns = [pattern for key in lists for pattern in texts(keys, key)]
+    patterns = [text.removeprefix("re:") for key in lists for text in texts(keys, key)]  # as AutoFP8 marks them
     is_given = any(keys.get(key) is not None for key in lists)
     # A pattern matches a name's beginning or all of it, or is its end.
     compiled = [(pattern_of(keys, lists[0], rf"(?:{pattern})(?:(?<=\.)|(?=\.|$))"), pattern) for pattern in patterns]

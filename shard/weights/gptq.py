@@ -43,7 +43,8 @@ class Gptq(CodedFormat):
             StoredTensor(f"{linear}.qweight", (num_units(inputs, per), outputs), (units(columns, per), rows), ("I32",)),
             StoredTensor(f"{linear}.qzeros", (num_groups, num_units(outputs, per)), (own_groups, words), ("I32",)),
             StoredTensor(f"{linear}.scales", (num_groups, outputs), (own_groups, rows), ("F16", "BF16", "F32")),
-            StoredTensor(f"{linear}.g_idx", (inputs,), (slice(0, inputs),), ("I32", "I64"), is_optional=True))
+            StoredTensor(f"{linear}.g_idx", (inputs,), (slice(0, inputs),), ("I32", "I64"),
+                         is_optional=self._is_ordered))
 
     def decode(self, tensors: Sequence[Tensor], part: LinearPart) -> CodedWeight:
         words, packed_zeros, scales, _ = tensors

@@ -152,8 +152,9 @@ def test_names_go_before_patterns_and_these_before_classes(tmp_path: Path) -> No
     ["proj"], ["model.layers.0.(self_attn|mlp)"], []])
 def test_linears_are_kept_as_transformers_keeps_them(tmp_path: Path, patterns: list[str]) -> None:
     kept = is_kept(Keys(tmp_path, {"kept": patterns}), USUAL_NAMES, "kept")
+    marked = is_kept(Keys(tmp_path, {"kept": [f"re:{pattern}" for pattern in patterns]}), USUAL_NAMES, "kept")
     for name in (Q, DOWN, HEAD, Q.replace("0", "10"), "model.layers.1.mlp.up_proj"):
-        assert kept(name) == (not should_convert_module(name, patterns))
+        assert kept(name) == marked(name) == (not should_convert_module(name, patterns))
 
 
 def test_the_head_keeps_8_bits_and_lends_them_to_the_embedding(tmp_path: Path) -> None:

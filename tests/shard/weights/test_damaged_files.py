@@ -49,7 +49,7 @@ def complaint(path: Path) -> str:
 def test_missing_tensors_and_wrong_shapes_and_dtypes_are_named(name: str, tmp_path: Path) -> None:
     stored = load_file(FOLDER / name / "model.safetensors")
     for tensor in (each for each in stored if each.startswith(LINEAR)):
-        if not tensor.endswith(OPTIONAL):
+        if name == "gptq-4-desc-act" or not tensor.endswith(OPTIONAL):
             message = complaint(damaged(name, tmp_path, tensor, lambda _: None))
             assert f"has no tensor {tensor}, expected" in message
         for change in (twice, lambda found: found.to(torch.complex64)):
