@@ -46,6 +46,10 @@ class ShardConfig:
     listen. A group of one needs none."""
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """The dtype of the weights and the KV memory; null is the checkpoint's."""
+    quantize: str | None = None
+    """What the checkpoint is quantised as, or what its linears are rounded to when they are loaded."""
+    activations: Literal["int8", "bf16"] | None = None
+    """What the inputs of quantised linears are multiplied as; null is int8 for weights that are whole numbers."""
     kv_cache_dtype: Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None = None
     """The dtype of the KV memory; null is that of the weights."""
     model_id: str | None = None

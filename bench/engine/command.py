@@ -155,13 +155,15 @@ def report(rounds: Rounds, trials: Sequence[Trial], names: list[str], model: Pat
 
 @contextmanager
 def started(
-    model: Path, threads: int, vllm: Path | None, llama: Path | None, gguf: Path | None
+    model: Path, threads: int, quantize: str | None, vllm: Path | None, llama: Path | None, gguf: Path | None
 ) -> Iterator[list[Engine]]:
-    """Yields the engines that are there, Penstock's first."""
+    """Yields the engines that are there, Penstock's first; of these that which rounds the weights."""
     vllm_peer, llama_peer = find_peers(vllm, llama, gguf, threads)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        engines = [own_engine(model, threads, Path(folder))]
-        stack.callback(engines[0].end)
+        engines = []
+        for name in [quantize, None] if quantize else [None]:
+            engines.append(own_engine(model, threads, Path(folder), name))
+            stack.callback(engines[-1].end)
         if vllm_peer:
             print("vLLM starts, which can take minutes the first time")
             engines.append(vllm_peer.engine(model, Path(folder)))
@@ -184,15 +186,16 @@ def started(
 @click.option("--prefill", type=click.IntRange(0), default=512, show_default=True,
               help="Tokens of the one long prompt; 0 leaves it out.")
 @click.option("--sampled/--greedy", "is_sampled", default=False, help="Also decode with temperature 0.8, top-p 0.95.")
+@click.option("--quantize", help="Measure also Penstock with its weights so rounded, such as int4.")
 @peer_options
 def main(
     model: Path | None, threads: int, rounds: int, sequences: list[float], prompt: int, new: int, prefill: int,
-    is_sampled: bool, vllm: Path | None, llama: Path | None, gguf: Path | None,
+    is_sampled: bool, quantize: str | None, vllm: Path | None, llama: Path | None, gguf: Path | None,
 ) -> None:
     exit_on_sigterm()
     trials = make_trials([int(number) for number in sequences], prompt, new, prefill, is_sampled)
     model = existing_model(model)
-    with started(model, threads, vllm, llama, gguf) as engines:
+    with started(model, threads, quantize, vllm, llama, gguf) as engines:
         measured = Rounds(engines)
         for engine in engines:
             engine.run(trials[-1])                           # what happens once happens here

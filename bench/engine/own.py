@@ -1,6 +1,6 @@
 """Penstock's engine, without HTTP, for bench/engine/command.py: an `Executor` that is given steps as by a router.
 
-`python -m penstock.bench.engine.own FILE_DESCRIPTOR MODEL THREADS`
+`python -m penstock.bench.engine.own FILE_DESCRIPTOR MODEL THREADS [QUANTIZE]`
 """
 
 import sys
@@ -37,9 +37,9 @@ def budget(trial: Trial) -> int:
 
 
 class OwnEngine:
-    def __init__(self, model: Path, num_threads: int) -> None:
+    def __init__(self, model: Path, num_threads: int, quantize: str | None = None) -> None:
         dispatch.set_threads(num_threads)
-        self._executor = Executor(ShardConfig(model=model, kv_memory=KV_MEMORY), Group())
+        self._executor = Executor(ShardConfig(model=model, quantize=quantize, kv_memory=KV_MEMORY), Group())
         self._numbers = count()
 
     def run(self, trial: Trial) -> Result:
@@ -65,7 +65,7 @@ class OwnEngine:
 
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
-    engine = OwnEngine(Path(sys.argv[2]), int(sys.argv[3]))
+    engine = OwnEngine(Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
     connection.send(None)
     while request := connection.recv():
         result = engine.run(Trial(**request))

@@ -150,9 +150,10 @@ class LlamaCpp:
         return [str(_existing(self.folder / program, "--llama")), "-m", str(self.gguf), "-t", str(self.num_threads)]
 
 
-def own_engine(model: Path, num_threads: int, folder: Path) -> Engine:
+def own_engine(model: Path, num_threads: int, folder: Path, quantize: str | None = None) -> Engine:
     command = [sys.executable, "-m", "penstock.bench.engine.own"]
-    return ResidentEngine("Penstock", command, [str(model), str(num_threads)], folder, {"PYTHONPATH": str(ROOT)})
+    name, rounding = (f"Penstock {quantize}", [quantize]) if quantize else ("Penstock", [])
+    return ResidentEngine(name, command, [str(model), str(num_threads), *rounding], folder, {"PYTHONPATH": str(ROOT)})
 
 
 def own_server(model: Path, port: int, flags: Sequence[str]) -> ServerCommand:

@@ -21,6 +21,9 @@ class LauncherConfig(ServerConfig):
     huggingface_hub_cache: Path | None
     num_shard: int
     dtype: str | None
+    quantize: str | None
+    activations: str | None
+    """What the inputs of quantised linears are multiplied as."""
     kv_memory: int | None
     """The bytes of KV memory of each shard."""
     kv_cache_dtype: str | None

@@ -57,6 +57,17 @@ def _no_statistics(value: str) -> str | None:
     return None if value == "off" else "there are no usage statistics, nothing is sent"
 
 
+def _quantization(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Raises InvalidArgument for TGI's one value that nothing here can read."""
+    if value == NO_QUANTIZATION:
+        raise InvalidArgument(f"`quantize` {value}: its files need kernels for GPUs that this server does not have; a "
+                              "GPTQ, AWQ, compressed-tensors or GGUF file of the same model can be served")
+    return value
+
+
+QUANTIZATIONS = ("awq", "compressed-tensors", "eetq", "gptq", "marlin", "bitsandbytes", "bitsandbytes-nf4",
+                 "bitsandbytes-fp4", "fp8", "mxfp4", "int8", "int4")
+NO_QUANTIZATION = "exl2"
 MODEL, MEMORY, LIMITS = "Model", "Memory and batches", "Limits of a request"
 SERVER, ACCESS, SHARDS, REST = "Server", "Access", "Shards", "Other"
 
@@ -65,6 +76,13 @@ OPTIONS: list[click.Parameter] = [
     Option("--revision", MODEL, "Branch, tag or commit on the Hub."),
     Option("--dtype", MODEL, "Number format of weights and activations. Default: the checkpoint's own. "
            "float32 is Penstock's addition.", type=click.Choice(["float16", "bfloat16", "float32"])),
+    Option("--quantize", MODEL, "How the weights are quantised. Default: as the checkpoint is. awq, gptq, marlin, "
+           "compressed-tensors, fp8 and mxfp4 say what a checkpoint is; so do the three of bitsandbytes, which else "
+           "round plain weights when they are loaded, as do eetq and, in Penstock, int8 and int4. exl2 is refused.",
+           type=click.Choice([*QUANTIZATIONS, NO_QUANTIZATION]), callback=_quantization),
+    Option("--activations", MODEL, "Penstock: what quantised linears multiply with: inputs in 8 bits, or as they are. "
+           "Default: int8 for weights that are whole numbers, and bf16 for others.",
+           type=click.Choice(["int8", "bf16"])),
     Option("--huggingface-hub-cache", MODEL, "Directory of downloaded checkpoints.",
            type=click.Path(file_okay=False, path_type=Path)),
     Option("--tokenizer-config-path", MODEL, "The file whose chat template is used instead of the checkpoint's.",
@@ -180,7 +198,6 @@ OPTIONS: list[click.Parameter] = [
     Noted("--usage-stats", REST, "Accepted without effect: nothing is sent.",
           type=click.Choice(["on", "off", "no-stack"]), default="off", note=_no_statistics),
 
-    Unsupported("--quantize"),
     Unsupported("--speculate", 0, type=COUNT),
     Unsupported("--trust-remote-code", False, is_flag=True),
     Unsupported("--disable-custom-kernels", False, is_flag=True),

@@ -32,6 +32,7 @@ from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, St
 from penstock.shard.execution.watermark import Watermark
 from penstock.shard.models.config import DTYPES
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.weight_options import WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
 
@@ -74,7 +75,8 @@ class Executor:
         self._group = group
         kv_dtype = cache_dtype(config.kv_cache_dtype)
         check_weights(config, gpu.free_memory() if gpu.is_used() else part_of_memory(group))
-        self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress)
+        self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress,
+                                    WeightOptions(config.quantize, config.activations))
         model = self.decoder.config
         self.kv_shape = KvShape(
             model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size,
@@ -111,7 +113,8 @@ class Executor:
     @property
     def numerics(self) -> str:
         """Names what decides every bit of an answer, apart from the weights."""
-        return f"{dispatch.path()}/{self._dtype}/kv-{self._kv_dtype}/contract-{CONTRACT_VERSION}"
+        weights = self.decoder.config.quantization.numerics
+        return f"{dispatch.path()}/{self._dtype}/{weights}kv-{self._kv_dtype}/contract-{CONTRACT_VERSION}"
 
     @property
     def _dtype(self) -> str:

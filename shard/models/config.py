@@ -1,6 +1,6 @@
 """What a checkpoint says about its model. Nothing else reads config.json."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -9,7 +9,7 @@ from penstock.shard.models.families import FAMILIES, Family
 from penstock.shard.models.keys import Keys, ModelConfigError, is_integer
 from penstock.shard.models.quantization import read_weight_format
 from penstock.shard.models.rotary_scaling import Rotation
-from penstock.shard.weights.dense import dense_everywhere
+from penstock.shard.models.weight_options import AS_STORED, PLAIN, Quantization, WeightOptions
 from penstock.shard.weights.format import FormatOf
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -42,13 +42,13 @@ class ModelConfig:
     is_head_tied: bool                   # the head is the embedding
     dtype: torch.dtype                   # of the checkpoint; float32 if it does not say
     eos_token_ids: tuple[int, ...]
-    format_of: FormatOf = field(default=dense_everywhere, repr=False)  # of a linear; its repr would be an address
+    quantization: Quantization = PLAIN
 
     @classmethod
-    def from_dir(cls, directory: str | Path) -> "ModelConfig":
+    def from_dir(cls, directory: str | Path, options: WeightOptions = AS_STORED) -> "ModelConfig":
         """Reads config.json, as transformers 4 and 5 write it, and the end tokens of generation_config.json, if any.
 
-        Raises ModelConfigError.
+        Raises ModelConfigError, also for options that contradict them.
         """
         keys = Keys.read(Path(directory) / "config.json")
         architecture = _architecture(keys)
@@ -80,13 +80,18 @@ class ModelConfig:
             is_head_tied=keys.switch("tie_word_embeddings"),
             dtype=_dtype(keys),
             eos_token_ids=_eos_token_ids(keys),
-            format_of=read_weight_format(keys),
+            quantization=read_weight_format(keys, options, family.names),
         )
 
     @property
     def family(self) -> Family:
         """The row of the table of families that this architecture has."""
         return FAMILIES[self.architecture]
+
+    @property
+    def format_of(self) -> FormatOf:
+        """Returns the function that tells each linear's format."""
+        return self.quantization.format_of
 
     @property
     def context_length(self) -> int:

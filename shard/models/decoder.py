@@ -17,6 +17,7 @@ from penstock.shard.layers.rope import Rotary
 from penstock.shard.layers.vocab import VocabEmbedding, VocabHead
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.rotary_scaling import Rotation
+from penstock.shard.models.weight_options import AS_STORED, WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress, RankWeights
 
@@ -70,13 +71,14 @@ class Decoder:
 
     @classmethod
     def load(
-        cls, directory: str | Path, dtype: torch.dtype | None, group: Group, progress: Progress | None = None
+        cls, directory: str | Path, dtype: torch.dtype | None, group: Group, progress: Progress | None = None,
+        options: WeightOptions = AS_STORED,
     ) -> "Decoder":
         """Reads this rank's part of the checkpoint in a directory, in the checkpoint's own dtype if none is given.
 
         Raises ModelConfigError for a model that cannot be run, or not on so many ranks, CheckpointError for weights.
         """
-        config = ModelConfig.from_dir(directory)
+        config = ModelConfig.from_dir(directory, options)
         config.check_world_size(group.world_size)
         weights = RankWeights(Checkpoint(directory), group, dtype or config.dtype, progress, config.format_of)
         decoder = cls(config, weights)

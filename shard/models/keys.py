@@ -78,6 +78,13 @@ class Keys:
             raise self.error(key, f"a list of {count} numbers above 0")
         return [float(value) for value in values]
 
+    def pair(self, key: str) -> tuple[int, int]:
+        """Returns the two sizes in the list under a key."""
+        values = self.get(key)
+        if not isinstance(values, list) or len(values) != 2 or not all(is_integer(value, 1) for value in values):
+            raise self.error(key, "a list of 2 whole numbers of at least 1")
+        return values[0], values[1]
+
     def switch(self, key: bool | str, default: bool = False) -> bool:
         """Returns the boolean under a key, or the constant that is given in place of a key."""
         value = key if isinstance(key, bool) else self.get(key, default)

@@ -1,24 +1,81 @@
-"""Which weight format the linears of a model are stored in, as config.json's quantization_config says."""
+"""Which weight format the linears of a model are stored in or rounded to: what config.json's quantization_config says,
+and what --quantize asks for."""
 
 from collections.abc import Callable
 from typing import Any
 
-from penstock.shard.models.keys import Keys
-from penstock.shard.weights.dense import dense_everywhere
-from penstock.shard.weights.format import FormatOf
+from penstock.shard.models.compressed_tensors import read_compressed_tensors
+from penstock.shard.models.keys import Keys, ModelConfigError
+from penstock.shard.models.names import TensorNames
+from penstock.shard.models.quantization_methods import (
+    METHOD,
+    read_awq,
+    read_bitsandbytes,
+    read_fbgemm,
+    read_float8,
+    read_gptq,
+    read_mxfp4,
+)
+from penstock.shard.models.rounding_methods import ROUNDINGS, round_when_loaded
+from penstock.shard.models.weight_options import INT8, PLAIN, Quantization, WeightOptions
 
-QUANTIZATIONS: dict[str, Callable[[Keys], FormatOf]] = {}
-"""By quant_method, the function that reads the rest of quantization_config. No quantised format can be computed yet."""
+KEY = "quantization_config"
+OLD_FILE = "quantize_config.json"        # of AutoGPTQ, beside a config.json without quantization_config
+QUANTIZATIONS: dict[str, Callable[[Keys, WeightOptions, TensorNames], Quantization]] = {
+    "awq": read_awq,
+    "bitsandbytes": read_bitsandbytes,
+    "compressed-tensors": read_compressed_tensors,
+    "fbgemm_fp8": read_fbgemm,
+    "fp8": read_float8,
+    "gptq": read_gptq,
+    "mxfp4": read_mxfp4,
+}
+"""By quant_method, the function that reads the rest of quantization_config."""
+READS = {
+    "awq": ("awq",), "gptq": ("gptq",), "marlin": ("gptq", "awq"), "compressed-tensors": ("compressed-tensors",),
+    "fp8": ("fp8", "fbgemm_fp8"), "mxfp4": ("mxfp4",), "gguf": ("gguf",),
+    **dict.fromkeys(("bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4"), ("bitsandbytes",)),
+}
+"""By --quantize, the quant_methods that it stands for."""
+REFUSED = {"exl2": "there are only kernels for GPUs for its files, and not in this server; a GPTQ, AWQ or "
+                   "compressed-tensors file of the same model can be read"}
 
 
-def read_weight_format(keys: Keys) -> FormatOf:
-    """Returns the function that tells each linear's format. Raises ModelConfigError for unknown quantisations."""
-    key = "quantization_config"
-    value: Any = keys.get(key)
-    if value is None:
-        return dense_everywhere
-    method = str(value.get("quant_method")) if isinstance(value, dict) else ""
+def read_weight_format(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+    """Returns each linear's format. Raises ModelConfigError for unknown quantisations, and for options that contradict
+    the checkpoint."""
+    asked = options.quantize
+    if asked in REFUSED:
+        raise ModelConfigError(f"--quantize {asked}: {REFUSED[asked]}")
+    section = _section(keys)
+    if section is None:
+        return _of_plain_numbers(keys, options, names)
+    method = str(section.get(METHOD, "gptq" if section.path != keys.path else None))
     if method not in QUANTIZATIONS:
-        known = f", or a quant_method of {', '.join(QUANTIZATIONS)}" if QUANTIZATIONS else ""
-        raise keys.error(key, f"none{known}")
-    return QUANTIZATIONS[method](keys.section(key))
+        raise keys.error(KEY, f"none, or a quant_method of {', '.join(sorted(QUANTIZATIONS))}")
+    if asked is not None and method not in READS.get(asked, ()):
+        raise ModelConfigError(f"{section.path}: --quantize {asked}, but the checkpoint's quant_method is {method}")
+    return QUANTIZATIONS[method](section, options, names)
+
+
+def _section(keys: Keys) -> Keys | None:
+    value: Any = keys.get(KEY)
+    if value is None:
+        old = keys.path.with_name(OLD_FILE)
+        return Keys.read(old) if old.exists() else None
+    if not isinstance(value, dict) or not value:
+        raise keys.error(KEY, f"none, or a quant_method of {', '.join(sorted(QUANTIZATIONS))}")
+    return keys.section(KEY)
+
+
+def _of_plain_numbers(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+    if options.quantize in ROUNDINGS:
+        return round_when_loaded(options.quantize, keys, options, names)
+    if options.quantize is not None:
+        raise ModelConfigError(
+            f"{keys.path}: --quantize {options.quantize}, but the checkpoint is not quantised: there is no {KEY}; "
+            f"{', '.join(ROUNDINGS)} are made of such a checkpoint when it is loaded")
+    if options.activations == INT8:
+        raise ModelConfigError(f"{keys.path}: --activations {INT8}: the checkpoint is not quantised; with --quantize "
+                               "int8 or int4 it would be when it is loaded")
+    return PLAIN

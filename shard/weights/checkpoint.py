@@ -43,6 +43,8 @@ class StoredTensor:
     shape: tuple[int, ...]               # of the whole tensor
     part: tuple[slice, ...]              # a slice of each axis
     dtypes: tuple[str, ...] = tuple(STORED_DTYPES)
+    has_any_shape: bool = False          # it is wanted whole, whatever its shape
+    is_optional: bool = False            # a tensor of no numbers stands for one that is not there
 
 
 class Checkpoint:

@@ -19,7 +19,7 @@ class Dense:
         return (StoredTensor(f"{linear}.weight", shape, (part.rows, part.columns)),)
 
     def pack(
-        self, linears: Sequence[Sequence[Tensor]], columns: slice, segments: int, dtype: torch.dtype
+        self, linears: Sequence[Sequence[Tensor]], parts: Sequence[LinearPart], segments: int, dtype: torch.dtype
     ) -> PackedWeight:
         return pack(stack([weight for (weight,) in linears], dtype), segments)
 

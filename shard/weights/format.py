@@ -1,6 +1,7 @@
 """What a weight format is: how a checkpoint stores the weights of its linears, and what is computed with them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,6 +10,27 @@ from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight
 from penstock.shard.weights.checkpoint import Checkpoint, Entry, StoredTensor
+
+STORED_BYTES = {
+    "F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E8M0": 1, "I8": 1, "U8": 1}
+"""By a tensor's dtype in a file's header, the bytes of each of its numbers."""
+
+
+class LinearError(ValueError):
+    """What is stored for one of several linears makes no sense; `index` says for which."""
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+@contextmanager
+def numbering(index: int) -> Iterator[None]:
+    """Lets a ValueError out as a LinearError of this linear."""
+    try:
+        yield
+    except ValueError as error:
+        raise LinearError(index, str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +57,17 @@ class WeightFormat(Protocol):
         """
 
     def pack(
-        self, linears: Sequence[Sequence[Tensor]], columns: slice, segments: int, dtype: torch.dtype
+        self, linears: Sequence[Sequence[Tensor]], parts: Sequence[LinearPart], segments: int, dtype: torch.dtype
     ) -> PackedWeight:
         """Puts linears of the same inputs one below the other, packed for `linear` where the kernels want them.
 
         linears   for each of them its tensors as they are stored, in the order of `tensors`; they may be views of a
                   file, which is read when they are copied
-        columns   the inputs, counted over all ranks, that the tensors are for
+        parts     what of each of them the tensors are for
         segments  number of equal segments of these inputs, each of which is summed apart
         dtype     of the model's activations
+
+        Raises LinearError for tensors whose contents make no sense.
         """
 
     def num_bytes(self, entry: Entry, dtype: torch.dtype) -> int:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import groupby
 
 import torch
@@ -10,11 +11,16 @@ from torch import Tensor
 from penstock.kernels.linear import PackedWeight
 from penstock.kernels.linear.stacked import stack as stack_weights
 from penstock.shard.communication.distributed import Group
-from penstock.shard.weights.checkpoint import Checkpoint, StoredTensor
+from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError, StoredTensor
 from penstock.shard.weights.dense import dense_everywhere, stack
-from penstock.shard.weights.format import FormatOf, LinearPart
+from penstock.shard.weights.format import FormatOf, LinearError, LinearPart
 
 log = logging.getLogger(__name__)
+
+WITHOUT_USE = (
+    "rotary_emb.inv_freq",               # in old checkpoints: these follow from the configuration
+    ".input_scale", ".output_scale", ".k_scale", ".v_scale",  # of activations, whose scales are found as they come
+)
 
 Progress = Callable[[str, int, int], None]  # tensor read, tensors read so far, tensors in the checkpoint
 
@@ -66,22 +72,34 @@ class RankWeights:
 
     def warn_of_unread(self) -> None:
         """Logs the tensors that nothing asked for: a hint that this is not the model that config.json describes."""
-        # Old checkpoints carry the rotary frequencies, which follow from the configuration.
         unread = sorted(name for name in self._checkpoint.entries
-                        if name not in self._names_read and not name.endswith("rotary_emb.inv_freq"))
+                        if name not in self._names_read and not name.endswith(WITHOUT_USE))
         if unread:
             log.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
 
     def _pack(self, parts: Mapping[str, LinearPart], segments: int) -> PackedWeight:
         """Packs parts with the same columns: those that follow one another in one format as one weight."""
-        columns = next(iter(parts.values())).columns
         packed = []
-        for format_, names in groupby(parts, self._format_of):
+        for format_, alike in groupby(parts, self._format_of):
+            names = list(alike)
             linears = [[self._read(stored) for stored in format_.tensors(name, parts[name])] for name in names]
-            packed.append(format_.pack(linears, columns, segments, self.dtype))
+            try:
+                packed.append(format_.pack(linears, [parts[name] for name in names], segments, self.dtype))
+            except LinearError as error:
+                raise self._complaint(names[error.index], error) from error
         return stack_weights(packed)
 
+    def _complaint(self, linear: str, error: LinearError) -> CheckpointError:
+        """Names the file of a linear and the tensor, with whose name the error begins."""
+        path = next(entry.path for name, entry in self._checkpoint.entries.items() if name.startswith(f"{linear}."))
+        return CheckpointError(f"{path}: {linear}.{error}")
+
     def _read(self, stored: StoredTensor) -> Tensor:
+        entry = self._checkpoint.entries.get(stored.name)
+        if entry is None and stored.is_optional:
+            return torch.empty(0)
+        if entry is not None and stored.has_any_shape:
+            stored = replace(stored, shape=entry.shape, part=tuple(slice(length) for length in entry.shape))
         tensor = self._checkpoint.read(stored)
         self._names_read.add(stored.name)
         if self._progress is not None:

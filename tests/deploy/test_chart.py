@@ -200,7 +200,7 @@ def test_replicas_are_scaled_by_the_queue(charts: dict[str, list[Manifest]]) -> 
     ({"settings": {"MAX_INPUT_TOKENZ": 5}}, "MAX_INPUT_TOKENZ"),
     ({"settings": {"MAX_INPUT_TOKENS": "many"}}, "settings.MAX_INPUT_TOKENS"),
     ({"settings": {"CUDA_MEMORY_FRACTION": 1.5}}, "settings.CUDA_MEMORY_FRACTION"),
-    ({"settings": {"QUANTIZE": "awq"}}, "QUANTIZE"),
+    ({"settings": {"QUANTIZE": "int3"}}, "settings.QUANTIZE"),
     ({"kind": "DaemonSet"}, "kind"),
     ({"server": {"port": 80}}, "server.port"),
     ({"gpu": {"count": -1}}, "gpu.count"),

@@ -92,10 +92,11 @@ async def struck(
 
 
 async def survive(
-    tmp_path: Path, blows: Sequence[Blow], rounds: Sequence[Sequence[Ask]], rng: random.Random, step_timeout: int
+    tmp_path: Path, blows: Sequence[Blow], rounds: Sequence[Sequence[Ask]], rng: random.Random, step_timeout: int,
+    *flags: str,
 ) -> None:
     """A round for each blow, at a moment of its own; first all of them undisturbed."""
-    with serve(tmp_path, "--num-shard", "2", "--step-timeout", str(step_timeout)) as server:
+    with serve(tmp_path, "--num-shard", "2", "--step-timeout", str(step_timeout), *flags) as server:
         async with many_clients() as session:
             expected = {id(asks): await undisturbed(session, server, asks) for asks in rounds}
             [router] = server.children("router")
@@ -130,3 +131,12 @@ async def test_many_rounds_of_32_streams(tmp_path: Path, every_case: bool) -> No
     rng.shuffle(blows)
     rounds = [make_asks(rng, 32, longest=240) for _ in range(len(blows) if every_case else 2)]
     await survive(tmp_path, blows, rounds, rng, step_timeout=3)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("quantize", ["int4", "bitsandbytes-nf4"])
+async def test_rounded_weights(tmp_path: Path, quantize: str, every_case: bool) -> None:
+    rng = random.Random(2027)
+    blows = [*KILLS, *HANGS] if every_case else [rng.choice(KILLS)]
+    await survive(tmp_path, blows, [make_asks(rng, 8, longest=160)], rng, 3, "--quantize", quantize)

@@ -92,6 +92,8 @@ def test_variables_without_a_flag_must_be_utf_8(invoke, monkeypatch, variable, v
     (["--cuda-graphs", "1,2, 40"], "cuda_graphs", (1, 2, 40)),
     (["--cuda-memory-fraction", "0.5"], "cuda_memory_fraction", 0.5),
     (["--kv-cache-dtype", "fp8_e5m2"], "kv_cache_dtype", "fp8_e5m2"),
+    (["--quantize", "bitsandbytes-nf4"], "quantize", "bitsandbytes-nf4"),
+    (["--activations", "bf16"], "activations", "bf16"),
     (["--watermark-gamma", "0.25"], "watermark_gamma", 0.25),
     ([], "watermark_delta", None),
     (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "*"], "cors_allow_origin",
@@ -110,6 +112,13 @@ def test_value(parse, arguments, name, value):
     assert getattr(parse(*arguments), name) == value
 
 
+def test_what_only_gpus_of_others_can_read_is_refused_by_its_name(invoke, started):
+    result = invoke("--model-id", "m", "--quantize", "exl2")
+    assert result.exit_code == 2
+    assert result.output.startswith("Invalid argument: `quantize` exl2: its files need kernels for GPUs")
+    assert not started
+
+
 @pytest.mark.parametrize("text", ["4Q", "GiB", "-1", "4 i", "0", "1e9"])
 def test_number_of_bytes_that_is_none(invoke, text):
     result = invoke("--model-id", "m", f"--kv-memory={text}")
@@ -121,6 +130,7 @@ def test_number_of_bytes_that_is_none(invoke, text):
                                        ["--cuda-memory-fraction", "0"], ["--cuda-memory-fraction", "1.5"],
                                        ["--cuda-graphs", "1;2"], ["--cuda-graphs", "-1"], ["--cuda-graphs", ""],
                                        ["--kv-cache-dtype", "fp8"], ["--device", "gpu"],
+                                       ["--quantize", "int3"], ["--activations", "int4"],
                                        ["--max-shard-downtime", "-1"], ["--watermark-gamma", "1"],
                                        ["--watermark-gamma", "0"], ["--watermark-delta", "nan"],
                                        ["--tokenizer-config-path", "/no/such/file"], ["--ssl-keyfile"]])
@@ -243,6 +253,9 @@ def test_programs_of_a_group(parse):
         rendezvous="file:///tmp/r", dtype="bfloat16", kv_memory=2**30, parent_pid=os.getpid(), orphan_seconds=90,
         json_output=True)
     assert shard.gives_signs
+    config = parse("--num-shard", "2", "--quantize", "int4", "--activations", "bf16")
+    shard = shard_program(config, checkpoint, 0, SocketFolder(Path("/tmp/s")), "file:///tmp/r")
+    assert (told_to(shard).quantize, told_to(shard).activations) == ("int4", "bf16")
     config = parse("--num-shard", "2", "--watermark-gamma", "0.25", "--watermark-delta", "1")
     shard = shard_program(config, checkpoint, 0, SocketFolder(Path("/tmp/s")), "file:///tmp/r")
     assert (told_to(shard).watermark_gamma, told_to(shard).watermark_delta) == (0.25, 1.0)

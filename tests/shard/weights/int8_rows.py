@@ -40,7 +40,7 @@ class Int8Rows:
             StoredTensor(f"{linear}.scale", (part.out_features,), (part.rows,), dtypes=("F32",)))
 
     def pack(
-        self, linears: Sequence[Sequence[Tensor]], columns: slice, segments: int, dtype: torch.dtype
+        self, linears: Sequence[Sequence[Tensor]], parts: Sequence[LinearPart], segments: int, dtype: torch.dtype
     ) -> PackedWeight:
         values = stack([values for values, _ in linears], torch.int8)
         scales = stack([scales for _, scales in linears], torch.float32)

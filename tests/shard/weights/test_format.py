@@ -15,6 +15,7 @@ from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.quantization import QUANTIZATIONS
+from penstock.shard.models.weight_options import Quantization
 from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import FormatOf, memory_of
@@ -27,8 +28,12 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama": {"has_bias": True}, "tied": {"tied": True}, "qwen3": {"family": "qwen3"}}
 
 
-def read_int8_rows(_keys: object) -> FormatOf:
-    return lambda linear: INT8_ROWS
+def quantization(format_of: FormatOf) -> Quantization:
+    return Quantization(METHOD, format_of=format_of)
+
+
+def read_int8_rows(*_: object) -> Quantization:
+    return quantization(lambda linear: INT8_ROWS)
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +83,8 @@ def test_a_checkpoint_may_mix_formats(tmp_path: Path, monkeypatch: pytest.Monkey
 
     dense = make_tiny(tmp_path / "dense")
     int8 = quantise(dense, tmp_path / "int8", is_kept)
-    monkeypatch.setitem(QUANTIZATIONS, METHOD, lambda keys: lambda name: DENSE if is_kept(name) else INT8_ROWS)
+    monkeypatch.setitem(QUANTIZATIONS, METHOD, lambda *_: quantization(
+        lambda name: DENSE if is_kept(name) else INT8_ROWS))
     found, expected = logits(int8, Group()), logits(dense, Group())
     assert found is not None
     assert expected is not None
@@ -93,7 +99,8 @@ def test_linears_that_are_computed_as_one_may_have_several_formats(
 
     dense = make_tiny(tmp_path / "dense", has_bias=True)
     int8 = quantise(dense, tmp_path / "int8", is_kept)
-    monkeypatch.setitem(QUANTIZATIONS, METHOD, lambda keys: lambda name: DENSE if is_kept(name) else INT8_ROWS)
+    monkeypatch.setitem(QUANTIZATIONS, METHOD, lambda *_: quantization(
+        lambda name: DENSE if is_kept(name) else INT8_ROWS))
     found, expected = logits(int8, Group()), logits(dense, Group())
     assert found is not None
     assert expected is not None
@@ -131,5 +138,5 @@ def test_other_methods_are_refused(tmp_path: Path) -> None:
     _, int8 = make(tmp_path)
     config = int8 / "config.json"
     config.write_text(config.read_text().replace(METHOD, "unheard_of"))
-    with pytest.raises(ModelConfigError, match=r"quantization_config: expected none, or a quant_method of int8_rows, "):
+    with pytest.raises(ModelConfigError, match=r"quantization_config: expected none, or a quant_method of .*int8_rows"):
         ModelConfig.from_dir(int8)

@@ -1,0 +1,49 @@
+"""What a user may ask of a model's weights, and what came of it."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock.kernels.quantised_linear.activations import Activations
+from penstock.shard.models.keys import Keys, ModelConfigError
+from penstock.shard.weights.dense import dense_everywhere
+from penstock.shard.weights.format import FormatOf
+
+INT8, BF16 = "int8", "bf16"
+ACTIVATIONS = {INT8: Activations.INT8, BF16: Activations.FLOAT}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightOptions:
+    """The settings --quantize and --activations; None leaves the choice to the checkpoint."""
+
+    quantize: str | None = None
+    activations: Literal["int8", "bf16"] | None = None
+
+    def activations_for(self, keys: Keys, weights: str, are_whole: bool) -> Activations:
+        """Returns what the inputs of coded weights are multiplied as; `are_whole` says whether their levels are whole
+        numbers. Raises ModelConfigError if that cannot be what was asked for."""
+        if self.activations == INT8 and not are_whole:
+            raise ModelConfigError(f"{keys.path}: --activations {INT8}: the weights are {weights}, which are no whole "
+                                   f"numbers; they are computed with --activations {BF16} alone")
+        return ACTIVATIONS[self.activations or (INT8 if are_whole else BF16)]
+
+
+AS_STORED = WeightOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """How the linears of a model are stored and computed."""
+
+    name: str = ""                       # of the format; empty for plain numbers
+    activations: Activations | None = None  # None if no linear is coded
+    format_of: FormatOf = field(default=dense_everywhere, repr=False)  # its repr would be an address
+
+    @property
+    def numerics(self) -> str:
+        """Returns what decides bits, a part of a path; empty for plain numbers."""
+        inputs = f"activations-{self.activations}/" if self.activations else ""
+        return f"{self.name}/{inputs}" if self.name else ""
+
+
+PLAIN = Quantization()
