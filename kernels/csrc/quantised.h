@@ -69,27 +69,32 @@ struct Coded {
   const char* panel(int64_t index) const { return panels + index * header.panel_bytes; }
 };
 
-// Sixteen of the numbers of a piece, from output `lane` of the panel on.
-INLINE Vec load_numbers(Numbers numbers, const char* from, const char* span, int lane) {
-  switch (numbers) {
-    case Numbers::kHalf: return load(reinterpret_cast<const f16*>(from) + lane);
-    case Numbers::kFloat: return load(reinterpret_cast<const float*>(from) + lane);
-    case Numbers::kSigned: return load_bytes(reinterpret_cast<const int8_t*>(from) + lane) * load(reinterpret_cast<const float*>(span) + lane);
-    case Numbers::kUnsigned: return load_bytes(reinterpret_cast<const uint8_t*>(from) + lane) * load(reinterpret_cast<const float*>(span) + lane);
-    default: return zero();
+// The numbers of a piece, as float32, for the COLUMNS registers of outputs from `lane` of the panel on.
+template <int COLUMNS>
+[[gnu::noinline]] inline void load_numbers(Numbers numbers, const char* from, const char* span, int64_t lane, float* to) {
+  UNROLL for (int c = 0; c < COLUMNS; c++) {
+    const int64_t at = lane + c * kLanes;
+    store(to + c * kLanes, numbers == Numbers::kHalf    ? load(reinterpret_cast<const f16*>(from) + at)
+                           : numbers == Numbers::kFloat ? load(reinterpret_cast<const float*>(from) + at)
+                           : numbers == Numbers::kSigned
+                               ? load_bytes(reinterpret_cast<const int8_t*>(from) + at) * load(reinterpret_cast<const float*>(span) + at)
+                           : numbers == Numbers::kUnsigned
+                               ? load_bytes(reinterpret_cast<const uint8_t*>(from) + at) * load(reinterpret_cast<const float*>(span) + at)
+                               : zero());
   }
 }
-
-INLINE Vec load_scales(const Coded& w, const Piece& piece, const char* panel, int lane) {
-  return load_numbers(w.header.scales, panel + piece.meta, panel + piece.span, lane);
+template <int COLUMNS>
+INLINE void load_scales(const CodedHeader& header, const Piece& piece, const char* panel, int64_t lane, float* to) {
+  load_numbers<COLUMNS>(header.scales, panel + piece.meta, panel + piece.span, lane, to);
 }
-INLINE Vec load_minima(const Coded& w, const Piece& piece, const char* panel, int lane) {
-  const int64_t before = bytes_of(w.header.scales) * kPanel, of_span = has_span(w.header.scales) ? 4 * kPanel : 0;
-  return load_numbers(w.header.minima, panel + piece.meta + before, panel + piece.span + of_span, lane);
+template <int COLUMNS>
+INLINE void load_minima(const CodedHeader& header, const Piece& piece, const char* panel, int64_t lane, float* to) {
+  const int64_t before = bytes_of(header.scales) * kPanel, of_span = has_span(header.scales) ? 4 * kPanel : 0;
+  load_numbers<COLUMNS>(header.minima, panel + piece.meta + before, panel + piece.span + of_span, lane, to);
 }
 // The zeros of a piece, a byte for each output.
-INLINE const uint8_t* zeros_of(const Coded& w, const Piece& piece, const char* panel) {
-  return reinterpret_cast<const uint8_t*>(panel) + piece.meta + bytes_of(w.header.scales) * kPanel;
+INLINE const uint8_t* zeros_of(const CodedHeader& header, const Piece& piece, const char* panel) {
+  return reinterpret_cast<const uint8_t*>(panel) + piece.meta + bytes_of(header.scales) * kPanel;
 }
 
 void multiply_coded(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output);
