@@ -69,28 +69,30 @@ struct Coded {
   const char* panel(int64_t index) const { return panels + index * header.panel_bytes; }
 };
 
-// The numbers of a piece, as float32, for the COLUMNS registers of outputs from `lane` of the panel on.
+// Sixteen of a piece's numbers, as float32.
+INLINE Vec load_numbers(Numbers numbers, const char* from, const float* of_span, int64_t lane) {
+  if (numbers == Numbers::kHalf) return load(reinterpret_cast<const f16*>(from) + lane);
+  if (numbers == Numbers::kFloat) return load(reinterpret_cast<const float*>(from) + lane);
+  if (numbers == Numbers::kNone) return zero();
+  const Vec factors = numbers == Numbers::kSigned ? load_bytes(reinterpret_cast<const int8_t*>(from) + lane)
+                                                  : load_bytes(reinterpret_cast<const uint8_t*>(from) + lane);
+  return factors * load(of_span + lane);
+}
+// The scales of a piece, for the COLUMNS registers of outputs from `lane` of the panel on; then its minima.
 template <int COLUMNS>
-[[gnu::noinline]] inline void load_numbers(Numbers numbers, const char* from, const char* span, int64_t lane, float* to) {
-  UNROLL for (int c = 0; c < COLUMNS; c++) {
-    const int64_t at = lane + c * kLanes;
-    store(to + c * kLanes, numbers == Numbers::kHalf    ? load(reinterpret_cast<const f16*>(from) + at)
-                           : numbers == Numbers::kFloat ? load(reinterpret_cast<const float*>(from) + at)
-                           : numbers == Numbers::kSigned
-                               ? load_bytes(reinterpret_cast<const int8_t*>(from) + at) * load(reinterpret_cast<const float*>(span) + at)
-                           : numbers == Numbers::kUnsigned
-                               ? load_bytes(reinterpret_cast<const uint8_t*>(from) + at) * load(reinterpret_cast<const float*>(span) + at)
-                               : zero());
+INLINE void load_scales(const CodedHeader& header, const Piece& piece, const char* panel, int64_t lane, float* to) {
+  const auto* const of_span = reinterpret_cast<const float*>(panel + piece.span);
+  UNROLL for (int i = 0; i < COLUMNS * kLanes; i += kLanes) {
+    store(to + i, load_numbers(header.scales, panel + piece.meta, of_span, lane + i));
   }
 }
 template <int COLUMNS>
-INLINE void load_scales(const CodedHeader& header, const Piece& piece, const char* panel, int64_t lane, float* to) {
-  load_numbers<COLUMNS>(header.scales, panel + piece.meta, panel + piece.span, lane, to);
-}
-template <int COLUMNS>
 INLINE void load_minima(const CodedHeader& header, const Piece& piece, const char* panel, int64_t lane, float* to) {
-  const int64_t before = bytes_of(header.scales) * kPanel, of_span = has_span(header.scales) ? 4 * kPanel : 0;
-  load_numbers<COLUMNS>(header.minima, panel + piece.meta + before, panel + piece.span + of_span, lane, to);
+  const char* const from = panel + piece.meta + bytes_of(header.scales) * kPanel;
+  const auto* const of_span = reinterpret_cast<const float*>(panel + piece.span) + has_span(header.scales) * kPanel;
+  UNROLL for (int i = 0; i < COLUMNS * kLanes; i += kLanes) {
+    store(to + i, load_numbers(header.minima, from, of_span, lane + i));
+  }
 }
 // The zeros of a piece, a byte for each output.
 INLINE const uint8_t* zeros_of(const CodedHeader& header, const Piece& piece, const char* panel) {

@@ -20,17 +20,28 @@ namespace {
 constexpr int64_t kRowsAtATime = 256;
 constexpr int kRows = 6;            // of a tile
 constexpr int kTiles = 8;           // of a piece of work
+constexpr int kFewTiles = 3;
 constexpr int kColumns = kPanel / kLanes;
 
+// Registers of outputs that leave others for the totals of so many rows. Such a tile passes over its panel twice, so the
+// first one, for which the panel comes from memory, takes all outputs at once, and so do a few over 8 bits: their panels
+// are too large for the first cache.
+constexpr int columns_of(int rows) { return rows <= kRows / 2 ? kColumns : std::max(1, kColumns / 2); }
+
+template <class Kernel, int R>
+void run_tile(int columns, const Tile<typename Kernel::X>& t) {
+  columns == kColumns ? run_tile<Kernel, R, kColumns>(t) : run_tile<Kernel, R, columns_of(R)>(t);
+}
+
 template <class Kernel>
-void run_tile(int rows, const Tile<typename Kernel::X>& t) {
+void run_tile(int rows, int columns, const Tile<typename Kernel::X>& t) {
   switch (rows) {
-    case 1: return run_tile<Kernel, 1, kColumns>(t);
-    case 2: return run_tile<Kernel, 2, kColumns>(t);
-    case 3: return run_tile<Kernel, 3, kColumns>(t);
-    case 4: return run_tile<Kernel, 4, kColumns>(t);
-    case 5: return run_tile<Kernel, 5, kColumns>(t);
-    case 6: return run_tile<Kernel, 6, kColumns>(t);
+    case 1: return run_tile<Kernel, 1>(columns, t);
+    case 2: return run_tile<Kernel, 2>(columns, t);
+    case 3: return run_tile<Kernel, 3>(columns, t);
+    case 4: return run_tile<Kernel, 4>(columns, t);
+    case 5: return run_tile<Kernel, 5>(columns, t);
+    case 6: return run_tile<Kernel, 6>(columns, t);
   }
 }
 
@@ -70,18 +81,22 @@ struct Multiplication {
       for (int64_t i = 0; i < count; i++) {
         const int64_t tile = begin - panel * tiles + i, row = rows * tile / tiles;
         const char* const slice = w.panel(next_panel) + w.header.panel_bytes * i / count;
-        multiply_tile(x, row, rows * (tile + 1) / tiles - row, first_row + row, panel, slice, next_step);
+        const bool is_wide = i == 0 || (w.header.bits == 8 && count <= kFewTiles);
+        multiply_tile(x, row, rows * (tile + 1) / tiles - row, first_row + row, panel, is_wide, slice, next_step);
       }
     });
   }
 
-  void multiply_tile(const Rows<X>& x, int64_t row, int64_t rows, int64_t output_row, int64_t panel, const char* next,
-                     int64_t next_step) const {
+  void multiply_tile(const Rows<X>& x, int64_t row, int64_t rows, int64_t output_row, int64_t panel, bool is_wide,
+                     const char* next, int64_t next_step) const {
     thread_local Scratch scratch;
     float* const sums = scratch.get<float>(levels * kRows * kPanel);
-    run_tile<Kernel>(static_cast<int>(rows),
-                     {&w.header, w.pieces, w.panel(panel), x.numbers(row), x.stride(), x.scales(row), sums, next, next_step});
-    output.write(sums, output_row, rows, panel * kPanel, kColumns);
+    const int count = static_cast<int>(rows), columns = is_wide ? kColumns : columns_of(count);
+    for (int64_t lane = 0; lane < kPanel; lane += columns * kLanes) {
+      run_tile<Kernel>(count, columns, {&w.header, w.pieces, w.panel(panel), x.numbers(row), x.stride(), x.scales(row),
+                                        lane, sums, next, next_step});
+      output.write(sums, output_row, rows, panel * kPanel + lane, columns);
+    }
   }
 };
 

@@ -1,5 +1,4 @@
-// A tile: a few rows of x by the outputs of a panel of coded weights. The sums of a piece are in registers, the totals in
-// the first cache.
+// A tile: a few rows of x by some outputs of a panel of coded weights, with the sums of a piece and the totals in registers.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +21,8 @@ struct Tile {
   const X* x;           // of the first row, as Rows has them
   int64_t stride;       // bytes from a row to the next
   const float* scales;  // of the first row's pieces
-  float* totals;        // [levels][R][C][16]: a binary counter of segments' sums
+  int64_t lane;         // of the panel, the first
+  float* sums;          // [levels][R][C][16]: a binary counter of segments' sums
   const char* next;     // what is to come into the second cache meanwhile, two lines with each step,
   int64_t next_step;    // so many bytes behind those of the step before
 
@@ -40,10 +40,14 @@ struct Tile {
   }
 };
 
-// Fetches what is needed some steps later, and at the next panel.
-template <int BYTES>
+// Fetches what C registers of codes need some steps later, and at the next panel.
+template <int BITS, int C>
 INLINE void prefetch_step(const uint8_t* codes, const char*& next, int64_t next_step) {
-  for (int b = 0; b < BYTES; b += 64) _mm_prefetch(reinterpret_cast<const char*>(codes) + kAhead + b, _MM_HINT_T0);
+  UNROLL for (int half = 0; half < BITS / 4; half++) {
+    UNROLL for (int c = 0; c < C; c++) {
+      _mm_prefetch(reinterpret_cast<const char*>(codes) + kAhead + half * 4 * kPanel + 64 * c, _MM_HINT_T0);
+    }
+  }
   _mm_prefetch(next, _MM_HINT_T1);
   _mm_prefetch(next + 64, _MM_HINT_T1);
   next += next_step;
@@ -65,17 +69,17 @@ struct Whole {
     if (!t.header->has_zeros) return;
     const uint8_t* zeros = zeros_of(*t.header, t.pieces[index], t.panel);
     UNROLL for (int r = 0; r < R; r++) {
-      UNROLL for (int c = 0; c < C; c++) sums[r][c] = times(widen(zeros + c * kLanes), t.start(r, index));
+      UNROLL for (int c = 0; c < C; c++) sums[r][c] = times(widen(zeros + t.lane + c * kLanes), t.start(r, index));
     }
   }
 
   template <int R, int C>
   static INLINE void add(Ints (&sums)[R][C], Tile<X>& t, const Piece& piece) {
-    const uint8_t* codes = reinterpret_cast<const uint8_t*>(t.panel) + piece.codes;
+    const uint8_t* codes = reinterpret_cast<const uint8_t*>(t.panel) + piece.codes + 4 * t.lane;
     const X* x = t.numbers(0, piece);
     const Bytes table = load_codes(t.header->whole);
     for (int step = 0; step < piece.steps; step++, codes += kBytes, x += kStepInputs) {
-      prefetch_step<kBytes>(codes, t.next, t.next_step);
+      prefetch_step<BITS, C>(codes, t.next, t.next_step);
       UNROLL for (int half = 0; half < 2; half++) {
         Bytes column[C];
         UNROLL for (int c = 0; c < C; c++) {
@@ -117,10 +121,10 @@ struct Float {
     const Table table(header.table);
     Ints zeros[C];
     UNROLL for (int c = 0; c < C; c++) {
-      zeros[c] = header.has_zeros ? widen(zeros_of(header, piece, t.panel) + c * kLanes)
+      zeros[c] = header.has_zeros ? widen(zeros_of(header, piece, t.panel) + t.lane + c * kLanes)
                                   : set_ints(static_cast<int32_t>(header.zero));
     }
-    const uint8_t* codes = reinterpret_cast<const uint8_t*>(t.panel) + piece.codes;
+    const uint8_t* codes = reinterpret_cast<const uint8_t*>(t.panel) + piece.codes + 4 * t.lane;
     const float* x = t.numbers(0, piece);
     const int64_t stride = t.stride / static_cast<int64_t>(sizeof(float));
     const auto add_one = [&]<int K>() INLINE_LAMBDA {
@@ -132,7 +136,7 @@ struct Float {
       }
     };
     for (int step = 0; step < piece.steps; step++, codes += kBytes, x += kStepInputs) {
-      prefetch_step<kBytes>(codes, t.next, t.next_step);
+      prefetch_step<BITS, C>(codes, t.next, t.next_step);
       add_one.template operator()<0>(), add_one.template operator()<1>(), add_one.template operator()<2>();
       add_one.template operator()<3>(), add_one.template operator()<4>(), add_one.template operator()<5>();
       add_one.template operator()<6>(), add_one.template operator()<7>();
@@ -147,31 +151,29 @@ struct Float {
 
 INLINE Vec to_floats(Vec a) { return a; }
 
-// Adds a piece to the totals [R][C][16].
+// Adds a piece to the totals.
 template <class Kernel, int R, int C>
-INLINE void add_piece(Tile<typename Kernel::X>& t, int64_t index, float* totals) {
+INLINE void add_piece(Tile<typename Kernel::X>& t, int64_t index, Vec (&totals)[R][C]) {
   const CodedHeader& header = *t.header;
   const Piece& piece = t.pieces[index];
   const bool has_minima = header.minima != Numbers::kNone;
   alignas(64) float scales[C * kLanes], minima[C * kLanes];  // done before the sums need all registers
-  load_scales<C>(header, piece, t.panel, 0, scales);
-  if (has_minima) load_minima<C>(header, piece, t.panel, 0, minima);
+  load_scales<C>(header, piece, t.panel, t.lane, scales);
+  if (has_minima) load_minima<C>(header, piece, t.panel, t.lane, minima);
   typename Kernel::Sum sums[R][C];
   Kernel::begin(sums, t, index);
   Kernel::add(sums, t, piece);
   if (has_minima) {
     UNROLL for (int r = 0; r < R; r++) {
       UNROLL for (int c = 0; c < C; c++) {
-        float* const total = totals + (r * C + c) * kLanes;
-        store(total, Kernel::total(to_floats(sums[r][c]), load(scales + c * kLanes), set(t.sum(r, index)),
-                                   load(minima + c * kLanes), set(t.scale(r, index)), load(total)));
+        totals[r][c] = Kernel::total(to_floats(sums[r][c]), load(scales + c * kLanes), set(t.sum(r, index)),
+                                     load(minima + c * kLanes), set(t.scale(r, index)), totals[r][c]);
       }
     }
   } else {
     UNROLL for (int r = 0; r < R; r++) {
       UNROLL for (int c = 0; c < C; c++) {
-        float* const total = totals + (r * C + c) * kLanes;
-        store(total, Kernel::total(to_floats(sums[r][c]), load(scales + c * kLanes), set(t.scale(r, index)), load(total)));
+        totals[r][c] = Kernel::total(to_floats(sums[r][c]), load(scales + c * kLanes), set(t.scale(r, index)), totals[r][c]);
       }
     }
   }
@@ -179,19 +181,28 @@ INLINE void add_piece(Tile<typename Kernel::X>& t, int64_t index, float* totals)
 
 template <class Kernel, int R, int C>
 [[gnu::noinline]] void run_tile(const Tile<typename Kernel::X>& given) {
-  constexpr int64_t kSize = R * C * kLanes;
   auto t = given;  // no store can change what has no address
-  float* totals = t.totals;
-  std::fill_n(totals, kSize, 0.f);
+  float* done = t.sums;
+  Vec totals[R][C];
   for (int64_t i = 0, count = t.header->num_pieces; i < count; i++) {
-    add_piece<Kernel, R, C>(t, i, totals);
+    if (i == 0 || t.pieces[i - 1].merges >= 0) {
+      UNROLL for (int r = 0; r < R; r++) {
+        UNROLL for (int c = 0; c < C; c++) totals[r][c] = zero();
+      }
+    }
+    add_piece<Kernel>(t, i, totals);
     const int merges = t.pieces[i].merges;
     if (merges < 0) continue;
-    for (int m = 0; m < merges; m++, totals -= kSize) {
-      for (int64_t v = 0; v < kSize; v += kLanes) store(totals - kSize + v, load(totals - kSize + v) + load(totals + v));
+    for (int m = 0; m < merges; m++) {
+      done -= R * C * kLanes;
+      UNROLL for (int r = 0; r < R; r++) {
+        UNROLL for (int c = 0; c < C; c++) totals[r][c] = load(done + (r * C + c) * kLanes) + totals[r][c];
+      }
     }
-    totals += kSize;
-    std::fill_n(totals, kSize, 0.f);
+    UNROLL for (int r = 0; r < R; r++) {
+      UNROLL for (int c = 0; c < C; c++) store(done + (r * C + c) * kLanes, totals[r][c]);
+    }
+    done += R * C * kLanes;
   }
 }
 

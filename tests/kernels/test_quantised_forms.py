@@ -1,6 +1,7 @@
 """Every instruction path, with and without its dot products of bytes, gives the same sums of whole numbers."""
 
 import functools
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ FORMS = [(path, is_used) for path in native.processor_paths() for is_used in (Fa
 
 
 @pytest.fixture
-def use(monkeypatch):
+def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, bool], None]]:
     def choose(path: str, uses_dot_products: bool) -> None:
         kernel_sets.use(monkeypatch, f"cpu-{path}")
         native.library.use_dot_products(int(uses_dot_products))
@@ -50,7 +51,7 @@ equal = functools.partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_all_forms_give_the_same_bits(use, name):
+def test_all_forms_give_the_same_bits(use: Callable[[str, bool], None], name: str) -> None:
     x = inputs(40)
     use(*FORMS[0])
     expected = sums(name, x, 1)
