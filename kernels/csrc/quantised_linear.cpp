@@ -61,7 +61,7 @@ struct Multiplication {
       const int64_t count = std::min(rows - first, kRowsAtATime);
       with_type(x_dtype, [&](auto type) {
         const auto* given = static_cast<const decltype(type)*>(x) + first * w.header.header.inputs;
-        parallel(count, [&](int64_t r) { write_row(w, given + r * w.header.header.inputs, some, r); });
+        parallel(count, [&](int64_t r) { write_row(w, given + r * w.header.header.inputs, some[r]); });
       });
       multiply(some, first, count);
     }
@@ -93,7 +93,7 @@ struct Multiplication {
     float* const sums = scratch.get<float>(levels * kRows * kPanel);
     const int count = static_cast<int>(rows), columns = is_wide ? kColumns : columns_of(count);
     for (int64_t lane = 0; lane < kPanel; lane += columns * kLanes) {
-      run_tile<Kernel>(count, columns, {&w.header, w.pieces, w.panel(panel), x.numbers(row), x.stride(), x.scales(row),
+      run_tile<Kernel>(count, columns, {&w.header, w.pieces, w.panel(panel), x[row].numbers, x.stride(), x[row].scales,
                                         lane, sums, next, next_step});
       output.write(sums, output_row, rows, panel * kPanel + lane, columns);
     }
