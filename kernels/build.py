@@ -18,7 +18,7 @@ LIBRARIES = Path(__file__).parent / "lib"
 
 _AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mprefer-vector-width=512")
-PATHS = {"avx512_bf16": (*_AVX512, "-mavx512bf16", "-mavx512vnni"), "avx512": _AVX512, "avx2": _AVX2}
+PATHS = {"avx512_bf16": (*_AVX512, "-mavx512bf16"), "avx512": _AVX512, "avx2": _AVX2}
 """The instruction paths, the best first, and what the compiler is told for them."""
 
 # GCC 12 finds variables without a value in its own AVX-512 header.

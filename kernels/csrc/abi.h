@@ -153,6 +153,8 @@ void penstock_packed_size(int64_t dtype, int64_t outputs, int64_t inputs, int64_
 void penstock_pack(const void* weight, int64_t dtype, int64_t outputs, int64_t inputs, int64_t segments, void* packed);
 void penstock_packed_coded_size(const CodedWeight* weight, int64_t* size);
 void penstock_pack_coded(const CodedWeight* weight, void* packed);
+// Whether the processor's instructions for dot products of bytes are used, if it has them: the sums are the same ones.
+void penstock_use_dot_products(int64_t allowed);
 // x [rows, inputs], bias [outputs] or null: out [rows, outputs].
 void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const void* bias,
                      int64_t bias_dtype, void* out, int64_t out_dtype);

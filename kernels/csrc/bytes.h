@@ -4,17 +4,10 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <cstring>
 
 #include "vec.h"
 
 namespace penstock {
-
-INLINE int32_t four_bytes(const int8_t* x) {
-  int32_t out;
-  std::memcpy(&out, x, 4);
-  return out;
-}
 
 #if defined(__AVX512F__)
 
@@ -47,28 +40,30 @@ struct Table {
   INLINE Vec operator[](Ints index) const { return {_mm512_permutexvar_ps(index.v, v)}; }
 };
 
-#if defined(__AVX512VNNI__)
-// The bytes of x come from memory in the instruction: no register holds them, and none of the sums has to leave one.
-template <bool kIsHalf>
-INLINE void add_dot(Ints& sum, Bytes w, const int8_t* x) {
-  asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum.v) : "v"(w.v), "m"(*reinterpret_cast<const int32_t*>(x)));
+// Four inputs, in each lane. The loads are written out: GCC would put all of a step's first, and sums in memory for them.
+struct Four {
+  __m512i v;
+};
+INLINE Four load_four(const int8_t* x) {
+  Four out;
+  asm volatile("vpbroadcastd %1, %0" : "=v"(out.v) : "m"(*reinterpret_cast<const int32_t*>(x)));
+  return out;
 }
-#else
-// kIsHalf: w is below 16, so that no sum of two products leaves 16 bits.
-template <bool kIsHalf>
-INLINE void add_dot(Ints& sum, Bytes w, const int8_t* x) {
-  const __m512i four = _mm512_set1_epi32(four_bytes(x));
-  if constexpr (kIsHalf) {
-    const __m512i pairs = _mm512_maddubs_epi16(w.v, four);
+// sum + w * x over the four bytes of each lane. With IS_HALF w is below 16, so that no sum of two products leaves 16 bits.
+template <bool HAS_VNNI, bool IS_HALF>
+INLINE void add_dot(Ints& sum, Bytes w, Four x) {
+  if constexpr (HAS_VNNI) {
+    asm volatile("vpdpbusd %2, %1, %0" : "+v"(sum.v) : "v"(w.v), "v"(x.v));
+  } else if constexpr (IS_HALF) {
+    const __m512i pairs = _mm512_maddubs_epi16(w.v, x.v);
     sum.v = _mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-  } else {
+  } else {  // in maddubs a sum of two products would saturate
     const __m512i even = _mm512_and_si512(w.v, _mm512_set1_epi16(255)), odd = _mm512_srli_epi16(w.v, 8);
-    const __m512i x_even = _mm512_srai_epi16(_mm512_slli_epi16(four, 8), 8), x_odd = _mm512_srai_epi16(four, 8);
+    const __m512i x_even = _mm512_srai_epi16(_mm512_slli_epi16(x.v, 8), 8), x_odd = _mm512_srai_epi16(x.v, 8);
     sum.v = _mm512_add_epi32(sum.v, _mm512_madd_epi16(even, x_even));
     sum.v = _mm512_add_epi32(sum.v, _mm512_madd_epi16(odd, x_odd));
   }
 }
-#endif
 
 #else
 
@@ -121,24 +116,30 @@ struct Table {
   INLINE Vec operator[](Ints index) const { return {choose(index.lo), choose(index.hi)}; }
 };
 
-template <bool kIsHalf>
-INLINE __m256i dot(__m256i sum, __m256i w, __m256i four) {
-#if defined(__AVXVNNI__)
-  return _mm256_dpbusd_avx_epi32(sum, w, four);
-#else
-  if constexpr (kIsHalf) {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, four), _mm256_set1_epi16(1)));
-  } else {  // in maddubs a sum of two products would saturate
-    const __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(w, 8);
-    const __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(four, 8), 8), x_odd = _mm256_srai_epi16(four, 8);
-    return _mm256_add_epi32(_mm256_add_epi32(sum, _mm256_madd_epi16(even, x_even)), _mm256_madd_epi16(odd, x_odd));
-  }
-#endif
+struct Four {
+  __m256i v;
+};
+INLINE Four load_four(const int8_t* x) {
+  Four out;
+  asm("vpbroadcastd %1, %0" : "=x"(out.v) : "m"(*reinterpret_cast<const int32_t*>(x)));
+  return out;
 }
-template <bool kIsHalf>
-INLINE void add_dot(Ints& sum, Bytes w, const int8_t* x) {
-  const __m256i four = _mm256_set1_epi32(four_bytes(x));
-  sum = {dot<kIsHalf>(sum.lo, w.lo, four), dot<kIsHalf>(sum.hi, w.hi, four)};
+template <bool HAS_VNNI, bool IS_HALF>
+INLINE void add_dot(__m256i& sum, __m256i w, __m256i x) {
+  if constexpr (HAS_VNNI) {
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(w), "x"(x));
+  } else if constexpr (IS_HALF) {
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+  } else {
+    const __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(w, 8);
+    const __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), x_odd = _mm256_srai_epi16(x, 8);
+    sum = _mm256_add_epi32(_mm256_add_epi32(sum, _mm256_madd_epi16(even, x_even)), _mm256_madd_epi16(odd, x_odd));
+  }
+}
+template <bool HAS_VNNI, bool IS_HALF>
+INLINE void add_dot(Ints& sum, Bytes w, Four x) {
+  add_dot<HAS_VNNI, IS_HALF>(sum.lo, w.lo, x.v);
+  add_dot<HAS_VNNI, IS_HALF>(sum.hi, w.hi, x.v);
 }
 
 #endif

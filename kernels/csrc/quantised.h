@@ -69,27 +69,34 @@ struct Coded {
   const char* panel(int64_t index) const { return panels + index * header.panel_bytes; }
 };
 
-// Sixteen of the numbers of a piece, from output `lane` of the panel on.
-INLINE Vec load_numbers(Numbers numbers, const char* from, const char* span, int lane) {
-  switch (numbers) {
-    case Numbers::kHalf: return load(reinterpret_cast<const f16*>(from) + lane);
-    case Numbers::kFloat: return load(reinterpret_cast<const float*>(from) + lane);
-    case Numbers::kSigned: return load_bytes(reinterpret_cast<const int8_t*>(from) + lane) * load(reinterpret_cast<const float*>(span) + lane);
-    case Numbers::kUnsigned: return load_bytes(reinterpret_cast<const uint8_t*>(from) + lane) * load(reinterpret_cast<const float*>(span) + lane);
-    default: return zero();
+// Sixteen of a piece's numbers, as float32.
+INLINE Vec load_numbers(Numbers numbers, const char* from, const float* of_span, int64_t lane) {
+  if (numbers == Numbers::kHalf) return load(reinterpret_cast<const f16*>(from) + lane);
+  if (numbers == Numbers::kFloat) return load(reinterpret_cast<const float*>(from) + lane);
+  if (numbers == Numbers::kNone) return zero();
+  const Vec factors = numbers == Numbers::kSigned ? load_bytes(reinterpret_cast<const int8_t*>(from) + lane)
+                                                  : load_bytes(reinterpret_cast<const uint8_t*>(from) + lane);
+  return factors * load(of_span + lane);
+}
+// The scales of a piece, for the COLUMNS registers of outputs from `lane` of the panel on; then its minima.
+template <int COLUMNS>
+INLINE void load_scales(const CodedHeader& header, const Piece& piece, const char* panel, int64_t lane, float* to) {
+  const auto* const of_span = reinterpret_cast<const float*>(panel + piece.span);
+  UNROLL for (int i = 0; i < COLUMNS * kLanes; i += kLanes) {
+    store(to + i, load_numbers(header.scales, panel + piece.meta, of_span, lane + i));
   }
 }
-
-INLINE Vec load_scales(const Coded& w, const Piece& piece, const char* panel, int lane) {
-  return load_numbers(w.header.scales, panel + piece.meta, panel + piece.span, lane);
-}
-INLINE Vec load_minima(const Coded& w, const Piece& piece, const char* panel, int lane) {
-  const int64_t before = bytes_of(w.header.scales) * kPanel, of_span = has_span(w.header.scales) ? 4 * kPanel : 0;
-  return load_numbers(w.header.minima, panel + piece.meta + before, panel + piece.span + of_span, lane);
+template <int COLUMNS>
+INLINE void load_minima(const CodedHeader& header, const Piece& piece, const char* panel, int64_t lane, float* to) {
+  const char* const from = panel + piece.meta + bytes_of(header.scales) * kPanel;
+  const auto* const of_span = reinterpret_cast<const float*>(panel + piece.span) + has_span(header.scales) * kPanel;
+  UNROLL for (int i = 0; i < COLUMNS * kLanes; i += kLanes) {
+    store(to + i, load_numbers(header.minima, from, of_span, lane + i));
+  }
 }
 // The zeros of a piece, a byte for each output.
-INLINE const uint8_t* zeros_of(const Coded& w, const Piece& piece, const char* panel) {
-  return reinterpret_cast<const uint8_t*>(panel) + piece.meta + bytes_of(w.header.scales) * kPanel;
+INLINE const uint8_t* zeros_of(const CodedHeader& header, const Piece& piece, const char* panel) {
+  return reinterpret_cast<const uint8_t*>(panel) + piece.meta + bytes_of(header.scales) * kPanel;
 }
 
 void multiply_coded(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output);

@@ -155,20 +155,16 @@ int code_at(const Coded& w, const Piece& piece, const char* panel, int64_t lane,
   return within < 4 ? byte & 15 : byte >> 4;
 }
 
-float lane_of(Vec numbers, int64_t lane) {
-  alignas(64) float all[kLanes];
-  store(all, numbers);
-  return all[lane];
-}
-
 void write_row(const Coded& w, int64_t output, float* to) {
   const char* const panel = w.panel(output / kPanel);
   const int64_t lane = output % kPanel, column = lane / kLanes * kLanes;
   for (int64_t i = 0; i < w.header.num_pieces; i++) {
     const Piece& piece = w.pieces[i];
-    const float scale = lane_of(load_scales(w, piece, panel, static_cast<int>(column)), lane % kLanes);
-    const float minimum = lane_of(load_minima(w, piece, panel, static_cast<int>(column)), lane % kLanes);
-    const int zero = w.header.has_zeros ? zeros_of(w, piece, panel)[lane] : static_cast<int>(w.header.zero);
+    alignas(64) float scales[kLanes], minima[kLanes];
+    load_scales<1>(w.header, piece, panel, column, scales);
+    load_minima<1>(w.header, piece, panel, column, minima);
+    const float scale = scales[lane % kLanes], minimum = minima[lane % kLanes];
+    const int zero = w.header.has_zeros ? zeros_of(w.header, piece, panel)[lane] : static_cast<int>(w.header.zero);
     for (int64_t k = 0; k < piece.width; k++) {
       const int code = code_at(w, piece, panel, lane, k);
       const float level = w.header.has_table ? w.header.table[code] : static_cast<float>(code - zero);
