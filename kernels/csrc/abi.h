@@ -198,6 +198,12 @@ void penstock_attention_layer(const AttentionLayer* layer, const AttentionMetada
 void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total, void* out,
                         int64_t partial, int64_t num_tokens);
 
+// `count` blocks, each an attention layer with its cache and an MLP layer; the caches are of one size. x [tokens, width]
+// goes in and becomes the residual stream, delta what is yet to be added to it. *status as of penstock_attention_layer.
+void penstock_blocks(int64_t count, const AttentionLayer* const* attention, const MlpLayer* const* mlp,
+                     const AttentionMetadata* metadata, int64_t dtype, void* const* caches, int64_t cache_dtype,
+                     int64_t num_blocks, int64_t block_size, void* x, void* delta, int64_t* status);
+
 // What is wrong with the batch, and then nothing is sampled, or 0: 1 for histories, 2 for biases, 3 for masks that are none
 // of this vocabulary, or not all that there is.
 void penstock_sample(const SampleBatch* batch, int64_t* is_wrong);

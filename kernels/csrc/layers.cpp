@@ -1,5 +1,5 @@
-// Half a block of the decoder in one call: what the ops do one after the other, without the way through Python between
-// them. The numbers are those of the ops.
+// Half a block of the decoder, or all its blocks, in one call: what the ops do one after the other, without the way through
+// Python between them. The numbers are those of the ops.
 #include <cstring>
 
 #include "abi.h"
@@ -100,4 +100,17 @@ extern "C" void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const v
   penstock_linear(normed, dtype, num_tokens, a.gate_up, a.gate_up_bias, a.gate_up_bias_dtype, gate_up, dtype);
   penstock_silu_mul(dtype, gate_up, normed, num_tokens, a.inner);
   multiply(normed, dtype, num_tokens, a.down, a.down_bias, a.down_bias_dtype, out, partial);
+}
+
+// A layer's norm has read x and delta, and written their sum, before its last op writes delta: both can stay in place.
+extern "C" void penstock_blocks(int64_t count, const AttentionLayer* const* attention, const MlpLayer* const* mlp,
+                                const AttentionMetadata* metadata, int64_t dtype, void* const* caches,
+                                int64_t cache_dtype, int64_t num_blocks, int64_t block_size, void* x, void* delta,
+                                int64_t* status) {
+  for (int64_t i = 0; i < count; i++) {
+    penstock_attention_layer(attention[i], metadata, dtype, caches[i], cache_dtype, num_blocks, block_size, x,
+                             i ? delta : nullptr, x, delta, 0, status);
+    if (*status) return;
+    penstock_mlp_layer(mlp[i], dtype, x, delta, x, delta, 0, metadata->num_tokens);
+  }
 }

@@ -1,5 +1,5 @@
-"""Halves of a decoder's block, each in one call of csrc/layers.cpp: they give the bits of the ops one after the other,
-without the way through Python between them. Like the ops, they import nothing of ours but kernels."""
+"""Halves of a decoder's block, and all its blocks, each in one call of csrc/layers.cpp: they give the bits of the ops
+one after the other, without the way through Python between them. Like the ops, they import only kernels."""
 
 from penstock.kernels import dispatch
 

@@ -71,11 +71,17 @@ class AttentionLayer:
             ctypes.addressof(self._struct), ctypes.addressof(metadata.struct), DTYPES[x.dtype], data.data_ptr(),
             DTYPES[cache.dtype], data.shape[0], cache.block_size, x.data_ptr(), address(delta), total.data_ptr(),
             out.data_ptr(), partial, ctypes.addressof(status))
-        if status.value == PLACE_STATUS:
-            refuse_slot_mapping(metadata.slot_mapping, cache)
-        if status.value:
-            refuse_tables(x, cache, metadata.tables, metadata.starts, metadata.counts)
+        refuse(status.value, x, metadata, cache)
         return total, out
+
+    @property
+    def width(self) -> int:
+        return self.qkv.in_features
+
+    @property
+    def address(self) -> int:
+        """Returns where csrc/abi.h's struct lies for as long as the layer lives."""
+        return ctypes.addressof(self._struct)
 
     def _check_norms(self) -> None:
         op = "AttentionLayer"
@@ -104,3 +110,11 @@ class AttentionLayer:
             k_norm=address(k_norm), k_norm_dtype=dtype_of(k_norm),
             cos=address(self.cos), sin=address(self.sin), output=address(self.output.compiled),
             output_bias=address(self.output_bias), output_bias_dtype=dtype_of(self.output_bias))
+
+
+def refuse(status: int, x: Tensor, metadata: AttentionMetadata, cache: KvCache) -> None:
+    """Raises the ValueError that a status other than 0 stands for."""
+    if status == PLACE_STATUS:
+        refuse_slot_mapping(metadata.slot_mapping, cache)
+    if status:
+        refuse_tables(x, cache, metadata.tables, metadata.starts, metadata.counts)

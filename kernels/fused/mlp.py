@@ -57,6 +57,15 @@ class MlpLayer:
             out.data_ptr(), partial, shape[0])
         return total, out
 
+    @property
+    def width(self) -> int:
+        return self.gate_up.in_features
+
+    @property
+    def address(self) -> int:
+        """Returns where csrc/abi.h's struct lies for as long as the layer lives."""
+        return ctypes.addressof(self._struct)
+
     def _structure(self) -> ctypes.Structure:
         return native.structure("MlpLayer")(
             width=self.gate_up.in_features, inner=self.down.in_features, eps=self.eps,

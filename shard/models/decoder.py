@@ -11,7 +11,7 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.rms_norm import rms_norm
 from penstock.shard.communication.distributed import Group
-from penstock.shard.layers.fused import fuse
+from penstock.shard.layers.fused import fuse, fuse_blocks
 from penstock.shard.layers.linear import NUM_SEGMENTS, num_own_segments
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.layers.vocab import VocabEmbedding, VocabHead
@@ -32,15 +32,15 @@ class Block:
         names = family.names.of_block(index)
         attention = family.attention(config, index)(config, weights, names, index, rotary)
         feed_forward = family.feed_forward(config, index)(config, weights, names)
-        self._attention = fuse(attention) or attention
-        self._feed_forward = fuse(feed_forward) or feed_forward
+        self.attention = fuse(attention) or attention
+        self.feed_forward = fuse(feed_forward) or feed_forward
 
     def forward(
         self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
     ) -> tuple[Tensor, Tensor]:
         """Returns the residual stream [T, C] and what is yet to be added to it: the next norm adds it as it reads."""
-        x, delta = self._attention(x, delta, metadata, cache)
-        return self._feed_forward(x, delta)
+        x, delta = self.attention(x, delta, metadata, cache)
+        return self.feed_forward(x, delta)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ class Decoder:
         self._embedding = VocabEmbedding(embedding, config.vocab_size, group)
         rotary = Rotary(config.rotation)
         self._blocks = [Block(config, weights, index, rotary) for index in range(config.num_layers)]
+        self._whole = fuse_blocks([(block.attention, block.feed_forward) for block in self._blocks])
         self._norm = weights.whole(f"{names.norm}.weight", config.hidden_size)
         self._head = VocabHead(head, config.vocab_size, group)
 
@@ -95,6 +96,8 @@ class Decoder:
     def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: list[KvCache]) -> Hidden:
         """Runs the blocks on token ids, int64 [T], each block with its own cache."""
         x, delta = self._embedding(input_ids), None
+        if self._whole:
+            return Hidden(*self._whole(x, metadata, caches))
         for block, cache in zip(self._blocks, caches, strict=True):
             x, delta = block.forward(x, delta, metadata, cache)
         assert delta is not None, "a model has at least one block"

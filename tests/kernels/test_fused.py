@@ -5,6 +5,7 @@ import torch
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.fused.attention import AttentionLayer
+from penstock.kernels.fused.blocks import Blocks
 from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.linear import pack
 from penstock.kernels.paged_attention import allocate_cache
@@ -100,3 +101,30 @@ def test_tokens_outside_the_cache_are_refused(cpu_kernels):
         attend(layer, make_metadata(counts=torch.tensor([3, 2], dtype=torch.int32)))
     with pytest.raises(ValueError, match=r"paged_attention: tables name blocks that are not among the cache's 3"):
         attend(layer, make_metadata(tables=torch.tensor([[0, 0], [3, 2]], dtype=torch.int32)))
+
+
+def make_caches(*num_blocks):
+    return [allocate_cache(number, block_size=16, num_kv_heads=KV_HEADS, head_dim=HEAD_DIM, dtype=torch.float32,
+                           device="cpu") for number in num_blocks]
+
+
+def test_blocks_that_do_not_fit(cpu_kernels):
+    attention, mlp = make_attention(), make_mlp()
+    with pytest.raises(ValueError, match=r"Blocks: 2 attention layers, 1 MLP layers"):
+        Blocks([attention, attention], [mlp])
+    narrow = make_mlp(norm=torch.ones(8), gate_up=pack(torch.ones(8, 8)), down=pack(torch.ones(8, 4)))
+    with pytest.raises(ValueError, match=r"Blocks: layers have the widths \[8, 80\], expected one"):
+        Blocks([attention], [narrow])
+    blocks = Blocks([attention, attention], [mlp, mlp])
+    with pytest.raises(ValueError, match=r"Blocks: x has shape \[5, 80\], expected \[4, 80\]"):
+        blocks(torch.ones(5, WIDTH), make_metadata(), make_caches(3, 3))
+    for caches in (make_caches(3), make_caches(3, 4)):
+        with pytest.raises(ValueError, match=r"Blocks: caches are .*, expected 2 of one size"):
+            blocks(torch.ones(4, WIDTH), make_metadata(), caches)
+
+
+def test_blocks_refuse_tokens_outside_the_caches(cpu_kernels):
+    blocks = Blocks([make_attention()] * 2, [make_mlp()] * 2)
+    blocks(torch.ones(4, WIDTH), make_metadata(), make_caches(3, 3))
+    with pytest.raises(ValueError, match=r"kv_write: slot_mapping \[0, 1, 2, 48\] does not lie within 3 blocks of 16"):
+        blocks(torch.ones(4, WIDTH), make_metadata(slot_mapping=torch.tensor([0, 1, 2, 48])), make_caches(3, 3))

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.fused.blocks import Blocks
 from penstock.kernels.paged_attention import allocate_cache
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers import fused
 from penstock.shard.layers.attention import Attention
-from penstock.shard.layers.fused import FusedAttention, FusedMlp, fuse
+from penstock.shard.layers.fused import FusedAttention, FusedMlp, fuse, fuse_blocks
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.models import decoder
 from penstock.shard.models.decoder import Decoder
@@ -64,7 +65,7 @@ def load(monkeypatch, path, dtype=torch.float32, group=None) -> tuple[Attention,
     with monkeypatch.context() as patch:
         patch.setattr(decoder, "fuse", lambda layer: None)
         block, = Decoder.load(path, dtype, group or Group())._blocks
-    return block._attention, block._feed_forward
+    return block.attention, block.feed_forward
 
 
 def random(*shape, dtype=torch.float32, seed=0):
@@ -149,9 +150,36 @@ def test_mlp_has_the_bits_of_its_ops(models, monkeypatch, model, dtype, group, n
             assert torch.equal(*group.shares[-2:])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_blocks_have_the_bits_of_their_halves(models, monkeypatch, dtype):
+    """Three blocks of two kinds, the first of which is given nothing to add."""
+    layers = [load(monkeypatch, models[model], dtype) for model in ("plain", "biases", "plain")]
+    halves = [tuple(map(fuse, pair)) for pair in layers]
+    caches = [[make_cache(attention, dtype) for attention, _ in layers] for _ in range(2)]
+    metadata, x, delta = make_metadata(), random(NUM_TOKENS, WIDTH, dtype=dtype), None
+    total, out = fuse_blocks(halves)(x.clone(), metadata, caches[0])
+    for (attention, mlp), cache in zip(halves, caches[1], strict=True):
+        x, delta = mlp(*attention(x, delta, metadata, cache))
+    assert torch.equal(total, x)
+    assert torch.equal(out, delta)
+    assert all(torch.equal(one.data, other.data) for one, other in zip(*caches, strict=True))
+
+
+def test_which_blocks_become_one(models, monkeypatch):
+    """Those all halves of which are fused, on one rank: else there are sums to join between them."""
+    layers = load(monkeypatch, models["plain"])
+    attention, mlp = map(fuse, layers)
+    assert fuse_blocks([(attention, mlp)])
+    assert fuse_blocks([(attention, mlp), (layers[0], mlp)]) is None
+    assert fuse_blocks([(attention, mlp), (attention, layers[1])]) is None
+    assert fuse_blocks([tuple(map(fuse, load(monkeypatch, models["plain"], group=OneOfTwo())))]) is None
+
+
 def test_a_decoder_runs_fused_layers(models):
-    block, = Decoder.load(models["plain"], None, Group())._blocks
-    assert (type(block._attention), type(block._feed_forward)) == (FusedAttention, FusedMlp)
+    decoder = Decoder.load(models["plain"], None, Group())
+    block, = decoder._blocks
+    assert (type(block.attention), type(block.feed_forward)) == (FusedAttention, FusedMlp)
+    assert isinstance(decoder._whole, Blocks)
 
 
 def test_what_is_not_fused(models, monkeypatch):

@@ -58,8 +58,8 @@ def test_a_family_names_its_tensors_and_chooses_its_classes(
     assert logits is not None
     assert expected is not None
     assert torch.equal(logits, expected)
-    assert [type(block._attention) is UnusualAttention for block in decoders[1]._blocks] == [False, False, True]
-    assert [type(block._feed_forward) is UnusualMlp for block in decoders[1]._blocks] == [False, True, False]
+    assert [type(block.attention) is UnusualAttention for block in decoders[1]._blocks] == [False, False, True]
+    assert [type(block.feed_forward) is UnusualMlp for block in decoders[1]._blocks] == [False, True, False]
     assert caplog.messages == []
 
 
