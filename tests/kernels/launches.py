@@ -12,6 +12,9 @@ from penstock.kernels.kv_write import gpu as kv_write
 from penstock.kernels.linear import fixed_order
 from penstock.kernels.paged_attention import gpu as paged_attention
 from penstock.kernels.prompt_logprobs import gpu as prompt_logprobs
+from penstock.kernels.quantised_linear import QuantisedWeight
+from penstock.kernels.quantised_linear import gpu as quantised_linear
+from penstock.kernels.quantised_linear.activations import Activations
 from penstock.kernels.rms_norm import gpu as rms_norm
 from penstock.kernels.rope import gpu as rope
 from penstock.kernels.sample import Biases, History, SampleParameters
@@ -19,6 +22,7 @@ from penstock.kernels.sample import gpu as sample
 from penstock.kernels.sample.parameters import COLUMNS
 from penstock.kernels.silu_mul import gpu as silu_mul
 from tests.kernels.accuracy import DTYPES
+from tests.kernels.coded import make
 
 
 def norms() -> None:
@@ -42,6 +46,18 @@ def linears() -> None:
                 x = torch.empty(num_tokens, inputs, dtype=dtype)
                 fixed_order.matmul(x, weight, segments, None, dtype)
         fixed_order.matmul(x, weight, 1, bias, torch.float32)
+
+
+def coded_linears() -> None:
+    """Codes of 4 and 8 bits, with one zero or many, minima, a table; inputs in 8 bits and as they are."""
+    for name, inputs in (("q4_0", 256), ("awq", 256), ("q5_k", 512), ("mxfp4", 256)):
+        for activations in Activations:
+            parts = quantised_linear.pack(make(name, 64, inputs), 1, activations)
+            data = tuple(part.to(torch.get_default_device()) for part in parts)
+            weight = QuantisedWeight(64, inputs, 1, torch.bfloat16, data, activations)
+            for num_tokens in (1, 128):
+                quantised_linear.linear(torch.ones(num_tokens, inputs, dtype=torch.bfloat16), weight, None,
+                                        torch.bfloat16)
 
 
 def logprobs() -> None:
@@ -103,7 +119,7 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, rotations, cache_writes, attention, linears, logprobs, samples)
+    norms, activations, rotations, cache_writes, attention, linears, coded_linears, logprobs, samples)
 
 
 def main() -> None:
