@@ -18,7 +18,8 @@ from penstock.kernels.quantised_linear.pieces import cut
 if TYPE_CHECKING:
     from penstock.kernels.quantised_linear import QuantisedWeight
 
-ROWS, OUTPUTS, INPUTS = 16, 64, 32       # of a tile; rows and inputs are what matrix instructions take at least
+ROWS, INPUTS = 16, 32                    # of a tile: what matrix instructions take at least
+OUTPUTS, FEWER_OUTPUTS = 64, 32          # of a tile, so that the compiler keeps all in registers; no bit rests on it
 BYTE_MIDDLE = 128                        # what is subtracted from a byte so that it is signed
 HALF_TO_EVEN = tl.constexpr(12582912.0)  # 1.5 * 2^23: in a sum with it a small float32 is rounded to a whole number
 
@@ -54,6 +55,7 @@ def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype:
     (num_rows, num_inputs), num_columns, num_pieces = x.shape, packed.out_features, len(bounds)
     sums = torch.zeros(packed.segments, num_rows, num_columns, device=x.device)
     is_whole = packed.activations is Activations.INT8
+    outputs = OUTPUTS if is_whole and not table.numel() else FEWER_OUTPUTS
     x_scales = x_sums = torch.empty(num_rows if is_whole else 0, num_pieces, device=x.device)
     if x.numel() and is_whole:
         whole, x_sums = torch.empty(x.shape, dtype=torch.int8, device=x.device), torch.empty_like(x_scales)
@@ -62,11 +64,11 @@ def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype:
                                           LEAST=LEAST, BLOCK=triton.next_power_of_2(width))
         x = whole
     if sums.numel() and num_inputs:
-        grid = triton.cdiv(num_rows, ROWS), triton.cdiv(num_columns, OUTPUTS), packed.segments
+        grid = triton.cdiv(num_rows, ROWS), triton.cdiv(num_columns, outputs), packed.segments
         _multiply[grid](x, x_scales, x_sums, codes, scales, minima, zeros, table, bounds, firsts, sums, num_rows,
                         num_columns, num_inputs, codes.shape[1], num_pieces, IS_HALF=codes.shape[1] < num_inputs,
                         HAS_TABLE=table.numel() > 0, HAS_ZEROS=zeros.numel() > 1, HAS_MINIMA=minima.numel() > 0,
-                        IS_WHOLE=is_whole, BLOCK_M=ROWS, BLOCK_N=OUTPUTS, BLOCK_K=INPUTS)
+                        IS_WHOLE=is_whole, BLOCK_M=ROWS, BLOCK_N=outputs, BLOCK_K=INPUTS)
     while len(sums) > 1:
         sums = sums[0::2] + sums[1::2]
     return (sums[0] if bias is None else sums[0] + bias).to(out_dtype)
