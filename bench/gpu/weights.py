@@ -16,7 +16,9 @@ from torch import Tensor
 from penstock.bench.gpu.scale import Scale
 from penstock.kernels import dispatch
 from penstock.shard.models.names import USUAL_NAMES as NAMES
-from penstock.shard.weights.checkpoint import SINGLE_FILE, STORED_DTYPES, Checkpoint, StoredTensor
+from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.safetensors_files import SINGLE_FILE
+from penstock.shard.weights.stored import STORED_DTYPES, StoredTensor
 
 
 def random_tensor(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

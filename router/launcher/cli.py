@@ -5,8 +5,10 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -18,6 +20,9 @@ from penstock.router.launcher.lazy_group import LazyGroup
 from penstock.router.launcher.option_types import Command
 from penstock.router.launcher.options import OPTIONS
 
+if TYPE_CHECKING:
+    from penstock.router.text.watermark import Detection
+
 
 # The benchmarks import what they measure, and the launcher imports nothing of them.
 @click.group(cls=LazyGroup, lazy={"bench": ("penstock.bench.cli:main", "Measure a server, the engine or kernels.")})
@@ -27,7 +32,7 @@ def main() -> None:
 
 
 main.add_command(Command(
-    "serve", callback=serve, help="Serve MODEL, a directory or a name on the Hugging Face Hub.",
+    "serve", callback=serve, help="Serve MODEL, a directory, a GGUF file or a name on the Hugging Face Hub.",
     params=[click.Argument(["model_id"], metavar="MODEL", required=False, envvar="MODEL_ID"),
             *(option for option in OPTIONS if option.name != "model_id")]))
 
@@ -70,11 +75,13 @@ def tune(model_id: str, num_shard: int, dtype: str | None, device: str, determin
     They are saved for this kind of GPU, and used from the next start on. Tuning takes minutes, during which nothing
     else should use the GPU.
     """
-    arguments = {"--model": _directory(model_id), "--world-size": num_shard, "--dtype": dtype, "--device": device,
-                 "--max-rows": max_rows}
-    given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
-    program = [sys.executable, "-P", "-m", "penstock.shard.startup.tune", *given, *["--deterministic"] * deterministic]
-    sys.exit(subprocess.run(program, check=False).returncode)
+    with _directory(model_id) as directory:
+        arguments = {"--model": directory, "--world-size": num_shard, "--dtype": dtype, "--device": device,
+                     "--max-rows": max_rows}
+        given = [text for name, value in arguments.items() if value is not None for text in (name, str(value))]
+        program = [sys.executable, "-P", "-m", "penstock.shard.startup.tune", *given,
+                   *["--deterministic"] * deterministic]
+        sys.exit(subprocess.run(program, check=False).returncode)
 
 
 @main.command()
@@ -89,19 +96,8 @@ def detect_watermark(model_id: str, file: TextIO, gamma: float, as_json: bool) -
     MODEL is the directory or the name on the Hugging Face Hub of the model that may have written the text. A z above 4
     means a watermark: chance alone gives that to one text in 30,000. Give the text without its prompt, which has none.
     """
-    from penstock.router.text.tokenizer import Tokenizer, TokenizerError  # the launcher does without
-    from penstock.router.text.watermark import detect
-    directory = _directory(model_id)
-    try:
-        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        vocab_size = config.get("vocab_size") if isinstance(config, dict) else None
-        if not isinstance(vocab_size, int):
-            raise click.ClickException(f"{directory / 'config.json'} has no `vocab_size`")
-        tokenizer = Tokenizer.load(directory / "tokenizer.json")
-        token_ids = asyncio.run(tokenizer.encode(file.read(), add_special_tokens=False))
-        found = detect(token_ids, vocab_size, gamma)
-    except (OSError, ValueError, TokenizerError) as error:
-        raise click.ClickException(str(error)) from error
+    with _directory(model_id) as directory:
+        found = _detect(directory, file.read(), gamma)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found)))
     else:
@@ -109,7 +105,27 @@ def detect_watermark(model_id: str, file: TextIO, gamma: float, as_json: bool) -
                    f"z: {found.z:.2f}\np-value: {found.p_value:.3g}")
 
 
-def _directory(model_id: str) -> Path:
-    """Returns the directory of a model, which need not have all that a server needs; downloads one of the Hub's."""
+def _detect(directory: Path, text: str, gamma: float) -> "Detection":
+    from penstock.router.text.tokenizer import Tokenizer, TokenizerError  # the launcher does without
+    from penstock.router.text.watermark import detect
+    try:
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        vocab_size = config.get("vocab_size") if isinstance(config, dict) else None
+        if not isinstance(vocab_size, int):
+            raise click.ClickException(f"{directory / 'config.json'} has no `vocab_size`")
+        tokenizer = Tokenizer.load(directory / "tokenizer.json")
+        token_ids = asyncio.run(tokenizer.encode(text, add_special_tokens=False))
+        return detect(token_ids, vocab_size, gamma)
+    except (OSError, ValueError, TokenizerError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@contextmanager
+def _directory(model_id: str) -> Iterator[Path]:
+    """Gives the directory of a model, which need not have all that a server needs; downloads one of the Hub's."""
     path = hub.path_of(model_id)
-    return path if path.is_dir() else hub.find(model_id).path
+    if path.is_dir():
+        yield path
+        return
+    with hub.in_directory(hub.find(model_id)) as checkpoint:
+        yield checkpoint.path

@@ -2,17 +2,25 @@
 
 import json
 import os
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher import sigterm
 from penstock.router.launcher.download import DownloadError
+from penstock.router.launcher.gguf.folder import checkpoint_of
+from penstock.router.launcher.gguf.metadata import GgufError
+
+GGUF = ".gguf"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A directory in the Hub's format, with its commit; that of a local directory is what the user gave as revision."""
+    """A directory in the Hub's format, or a GGUF file, with its commit; that of a local one is what the user gave as
+    revision."""
 
     path: Path
     revision: str | None
@@ -21,34 +29,79 @@ class Checkpoint:
 def find(
     model_id: str, revision: str | None = None, cache: Path | None = None, has_bars: bool = False
 ) -> Checkpoint:
-    """Finds the checkpoint in the directory `model_id`, or of that name on the Hub; downloads it if it isn't cached.
+    """Finds the checkpoint in the directory or the GGUF file `model_id`, or of that name on the Hub; downloads it if it
+    isn't cached.
 
     Raises InvalidArgument, which says what to do if there is none, or names the missing file.
     """
-    directory = path_of(model_id)
-    if directory.is_dir():
-        checkpoint = Checkpoint(directory.resolve(), revision)
+    path = path_of(model_id)
+    if path.is_dir():
+        checkpoint = Checkpoint(path.resolve(), revision)
+    elif path.suffix == GGUF and path.exists():
+        return Checkpoint(path.resolve(), revision)
     elif model_id.startswith(("/", ".", "~")):
-        raise InvalidArgument(f"`model_id`: there is no directory {model_id}")
+        kind = "GGUF file" if path.suffix == GGUF else "directory"
+        raise InvalidArgument(f"`model_id`: there is no {kind} {model_id}")
+    elif path.suffix == GGUF:
+        return _download_gguf(model_id, revision, cache, has_bars)
     else:
-        from penstock.router.launcher import snapshot  # a second to import, for nothing if the model is a directory
-        try:
-            with sigterm.heard_in_waits():
-                path = snapshot.fetch(model_id, revision, cache, has_bars)
-        except DownloadError as error:
-            raise InvalidArgument(f"`model_id`: {model_id} is no directory, and {error}") from error
-        checkpoint = Checkpoint(path, path.name)
+        checkpoint = _download(model_id, revision, cache, has_bars)
     _check(checkpoint.path)
     return checkpoint
 
 
+@contextmanager
+def in_directory(checkpoint: Checkpoint) -> Iterator[Checkpoint]:
+    """Gives a GGUF file the form of a directory with its tokenizer and configuration, which the weights stay out of,
+    and removes it afterwards. Raises InvalidArgument for a file that is not read."""
+    with ExitStack() as stack:
+        if checkpoint.path.suffix == GGUF and checkpoint.path.is_file():
+            try:
+                directory = stack.enter_context(checkpoint_of(checkpoint.path))
+            except GgufError as error:
+                raise InvalidArgument(f"`model_id`: {error}") from error
+            except OSError as error:
+                raise InvalidArgument(f"`model_id`: the tokenizer and the configuration of {checkpoint.path} cannot be "
+                                      f"written to {error.filename} ({error.strerror}): give a directory that can be "
+                                      "as TMPDIR") from error
+            checkpoint = replace(checkpoint, path=directory)
+        yield checkpoint
+
+
+def _download(model_id: str, revision: str | None, cache: Path | None, has_bars: bool, **only: list[str]) -> Checkpoint:
+    from penstock.router.launcher import snapshot  # a second to import, for nothing if the model is a directory
+    try:
+        with sigterm.heard_in_waits():
+            path = snapshot.fetch(model_id, revision, cache, has_bars, **only)
+    except DownloadError as error:
+        raise InvalidArgument(f"`model_id`: {model_id} is no directory, and {error}") from error
+    return Checkpoint(path, path.name)
+
+
+def _download_gguf(model_id: str, revision: str | None, cache: Path | None, has_bars: bool) -> Checkpoint:
+    """Downloads ORGANISATION/NAME/FILE.gguf, and the other files if the model is split."""
+    name, _, file = model_id.rpartition("/")
+    if name.count("/") != 1:
+        raise InvalidArgument(f"`model_id`: there is no GGUF file {model_id}; one of the Hugging Face Hub is named as "
+                              "ORGANISATION/NAME/FILE.gguf")
+    files = [re.sub(r"-\d{5}-of-", "-?????-of-", file)]  # of all its parts
+    found = _download(name, revision, cache, has_bars, files=files, not_files=[])
+    if not (found.path / file).exists():
+        raise InvalidArgument(f"`model_id`: {name} has no file {file}")
+    return Checkpoint(found.path / file, found.revision)
+
+
 def path_of(model_id: str) -> Path:
-    """Returns where the model is if it is a directory: `~` may stand for the home of a user, if there is one."""
+    """Returns where the model is if it is a directory or a file: `~` may stand for the home of a user, if there is one."""
     return Path(os.path.expanduser(model_id))
 
 
 def _check(directory: Path) -> None:
     """Raises InvalidArgument if a file is missing, before any weight is read."""
+    ggufs = sorted(path.name for path in directory.glob(f"*{GGUF}"))
+    if ggufs and not any(directory.glob("*.safetensors")):
+        raise InvalidArgument(f"`model_id`: {directory} has GGUF files; name one of them: "
+                              f"{', '.join(str(directory / name) for name in ggufs[:3])}")
     for name in ("config.json", "tokenizer.json"):
         if not (directory / name).is_file():
             raise InvalidArgument(f"`model_id`: {directory} has no file {name}")

@@ -62,9 +62,10 @@ def launch(config: LauncherConfig) -> int:
         if config.master_port is not None and config.num_shard > 1:
             _bind("master_port", config.master_addr, config.master_port).close()
         tls.server_context(config)
-        checkpoint = hub.find(config.model_id, config.revision, config.huggingface_hub_cache,
-                              logs.has_bars(config.json_output))
+        found = hub.find(config.model_id, config.revision, config.huggingface_hub_cache,
+                         logs.has_bars(config.json_output))
         sigterm.unwind()
+        checkpoint = stack.enter_context(hub.in_directory(found))
         folder = stack.enter_context(socket_folder(config.shard_uds_path, config.num_shard))
         memories = stack.enter_context(shard_memories(config.num_shard))
         log.info("Starting %d shard%s of %s", config.num_shard, "s" * (config.num_shard > 1), config.model_id)

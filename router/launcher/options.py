@@ -72,7 +72,8 @@ MODEL, MEMORY, LIMITS = "Model", "Memory and batches", "Limits of a request"
 SERVER, ACCESS, SHARDS, REST = "Server", "Access", "Shards", "Other"
 
 OPTIONS: list[click.Parameter] = [
-    Option("--model-id", MODEL, "A directory with a checkpoint, or a name on the Hugging Face Hub. Required."),
+    Option("--model-id", MODEL, "A directory with a checkpoint, a GGUF file, or a name on the Hugging Face Hub, "
+           "where NAME/FILE.gguf is one of its GGUF files. Required."),
     Option("--revision", MODEL, "Branch, tag or commit on the Hub."),
     Option("--dtype", MODEL, "Number format of weights and activations. Default: the checkpoint's own. "
            "float32 is Penstock's addition.", type=click.Choice(["float16", "bfloat16", "float32"])),

@@ -35,8 +35,13 @@ _HTTP_ERROR: type[Exception] = next(base for base in HfHubHTTPError.__bases__ if
 """What the Hub's library raises for a connection that fails: its HTTP library has another name in each version."""
 
 
-def fetch(name: str, revision: str | None, cache: Path | None, has_bars: bool) -> Path:
+def fetch(
+    name: str, revision: str | None, cache: Path | None, has_bars: bool, files: list[str] = FILES,
+    not_files: list[str] = NOT_FILES,
+) -> Path:
     """Downloads what a server reads of a model, unless it is cached, and returns the directory.
+
+    files, not_files: patterns of the names of files that are downloaded, and that are not
 
     Without a network, and where the Hub refuses to answer, what is cached will do. Raises DownloadError.
     """
@@ -50,42 +55,46 @@ def fetch(name: str, revision: str | None, cache: Path | None, has_bars: bool) -
         except RevisionNotFoundError:
             raise
         except (_HTTP_ERROR, OfflineModeIsEnabled) as error:
-            path = _cached(name, revision, place, error)
+            path = _cached(name, revision, place, error, files, not_files)
             if not isinstance(error, OfflineModeIsEnabled):
                 log.warning("%s; the commit %s that is cached is taken, which may not be the newest",
                             _sentence(error, name, revision, place), path.name)
             return path
-        needs_library = _fetch_blobs(name, listing, place, has_bars)
+        needs_library = _fetch_blobs(name, listing, place, has_bars, files, not_files)
         bars = download.bar_class(has_bars and needs_library, threading.Event())
-        return Path(snapshot_download(name, revision=revision, cache_dir=place, allow_patterns=FILES,
-                                      ignore_patterns=NOT_FILES, tqdm_class=bars))
+        return Path(snapshot_download(name, revision=revision, cache_dir=place, allow_patterns=files,
+                                      ignore_patterns=not_files, tqdm_class=bars))
     except (OSError, ValueError, _HTTP_ERROR) as error:
         raise DownloadError(_sentence(error, name, revision, place)) from error
 
 
-def _cached(name: str, revision: str | None, place: Path, error: Exception) -> Path:
+def _cached(
+    name: str, revision: str | None, place: Path, error: Exception, files: list[str], not_files: list[str]
+) -> Path:
     """Returns the directory of a model that is cached completely; raises `error` if there is none."""
     try:
-        return Path(snapshot_download(name, revision=revision, cache_dir=place, allow_patterns=FILES,
-                                      ignore_patterns=NOT_FILES, local_files_only=True))
+        return Path(snapshot_download(name, revision=revision, cache_dir=place, allow_patterns=files,
+                                      ignore_patterns=not_files, local_files_only=True))
     except LocalEntryNotFoundError:
         raise error from None
 
 
-def _fetch_blobs(name: str, listing: ModelInfo, place: Path, has_bars: bool) -> bool:
+def _fetch_blobs(
+    name: str, listing: ModelInfo, place: Path, has_bars: bool, files: list[str], not_files: list[str]
+) -> bool:
     """Downloads the contents of a model's files; tells whether there are some that only the Hub's library can get."""
-    files: dict[str, tuple[RemoteFile, str]] = {}
+    blobs: dict[str, tuple[RemoteFile, str]] = {}
     needs_library = False
-    for file in filter_repo_objects(listing.siblings or [], allow_patterns=FILES, ignore_patterns=NOT_FILES,
+    for file in filter_repo_objects(listing.siblings or [], allow_patterns=files, ignore_patterns=not_files,
                                     key=lambda sibling: sibling.rfilename):
         if file.size is None or file.blob_id is None or file.size > constants.MAX_HTTP_DOWNLOAD_SIZE:
             needs_library = True
             continue
         blob = file.lfs.sha256 if file.lfs else file.blob_id
         url = hf_hub_url(name, file.rfilename, revision=listing.sha)
-        files[blob] = (RemoteFile(file.rfilename, file.size, blob, is_large=file.lfs is not None), url)
+        blobs[blob] = (RemoteFile(file.rfilename, file.size, blob, is_large=file.lfs is not None), url)
     folder = place / repo_folder_name(repo_id=name, repo_type="model") / "blobs"
-    download.download([*files.values()], folder, build_hf_headers(), has_bars)
+    download.download([*blobs.values()], folder, build_hf_headers(), has_bars)
     return needs_library
 
 

@@ -13,6 +13,7 @@ from penstock.shard.models.quantization_methods import (
     read_bitsandbytes,
     read_fbgemm,
     read_float8,
+    read_gguf,
     read_gptq,
     read_mxfp4,
 )
@@ -27,6 +28,7 @@ QUANTIZATIONS: dict[str, Callable[[Keys, WeightOptions, TensorNames], Quantizati
     "compressed-tensors": read_compressed_tensors,
     "fbgemm_fp8": read_fbgemm,
     "fp8": read_float8,
+    "gguf": read_gguf,
     "gptq": read_gptq,
     "mxfp4": read_mxfp4,
 }

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.models.names import TensorNames
@@ -12,11 +13,14 @@ from penstock.shard.weights.bitsandbytes import BitsAndBytes4, BitsAndBytes8
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.float8 import Float8
 from penstock.shard.weights.format import FormatOf, WeightFormat
+from penstock.shard.weights.gguf import GgufBlocks
+from penstock.shard.weights.gguf_blocks import DECODERS
 from penstock.shard.weights.gptq import Gptq
 from penstock.shard.weights.mxfp4 import Mxfp4
 
 METHOD = "quant_method"
 KEPT = "modules_to_not_convert"
+TYPES = "types"
 GPTQ_KEYS = (METHOD, "bits", "group_size", "desc_act", "sym", "lm_head", "dynamic", "checkpoint_format", "format",
              "pack_dtype", "modules_in_block_to_quantize")
 GPTQ_WITHOUT_EFFECT = (                  # how it was made, and how others compute with it
@@ -143,6 +147,17 @@ def read_fbgemm(keys: Keys, options: WeightOptions, names: TensorNames) -> Quant
 def _dense_float8(name: str, keys: Keys, options: WeightOptions, format_of: FormatOf) -> Quantization:
     options.activations_for(keys, "numbers of 8 bits (fp8)", are_whole=False)
     return Quantization(name, None, format_of)
+
+
+def read_gguf(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+    """`types` has the type of each linear's blocks."""
+    check_known(keys, (METHOD, TYPES), ())
+    activations = options.activations_for(keys, "gguf", are_whole=True)
+    types: Any = keys.get(TYPES)
+    if not isinstance(types, dict) or not all(kind in DECODERS for kind in types.values()):
+        raise keys.error(TYPES, f"for each linear one of {', '.join(DECODERS)}")
+    formats = {kind: GgufBlocks(activations, kind) for kind in DECODERS}
+    return Quantization("gguf", activations, lambda linear: formats[types[linear]] if linear in types else DENSE)
 
 
 def read_mxfp4(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:

@@ -87,6 +87,11 @@ def _llama3(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
     return torch.where(wavelengths < plain.original_length / high, frequencies, scaled), 1.0
 
 
+def _factors(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
+    """A factor per pair stretches it, whatever they were made by: what GGUF files have of Llama 3.1's scaling."""
+    return 1.0 / plain.periods / torch.tensor(rope.numbers("factors", plain.head_dim // 2), dtype=torch.float32), 1.0
+
+
 def _yarn(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
     """YaRN (Peng et al. 2023) keeps pairs that turn often, stretches those that turn rarely, with a ramp between."""
     factor = rope.number("factor", plain.max_length / plain.original_length)
@@ -136,6 +141,7 @@ class _Scaling:
 SCALINGS = {
     "default": _Scaling(_default),
     "linear": _Scaling(_linear, ("factor",)),
+    "factors": _Scaling(_factors, ("factors",)),
     "llama3": _Scaling(_llama3, ("factor", "low_freq_factor", "high_freq_factor", ORIGINAL_LENGTH)),
     "yarn": _Scaling(_yarn, ("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
                              "truncate", ORIGINAL_LENGTH)),

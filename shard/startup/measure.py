@@ -11,7 +11,7 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import NO_IDS, InitialState, Row, Sampling, Step, StepResult, StreamLimits
-from penstock.shard.weights.checkpoint import CheckpointError
+from penstock.shard.weights.stored import CheckpointError
 
 GREEDY = Sampling()
 TARGET_SECONDS = 0.25

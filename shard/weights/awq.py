@@ -7,7 +7,6 @@ from torch import Tensor
 
 from penstock.kernels.quantised_linear.activations import Activations
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
-from penstock.shard.weights.checkpoint import StoredTensor
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.packed_codes import (
@@ -18,6 +17,7 @@ from penstock.shard.weights.packed_codes import (
     one_zero,
     units,
 )
+from penstock.shard.weights.stored import StoredTensor
 
 BITS, PER_WORD = 4, 8
 PLACES = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])  # in a word, of each of 8 outputs

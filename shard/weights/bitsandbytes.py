@@ -8,10 +8,10 @@ from torch import Tensor
 
 from penstock.kernels.quantised_linear.activations import Activations
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
-from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.packed_codes import finite, high_then_low
+from penstock.shard.weights.stored import Entry, StoredTensor
 
 MOST = 127
 INVERSE = 7.874015718698502e-3           # 1 / 127 as bitsandbytes has it

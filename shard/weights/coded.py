@@ -12,8 +12,8 @@ from penstock.kernels.linear.gathered import gathered
 from penstock.kernels.quantised_linear import pack_coded
 from penstock.kernels.quantised_linear.activations import Activations
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight, stack
-from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.format import STORED_BYTES, LinearPart, numbering
+from penstock.shard.weights.stored import Entry, StoredTensor
 
 
 class CodedFormat(ABC):

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.linear import PackedWeight, pack
-from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.format import LinearPart, WeightFormat
+from penstock.shard.weights.stored import Entry, StoredTensor
 
 
 class Dense:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight
-from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import LinearPart, numbering
 from penstock.shard.weights.packed_codes import finite, num_units, units
+from penstock.shard.weights.stored import Entry, StoredTensor
 
 
 class Float8:

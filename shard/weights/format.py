@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight
-from penstock.shard.weights.checkpoint import Checkpoint, Entry, StoredTensor
+from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.stored import Entry, StoredTensor
 
 STORED_BYTES = {
     "F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E8M0": 1, "I8": 1, "U8": 1}

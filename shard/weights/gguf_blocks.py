@@ -1,24 +1,14 @@
 """Blocks of GGUF files as coded weights (https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
+from penstock.system.ggml_types import GGML_TYPES, SUPER
 
-SUPER = 256
-"""The weights of a block of the types with two levels of scales."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockType:
-    """One of GGML's types of quantised tensors."""
-
-    size: int                            # weights in a block
-    num_bytes: int                       # of a block
-    decode: Callable[[Tensor, int], CodedWeight]  # from blocks uint8 [N, B, num_bytes] and the first input's number
+Decode = Callable[[Tensor, int], CodedWeight]  # from blocks uint8 [N, B, bytes] and the first input's number
 
 
 def _halves(packed: Tensor, width: int) -> Tensor:
@@ -103,19 +93,13 @@ def _q6_k(blocks: Tensor, start: int) -> CodedWeight:
                        start=start)
 
 
-BLOCK_TYPES = {
-    "Q4_0": BlockType(32, 18, _q4_0),
-    "Q4_1": BlockType(32, 20, _q4_1),
-    "Q5_0": BlockType(32, 22, _q5_0),
-    "Q5_1": BlockType(32, 24, _q5_1),
-    "Q8_0": BlockType(32, 34, _q8_0),
-    "Q4_K": BlockType(SUPER, 144, _q4_k),
-    "Q5_K": BlockType(SUPER, 176, _q5_k),
-    "Q6_K": BlockType(SUPER, 210, _q6_k),
+DECODERS: dict[str, Decode] = {
+    "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
 }
+"""By the name of a type of quantised tensors."""
 
 
 def decode(kind: str, raw: Tensor, start: int) -> CodedWeight:
     """Returns rows of whole blocks, uint8 [N, bytes], as a coded weight. start: the number of the first input."""
-    block = BLOCK_TYPES[kind]
-    return block.decode(raw.reshape(len(raw), -1, block.num_bytes), start)
+    return DECODERS[kind](raw.reshape(len(raw), -1, GGML_TYPES[kind].num_bytes), start)

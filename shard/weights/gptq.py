@@ -6,7 +6,6 @@ from torch import Tensor
 
 from penstock.kernels.quantised_linear.activations import Activations
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
-from penstock.shard.weights.checkpoint import StoredTensor
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.packed_codes import (
@@ -20,6 +19,7 @@ from penstock.shard.weights.packed_codes import (
     units,
     within,
 )
+from penstock.shard.weights.stored import StoredTensor
 
 
 class Gptq(CodedFormat):

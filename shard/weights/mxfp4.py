@@ -7,10 +7,10 @@ from torch import Tensor
 
 from penstock.kernels.quantised_linear.activations import Activations
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
-from penstock.shard.weights.checkpoint import StoredTensor
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.packed_codes import low_then_high, num_units, units
+from penstock.shard.weights.stored import StoredTensor
 
 GROUP = 32
 LEVELS = torch.tensor([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], dtype=torch.float32)

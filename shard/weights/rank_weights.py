@@ -11,9 +11,10 @@ from torch import Tensor
 from penstock.kernels.linear import PackedWeight
 from penstock.kernels.linear.stacked import stack as stack_weights
 from penstock.shard.communication.distributed import Group
-from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError, StoredTensor
+from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.dense import dense_everywhere, stack
 from penstock.shard.weights.format import FormatOf, LinearError, LinearPart
+from penstock.shard.weights.stored import CheckpointError, StoredTensor
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from penstock.kernels.quantised_linear.activations import Activations
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
-from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.packed_codes import finite, num_units, units
 from penstock.shard.weights.rounding import round_to_nearest, round_to_table
+from penstock.shard.weights.stored import Entry, StoredTensor
 
 
 class Rounded(CodedFormat):

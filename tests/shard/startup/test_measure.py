@@ -13,7 +13,7 @@ from torch import Tensor
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.startup.measure import measure_step_tokens, settle_step_tokens
-from penstock.shard.weights.checkpoint import CheckpointError
+from penstock.shard.weights.stored import CheckpointError
 from tests.shard.ranks import make_config
 from tests.tiny_models import make_tiny
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight, pack
-from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.dense import stack
 from penstock.shard.weights.format import LinearPart
+from penstock.shard.weights.stored import Entry, StoredTensor
 
 METHOD = "int8_rows"
 

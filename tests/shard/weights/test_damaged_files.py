@@ -17,7 +17,7 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
-from penstock.shard.weights.checkpoint import CheckpointError
+from penstock.shard.weights.stored import CheckpointError
 from tests.shard.weights.library_files import FOLDER, NAMES
 
 LINEAR = "model.layers.0.mlp.down_proj"

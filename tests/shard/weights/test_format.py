@@ -16,9 +16,10 @@ from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.quantization import QUANTIZATIONS
 from penstock.shard.models.weight_options import Quantization
-from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError
+from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import FormatOf, memory_of
+from penstock.shard.weights.stored import CheckpointError
 from tests.shard.spawned_ranks import Results, run_ranks
 from tests.shard.weights.int8_rows import INT8_ROWS, METHOD, quantise
 from tests.tiny_models import make_tiny, prompt_logits, random_ids

@@ -12,13 +12,13 @@ from penstock.kernels.quantised_linear.activations import Activations
 from penstock.shard.models.rounding_methods import NF4
 from penstock.shard.weights.awq import Awq
 from penstock.shard.weights.bitsandbytes import BitsAndBytes4, BitsAndBytes8
-from penstock.shard.weights.checkpoint import Entry, StoredTensor
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.compressed import CompressedIntegers
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.gptq import Gptq
 from penstock.shard.weights.mxfp4 import Mxfp4
 from penstock.shard.weights.rounded import Rounded
+from penstock.shard.weights.stored import Entry, StoredTensor
 
 WHOLE, PLAIN = Activations.INT8, Activations.FLOAT
 OUTPUTS, INPUTS = 512, 1024

@@ -19,8 +19,9 @@ from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.rounding_methods import ROUNDINGS
 from penstock.shard.models.weight_options import AS_STORED, WeightOptions
-from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError
+from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import RankWeights
+from penstock.shard.weights.stored import CheckpointError
 from tests.shard.spawned_ranks import Results, run_ranks
 from tests.shard.weights.library_files import FOLDER, NAMES, SHAPES, values_of
 from tests.shard.weights.quantised_files.make import digest

@@ -17,8 +17,9 @@ from penstock.kernels.linear import PackedWeight, weight_rows
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.weights import checkpoint
-from penstock.shard.weights.checkpoint import Checkpoint, CheckpointError
+from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import RankWeights
+from penstock.shard.weights.stored import CheckpointError
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
 IDS = random_ids(20, 160)

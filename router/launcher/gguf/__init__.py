@@ -1,0 +1,1 @@
+"""GGUF files, and the files of a checkpoint that are made of their metadata; may import system."""

@@ -1,0 +1,61 @@
+"""A folder with the files of a checkpoint, made of a GGUF file, which then is served as any other."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.router.launcher.gguf.config import architecture, files_of_model, generation_config, model_config
+from penstock.router.launcher.gguf.metadata import GgufError
+from penstock.router.launcher.gguf.reader import Tensor, read
+from penstock.router.launcher.gguf.tensors import index
+from penstock.router.launcher.gguf.tokenizer import Vocabulary, tokenizer, tokenizer_config
+
+INDEX_FILE = "model.gguf.json"
+"""Where the tensors are, which stay in the GGUF file."""
+
+
+@contextmanager
+def checkpoint_of(path: Path) -> Iterator[Path]:
+    """Makes a folder with the files of a checkpoint from a GGUF file, or from any of the files that a model is split
+    into, and removes it afterwards. Raises GgufError, and OSError if the folder can't be made."""
+    files = checkpoint_files(path)
+    folder = Path(tempfile.mkdtemp(prefix="penstock-gguf-"))
+    try:
+        for name, content in files.items():
+            (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def checkpoint_files(path: Path) -> dict[str, dict[str, Any]]:
+    """Returns the contents of a checkpoint's files, by their names. Raises GgufError."""
+    path = path.resolve()
+    named = read(path)
+    paths = files_of_model(path, named.metadata)
+    files = [named if each == path else read(each) for each in paths]
+    metadata, tensors = files[0].metadata, _together(path, [file.tensors for file in files])
+    config = model_config(metadata, tensors)
+    vocabulary = Vocabulary(metadata, config["vocab_size"])
+    paired_heads = config["head_dim"] if architecture(metadata) == "llama" else None
+    return {
+        "config.json": config,
+        "generation_config.json": generation_config(metadata, vocabulary.tokens),
+        "tokenizer.json": tokenizer(vocabulary),
+        "tokenizer_config.json": tokenizer_config(vocabulary),
+        INDEX_FILE: index(tensors, paired_heads),
+    }
+
+
+def _together(path: Path, parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for part in parts:
+        twice = tensors.keys() & part.keys()
+        if twice:
+            raise GgufError(path, f"{min(twice)}: two of the model's files have it")
+        tensors |= part
+    return tensors

@@ -1,0 +1,89 @@
+"""The safetensors files of a checkpoint (https://huggingface.co/docs/safetensors)."""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from penstock.shard.weights.stored import CheckpointError, Entry
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+MAX_HEADER_BYTES = 100_000_000           # the format's own limit
+
+
+class SafetensorsFiles:
+    """model.safetensors, or the files that model.safetensors.index.json lists; see TensorFiles.
+
+    Opening them reads the headers, a few kilobytes, and raises CheckpointError for files that are missing or cut short.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.paths, listed = self._find()
+        headers = {path: _read_header(path) for path in self.paths}
+        self.entries = {name: entry for header in headers.values() for name, entry in header.items()}
+        for name, path in listed.items():
+            if name not in headers[path]:
+                raise CheckpointError(f"{path}: {INDEX_FILE} says it holds {name}, which is not in it")
+
+    def read(self, name: str, part: tuple[slice, ...]) -> Tensor:
+        path = self.entries[name].path
+        try:
+            # A mapping for each tensor, so that what has been read of the file does not stay in this process's memory.
+            with safe_open(path, framework="pt") as file:
+                tensor: Tensor = file.get_slice(name)[part]
+        except (SafetensorError, OSError, RuntimeError) as error:  # the last where there is no memory to map the file
+            raise CheckpointError(f"{path}: {name} cannot be read: {error}") from error
+        return tensor
+
+    def _find(self) -> tuple[list[Path], dict[str, Path]]:
+        """Returns the files in the order of their names, and for each tensor of an index, if there is one, its file."""
+        if (self._directory / SINGLE_FILE).exists():
+            return [self._directory / SINGLE_FILE], {}
+        index = self._directory / INDEX_FILE
+        if not index.exists():
+            raise CheckpointError(self._why_no_weights())
+        if not index.is_file():          # a pipe would be waited for
+            raise CheckpointError(f"{index} is no file")
+        try:
+            names = json.loads(index.read_bytes())["weight_map"]
+            listed = {str(name): self._directory / file for name, file in names.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CheckpointError(f"{index} has no weight_map of tensor names to files: {error!r}") from error
+        for name, path in listed.items():
+            if not path.exists():
+                raise CheckpointError(f"{path} does not exist; {index.name} says it holds {name}")
+        return sorted(set(listed.values())), listed
+
+    def _why_no_weights(self) -> str:
+        found = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in self._directory.glob(pattern))
+        message = f"{self._directory} has neither {SINGLE_FILE} nor {INDEX_FILE}"
+        return f"{message}; weights in safetensors format are needed, found {', '.join(found)}" if found else message
+
+
+def _read_header(path: Path) -> dict[str, Entry]:
+    """Parses a file's header ("Format" in the page above) and raises if data is missing."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} is no file")  # a pipe would be waited for
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if 8 + length > size:
+                raise CheckpointError(f"{path} is cut short or damaged: {size} bytes, its header has {8 + length}")
+            if length > MAX_HEADER_BYTES:
+                raise CheckpointError(f"{path} is damaged: its header has {length} bytes, at most {MAX_HEADER_BYTES} "
+                                      "are allowed")
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        end = 8 + length + max((value["data_offsets"][1] for value in header.values()), default=0)
+        entries = {name: Entry(path, value["dtype"], tuple(value["shape"])) for name, value in header.items()}
+    except CheckpointError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise CheckpointError(f"{path} has no safetensors header: {error!r}") from error
+    if size != end:
+        raise CheckpointError(f"{path} is cut short or damaged: {size} bytes, its header says {end}")
+    return entries
