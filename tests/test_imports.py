@@ -12,15 +12,16 @@ import pytest
 
 from tests.paths import ROOT
 
-PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "system", "bench")
+PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "system", "bench", "quantization")
 MAX_LINES = 400
 GENERATED = "_pb2"
 
 FORBIDDEN = {
-    "router": {"penstock.shard", "penstock.kernels", "penstock.bench", "torch", "triton", "transformers",
-               "safetensors", "numpy"},
-    "shard": {"penstock.router", "penstock.bench"},
-    "kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench"},
+    "router": {"penstock.shard", "penstock.kernels", "penstock.bench", "penstock.quantization", "torch", "triton",
+               "transformers", "safetensors", "numpy"},
+    "shard": {"penstock.router", "penstock.bench", "penstock.quantization"},
+    "kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench", "penstock.quantization"},
+    "quantization": {"penstock.router", "penstock.bench", "transformers"},
     "telemetry": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench"},
 }
 """By package, the modules that none of its files may import."""

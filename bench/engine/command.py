@@ -1,7 +1,7 @@
 """How fast an engine computes MODEL, without HTTP: decode at several batch sizes, and prefill.
 
-`penstock bench engine` measures Penstock's, and beside it those of vLLM and llama.cpp where they are named. Without a
-MODEL it is a random one of SmolLM2-360M's shape, in a checkout of Penstock.
+`penstock bench engine` measures Penstock's, and beside it those of vLLM and llama.cpp where they are named. MODEL is
+a directory, or a GGUF file; without one it is a random one of SmolLM2-360M's shape, in a checkout of Penstock.
 The engines take turns within every round, and a ratio is the median of the rounds' ratios, for a shared machine is now
 faster, now slower. Prompts are random, answers greedy, nothing is cached and no answer ends early.
 """
@@ -23,7 +23,8 @@ from penstock.bench.engine.trial import Result, Trial
 from penstock.bench.load.option_types import Numbers
 from penstock.bench.programs.children import exit_on_sigterm
 from penstock.bench.programs.model import existing_model
-from penstock.bench.programs.peers import DIRECTORY, Engine, find_peers, own_engine, peer_options
+from penstock.bench.programs.peers import CHECKPOINT, Engine, find_peers, own_engine, peer_options
+from penstock.router.launcher.gguf.folder import checkpoint_of
 from penstock.shard.config import physical_cores
 
 IDLE_SHARE = 0.03                        # of one core: more is not idle
@@ -144,7 +145,7 @@ def report(rounds: Rounds, trials: Sequence[Trial], names: list[str], model: Pat
             greedy = results[trial.name.removesuffix(", sampled"), own]
             print(f"Sampled ÷ greedy at {trial.sequences} sequences: {ratio(results[trial.name, own], greedy)}")
     speed = median(rounds.memory_speeds)
-    weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
+    weights = sum(file.stat().st_size for file in ([model] if model.is_file() else model.glob("*.safetensors")))
     print(f"torch.sum reads {speed / 1e9:.1f} GB/s ({min(rounds.memory_speeds) / 1e9:.1f} to "
           f"{max(rounds.memory_speeds) / 1e9:.1f}): the checkpoint's {weights / 1e9:.3f} GB take "
           f"{1e3 * weights / speed:.1f} ms, a limit of {speed / weights:.1f} decode steps/s")
@@ -155,18 +156,25 @@ def report(rounds: Rounds, trials: Sequence[Trial], names: list[str], model: Pat
 
 @contextmanager
 def started(
-    model: Path, threads: int, quantize: str | None, vllm: Path | None, llama: Path | None, gguf: Path | None
+    models: Sequence[Path], threads: int, quantize: str | None, vllm: Path | None, llama: Path | None,
+    gguf: Path | None,
 ) -> Iterator[list[Engine]]:
-    """Yields the engines that are there, Penstock's first; of these that which rounds the weights."""
+    """Yields the engines that are there, Penstock's own first: of the first model, rounded, as it is, of the others."""
     vllm_peer, llama_peer = find_peers(vllm, llama, gguf, threads)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        engines = []
-        for name in [quantize, None] if quantize else [None]:
-            engines.append(own_engine(model, threads, Path(folder), name))
+        directories = [stack.enter_context(checkpoint_of(model)) if model.is_file() else model for model in models]
+        own: list[tuple[str, Path, str | None]] = [("Penstock", directories[0], None)]
+        own += [(f"Penstock {model.stem}", directory, None)
+                for model, directory in zip(models[1:], directories[1:], strict=True)]
+        if quantize:
+            own.insert(0, (f"Penstock {quantize}", directories[0], quantize))
+        engines: list[Engine] = []
+        for name, directory, rounding in own:
+            engines.append(own_engine(name, directory, threads, Path(folder), rounding))
             stack.callback(engines[-1].end)
         if vllm_peer:
             print("vLLM starts, which can take minutes the first time")
-            engines.append(vllm_peer.engine(model, Path(folder)))
+            engines.append(vllm_peer.engine(models[0], Path(folder)))
             stack.callback(engines[-1].end)
         if llama_peer:
             engines.append(llama_peer)
@@ -174,7 +182,7 @@ def started(
 
 
 @click.command(help=__doc__)
-@click.argument("model", type=DIRECTORY, envvar="MODEL_ID", required=False)
+@click.argument("model", type=CHECKPOINT, envvar="MODEL_ID", required=False)
 @click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int,
               envvar="THREADS")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
@@ -187,15 +195,18 @@ def started(
               help="Tokens of the one long prompt; 0 leaves it out.")
 @click.option("--sampled/--greedy", "is_sampled", default=False, help="Also decode with temperature 0.8, top-p 0.95.")
 @click.option("--quantize", help="Measure also Penstock with its weights so rounded, such as int4.")
+@click.option("--beside", type=CHECKPOINT, multiple=True, help="Measure also Penstock with this model.")
 @peer_options
 def main(
     model: Path | None, threads: int, rounds: int, sequences: list[float], prompt: int, new: int, prefill: int,
-    is_sampled: bool, quantize: str | None, vllm: Path | None, llama: Path | None, gguf: Path | None,
+    is_sampled: bool, quantize: str | None, beside: tuple[Path, ...], vllm: Path | None, llama: Path | None,
+    gguf: Path | None,
 ) -> None:
     exit_on_sigterm()
     trials = make_trials([int(number) for number in sequences], prompt, new, prefill, is_sampled)
     model = existing_model(model)
-    with started(model, threads, quantize, vllm, llama, gguf) as engines:
+    gguf = gguf or (model if model.is_file() else None)
+    with started([model, *beside], threads, quantize, vllm, llama, gguf) as engines:
         measured = Rounds(engines)
         for engine in engines:
             engine.run(trials[-1])                           # what happens once happens here

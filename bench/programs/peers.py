@@ -18,6 +18,8 @@ from penstock.bench.programs.root import ROOT
 Command = TypeVar("Command", bound=Callable[..., None])
 DIRECTORY = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path)
+CHECKPOINT = click.Path(exists=True, resolve_path=True, path_type=Path)
+"""A directory, or a GGUF file."""
 MAX_SEQUENCES = 64                       # vLLM's --max-num-seqs
 MAX_LENGTH = 2048
 
@@ -150,10 +152,11 @@ class LlamaCpp:
         return [str(_existing(self.folder / program, "--llama")), "-m", str(self.gguf), "-t", str(self.num_threads)]
 
 
-def own_engine(model: Path, num_threads: int, folder: Path, quantize: str | None = None) -> Engine:
+def own_engine(name: str, model: Path, num_threads: int, folder: Path, quantize: str | None) -> Engine:
+    """model: a directory; quantize: what its weights are rounded to, if they are."""
     command = [sys.executable, "-m", "penstock.bench.engine.own"]
-    name, rounding = (f"Penstock {quantize}", [quantize]) if quantize else ("Penstock", [])
-    return ResidentEngine(name, command, [str(model), str(num_threads), *rounding], folder, {"PYTHONPATH": str(ROOT)})
+    arguments = [str(model), str(num_threads), *([quantize] if quantize else [])]
+    return ResidentEngine(name, command, arguments, folder, {"PYTHONPATH": str(ROOT)})
 
 
 def own_server(model: Path, port: int, flags: Sequence[str]) -> ServerCommand:
@@ -167,7 +170,7 @@ def peer_options(command: Command) -> Command:
     options = (
         click.option("--vllm", type=DIRECTORY, envvar="VLLM", help="The virtual environment of vLLM."),
         click.option("--llama", type=DIRECTORY, envvar="LLAMA", help="The folder of llama.cpp's programs."),
-        click.option("--gguf", type=FILE, envvar="GGUF", help="The same model, for llama.cpp."))
+        click.option("--gguf", type=FILE, envvar="GGUF", help="The same model for llama.cpp, unless MODEL is GGUF."))
     for option in reversed(options):
         command = option(command)
     return command

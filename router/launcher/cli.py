@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 # The benchmarks import what they measure, and the launcher imports nothing of them.
-@click.group(cls=LazyGroup, lazy={"bench": ("penstock.bench.cli:main", "Measure a server, the engine or kernels.")})
+@click.group(cls=LazyGroup, lazy={
+    "bench": ("penstock.bench.cli:main", "Measure a server, the engine or kernels."),
+    "quantize": ("penstock.quantization.command:main", "Make a checkpoint of 4 or 8 bits of one of plain weights."),
+})
 @click.version_option(package_name="penstock")
 def main() -> None:
     """Penstock serves a language model over HTTP and gRPC."""

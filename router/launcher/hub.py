@@ -92,7 +92,7 @@ def _download_gguf(model_id: str, revision: str | None, cache: Path | None, has_
 
 
 def path_of(model_id: str) -> Path:
-    """Returns where the model is if it is a directory or a file: `~` may stand for the home of a user, if there is one."""
+    """Returns where a model that is here is: `~` may stand for the home of a user, if there is one."""
     return Path(os.path.expanduser(model_id))
 
 

@@ -15,6 +15,7 @@ from penstock.shard.models.quantization_methods import (
     read_float8,
     read_gguf,
     read_gptq,
+    read_levels,
     read_mxfp4,
 )
 from penstock.shard.models.rounding_methods import ROUNDINGS, round_when_loaded
@@ -31,6 +32,7 @@ QUANTIZATIONS: dict[str, Callable[[Keys, WeightOptions, TensorNames], Quantizati
     "gguf": read_gguf,
     "gptq": read_gptq,
     "mxfp4": read_mxfp4,
+    "penstock-levels": read_levels,
 }
 """By quant_method, the function that reads the rest of quantization_config."""
 READS = {

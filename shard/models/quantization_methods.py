@@ -182,6 +182,14 @@ def read_bitsandbytes(keys: Keys, options: WeightOptions, names: TensorNames) ->
     return Quantization(name, activations, all_but(kept, format_))
 
 
+def read_levels(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+    """Each linear has a table of its own, as `penstock quantize --method squeezellm` makes them."""
+    check_known(keys, (METHOD, KEPT), ())
+    activations = options.activations_for(keys, "levels of a table", are_whole=False)
+    return Quantization("levels", activations, all_but(is_kept(keys, names, KEPT),
+                                                       BitsAndBytes4(activations, "levels", is_double=False)))
+
+
 def bitsandbytes_name(keys: Keys) -> str:
     """Returns what --quantize calls it."""
     if keys.switch("load_in_8bit") or keys.switch("_load_in_8bit"):

@@ -8,7 +8,8 @@ from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.weights.dense import dense_everywhere
 from penstock.shard.weights.format import FormatOf
 
-INT8, BF16 = "int8", "bf16"
+INT8: Literal["int8"] = "int8"
+BF16: Literal["bf16"] = "bf16"
 ACTIVATIONS = {INT8: Activations.INT8, BF16: Activations.FLOAT}
 
 

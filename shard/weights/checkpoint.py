@@ -19,17 +19,21 @@ class Checkpoint:
     Opening it reads what the files say they hold, and raises CheckpointError for files that are missing or cut short.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, files: TensorFiles | None = None) -> None:
+        """files: in place of those in the directory."""
         self._directory = Path(directory)
-        is_gguf = (self._directory / GGUF_INDEX_FILE).exists()
-        self._files: TensorFiles = GgufFiles(self._directory) if is_gguf else SafetensorsFiles(self._directory)
-        self.entries = self._files.entries
+        if files is None:
+            is_gguf = (self._directory / GGUF_INDEX_FILE).exists()
+            files = GgufFiles(self._directory) if is_gguf else SafetensorsFiles(self._directory)
+        self._files = files
+        self.entries = files.entries
 
     def read(self, wanted: StoredTensor) -> Tensor:
         """Returns the wanted part of a tensor, as TensorFiles does. Raises CheckpointError."""
         name, entry = wanted.name, self.entries.get(wanted.name)
         if entry is None:
-            raise CheckpointError(f"{self._directory} has no tensor {name}, expected of shape {list(wanted.shape)}")
+            where = self._files.paths[0] if len(self._files.paths) == 1 else self._directory
+            raise CheckpointError(f"{where} has no tensor {name}, expected of shape {list(wanted.shape)}")
         if entry.shape != wanted.shape:
             raise CheckpointError(
                 f"{entry.path}: {name} has shape {list(entry.shape)}, expected {list(wanted.shape)}")

@@ -30,9 +30,9 @@ def round_to_nearest(weight: Tensor, bits: int, group: int, symmetric: bool, sta
     group = group or start + weight.shape[1]
 
     def rounded(groups: Tensor) -> Rounded:
-        scales, zeros = _symmetric(groups, bits) if symmetric else _from_least_to_largest(groups, bits)
+        scales, zeros = scales_between(*groups.aminmax(dim=2), bits, symmetric)
         added = 2.0 ** (bits - 1) if zeros is None else zeros[:, :, None]
-        levels = groups.mul_(_inverse(scales)[:, :, None]).round_().add_(added)
+        levels = groups.mul_(inverse(scales)[:, :, None]).round_().add_(added)
         return levels.clamp_(0, 2**bits - 1), scales, zeros
 
     codes, scales, zeros = _by_rows(weight, group, start, rounded)
@@ -48,7 +48,7 @@ def round_to_table(weight: Tensor, table: Tensor, group: int, start: int = 0) ->
 
     def rounded(groups: Tensor) -> Rounded:
         scales = groups.abs().amax(dim=2)
-        groups.mul_(_inverse(scales)[:, :, None])
+        groups.mul_(inverse(scales)[:, :, None])
         places = torch.zeros_like(groups, dtype=torch.uint8)
         for middle in middles:           # quicker than a search for each number
             places += groups > middle
@@ -78,19 +78,17 @@ def _by_rows(
     return codes, torch.cat(scales), torch.cat(zeros) if zeros else None
 
 
-def _symmetric(groups: Tensor, bits: int) -> tuple[Tensor, None]:
-    least, largest = groups.aminmax(dim=2)
+def scales_between(least: Tensor, largest: Tensor, bits: int, symmetric: bool) -> tuple[Tensor, Tensor | None]:
+    """Returns the scales of groups of numbers from `least` to `largest`, [N, G] each, and unless it is symmetric their
+    zeros; as round_to_nearest describes them."""
+    if not symmetric:
+        least = least.clamp(max=0)
+        scales = _as_halves((largest.clamp(min=0) - least) / (2**bits - 1))
+        return scales, (-least * inverse(scales)).round().clamp(0, 2**bits - 1)
     middle = 2 ** (bits - 1)
     if bits == 8:
         return _as_halves(torch.maximum(largest, -least) / (middle - 1)), None
     return _as_halves(torch.where(largest > -least, largest, least) / -middle), None
-
-
-def _from_least_to_largest(groups: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    least, largest = groups.aminmax(dim=2)
-    least = least.clamp(max=0)
-    scales = _as_halves((largest.clamp(min=0) - least) / (2**bits - 1))
-    return scales, (-least * _inverse(scales)).round().clamp(0, 2**bits - 1)
 
 
 def _as_halves(scales: Tensor) -> Tensor:
@@ -98,5 +96,6 @@ def _as_halves(scales: Tensor) -> Tensor:
     return torch.where((scales.abs() >= LEAST_HALF) & torch.isfinite(halves), halves, scales)
 
 
-def _inverse(scales: Tensor) -> Tensor:
+def inverse(scales: Tensor) -> Tensor:
+    """Returns 1 / scale; 0 of a scale that is 0."""
     return torch.where(scales == 0, 0.0, 1 / scales)

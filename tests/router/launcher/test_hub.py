@@ -12,6 +12,7 @@ import pytest
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher import hub, snapshot
 from penstock.router.launcher.download import DownloadError
+from tests.gguf_files import FOLDER as GGUF_FILES
 from tests.paths import ROOT
 
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -80,6 +81,57 @@ def test_name_is_downloaded(tmp_path, monkeypatch):
     monkeypatch.setattr(snapshot, "fetch", lambda *arguments: asked.append(arguments) or directory)
     assert hub.find("org/model", "main", tmp_path, has_bars=True) == hub.Checkpoint(directory, "0123abcd")
     assert asked == [("org/model", "main", tmp_path, True)]
+
+
+def test_gguf_file_stays_where_it_is_and_gets_a_directory():
+    file = GGUF_FILES / "qwen2.gguf"
+    found = hub.find(str(file), revision="v1")
+    assert found == hub.Checkpoint(file, "v1")
+    with hub.in_directory(found) as checkpoint:
+        assert checkpoint.revision == "v1"
+        assert {path.name for path in checkpoint.path.iterdir()} == {
+            "config.json", "generation_config.json", "model.gguf.json", "tokenizer.json", "tokenizer_config.json"}
+    assert not checkpoint.path.exists()
+
+
+def test_a_directory_stays_what_it_is(checkpoint):
+    with hub.in_directory(hub.find(str(checkpoint))) as found:
+        assert found.path == checkpoint
+
+
+def test_damaged_gguf_file_is_named(tmp_path):
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    with (pytest.raises(InvalidArgument, match=f"`model_id`: {file}: the header: the file is cut short"),
+          hub.in_directory(hub.find(str(file)))):
+        pass
+
+
+def test_directory_of_gguf_files_asks_for_one(tmp_path):
+    for name in ("a-Q4_0.gguf", "b-Q8_0.gguf"):
+        (tmp_path / name).touch()
+    with pytest.raises(InvalidArgument, match=rf"name one of them: {tmp_path}/a-Q4_0\.gguf, {tmp_path}/b-Q8_0\.gguf"):
+        hub.find(str(tmp_path))
+
+
+def test_gguf_file_that_is_not_there(tmp_path):
+    with pytest.raises(InvalidArgument, match=r"there is no GGUF file /nowhere/model\.gguf"):
+        hub.find("/nowhere/model.gguf")
+    with pytest.raises(InvalidArgument, match=r"is named as ORGANISATION/NAME/FILE\.gguf"):
+        hub.find("model.gguf")
+
+
+def test_gguf_file_of_the_hub_is_downloaded_with_its_other_parts(tmp_path, monkeypatch):
+    file = tmp_path / "0123abcd" / "model-Q4_K_M-00001-of-00002.gguf"
+    file.parent.mkdir()
+    file.touch()
+    asked = []
+    monkeypatch.setattr(snapshot, "fetch", lambda *names, **only: asked.append((names, only)) or file.parent)
+    assert hub.find(f"org/model/{file.name}", "main") == hub.Checkpoint(file, "0123abcd")
+    assert asked == [(("org/model", "main", None, False), {
+        "files": ["model-Q4_K_M-?????-of-00002.gguf"], "not_files": []})]
+    with pytest.raises(InvalidArgument, match=r"org/model has no file other\.gguf"):
+        hub.find("org/model/other.gguf")
 
 
 @pytest.mark.parametrize(("name", "is_wanted"), [

@@ -248,8 +248,8 @@ def test_refused_windows(tmp_path: Path, changes: dict[str, Any], message: str) 
     ("rope", "message"),
     [
         ({"rope_type": "proportional"},
-         "rope_type: expected one of default, linear, llama3, yarn, dynamic, longrope, found 'proportional'"),
-        ({"type": "su"}, "type: expected one of default, linear, llama3, yarn, dynamic, longrope, found 'su'"),
+         "rope_type: expected one of default, linear, factors, llama3, yarn, dynamic, longrope, found 'proportional'"),
+        ({"type": "su"}, "type: expected one of default, linear, factors, llama3, yarn, dynamic, longrope, found 'su'"),
         ({"rope_type": ["yarn"]}, r"rope_type: expected one of .*, found \['yarn'\]"),
         ({"rope_theta": "x"}, "rope_theta: expected a number above 1, found 'x'"),
         ({"full_attention": {"rope_theta": 1e4}},

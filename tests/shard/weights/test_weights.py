@@ -16,7 +16,7 @@ from torch import Tensor
 from penstock.kernels.linear import PackedWeight, weight_rows
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
-from penstock.shard.weights import checkpoint
+from penstock.shard.weights import safetensors_files
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import RankWeights
 from penstock.shard.weights.stored import CheckpointError
@@ -73,7 +73,8 @@ class CountingFile:
 @pytest.mark.parametrize("name", ["one", "tied", "many"])
 def test_a_rank_reads_its_slice_and_nothing_else(models: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    monkeypatch.setattr(checkpoint, "safe_open", lambda *file, **kind: CountingFile(safe_open(*file, **kind), read))
+    monkeypatch.setattr(safetensors_files, "safe_open",
+                        lambda *file, **kind: CountingFile(safe_open(*file, **kind), read))
     tensors: dict[str, Tensor] = {}
     for file in (models / name).glob("*.safetensors"):
         tensors |= load_file(file)
