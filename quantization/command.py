@@ -79,7 +79,7 @@ def _say(report: Report, out: Path) -> None:
         click.echo(f"{outliers} inputs of linears were 6 or more: outliers to LLM.int8()")
     if report.perplexity_before is not None and report.perplexity_after is not None:
         more = report.perplexity_after / report.perplexity_before - 1
-        click.echo(f"perplexity {report.perplexity_before:.4f} before, {report.perplexity_after:.4f} after: {more:+.2%}")
+        click.echo(f"perplexity {report.perplexity_before:.4f}, then {report.perplexity_after:.4f}: {more:+.2%}")
 
 
 if __name__ == "__main__":

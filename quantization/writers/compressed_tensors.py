@@ -43,14 +43,14 @@ def config(settings: Settings) -> dict[str, Any]:
 
 
 def _signed(codes: Tensor, bits: int) -> Tensor:
-    return (codes.short() - 2 ** (bits - 1)).to(torch.int8)
+    zero: int = 2 ** (bits - 1)
+    return (codes.short() - zero).to(torch.int8)
 
 
 def _words(codes: Tensor) -> Tensor:
     """Packs codes [A, B] of 4 bits along their rows, from the lowest bits up: int32 [A, B / 8]."""
     padded = functional.pad(codes.int(), (0, -codes.shape[1] % PER_WORD)).view(len(codes), -1, PER_WORD)
-    words: Tensor = (padded << torch.arange(0, 32, 4, dtype=torch.int32)).sum(2, dtype=torch.int32)
-    return words
+    return (padded << torch.arange(0, 32, 4, dtype=torch.int32)).sum(2, dtype=torch.int32)
 
 
 def _zeros(zeros: Tensor, bits: int) -> Tensor:
