@@ -1,0 +1,44 @@
+"""A GGUF file is served by its path."""
+
+import json
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.e2e.server import serve
+from tests.gguf_files import FOLDER
+
+FILE = FOLDER / "llama-Q4_K_M.gguf"
+BODY = {"inputs": "the router", "parameters": {"max_new_tokens": 24, "details": True}}
+
+
+def post(url: str, body: dict) -> dict:
+    request = Request(f"{url}/generate", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request) as response:
+        return json.load(response)
+
+
+@pytest.mark.slow
+def test_gguf_file_is_served_with_equal_bits_on_any_number_of_shards(tmp_path: Path) -> None:
+    answers = []
+    for num_shard in (1, 2):
+        with serve(tmp_path, "--num-shard", str(num_shard), model=FILE) as server:
+            with urlopen(f"{server.url}/info") as response:
+                info = json.load(response)
+            assert info["model_id"] == str(FILE)
+            assert "/gguf/activations-int8/" in info["numerics"]
+            answers.append(post(server.url, BODY))
+    tokens = answers[0]["details"]["tokens"]
+    assert len(tokens) == 24
+    assert all(token["logprob"] <= 0 for token in tokens)
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.slow
+def test_damaged_file_ends_in_a_sentence(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(FILE.read_bytes()[:5000])
+    with pytest.raises(RuntimeError, match=r"damaged\.gguf: .* the file is cut short or damaged"), serve(
+            tmp_path, model=damaged):
+        pass
