@@ -14,6 +14,7 @@ from penstock.shard.execution.kept_memory import KeptMemory
 log = logging.getLogger(__name__)
 
 DEFAULT_SHARE = 0.25                     # of the memory that is available when the weights are loaded
+GROWTH = 96 << 20                        # bytes that a shard, with its part of the router, comes to need beside that
 DEFAULT_MAX_BLOCKS = 1 << 18             # of tiny models: the router keeps an entry for each
 HEADROOM = 64 << 20                      # bytes of the free memory that steps and requests may come to need
 MIN_TOKENS = 256
@@ -90,7 +91,7 @@ def num_blocks(
     most = max(0, available - HEADROOM)
     if before is not None and before * shape.block_bytes * world_size <= most:
         return before
-    memory = int(available * DEFAULT_SHARE) // world_size
+    memory = _default_memory(available, world_size, -(-context_length // shape.block_size) * shape.block_bytes)
     if kv_memory is not None:
         memory = kv_memory if before is None else min(kv_memory, memory)
     blocks = memory // shape.block_bytes
@@ -106,3 +107,11 @@ def num_blocks(
         log.warning("%d bytes of KV memory hold %d tokens, less than the context of %d: set --kv-memory higher",
                     memory, blocks * shape.block_size, context_length)
     return blocks
+
+
+def _default_memory(available: int, world_size: int, one_context: int) -> int:
+    """Returns the bytes of a shard that was told no number: a quarter of what all of them leave when they have grown.
+    Where that is less than `one_context`, the requests of few people come first, and the quarter is of all."""
+    rest = max(0, available - world_size * GROWTH)
+    quarter, careful = (int(size * DEFAULT_SHARE) // world_size for size in (available, rest))
+    return max(careful, min(quarter, one_context))

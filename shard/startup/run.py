@@ -56,6 +56,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     reserve_at_start(executor.kept, progress)
     phases.end("KV memory")
     facts = executor.facts(steps.submit(_measure, config, executor, group).result())
+    machine.return_unused_memory()       # of reading the model and of the largest steps
     phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,

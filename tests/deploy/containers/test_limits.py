@@ -22,7 +22,7 @@ async def test_long_prompts_stay_within_the_memory_and_nobody_is_killed(engine: 
         async with many_clients() as session:
             answers = await asyncio.gather(*(
                 stream(session, container.url, prompt, truncate=1900, max_new_tokens=16) for prompt in prompts))
-            assert await metric(session, container.url, "penstock_group_restarts") == 0
+            assert await metric(session, container.url, "penstock_group_restarts") == 0, container.log()
         assert all(len(answer.ids) == 16 or answer.finish_reason == "eos_token" for answer in answers)
         assert not container.state["OOMKilled"]
         log = container.log()

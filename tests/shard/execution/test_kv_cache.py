@@ -25,20 +25,30 @@ def test_what_fits() -> None:
 
 
 def test_the_default_is_a_quarter_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kv_cache, "available_memory", lambda: 400 * SHAPE.block_bytes)
-    assert num_blocks(SHAPE, None, context_length=256, world_size=1) == 100
-    assert num_blocks(SHAPE, None, context_length=256, world_size=2) == 50
+    for world_size, expected in ((1, 100), (2, 50)):
+        available = world_size * kv_cache.GROWTH + 400 * SHAPE.block_bytes
+        monkeypatch.setattr(kv_cache, "available_memory", lambda available=available: available)
+        assert num_blocks(SHAPE, None, context_length=256, world_size=world_size) == expected
     monkeypatch.setattr(kv_cache, "available_memory", lambda: 1 << 50)
     assert num_blocks(SHAPE, None, context_length=256, world_size=1) == kv_cache.DEFAULT_MAX_BLOCKS
 
 
+@pytest.mark.parametrize(("free", "expected"), [(20, 20), (40, 40), (80, 40), (160, 40)])
+def test_little_memory_holds_one_context_and_leaves_room_to_grow(
+    monkeypatch: pytest.MonkeyPatch, free: int, expected: int,
+) -> None:
+    monkeypatch.setattr(kv_cache, "available_memory", lambda: 4 * free * SHAPE.block_bytes)
+    assert num_blocks(SHAPE, None, context_length=40 * SHAPE.block_size, world_size=1) == expected
+
+
 def test_a_shard_that_takes_anothers_place_has_as_much_if_that_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    available = kv_cache.HEADROOM + 400 * SHAPE.block_bytes
+    available = kv_cache.GROWTH * 2 + 400 * SHAPE.block_bytes
     monkeypatch.setattr(kv_cache, "available_memory", lambda: available)
-    quarter = available // 4 // SHAPE.block_bytes
+    monkeypatch.setattr(kv_cache, "HEADROOM", available - 400 * SHAPE.block_bytes)
+    quarter = (available - kv_cache.GROWTH) // 4 // SHAPE.block_bytes
     for before, expected in ((300, 300), (400, 400), (401, 401), (5000, quarter)):
         assert num_blocks(SHAPE, None, context_length=256, world_size=1, before=before) == expected
-    assert num_blocks(SHAPE, 5000 * SHAPE.block_bytes, 256, world_size=2, before=5000) == quarter // 2
+    assert num_blocks(SHAPE, 5000 * SHAPE.block_bytes, 256, world_size=2, before=5000) == 50
 
 
 def test_more_than_there_is_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
