@@ -1,19 +1,25 @@
 """What processes that were killed leave behind in the folder of their sockets."""
 
+import shutil
 import socket
 from contextlib import suppress
 from pathlib import Path
 
+CHECKPOINT_FOLDER = "penstock-gguf"
+"""Where the tokenizer and the configuration of a GGUF file are, which shards and router read while they start."""
+
 
 def remove_leftovers(folder: Path, keeps_folder: bool) -> None:
-    """Removes the files by which shards met, the sockets where nobody listens any more, and, unless the user keeps it,
-    the folder if nothing is left in it: so the last process of a server whose launcher was killed removes it."""
+    """Removes the files by which shards met, the sockets where nobody listens any more, what was made of a GGUF file,
+    and, unless the user keeps it, the folder if nothing is left in it: so the last process of a server whose launcher
+    was killed removes it."""
     with suppress(OSError):
         for file in folder.glob("meet-*"):
             file.unlink(missing_ok=True)
         for path in folder.glob("shard-*"):
             if not _is_heard(path):
                 path.unlink(missing_ok=True)
+        shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
         if not keeps_folder:
             folder.rmdir()
 

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,5 +131,6 @@ def _directory(model_id: str) -> Iterator[Path]:
     if path.is_dir():
         yield path
         return
-    with hub.in_directory(hub.find(model_id)) as checkpoint:
+    with (tempfile.TemporaryDirectory(prefix="penstock-gguf-") as folder,
+          hub.in_directory(hub.find(model_id), Path(folder)) as checkpoint):
         yield checkpoint.path

@@ -3,16 +3,18 @@
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher import sigterm
 from penstock.router.launcher.download import DownloadError
-from penstock.router.launcher.gguf.folder import checkpoint_of
+from penstock.router.launcher.gguf.folder import write_checkpoint
 from penstock.router.launcher.gguf.metadata import GgufError
+from penstock.system.leftovers import CHECKPOINT_FOLDER
 
 GGUF = ".gguf"
 
@@ -24,6 +26,8 @@ class Checkpoint:
 
     path: Path
     revision: str | None
+    made_of: Path | None = None
+    """The GGUF file that the directory was made of."""
 
 
 def find(
@@ -51,21 +55,34 @@ def find(
 
 
 @contextmanager
-def in_directory(checkpoint: Checkpoint) -> Iterator[Checkpoint]:
-    """Gives a GGUF file the form of a directory with its tokenizer and configuration, which the weights stay out of,
-    and removes it afterwards. Raises InvalidArgument for a file that is not read."""
-    with ExitStack() as stack:
-        if checkpoint.path.suffix == GGUF and checkpoint.path.is_file():
-            try:
-                directory = stack.enter_context(checkpoint_of(checkpoint.path))
-            except GgufError as error:
-                raise InvalidArgument(f"`model_id`: {error}") from error
-            except OSError as error:
-                raise InvalidArgument(f"`model_id`: the tokenizer and the configuration of {checkpoint.path} cannot be "
-                                      f"written to {error.filename} ({error.strerror}): give a directory that can be "
-                                      "as TMPDIR") from error
-            checkpoint = replace(checkpoint, path=directory)
+def in_directory(checkpoint: Checkpoint, folder: Path) -> Iterator[Checkpoint]:
+    """Makes of a GGUF file a directory inside `folder`, with its tokenizer and configuration, which the weights stay
+    out of, and removes it afterwards. Raises InvalidArgument for a file that is not read."""
+    if checkpoint.path.suffix != GGUF or not checkpoint.path.is_file():
         yield checkpoint
+        return
+    made = replace(checkpoint, path=folder / CHECKPOINT_FOLDER, made_of=checkpoint.path)
+    try:
+        shutil.rmtree(made.path, ignore_errors=True)  # of a server that was killed
+        ensure(made)
+        yield made
+    finally:
+        shutil.rmtree(made.path, ignore_errors=True)
+
+
+def ensure(checkpoint: Checkpoint) -> None:
+    """Makes the directory of a GGUF file unless it is there: under a running server somebody may remove it. Raises
+    InvalidArgument."""
+    if checkpoint.made_of is None or checkpoint.path.exists():
+        return
+    try:
+        write_checkpoint(checkpoint.made_of, checkpoint.path)
+    except GgufError as error:
+        raise InvalidArgument(f"`model_id`: {error}") from error
+    except OSError as error:
+        raise InvalidArgument(f"`model_id`: the tokenizer and the configuration of {checkpoint.made_of} cannot be "
+                              f"written to {error.filename} ({error.strerror}): give a directory that can be as "
+                              "`--shard-uds-path` or TMPDIR") from error
 
 
 def _download(model_id: str, revision: str | None, cache: Path | None, has_bars: bool, **only: list[str]) -> Checkpoint:

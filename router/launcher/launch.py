@@ -65,8 +65,8 @@ def launch(config: LauncherConfig) -> int:
         found = hub.find(config.model_id, config.revision, config.huggingface_hub_cache,
                          logs.has_bars(config.json_output))
         sigterm.unwind()
-        checkpoint = stack.enter_context(hub.in_directory(found))
         folder = stack.enter_context(socket_folder(config.shard_uds_path, config.num_shard))
+        checkpoint = stack.enter_context(hub.in_directory(found, folder.path))
         memories = stack.enter_context(shard_memories(config.num_shard))
         log.info("Starting %d shard%s of %s", config.num_shard, "s" * (config.num_shard > 1), config.model_id)
         return asyncio.run(_supervise(config, checkpoint, folder, listener, memories))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from penstock.router import logs, variables
+from penstock.router.launcher import hub
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.processes import Program
@@ -27,6 +28,7 @@ def group_programs(
     where nothing is left of the shards before them."""
     def programs() -> list[Program]:
         folder.prepare()
+        hub.ensure(checkpoint)
         rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
                       else f"file://{folder.meeting()}")
         return [shard_program(config, checkpoint, rank, folder, rendezvous, memories[rank] if memories else None)

@@ -1,12 +1,15 @@
 """A GGUF file is served by its path."""
 
 import json
+import shutil
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
 
+from penstock.system.leftovers import CHECKPOINT_FOLDER
 from tests.e2e.server import serve
+from tests.e2e.test_launcher_death import kill, until_gone
 from tests.gguf_files import FOLDER
 
 FILE = FOLDER / "llama-Q4_K_M.gguf"
@@ -33,6 +36,19 @@ def test_gguf_file_is_served_with_equal_bits_on_any_number_of_shards(tmp_path: P
     assert len(tokens) == 24
     assert all(token["logprob"] <= 0 for token in tokens)
     assert answers[0] == answers[1]
+
+
+@pytest.mark.slow
+async def test_what_is_made_of_a_gguf_file_is_made_again_and_outlives_nobody(tmp_path: Path) -> None:
+    with serve(tmp_path, "--num-shard", "2", model=FILE) as server:
+        before = post(server.url, BODY)
+        [made] = (tmp_path / "tmp").glob(f"*/{CHECKPOINT_FOLDER}")
+        shutil.rmtree(made)
+        server.shards()[1].kill()
+        assert post(server.url, BODY) == before
+        assert made.exists()
+        processes = kill(server)
+        await until_gone(processes, tmp_path / "tmp")
 
 
 @pytest.mark.slow

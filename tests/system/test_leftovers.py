@@ -3,13 +3,15 @@
 import socket
 from pathlib import Path
 
-from penstock.system.leftovers import remove_leftovers
+from penstock.system.leftovers import CHECKPOINT_FOLDER, remove_leftovers
 
 
 def test_the_last_removes_all(tmp_path: Path) -> None:
     folder = tmp_path / "sockets"
     folder.mkdir()
     (folder / "meet-3-0").touch()
+    (folder / CHECKPOINT_FOLDER).mkdir()
+    (folder / CHECKPOINT_FOLDER / "config.json").touch()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(folder / "shard-0"))
     with socket.socket(socket.AF_UNIX) as listener:

@@ -1,7 +1,6 @@
 """A folder with the files of a checkpoint, made of a GGUF file, which then is served as any other."""
 
 import json
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,16 +19,20 @@ INDEX_FILE = "model.gguf.json"
 
 @contextmanager
 def checkpoint_of(path: Path) -> Iterator[Path]:
-    """Makes a folder with the files of a checkpoint from a GGUF file, or from any of the files that a model is split
-    into, and removes it afterwards. Raises GgufError, and OSError if the folder can't be made."""
+    """Makes a temporary folder with the files of a checkpoint from a GGUF file, and removes it afterwards. Raises what
+    `write_checkpoint` raises."""
+    with tempfile.TemporaryDirectory(prefix="penstock-gguf-", ignore_cleanup_errors=True) as folder:
+        write_checkpoint(path, Path(folder))
+        yield Path(folder)
+
+
+def write_checkpoint(path: Path, folder: Path) -> None:
+    """Writes the files of a checkpoint, of a GGUF file or of any of those that a model is split into, to a folder that
+    is made if it isn't there. Raises GgufError, and OSError if they can't be written."""
     files = checkpoint_files(path)
-    folder = Path(tempfile.mkdtemp(prefix="penstock-gguf-"))
-    try:
-        for name, content in files.items():
-            (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
 def checkpoint_files(path: Path) -> dict[str, dict[str, Any]]:

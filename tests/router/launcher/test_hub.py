@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -83,19 +84,22 @@ def test_name_is_downloaded(tmp_path, monkeypatch):
     assert asked == [("org/model", "main", tmp_path, True)]
 
 
-def test_gguf_file_stays_where_it_is_and_gets_a_directory():
+def test_gguf_file_stays_where_it_is_and_gets_a_directory(tmp_path):
     file = GGUF_FILES / "qwen2.gguf"
     found = hub.find(str(file), revision="v1")
     assert found == hub.Checkpoint(file, "v1")
-    with hub.in_directory(found) as checkpoint:
+    with hub.in_directory(found, tmp_path) as checkpoint:
         assert checkpoint.revision == "v1"
-        assert {path.name for path in checkpoint.path.iterdir()} == {
-            "config.json", "generation_config.json", "model.gguf.json", "tokenizer.json", "tokenizer_config.json"}
-    assert not checkpoint.path.exists()
+        names = {"config.json", "generation_config.json", "model.gguf.json", "tokenizer.json", "tokenizer_config.json"}
+        assert {path.name for path in checkpoint.path.iterdir()} == names
+        shutil.rmtree(checkpoint.path)
+        hub.ensure(checkpoint)
+        assert {path.name for path in checkpoint.path.iterdir()} == names
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_stays_what_it_is(checkpoint):
-    with hub.in_directory(hub.find(str(checkpoint))) as found:
+def test_a_directory_stays_what_it_is(checkpoint, tmp_path):
+    with hub.in_directory(hub.find(str(checkpoint)), tmp_path) as found:
         assert found.path == checkpoint
 
 
@@ -103,7 +107,7 @@ def test_damaged_gguf_file_is_named(tmp_path):
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF")
     with (pytest.raises(InvalidArgument, match=f"`model_id`: {file}: the header: the file is cut short"),
-          hub.in_directory(hub.find(str(file)))):
+          hub.in_directory(hub.find(str(file)), tmp_path)):
         pass
 
 
