@@ -125,10 +125,12 @@ struct Packer {
   }
 
   static void write_halves(const uint8_t* codes, const Piece& piece, char* to) {
-    for (int step = 0; step < piece.steps; step++, to += 4 * kPanel) {
-      uint8_t eight[kStepInputs] = {};
-      std::memcpy(eight, codes + step * kStepInputs, static_cast<size_t>(std::min(kStepInputs, piece.width - step * kStepInputs)));
-      for (int j = 0; j < 4; j++) to[j] = static_cast<char>(eight[j] | eight[4 + j] << 4);
+    static_assert(kStepInputs == 8);
+    for (int left = piece.width; left > 0; left -= 8, codes += 8, to += 4 * kPanel) {
+      uint64_t eight = 0;
+      left >= 8 ? std::memcpy(&eight, codes, 8) : std::memcpy(&eight, codes, static_cast<size_t>(left));
+      const uint32_t halves = static_cast<uint32_t>(eight) | static_cast<uint32_t>(eight >> 32) << 4;
+      std::memcpy(to, &halves, 4);
     }
   }
 

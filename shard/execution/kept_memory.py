@@ -54,6 +54,11 @@ class KeptMemory:
         """What another shard left in the file; None if there is nothing of use."""
         self.is_reserved = False
 
+    @property
+    def num_bytes(self) -> int:
+        """The bytes that were mapped."""
+        return len(self._map)
+
     def map(self, num_bytes: Sequence[int]) -> list[Tensor]:
         """Returns memory of each of these sizes, uint8, as it was left if it `found.is_whole`, otherwise zeros.
 

@@ -53,7 +53,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     phases.end("model")
     if config.rank == 0:
         log.info(machine.describe(len(physical_cores())))
-    reserve_at_start(executor.kept, progress)
+    reserve_at_start(executor.kept, progress, config.world_size)
     phases.end("KV memory")
     facts = executor.facts(steps.submit(_measure, config, executor, group).result())
     machine.return_unused_memory()       # of reading the model and of the largest steps
