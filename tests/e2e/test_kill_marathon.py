@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +19,8 @@ import pytest
 from tests.e2e.client import Answer, events, many_clients, scrape, stream, whole
 from tests.e2e.prompts import source
 from tests.e2e.server import Server, serve
+from tests.gguf_files.demo import Kind, write_demo
+from tests.paths import DEMO_MODEL
 
 STOPS = ["\n\n", "return", "self.", ":\n"]
 
@@ -93,10 +97,10 @@ async def struck(
 
 async def survive(
     tmp_path: Path, blows: Sequence[Blow], rounds: Sequence[Sequence[Ask]], rng: random.Random, step_timeout: int,
-    *flags: str,
+    *flags: str, model: Path = DEMO_MODEL,
 ) -> None:
     """A round for each blow, at a moment of its own; first all of them undisturbed."""
-    with serve(tmp_path, "--num-shard", "2", "--step-timeout", str(step_timeout), *flags) as server:
+    with serve(tmp_path, "--num-shard", "2", "--step-timeout", str(step_timeout), *flags, model=model) as server:
         async with many_clients() as session:
             expected = {id(asks): await undisturbed(session, server, asks) for asks in rounds}
             [router] = server.children("router")
@@ -137,6 +141,34 @@ async def test_many_rounds_of_32_streams(tmp_path: Path, every_case: bool) -> No
 @pytest.mark.alone
 @pytest.mark.parametrize("quantize", ["int4", "bitsandbytes-nf4"])
 async def test_rounded_weights(tmp_path: Path, quantize: str, every_case: bool) -> None:
+    await survive_a_few(tmp_path, every_case, "--quantize", quantize)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("kind", [Kind.Q4_0, Kind.Q4_K], ids=lambda kind: kind.name)
+async def test_gguf_files(tmp_path: Path, kind: Kind, every_case: bool) -> None:
+    await survive_a_few(tmp_path, every_case, model=write_demo(tmp_path / "demo.gguf", kind))
+
+
+@pytest.fixture(params=["awq", "smoothquant"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """What `penstock quantize` makes: 4 bits in groups, with zeros, or 8 bits, with inputs of 8 bits, too."""
+    (tmp_path / "text").write_text(source(random.Random(1), 100))
+    zeros = ["--asymmetric"] if request.param == "awq" else []
+    subprocess.run([
+        sys.executable, "-m", "penstock", "quantize", DEMO_MODEL, tmp_path / "model", "--method", request.param, *zeros,
+        "--calibration", tmp_path / "text", "--samples", "4", "--length", "64"], check=True)
+    return tmp_path / "model"
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+async def test_quantised_checkpoints(tmp_path: Path, made: Path, every_case: bool) -> None:
+    await survive_a_few(tmp_path, every_case, model=made)
+
+
+async def survive_a_few(tmp_path: Path, every_case: bool, *flags: str, model: Path = DEMO_MODEL) -> None:
     rng = random.Random(2027)
     blows = [*KILLS, *HANGS] if every_case else [rng.choice(KILLS)]
-    await survive(tmp_path, blows, [make_asks(rng, 8, longest=160)], rng, 3, "--quantize", quantize)
+    await survive(tmp_path, blows, [make_asks(rng, 8, longest=160)], rng, 3, *flags, model=model)

@@ -1,19 +1,24 @@
 """The bit contract of test_bits.py, for the formats of quantised weights."""
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from penstock.router.launcher.gguf.folder import checkpoint_of
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.step import Sampling
+from tests import gguf_files
 from tests.shard.ranks import Outputs, make_config, run
 from tests.shard.step_programs import Request, alone, batched
 from tests.shard.weights.library_files import FOLDER, NAMES
 
 VOCAB = 64
 OFTEN = ("awq", "int-quantized", "nf4")
+GGUF = ("llama-Q4_0.gguf", "llama-Q4_K_M.gguf")
 CHUNKS = (1, 3, 16, 17)
 
 
@@ -27,10 +32,11 @@ def requests() -> list[Request]:
 
 @pytest.fixture(scope="module", params=[
     pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in (*NAMES, *(
-        f"{name} with its activations as they are" for name in OFTEN[:2]))])
-def config(request: pytest.FixtureRequest) -> ShardConfig:
+        f"{name} with its activations as they are" for name in (*OFTEN[:2], *GGUF)), *GGUF)])
+def config(request: pytest.FixtureRequest) -> Iterator[ShardConfig]:
     name, _, how = request.param.partition(" ")
-    return replace(make_config(FOLDER / name, "bfloat16"), activations="bf16" if how else None)
+    with checkpoint_of(gguf_files.FOLDER / name) if name in GGUF else nullcontext(FOLDER / name) as folder:
+        yield replace(make_config(folder, "bfloat16"), activations="bf16" if how else None)
 
 
 @pytest.fixture(scope="module")
