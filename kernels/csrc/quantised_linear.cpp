@@ -25,7 +25,7 @@ constexpr int kColumns = kPanel / kLanes;
 
 // Registers of outputs that leave others for the totals of so many rows. Such a tile passes over its panel twice, so the
 // first one, for which the panel comes from memory, takes all outputs at once, and so do a few over 8 bits: their panels
-// are too large for the first cache.
+// are too large for the first cache. Segments of one piece need no totals beside its sums.
 constexpr int columns_of(int rows) { return rows <= kRows / 2 ? kColumns : std::max(1, kColumns / 2); }
 
 template <class Kernel, int R>
@@ -70,6 +70,7 @@ struct Multiplication {
  private:
   void multiply(const Rows<X>& x, int64_t first_row, int64_t rows) const {
     const int64_t tiles = (rows + kRows - 1) / kRows, panels = w.num_panels();
+    const bool has_no_totals = w.header.num_pieces == w.header.header.segments && kLanes == 16;
     const int64_t chunks = (tiles + kTiles - 1) / kTiles, most = (tiles + chunks - 1) / chunks;
     const auto cut = [&](int64_t i) {
       const int64_t tile = i % tiles;
@@ -81,7 +82,7 @@ struct Multiplication {
       for (int64_t i = 0; i < count; i++) {
         const int64_t tile = begin - panel * tiles + i, row = rows * tile / tiles;
         const char* const slice = w.panel(next_panel) + w.header.panel_bytes * i / count;
-        const bool is_wide = i == 0 || (w.header.bits == 8 && count <= kFewTiles);
+        const bool is_wide = i == 0 || has_no_totals || (w.header.bits == 8 && count <= kFewTiles);
         multiply_tile(x, row, rows * (tile + 1) / tiles - row, first_row + row, panel, is_wide, slice, next_step);
       }
     });

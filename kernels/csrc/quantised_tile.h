@@ -151,8 +151,8 @@ struct Float {
 
 INLINE Vec to_floats(Vec a) { return a; }
 
-// Adds a piece to the totals.
-template <class Kernel, int R, int C>
+// Adds a piece to the totals, which are nothing yet if it is FIRST: they need no registers before its sums are done then.
+template <class Kernel, bool FIRST, int R, int C>
 INLINE void add_piece(Tile<typename Kernel::X>& t, int64_t index, Vec (&totals)[R][C]) {
   const CodedHeader& header = *t.header;
   const Piece& piece = t.pieces[index];
@@ -163,6 +163,11 @@ INLINE void add_piece(Tile<typename Kernel::X>& t, int64_t index, Vec (&totals)[
   typename Kernel::Sum sums[R][C];
   Kernel::begin(sums, t, index);
   Kernel::add(sums, t, piece);
+  if (FIRST) {
+    UNROLL for (int r = 0; r < R; r++) {
+      UNROLL for (int c = 0; c < C; c++) totals[r][c] = zero();
+    }
+  }
   if (has_minima) {
     UNROLL for (int r = 0; r < R; r++) {
       UNROLL for (int c = 0; c < C; c++) {
@@ -185,12 +190,8 @@ template <class Kernel, int R, int C>
   float* done = t.sums;
   Vec totals[R][C];
   for (int64_t i = 0, count = t.header->num_pieces; i < count; i++) {
-    if (i == 0 || t.pieces[i - 1].merges >= 0) {
-      UNROLL for (int r = 0; r < R; r++) {
-        UNROLL for (int c = 0; c < C; c++) totals[r][c] = zero();
-      }
-    }
-    add_piece<Kernel>(t, i, totals);
+    const bool is_first = i == 0 || t.pieces[i - 1].merges >= 0;
+    is_first ? add_piece<Kernel, true>(t, i, totals) : add_piece<Kernel, false>(t, i, totals);
     const int merges = t.pieces[i].merges;
     if (merges < 0) continue;
     for (int m = 0; m < merges; m++) {
