@@ -3,6 +3,7 @@
 `python -m penstock.bench.engine.own FILE_DESCRIPTOR MODEL THREADS [QUANTIZE]`
 """
 
+import gc
 import sys
 import time
 from itertools import count
@@ -66,6 +67,7 @@ class OwnEngine:
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
     engine = OwnEngine(Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
+    gc.freeze()                          # as shards do before they serve
     connection.send(None)
     while request := connection.recv():
         result = engine.run(Trial(**request))

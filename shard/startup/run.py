@@ -1,6 +1,7 @@
 """Runs a shard: meets the group, loads, measures, listens."""
 
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import Iterator
@@ -57,6 +58,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     phases.end("KV memory")
     facts = executor.facts(steps.submit(_measure, config, executor, group).result())
     machine.return_unused_memory()       # of reading the model and of the largest steps
+    gc.freeze()                          # what is here now stays, so collections amid steps need not look through it
     phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
