@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "vec.h"
 
@@ -17,6 +18,12 @@ struct Bytes {
 INLINE Bytes load_codes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 INLINE Bytes low_halves(Bytes a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
 INLINE Bytes high_halves(Bytes a) { return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))}; }
+// Adds `value` to the bytes that 64 bits name.
+INLINE Bytes add_where(Bytes a, const uint8_t* bits, int8_t value) {
+  uint64_t mask;
+  std::memcpy(&mask, bits, sizeof mask);
+  return {_mm512_mask_add_epi8(a.v, mask, a.v, _mm512_set1_epi8(value))};
+}
 INLINE Bytes choose(Bytes table, Bytes index) { return {_mm512_shuffle_epi8(table.v, index.v)}; }  // in each 16 bytes
 INLINE Ints set_ints(int32_t x) { return {_mm512_set1_epi32(x)}; }
 INLINE Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
@@ -49,12 +56,12 @@ INLINE Four load_four(const int8_t* x) {
   asm volatile("vpbroadcastd %1, %0" : "=v"(out.v) : "m"(*reinterpret_cast<const int32_t*>(x)));
   return out;
 }
-// sum + w * x over the four bytes of each lane. With IS_HALF w is below 16, so that no sum of two products leaves 16 bits.
-template <bool HAS_VNNI, bool IS_HALF>
+// sum + w * x over the four bytes of each lane. With IS_SMALL w is below 64, so that no sum of two products leaves 16 bits.
+template <bool HAS_VNNI, bool IS_SMALL>
 INLINE void add_dot(Ints& sum, Bytes w, Four x) {
   if constexpr (HAS_VNNI) {
     asm volatile("vpdpbusd %2, %1, %0" : "+v"(sum.v) : "v"(w.v), "v"(x.v));
-  } else if constexpr (IS_HALF) {
+  } else if constexpr (IS_SMALL) {
     const __m512i pairs = _mm512_maddubs_epi16(w.v, x.v);
     sum.v = _mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
   } else {  // in maddubs a sum of two products would saturate
@@ -81,6 +88,17 @@ INLINE Bytes low_halves(Bytes a) {
 INLINE Bytes high_halves(Bytes a) {
   const __m256i mask = _mm256_set1_epi8(15);
   return {_mm256_and_si256(_mm256_srli_epi16(a.lo, 4), mask), _mm256_and_si256(_mm256_srli_epi16(a.hi, 4), mask)};
+}
+INLINE __m256i add_where(__m256i a, const uint8_t* bits, int8_t value) {
+  int32_t mask;
+  std::memcpy(&mask, bits, sizeof mask);
+  const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+  const __m256i found = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(mask), byte), bit);
+  return _mm256_add_epi8(a, _mm256_and_si256(_mm256_cmpeq_epi8(found, bit), _mm256_set1_epi8(value)));
+}
+INLINE Bytes add_where(Bytes a, const uint8_t* bits, int8_t value) {
+  return {add_where(a.lo, bits, value), add_where(a.hi, bits + 4, value)};
 }
 INLINE Bytes choose(Bytes table, Bytes index) {
   return {_mm256_shuffle_epi8(table.lo, index.lo), _mm256_shuffle_epi8(table.hi, index.hi)};
@@ -124,11 +142,11 @@ INLINE Four load_four(const int8_t* x) {
   asm("vpbroadcastd %1, %0" : "=x"(out.v) : "m"(*reinterpret_cast<const int32_t*>(x)));
   return out;
 }
-template <bool HAS_VNNI, bool IS_HALF>
+template <bool HAS_VNNI, bool IS_SMALL>
 INLINE void add_dot(__m256i& sum, __m256i w, __m256i x) {
   if constexpr (HAS_VNNI) {
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(w), "x"(x));
-  } else if constexpr (IS_HALF) {
+  } else if constexpr (IS_SMALL) {
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
   } else {
     const __m256i even = _mm256_and_si256(w, _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(w, 8);
@@ -136,10 +154,10 @@ INLINE void add_dot(__m256i& sum, __m256i w, __m256i x) {
     sum = _mm256_add_epi32(_mm256_add_epi32(sum, _mm256_madd_epi16(even, x_even)), _mm256_madd_epi16(odd, x_odd));
   }
 }
-template <bool HAS_VNNI, bool IS_HALF>
+template <bool HAS_VNNI, bool IS_SMALL>
 INLINE void add_dot(Ints& sum, Bytes w, Four x) {
-  add_dot<HAS_VNNI, IS_HALF>(sum.lo, w.lo, x.v);
-  add_dot<HAS_VNNI, IS_HALF>(sum.hi, w.hi, x.v);
+  add_dot<HAS_VNNI, IS_SMALL>(sum.lo, w.lo, x.v);
+  add_dot<HAS_VNNI, IS_SMALL>(sum.hi, w.hi, x.v);
 }
 
 #endif

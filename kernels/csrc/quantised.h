@@ -2,8 +2,9 @@
 //
 // A panel of outputs is one stream: for each piece of the inputs its scales, its zeros or minima, and its codes in steps
 // of 8 inputs. A lane of a register is an output. Codes of 4 bits: byte j of a lane has input j of the step in its low
-// half and input 4 + j in its high one; of 8 bits: the first 4 inputs of all lanes, then the others. The last step of a
-// piece may be padded, where x is 0.
+// half and input 4 + j in its high one; of 8 bits: the first 4 inputs of all lanes, then the others. Of 5 and 6 bits: the
+// lowest 4 like those, then the fifth bits of all, then the sixth, each for 16 lanes in the order of bytes: those of the
+// first 4 inputs, those of the others. The last step of a piece may be padded, where x is 0.
 #pragma once
 
 #include <bit>

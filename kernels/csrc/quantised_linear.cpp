@@ -22,6 +22,11 @@ constexpr int kRows = 6;            // of a tile
 constexpr int kTiles = 8;           // of a piece of work
 constexpr int kFewTiles = 3;
 constexpr int kColumns = kPanel / kLanes;
+#if defined(__AVX512F__)
+constexpr bool kHasManyRegisters = true;
+#else
+constexpr bool kHasManyRegisters = false;
+#endif
 
 // Registers of outputs that leave others for the totals of so many rows. Such a tile passes over its panel twice, so the
 // first one, for which the panel comes from memory, takes all outputs at once, and so do a few over 8 bits: their panels
@@ -70,7 +75,7 @@ struct Multiplication {
  private:
   void multiply(const Rows<X>& x, int64_t first_row, int64_t rows) const {
     const int64_t tiles = (rows + kRows - 1) / kRows, panels = w.num_panels();
-    const bool has_no_totals = w.header.num_pieces == w.header.header.segments && kLanes == 16;
+    const bool has_no_totals = w.header.num_pieces == w.header.header.segments && kHasManyRegisters;
     const int64_t chunks = (tiles + kTiles - 1) / kTiles, most = (tiles + chunks - 1) / chunks;
     const auto cut = [&](int64_t i) {
       const int64_t tile = i % tiles;
@@ -121,6 +126,8 @@ template <bool HAS_VNNI>
 void multiply_whole(const void* x, int64_t x_dtype, int64_t rows, const Coded& w, const Output& output) {
   if (w.header.has_table) return multiply<Whole<4, true, HAS_VNNI>>(x, x_dtype, rows, w, output);
   if (w.header.bits == 4) return multiply<Whole<4, false, HAS_VNNI>>(x, x_dtype, rows, w, output);
+  if (w.header.bits == 5) return multiply<Whole<5, false, HAS_VNNI>>(x, x_dtype, rows, w, output);
+  if (w.header.bits == 6) return multiply<Whole<6, false, HAS_VNNI>>(x, x_dtype, rows, w, output);
   multiply<Whole<8, false, HAS_VNNI>>(x, x_dtype, rows, w, output);
 }
 
@@ -134,6 +141,8 @@ void multiply_coded(const void* x, int64_t x_dtype, int64_t rows, const void* pa
   }
   if (w.header.has_table) return multiply<Float<4, true>>(x, x_dtype, rows, w, output);
   if (w.header.bits == 4) return multiply<Float<4, false>>(x, x_dtype, rows, w, output);
+  if (w.header.bits == 5) return multiply<Float<5, false>>(x, x_dtype, rows, w, output);
+  if (w.header.bits == 6) return multiply<Float<6, false>>(x, x_dtype, rows, w, output);
   multiply<Float<8, false>>(x, x_dtype, rows, w, output);
 }
 

@@ -20,6 +20,14 @@ Numbers kind_of(const float* numbers, const int16_t* factors, int64_t count, int
   return std::all_of(numbers, numbers + count, is_half) ? Numbers::kHalf : Numbers::kFloat;
 }
 
+// The bits that codes need: of a file's 8 there may be 5 or 6 in use.
+int64_t bits_of(const CodedWeight& w) {
+  if (w.bits == 4) return 4;
+  uint8_t used = 0;
+  for (int64_t i = 0, count = w.outputs * w.inputs; i < count; i++) used |= w.codes[i];
+  return used < 16 ? 4 : used < 32 ? 5 : used < 64 ? 6 : 8;
+}
+
 int64_t num_groups(int64_t start, int64_t inputs, int64_t group) {
   return inputs ? (start + inputs + group - 1) / group - start / group : 0;
 }
@@ -68,7 +76,7 @@ void lay_out(CodedHeader& header, std::vector<Piece>& pieces) {
 CodedHeader make_header(const CodedWeight& w, std::vector<Piece>& pieces) {
   CodedHeader header{};
   header.header = {kQuantised, w.outputs, w.inputs, w.segments};
-  header.bits = w.bits;
+  header.bits = bits_of(w);
   header.zero = w.zero;
   header.is_whole = w.is_whole;
   const int64_t groups = num_groups(w.start, w.inputs, w.group) * w.outputs;
@@ -99,7 +107,12 @@ struct Packer {
         write_numbers(piece, first + lane, lane, panel);
         const uint8_t* const codes = w.codes + (first + lane) * w.inputs + piece.begin;
         char* const to = panel + piece.codes + 4 * lane;
-        header.bits == 4 ? write_halves(codes, piece, to) : write_bytes(codes, piece, to);
+        if (header.bits == 8) {
+          write_bytes(codes, piece, to);
+        } else {
+          write_halves(codes, piece, to);
+          for (int bit = 4; bit < header.bits; bit++) write_bits(codes, piece, bit, lane, panel + piece.codes + bit * kPanel);
+        }
       }
     }
   }
@@ -124,14 +137,34 @@ struct Packer {
     if (header.has_zeros) behind[lane] = static_cast<char>(w.zeros[output * groups + piece.group]);
   }
 
-  static void write_halves(const uint8_t* codes, const Piece& piece, char* to) {
+  // Calls take(codes, to) with the codes of each step's 8 inputs in ascending bytes, and where the step is.
+  template <class Take>
+  void each_step(const uint8_t* codes, const Piece& piece, char* to, Take take) const {
     static_assert(kStepInputs == 8);
-    for (int left = piece.width; left > 0; left -= 8, codes += 8, to += 4 * kPanel) {
+    for (int left = piece.width; left > 0; left -= 8, codes += 8, to += header.bits * kPanel) {
       uint64_t eight = 0;
       left >= 8 ? std::memcpy(&eight, codes, 8) : std::memcpy(&eight, codes, static_cast<size_t>(left));
-      const uint32_t halves = static_cast<uint32_t>(eight) | static_cast<uint32_t>(eight >> 32) << 4;
-      std::memcpy(to, &halves, 4);
+      take(eight, to);
     }
+  }
+
+  void write_halves(const uint8_t* codes, const Piece& piece, char* to) const {
+    each_step(codes, piece, to, [](uint64_t eight, char* at) {
+      eight &= 0x0F0F0F0F0F0F0F0F;
+      const uint32_t halves = static_cast<uint32_t>(eight) | static_cast<uint32_t>(eight >> 32) << 4;
+      std::memcpy(at, &halves, 4);
+    });
+  }
+
+  // A lane's four bits of the first inputs, and 8 bytes behind them those of the others.
+  void write_bits(const uint8_t* codes, const Piece& piece, int bit, int64_t lane, char* plane) const {
+    char* const to = plane + lane / kLanes * kLanes + lane % kLanes / 2;
+    each_step(codes, piece, to, [&](uint64_t eight, char* at) {
+      const uint64_t ones = eight >> bit & 0x0101010101010101;
+      const auto together = static_cast<uint8_t>(ones * 0x0102040810204080 >> 56);  // of byte j in bit j
+      at[0] = static_cast<char>(at[0] | (together & 15) << lane % 2 * 4);
+      at[8] = static_cast<char>(at[8] | together >> 4 << lane % 2 * 4);
+    });
   }
 
   static void write_bytes(const uint8_t* codes, const Piece& piece, char* to) {
@@ -153,8 +186,14 @@ int code_at(const Coded& w, const Piece& piece, const char* panel, int64_t lane,
   if (w.header.bits == 8) {
     return static_cast<uint8_t>(panel[piece.codes + (2 * step + within / 4) * 4 * kPanel + 4 * lane + within % 4]);
   }
-  const int byte = static_cast<uint8_t>(panel[piece.codes + step * 4 * kPanel + 4 * lane + within % 4]);
-  return within < 4 ? byte & 15 : byte >> 4;
+  const char* const codes = panel + piece.codes + step * w.header.bits * kPanel;
+  const int byte = static_cast<uint8_t>(codes[4 * lane + within % 4]);
+  int code = within < 4 ? byte & 15 : byte >> 4;
+  for (int bit = 4; bit < w.header.bits; bit++) {
+    const char* const bits = codes + bit * kPanel + lane / kLanes * kLanes + within / 4 * 8 + lane % kLanes / 2;
+    code |= (static_cast<uint8_t>(*bits) >> (lane % 2 * 4 + within % 4) & 1) << bit;
+  }
+  return code;
 }
 
 void write_row(const Coded& w, int64_t output, float* to) {

@@ -40,9 +40,24 @@ struct Tile {
   }
 };
 
+// The codes of 4 of a step's inputs, the first or the others, for 16 outputs. `planes` has the bits above the fourth.
+template <int BITS>
+INLINE Bytes four_codes(const uint8_t* codes, const uint8_t* planes, int half) {
+  if constexpr (BITS == 8) return load_codes(codes + half * 4 * kPanel);
+  const Bytes halves = load_codes(codes);
+  Bytes out = half ? high_halves(halves) : low_halves(halves);
+  UNROLL for (int bit = 4; bit < BITS; bit++) {
+    out = add_where(out, planes + (bit - 4) * kPanel + 8 * half, static_cast<int8_t>(1 << bit));
+  }
+  return out;
+}
+
 // Fetches what C registers of codes need some steps later, and at the next panel.
 template <int BITS, int C>
 INLINE void prefetch_step(const uint8_t* codes, const char*& next, int64_t next_step) {
+  UNROLL for (int bit = 4; BITS < 8 && bit < BITS; bit++) {
+    _mm_prefetch(reinterpret_cast<const char*>(codes) + kAhead + bit * kPanel, _MM_HINT_T0);
+  }
   UNROLL for (int half = 0; half < BITS / 4; half++) {
     UNROLL for (int c = 0; c < C; c++) {
       _mm_prefetch(reinterpret_cast<const char*>(codes) + kAhead + half * 4 * kPanel + 64 * c, _MM_HINT_T0);
@@ -76,20 +91,20 @@ struct Whole {
   template <int R, int C>
   static INLINE void add(Ints (&sums)[R][C], Tile<X>& t, const Piece& piece) {
     const uint8_t* codes = reinterpret_cast<const uint8_t*>(t.panel) + piece.codes + 4 * t.lane;
+    const uint8_t* planes = codes + 4 * kPanel - 3 * t.lane;
     const X* x = t.numbers(0, piece);
     const Bytes table = load_codes(t.header->whole);
-    for (int step = 0; step < piece.steps; step++, codes += kBytes, x += kStepInputs) {
+    for (int step = 0; step < piece.steps; step++, codes += kBytes, planes += kBytes, x += kStepInputs) {
       prefetch_step<BITS, C>(codes, t.next, t.next_step);
       UNROLL for (int half = 0; half < 2; half++) {
         Bytes column[C];
         UNROLL for (int c = 0; c < C; c++) {
-          column[c] = load_codes(codes + (BITS == 8 ? half * 4 * kPanel : 0) + 64 * c);
-          if (BITS == 4) column[c] = half ? high_halves(column[c]) : low_halves(column[c]);
+          column[c] = four_codes<BITS>(codes + 64 * c, planes + 16 * c, half);
           if (HAS_TABLE) column[c] = choose(table, column[c]);
         }
         UNROLL for (int r = 0; r < R; r++) {
           const Four four = load_four(x + r * t.stride + 4 * half);
-          UNROLL for (int c = 0; c < C; c++) add_dot<HAS_VNNI, BITS == 4 && !HAS_TABLE>(sums[r][c], column[c], four);
+          UNROLL for (int c = 0; c < C; c++) add_dot<HAS_VNNI, BITS != 8 && !HAS_TABLE>(sums[r][c], column[c], four);
         }
       }
     }
@@ -125,17 +140,18 @@ struct Float {
                                   : set_ints(static_cast<int32_t>(header.zero));
     }
     const uint8_t* codes = reinterpret_cast<const uint8_t*>(t.panel) + piece.codes + 4 * t.lane;
+    const uint8_t* planes = codes + 4 * kPanel - 3 * t.lane;
     const float* x = t.numbers(0, piece);
     const int64_t stride = t.stride / static_cast<int64_t>(sizeof(float));
     const auto add_one = [&]<int K>() INLINE_LAMBDA {
       UNROLL for (int c = 0; c < C; c++) {
-        const Bytes four = load_codes(codes + (BITS == 8 ? K / 4 * 4 * kPanel : 0) + 64 * c);
+        const Bytes four = BITS == 4 ? load_codes(codes + 64 * c) : four_codes<BITS>(codes + 64 * c, planes + 16 * c, K / 4);
         const Ints code = code_of<BITS, K>(four);
         const Vec level = HAS_TABLE ? table[code] : to_floats(code - zeros[c]);
         UNROLL for (int r = 0; r < R; r++) sums[r][c] = fma(set(x[r * stride + K]), level, sums[r][c]);
       }
     };
-    for (int step = 0; step < piece.steps; step++, codes += kBytes, x += kStepInputs) {
+    for (int step = 0; step < piece.steps; step++, codes += kBytes, planes += kBytes, x += kStepInputs) {
       prefetch_step<BITS, C>(codes, t.next, t.next_step);
       add_one.template operator()<0>(), add_one.template operator()<1>(), add_one.template operator()<2>();
       add_one.template operator()<3>(), add_one.template operator()<4>(), add_one.template operator()<5>();

@@ -14,8 +14,9 @@ from penstock.shard.weights.packed_codes import finite, units
 from penstock.shard.weights.stored import Entry, StoredTensor
 from penstock.system.ggml_types import GGML_TYPES
 
-BYTES_OF_A_WEIGHT = {"Q4_0": 0.625, "Q4_1": 0.75, "Q4_K": 0.75}
-"""In memory, about: 4 bits, a scale of each group, and its minimum; the others have 8 bits."""
+BYTES_OF_A_WEIGHT = {"Q4_0": 0.625, "Q4_1": 0.75, "Q4_K": 0.75, "Q5_0": 0.75, "Q5_1": 0.875, "Q5_K": 0.875,
+                     "Q6_K": 0.875, "Q8_0": 1.25}
+"""In memory, about: its bits, a scale of each group, and its minimum."""
 
 
 class GgufBlocks(CodedFormat):
@@ -45,4 +46,4 @@ class GgufBlocks(CodedFormat):
         kind = GGML_TYPES[self.kind]
         if entry.dtype != "U8":
             return super().num_bytes(entry, dtype)
-        return int(entry.num_elements // kind.num_bytes * kind.size * BYTES_OF_A_WEIGHT.get(self.kind, 1.25))
+        return int(entry.num_elements // kind.num_bytes * kind.size * BYTES_OF_A_WEIGHT[self.kind])
