@@ -1,7 +1,6 @@
 """`python -m penstock.router` waits for the group, opens the HTTP port, and serves until SIGTERM."""
 
 import asyncio
-import gc
 import importlib.metadata
 import logging
 import signal
@@ -37,6 +36,7 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.notices import giving_signs
 from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
+from penstock.system.at_rest import settle
 from penstock.system.leftovers import remove_leftovers
 from penstock.system.signs import Sign
 
@@ -144,7 +144,7 @@ async def _answer(
     listener = socket.socket(fileno=config.listen_fd)
     await web.SockSite(runner, listener, backlog=BACKLOG, ssl_context=ssl_context).start()
     tell_ready()
-    gc.freeze()  # what is here now stays, so collections, for which all requests wait, need not look through it
+    settle()
     _announce(config, facts, engine.limits)
     await stop.wait()
     # Otherwise aiohttp would break the connections off without a word, after twice its timeout.

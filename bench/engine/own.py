@@ -3,7 +3,6 @@
 `python -m penstock.bench.engine.own FILE_DESCRIPTOR MODEL THREADS [QUANTIZE]`
 """
 
-import gc
 import sys
 import time
 from itertools import count
@@ -17,6 +16,7 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling, Step, StepResult, StreamLimits
+from penstock.system.at_rest import settle
 
 FIRST_ID = 16                            # behind the special tokens
 STEP_TOKENS = 512                        # of prompts in one step, and of a longer one all of it
@@ -67,7 +67,7 @@ class OwnEngine:
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
     engine = OwnEngine(Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
-    gc.freeze()                          # as shards do before they serve
+    settle()                             # as shards do before they serve
     connection.send(None)
     while request := connection.recv():
         result = engine.run(Trial(**request))

@@ -1,9 +1,7 @@
 """What this process may use of its machine: the memory and the processors, within the limits of its cgroups."""
 
-import ctypes
 import os
 import resource
-from contextlib import suppress
 from pathlib import Path
 
 from penstock.system.cgroups import PROC, limits
@@ -35,12 +33,6 @@ def host_memory(proc: Path = PROC) -> int:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
     except (OSError, StopIteration):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def return_unused_memory() -> None:
-    """Gives the system the pages that the C library keeps for later, if it is one that can."""
-    with suppress(AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def describe(cores: int, proc: Path = PROC) -> str:

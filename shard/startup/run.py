@@ -1,7 +1,6 @@
 """Runs a shard: meets the group, loads, measures, listens."""
 
 import asyncio
-import gc
 import logging
 import sys
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from penstock.shard.startup.load import load
 from penstock.shard.startup.measure import MAX_TOKENS, settle_step_tokens
 from penstock.shard.startup.phases import Phases
 from penstock.shard.startup.reserve import reserve_at_start
+from penstock.system.at_rest import settle
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     reserve_at_start(executor.kept, progress, config.world_size)
     phases.end("KV memory")
     facts = executor.facts(steps.submit(_measure, config, executor, group).result())
-    machine.return_unused_memory()       # of reading the model and of the largest steps
-    gc.freeze()                          # what is here now stays, so collections amid steps need not look through it
+    settle()
     phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
