@@ -1,2 +1,2 @@
 """Measures Penstock's engine without HTTP, and vLLM's and llama.cpp's beside it; may import bench.load,
-bench.programs, kernels, quantization, router and shard."""
+bench.programs, kernels, quantization, router, shard and system."""
