@@ -20,6 +20,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     # Llama-3.2-1B's
     "1b": {"vocab_size": 128256, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
            "num_key_value_heads": 8, "intermediate_size": 8192, "rope_theta": 5e5},
+    # Four layers of Llama-3-8B's, and a smaller vocabulary
+    "8b-4-layers": {"vocab_size": 32768, "hidden_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 32,
+                    "num_key_value_heads": 8, "intermediate_size": 14336, "rope_theta": 5e5},
     "demo": {"vocab_size": 8192, "hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8,
              "num_key_value_heads": 4, "intermediate_size": 704, "rope_theta": 1e4},
 }

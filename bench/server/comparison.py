@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 
@@ -23,9 +24,10 @@ from penstock.bench.load.picture import check_matplotlib, draw
 from penstock.bench.load.prompts import RandomPrompts, load_tokenizer
 from penstock.bench.programs.children import Child, exit_on_sigterm, free_port
 from penstock.bench.programs.model import existing_model
-from penstock.bench.programs.peers import DIRECTORY, ServerCommand, find_peers, own_server, peer_options
+from penstock.bench.programs.peers import CHECKPOINT, ServerCommand, find_peers, own_server, peer_options
 from penstock.bench.programs.root import BUILD
 from penstock.bench.server.running import running
+from penstock.router.launcher.gguf.folder import checkpoint_of
 from penstock.shard.config import physical_cores
 
 PICTURE = BUILD / "bench.png"
@@ -117,8 +119,8 @@ def summary(comparison: Comparison) -> Iterator[str]:
 
 
 @click.command(help=__doc__)
-@click.option("--model-id", type=DIRECTORY, envvar="MODEL_ID", help="A directory.  [default: a random model of "
-              "SmolLM2-360M's shape]")
+@click.option("--model-id", type=CHECKPOINT, envvar="MODEL_ID", help="A directory, or a GGUF file, which "
+              "llama.cpp then serves, too.  [default: a random model of SmolLM2-360M's shape]")
 @click.option("--num-shard", default=1, show_default=True, envvar="NUM_SHARD", help="Shards of Penstock.")
 @click.option("--threads", default=lambda: len(physical_cores()), show_default="physical cores", type=int,
               envvar="THREADS",
@@ -140,13 +142,14 @@ def main(
     model = existing_model(model_id)
     commands: list[Callable[[int], ServerCommand]] = [
         lambda port: own_server(model, port, ["--num-shard", str(num_shard), *flags])]
-    vllm_peer, llama_peer = find_peers(vllm, llama, gguf, threads)
+    vllm_peer, llama_peer = find_peers(vllm, llama, gguf or (model if model.is_file() else None), threads)
     if vllm_peer:
         commands.append(lambda port: vllm_peer.server(model, port))
     if llama_peer:
         commands.append(llama_peer.server)
     numbers = [int(number) for number in concurrency]
-    prompts = RandomPrompts(prompt, tokenizer=load_tokenizer(str(model)))
+    with checkpoint_of(model) if model.is_file() else nullcontext(model) as folder:
+        prompts = RandomPrompts(prompt, tokenizer=load_tokenizer(str(folder)))
     comparison = Comparison(prompts, numbers, requests, prompt, new)
     for _ in range(rounds):
         comparison.run_round(commands)
