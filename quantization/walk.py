@@ -19,7 +19,7 @@ from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import FormatOf
 from penstock.shard.weights.rank_weights import RankWeights
-from penstock.shard.weights.stored import Entry, StoredTensor
+from penstock.shard.weights.stored import CheckpointError, Entry, StoredTensor
 
 BLOCK_SIZE = 16
 NAMES_OF_DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.int8: "I8",
@@ -56,12 +56,19 @@ class Walk:
                                      head_dim=self.config.head_dim, dtype=torch.float32, device="cpu")
 
     def read(self, index: int) -> BlockWeights:
-        """Reads a block's plain tensors, and runs the texts through it to know its inputs."""
+        """Reads a block's plain tensors, and runs the texts through it to know its inputs.
+
+        Raises CheckpointError if one of these is not a number.
+        """
         names = self._names.of_block(index)
         tensors = {name: self.stored(name).float() for name in self._tensors_of(index)}
         readers = readers_of(names, self.config)
         watching = {reader.linears[0]: Watching(tensors[f"{reader.linears[0]}.weight"].shape[1]) for reader in readers}
         self._run(index, tensors, lambda linear: watching.get(linear, DENSE))
+        for linear, watched in watching.items():
+            if not watched.statistics.hessian.isfinite().all():
+                raise CheckpointError(f"{linear}: the inputs that the model computes are not all finite numbers: its "
+                                      "weights are damaged, or the texts are beyond what it can read")
         statistics = {linear: watching[reader.linears[0]].statistics for reader in readers for linear in reader.linears}
         return BlockWeights(names, readers, tensors, statistics)
 

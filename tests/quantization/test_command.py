@@ -1,12 +1,13 @@
 """`penstock quantize` on a tiny model: what it writes is what this server reads, and it goes on where it stopped."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner, Result
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from penstock.quantization import run as run_module
 from penstock.quantization.command import main
@@ -96,3 +97,14 @@ def test_what_can_not_be_is_said(model: Path, tmp_path: Path) -> None:
     assert "tokens, at least" in done.output
     assert run(model, tmp_path / "once", "--method", "rtn").exit_code == 0
     assert "is already quantised (compressed-tensors)" in run(tmp_path / "once", tmp_path / "twice").output
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_damaged_weights_end_in_a_sentence(method: str, model: Path, tmp_path: Path) -> None:
+    damaged = shutil.copytree(model, tmp_path / "damaged")
+    tensors = load_file(damaged / "model.safetensors")
+    tensors["model.layers.1.post_attention_layernorm.weight"][3] = torch.nan
+    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
+    done = run(damaged, tmp_path / "out", "--method", method)
+    assert done.exit_code == 1
+    assert "model.layers.1.mlp.gate_proj: the inputs that the model computes are not all finite numbers" in done.output
