@@ -11,7 +11,7 @@ from penstock.quantization.perplexity import perplexity
 from penstock.quantization.report import Report
 from penstock.quantization.run import Job, quantise
 from penstock.quantization.settings import BITS, FORMATS, METHODS, SettingsError, make_settings
-from penstock.quantization.texts import windows_of
+from penstock.quantization.texts import random_windows, windows_of
 from penstock.shard.models.config import ModelConfig
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -41,14 +41,15 @@ def _number(context: click.Context, option: click.Parameter, value: str | None) 
               help="How far the levels reach.  [default: min-max; mse for awq]")
 @click.option("--percentile", type=click.FloatRange(50, 100, min_open=True), default=99.9, show_default=True,
               help="Of the weights that lie within the levels, for --calibrator percentile.")
-@click.option("--calibration", type=FILE, required=True, help="A text in UTF-8, like those that the model will read.")
+@click.option("--calibration", type=FILE, help="A text in UTF-8, like those that the model will read; rtn and llm-int8 "
+              "need none, and their report is then of tokens at random.")
 @click.option("--samples", type=click.IntRange(2), default=64, show_default=True, help="Parts of the text to use.")
 @click.option("--length", type=click.IntRange(16), default=512, show_default=True, help="Tokens of such a part.")
 @click.option("--judge", type=FILE, help="Another text, whose perplexity is measured before and after.")
 @click.option("--format", "format_", type=click.Choice(FORMATS), help="Of the files.  [default: compressed-tensors; "
               "levels for squeezellm]")
 def main(
-    model: Path, out: Path, calibration: Path, samples: int, length: int, judge: Path | None, **chosen: Any
+    model: Path, out: Path, calibration: Path | None, samples: int, length: int, judge: Path | None, **chosen: Any
 ) -> None:
     try:
         config = ModelConfig.from_dir(model)
@@ -57,7 +58,10 @@ def main(
         settings = make_settings(**chosen, scale_dtype=config.dtype)
         length = min(length, config.context_length)
         tokenizer = model / "tokenizer.json"
-        windows = windows_of(calibration, tokenizer, samples, length)
+        if calibration is None and settings.needs_text:
+            raise SettingsError(f"--method {settings.method} chooses the codes by a text: give one as --calibration")
+        windows = (random_windows(config.vocab_size, samples, length) if calibration is None
+                   else windows_of(calibration, tokenizer, samples, length))
         judged = windows_of(judge, tokenizer, samples, length) if judge else None
         report = quantise(Job(model.resolve(), out, settings, windows), has_bar=sys.stderr.isatty())
         if judged is not None:

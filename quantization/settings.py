@@ -44,6 +44,11 @@ class Settings:
     smoothing: float = 0.5               # SmoothQuant's alpha
 
     @property
+    def needs_text(self) -> bool:
+        """Tells whether the codes depend on the calibration texts."""
+        return self.method not in ("rtn", "llm-int8")
+
+    @property
     def has_int8_inputs(self) -> bool:
         """Tells whether the file says that inputs are rounded to 8 bits, too."""
         return self.method in ("smoothquant", "llm-int8")

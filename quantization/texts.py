@@ -29,3 +29,8 @@ def windows_of(path: Path, tokenizer: Path, count: int, length: int) -> Tensor:
                          f"{LEAST_WINDOWS} windows of {length}")
     picked = torch.linspace(0, len(whole) - 1, min(count, len(whole))).round().long()
     return whole[picked]
+
+
+def random_windows(vocab_size: int, count: int, length: int) -> Tensor:
+    """Returns windows of token ids at random, the same each time, int64 [count, length]."""
+    return torch.randint(vocab_size, (count, length), generator=torch.Generator().manual_seed(0))

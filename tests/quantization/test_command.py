@@ -108,3 +108,16 @@ def test_damaged_weights_end_in_a_sentence(method: str, model: Path, tmp_path: P
     done = run(damaged, tmp_path / "out", "--method", method)
     assert done.exit_code == 1
     assert "model.layers.1.mlp.gate_proj: the inputs that the model computes are not all finite numbers" in done.output
+
+
+def test_rounding_needs_no_text_and_other_methods_do(model: Path, tmp_path: Path) -> None:
+    codes = []
+    for name, options in (("with", OPTIONS), ("without", ["--samples", "2", "--length", "64"])):
+        done = CliRunner().invoke(main, [str(model), str(tmp_path / name), "--method", "rtn", *options])
+        assert done.exit_code == 0, done.output
+        codes.append(load_file(tmp_path / name / "model-00001-of-00003.safetensors"))
+    assert codes[0].keys() == codes[1].keys()
+    assert all(torch.equal(codes[0][name], codes[1][name]) for name in codes[0])
+    refused = CliRunner().invoke(main, [str(model), str(tmp_path / "gptq"), "--method", "gptq"])
+    assert refused.exit_code == 1
+    assert "--method gptq chooses the codes by a text: give one as --calibration" in refused.output
