@@ -65,7 +65,7 @@ def nearest_of_column(column: Tensor, scales: Tensor, zeros: Tensor | None, grid
 
 def _range(groups: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
     if grid.calibrator != "percentile":
-        return groups.aminmax(dim=2)
+        return groups.amin(dim=2), groups.amax(dim=2)
     tail = (1 - grid.percentile / 100) / 2
     return groups.quantile(tail, dim=2), groups.quantile(1 - tail, dim=2)
 

@@ -30,7 +30,8 @@ def round_to_nearest(weight: Tensor, bits: int, group: int, symmetric: bool, sta
     group = group or start + weight.shape[1]
 
     def rounded(groups: Tensor) -> Rounded:
-        scales, zeros = scales_between(*groups.aminmax(dim=2), bits, symmetric)
+        # one aminmax takes five times as long as the two
+        scales, zeros = scales_between(groups.amin(dim=2), groups.amax(dim=2), bits, symmetric)
         added = 2.0 ** (bits - 1) if zeros is None else zeros[:, :, None]
         levels = groups.mul_(inverse(scales)[:, :, None]).round_().add_(added)
         return levels.clamp_(0, 2**bits - 1), scales, zeros
