@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
-from aiohttp import web
 
 from penstock.router import environment, logs, tls
 from penstock.router.api.http.access import Access
+from penstock.router.api.http.site import Site
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
@@ -142,7 +142,7 @@ async def _answer(
     runner = make_runner(app, shutdown_timeout=drain_seconds)
     await runner.setup()
     listener = socket.socket(fileno=config.listen_fd)
-    await web.SockSite(runner, listener, backlog=BACKLOG, ssl_context=ssl_context).start()
+    await Site(runner, listener, backlog=BACKLOG, ssl_context=ssl_context).start()
     tell_ready()
     settle()
     _announce(config, facts, engine.limits)
