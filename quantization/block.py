@@ -10,6 +10,7 @@ from penstock.quantization.settings import Settings
 from penstock.quantization.statistics import Statistics
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.names import BlockNames
+from penstock.shard.models.parts import Qkv
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,16 @@ def readers_of(names: BlockNames, config: ModelConfig) -> tuple[Reader, ...]:
     """Returns which linears of a block read the same inputs.
 
     The inputs of the attention's output are means of v's outputs, one for one only if each head has a v of its own.
+    Factors cannot move into a norm that both halves read, or whose weight is stored less something; nor into up if the
+    activation is between.
     """
-    is_one_for_one = config.num_heads == config.num_kv_heads
+    attention, mlp = config.attention, config.mlp
+    has_own_v = attention.qkv is Qkv.APART and attention.num_heads == attention.num_kv_heads
+    has_own_norms = not config.is_parallel and not config.norm.offset and not config.norm.is_centred
+    inner = (names.gate_up,) if mlp.is_stacked else (names.gate, names.up) if mlp.is_gated else (names.up,)
     return (
-        Reader((names.q, names.k, names.v), norm=names.attention_norm),
-        Reader((names.attention_output,), source=names.v if is_one_for_one else None),
-        Reader((names.gate, names.up), norm=names.feed_forward_norm),
-        Reader((names.down,), source=names.up))
+        Reader((names.q, names.k, names.v) if attention.qkv is Qkv.APART else (names.qkv,),
+               norm=names.attention_norm or None if has_own_norms else None),
+        Reader((names.attention_output,), source=names.v if has_own_v else None),
+        Reader(inner, norm=names.feed_forward_norm or None if has_own_norms else None),
+        Reader((names.down,), source=names.up if mlp.is_gated and not mlp.is_stacked else None))

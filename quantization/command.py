@@ -12,7 +12,7 @@ from penstock.quantization.report import Report
 from penstock.quantization.run import Job, quantise
 from penstock.quantization.settings import BITS, FORMATS, METHODS, SettingsError, make_settings
 from penstock.quantization.texts import random_windows, windows_of
-from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.reading import read_model_config
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -52,9 +52,12 @@ def main(
     model: Path, out: Path, calibration: Path | None, samples: int, length: int, judge: Path | None, **chosen: Any
 ) -> None:
     try:
-        config = ModelConfig.from_dir(model)
+        config = read_model_config(model)
         if config.quantization.name:
             raise SettingsError(f"{model} is already quantised ({config.quantization.name})")
+        if config.is_transposed:
+            raise SettingsError(f"{model}: the linears of {config.architecture} are stored [inputs, outputs], of "
+                                "which no quantised form is known")
         settings = make_settings(**chosen, scale_dtype=config.dtype)
         length = min(length, config.context_length)
         tokenizer = model / "tokenizer.json"

@@ -11,10 +11,11 @@ from penstock.kernels.paged_attention import allocate_cache
 from penstock.quantization.block import BlockWeights, readers_of
 from penstock.quantization.statistics import Watching
 from penstock.shard.communication.distributed import Group
+from penstock.shard.layers.block import read_block
+from penstock.shard.layers.fused import fuse
 from penstock.shard.layers.rope import Rotary
-from penstock.shard.layers.vocab import VocabEmbedding
-from penstock.shard.models.config import ModelConfig
-from penstock.shard.models.decoder import Block
+from penstock.shard.layers.vocab import Embedding
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import FormatOf
@@ -44,16 +45,18 @@ class Walk:
 
     def __init__(self, directory: Path, windows: Tensor) -> None:
         """windows: token ids, int64 [W, T]; each is a sequence of its own."""
-        self.checkpoint, self.config = Checkpoint(directory), ModelConfig.from_dir(directory)
-        self._names, self._rotary = self.config.family.names, Rotary(self.config.rotation)
+        self.checkpoint, self.config = Checkpoint(directory), read_model_config(directory)
+        self._names = self.config.names
+        self._rotaries = {rotation: Rotary(rotation) for rotation in self.config.rotations}
         weights = RankWeights(self.checkpoint, Group(), torch.float32)
-        vocab, hidden = self.config.vocab_size, self.config.hidden_size
-        embedding = VocabEmbedding(weights.column_parallel({self._names.embedding: vocab}, hidden), vocab, Group())
-        self._hidden: list[tuple[Tensor, Tensor | None]] = [(embedding(ids), None) for ids in windows]
+        embedding = Embedding(self.config, weights, weights.vocabulary(
+            self._names.embedding, self.config.vocab_size, self.config.hidden_size))
         self._metadata = whole_sequence(windows.shape[1])
+        self._hidden: list[tuple[Tensor, Tensor | None]] = [
+            (embedding(ids, self._metadata.positions), None) for ids in windows]
         num_blocks = -(-windows.shape[1] // BLOCK_SIZE)
-        self._cache = allocate_cache(num_blocks, block_size=BLOCK_SIZE, num_kv_heads=self.config.num_kv_heads,
-                                     head_dim=self.config.head_dim, dtype=torch.float32, device="cpu")
+        self._cache = allocate_cache(num_blocks, block_size=BLOCK_SIZE, num_kv_heads=self.config.attention.num_kv_heads,
+                                     head_dim=self.config.attention.head_dim, dtype=torch.float32, device="cpu")
 
     def read(self, index: int) -> BlockWeights:
         """Reads a block's plain tensors, and runs the texts through it to know its inputs.
@@ -94,9 +97,10 @@ class Walk:
         self, index: int, tensors: Mapping[str, Tensor], format_of: FormatOf
     ) -> list[tuple[Tensor, Tensor | None]]:
         checkpoint = Checkpoint("memory", InMemory(tensors))
-        block = Block(self.config, RankWeights(checkpoint, Group(), torch.float32, format_of=format_of), index,
-                      self._rotary)
-        return [block.forward(x.clone(), None if delta is None else delta.clone(), self._metadata, self._cache)
+        rotation = self.config.attention.rotations[index]
+        weights = RankWeights(checkpoint, Group(), torch.float32, format_of=format_of)
+        block = fuse(read_block(self.config, weights, index, None if rotation is None else self._rotaries[rotation]))
+        return [block(x.clone(), None if delta is None else delta.clone(), self._metadata, self._cache)
                 for x, delta in self._hidden]
 
 

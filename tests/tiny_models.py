@@ -17,18 +17,6 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jin
 
 WINDOW = 20
 SLIDING_LAYERS = {"sliding_window": WINDOW, "use_sliding_window": True}
-FAMILIES: dict[str, dict[str, Any]] = {  # for make_tiny
-    "llama": {"family": "llama"},
-    "mistral": {"family": "mistral", "sliding_window": None},
-    "mistral, window": {"family": "mistral", "sliding_window": WINDOW},
-    "qwen2": {"family": "qwen2", "use_sliding_window": False, "sliding_window": WINDOW, "max_window_layers": 0},
-    "qwen2, window": {"family": "qwen2", "max_window_layers": 1, **SLIDING_LAYERS},
-    "qwen2, layer types": {
-        "family": "qwen2", "layer_types": ["sliding_attention", "full_attention"], "max_window_layers": 2,
-        **SLIDING_LAYERS},
-    "qwen3": {"family": "qwen3", "use_sliding_window": False},
-    "qwen3, window, biases": {"family": "qwen3", "max_window_layers": 0, "attention_bias": True, **SLIDING_LAYERS},
-}
 SCALINGS: dict[str, dict[str, Any]] = {  # rope_parameters for heads of 32 and a context of 256
     "linear": {"rope_type": "linear", "factor": 4.0},
     "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -117,7 +105,7 @@ def prompt_logits(
     caches = []
     for _ in range(decoder.config.num_layers):
         cache = allocate_cache(num_blocks, block_size=block_size, num_kv_heads=decoder.num_kv_heads,
-                               head_dim=decoder.config.head_dim, dtype=decoder.dtype, device="cpu")
+                               head_dim=decoder.config.attention.head_dim, dtype=decoder.dtype, device="cpu")
         cache.data.fill_(0xFF)
         caches.append(cache)
     table = torch.arange(num_blocks).flip(0)

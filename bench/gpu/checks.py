@@ -16,6 +16,8 @@ from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
 from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import dispatch
+from penstock.kernels.activation import Activation, activate_gate
+from penstock.kernels.activation import reference as activation_reference
 from penstock.kernels.kv_cache import LARGEST
 from penstock.kernels.linear import linear, pack
 from penstock.kernels.paged_attention import block_bytes
@@ -26,8 +28,6 @@ from penstock.kernels.rope import reference as rope_reference
 from penstock.kernels.rope import rope
 from penstock.kernels.sample import Biases, History, sample
 from penstock.kernels.sample import reference as sample_reference
-from penstock.kernels.silu_mul import reference as silu_mul_reference
-from penstock.kernels.silu_mul import silu_mul
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-3, torch.float16: 6e-4}
 """Rounding the exact result alone is 1.7e-3 for bfloat16 and 2.1e-4 for float16."""
@@ -45,7 +45,7 @@ def cases(context: Context) -> Cases:
         for form in FORMS:
             yield (f"paged_attention{form} {name}",
                    functools.partial(_attention, context, f"paged_attention{form} {name}", dtype, heads, form))
-        for op, errors in (("linear", _linear), ("rms_norm", _norm), ("rope", _rope), ("silu_mul", _silu_mul)):
+        for op, errors in (("linear", _linear), ("rms_norm", _norm), ("rope", _rope), ("activation", _activation)):
             yield f"{op} {name}", functools.partial(_check, context, f"{op} {name}", dtype, errors)
         for other in AWKWARD_HEADS:
             title = f"paged_attention, {other.queries}/{other.keys} heads of {other.size}, {name}"
@@ -120,15 +120,17 @@ def _rope(context: Context, dtype: torch.dtype) -> Errors:
         q, k = joined.split([heads.queries, heads.keys], dim=1)
         angles = 100 * torch.rand(500, heads.size // 2, device=dispatch.device())
         positions = torch.randint(500, (rows,), device=dispatch.device())
-        exact = rope_reference.rope(q.double(), k.double(), angles.cos(), angles.sin(), positions)
+        exact = rope_reference.rope(q.double(), k.double(), angles.cos(), angles.sin(), positions, is_interleaved=False)
         for out, own in zip(rope(q, k, angles.cos(), angles.sin(), positions), exact, strict=True):
             yield relative_error(out, own)
 
 
-def _silu_mul(context: Context, dtype: torch.dtype) -> Errors:
+def _activation(context: Context, dtype: torch.dtype) -> Errors:
     for rows, width in product(context.scale.token_counts, (context.scale.model["intermediate_size"], 77)):
         x = randn(rows, 2 * width, dtype=dtype)
-        yield relative_error(silu_mul(x), silu_mul_reference.silu_mul(x.double()))
+        for activation in Activation:
+            exact = activation_reference.activate_gate(x.double(), activation)
+            yield relative_error(activate_gate(x, activation), exact)
 
 
 def _attention(context: Context, name: str, dtype: torch.dtype, heads: Heads, form: str) -> Record:

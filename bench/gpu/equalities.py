@@ -12,10 +12,10 @@ from penstock.bench.gpu.paged import Heads, Paged
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
 from penstock.bench.kernels.sampling_cases import CASES, parameters
+from penstock.kernels.activation import Activation, activate_gate
 from penstock.kernels.linear import linear, pack
 from penstock.kernels.rms_norm import rms_norm
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
-from penstock.kernels.silu_mul import silu_mul
 
 Pairs = list[tuple[Tensor, Tensor]]
 """Pairs of tensors that must be equal."""
@@ -25,7 +25,7 @@ def cases(context: Context) -> Cases:
     promises = {
         "linear: batched = alone": _linear_rows, "linear: partial sums = whole": _partial_sums,
         "attention: batched = alone": _attention_alone, "attention: chunk = decode": _attention_chunks,
-        "rms_norm, silu_mul: batched = alone": _row_by_row}
+        "rms_norm, activation: batched = alone": _row_by_row}
     for dtype in context.scale.dtypes:
         for promise, pairs_of in promises.items():
             name = f"{promise}, {str(dtype).removeprefix('torch.')}"
@@ -110,11 +110,11 @@ def _row_by_row(context: Context, dtype: torch.dtype) -> Pairs:
     x, weight = randn(rows, model["hidden_size"], dtype=dtype), randn(model["hidden_size"], dtype=dtype)
     gate_up = randn(rows, 2 * model["intermediate_size"], dtype=dtype)
     normed, _ = rms_norm(x, weight, 1e-5, x)
-    activated = silu_mul(gate_up)
+    activated = activate_gate(gate_up, Activation.SILU)
     for cut in _cuts(rows):
         own = x[cut].contiguous()
-        pairs += [(rms_norm(own, weight, 1e-5, own)[0], normed[cut]), (silu_mul(gate_up[cut].contiguous()),
-                                                                       activated[cut])]
+        alone = activate_gate(gate_up[cut].contiguous(), Activation.SILU)
+        pairs += [(rms_norm(own, weight, 1e-5, own)[0], normed[cut]), (alone, activated[cut])]
     return pairs
 
 

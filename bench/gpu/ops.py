@@ -16,13 +16,13 @@ from penstock.bench.gpu.scale import attention_name
 from penstock.bench.gpu.timing import Call, copies, median_seconds
 from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import dispatch
+from penstock.kernels.activation import Activation, activate_gate
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.linear import linear, pack
 from penstock.kernels.paged_attention import paged_attention
 from penstock.kernels.rms_norm import rms_norm
 from penstock.kernels.rope import rope
 from penstock.kernels.sample import Biases, History, sample
-from penstock.kernels.silu_mul import silu_mul
 
 SAMPLED = ("greedy", "plain", "temperature 0.8, top-p 0.95", "top-k 50", "typical-p 0.95", "min-p 0.05")
 
@@ -36,7 +36,7 @@ def cases(context: Context) -> Cases:
         yield name, functools.partial(_attention, context, name, sequences, length, count)
     yield from linear_cases(context)
     for rows in context.scale.linear_rows:
-        for op, make in (("rms_norm + residual", _norm), ("rope", _rope), ("kv_write", _kv_write), ("silu_mul", _silu)):
+        for op, make in (("rms_norm + residual", _norm), ("rope", _rope), ("kv_write", _kv_write), ("SwiGLU", _swiglu)):
             yield f"{op}, {rows}", functools.partial(_by_bytes, context, f"{op}, {rows} rows", make, rows)
     for rows in context.scale.linear_rows[:3]:
         for case in SAMPLED:
@@ -146,10 +146,12 @@ def _kv_write(context: Context, rows: int) -> Made:
     return calls, num_bytes
 
 
-def _silu(context: Context, rows: int) -> Made:
+def _swiglu(context: Context, rows: int) -> Made:
     width = context.scale.model["intermediate_size"]
     num_bytes = 3 * rows * width * context.scale.dtype.itemsize
-    return [functools.partial(silu_mul, _randn(context, rows, 2 * width)) for _ in range(copies(num_bytes))], num_bytes
+    calls = [functools.partial(activate_gate, _randn(context, rows, 2 * width), Activation.SILU)
+             for _ in range(copies(num_bytes))]
+    return calls, num_bytes
 
 
 def _sample(context: Context, name: str, case: str, rows: int) -> Record:

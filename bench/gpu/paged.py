@@ -12,6 +12,7 @@ from penstock.kernels import dispatch
 from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.paged_attention import allocate_cache, paged_attention
+from penstock.kernels.paged_attention.score_form import ScoreForm
 
 BLOCK_SIZE = 16
 NO_BLOCK = 2**31 - 1
@@ -69,28 +70,30 @@ class Paged:
             torch.tensor(starts, dtype=torch.int32, device=device),
             torch.tensor(list(counts), dtype=torch.int32, device=device), scale=self.scale, **form)
 
-    def exact(self, q: Tensor, counts: Sequence[int], window: int = 0, softcap: float = 0.0,
-              sinks: Tensor | None = None) -> Tensor:
+    def exact(self, q: Tensor, counts: Sequence[int], **keys: Any) -> Tensor:
         """Returns the attention in float64, over K and V as the cache's dtype holds them."""
         k, v = (_held(x, self.cache.dtype) for x in (self.k, self.v))
+        form = ScoreForm(self.scale, **keys)
         parts = [
-            self._exact(own_q.double(), own_k, own_v, window, softcap, sinks)
+            self._exact(own_q.double(), own_k, own_v, form)
             for own_q, own_k, own_v in zip(q.split(list(counts)), k.split(self.lengths), v.split(self.lengths),
                                            strict=True)]
         return torch.cat(parts)
 
-    def _exact(self, q: Tensor, k: Tensor, v: Tensor, window: int, softcap: float, sinks: Tensor | None) -> Tensor:
+    def _exact(self, q: Tensor, k: Tensor, v: Tensor, form: ScoreForm) -> Tensor:
         out = torch.empty_like(q)
         key = torch.arange(len(k), device=q.device)
         query = key[len(k) - len(q):, None]
-        hidden = (key > query) | (key <= query - window) if window else key > query
+        hidden = (key > query) | (key <= query - form.window) if form.window else key > query
         share = self.heads.queries // self.heads.keys
         for head in range(self.heads.queries):
-            scores = q[:, head] @ k[:, head // share].T * self.scale
-            scores = softcap * torch.tanh(scores / softcap) if softcap else scores
+            scores = q[:, head] @ k[:, head // share].T * form.scale
+            scores = form.softcap * torch.tanh(scores / form.softcap) if form.softcap else scores
+            if form.slopes is not None:
+                scores = scores + form.slopes[head].double() * (key - query)
             scores = scores.masked_fill(hidden, -torch.inf)
-            if sinks is not None:
-                scores = torch.cat([scores, sinks[head].double().expand(len(q), 1)], dim=1)
+            if form.sinks is not None:
+                scores = torch.cat([scores, form.sinks[head].double().expand(len(q), 1)], dim=1)
             out[:, head] = torch.softmax(scores, dim=1)[:, : len(k)] @ v[:, head // share]
         return out
 

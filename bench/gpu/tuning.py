@@ -5,7 +5,7 @@ import functools
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.weights import random_model
 from penstock.kernels import dispatch
-from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.startup.tune import Job, jobs_of
 
 
@@ -21,7 +21,7 @@ def cases(context: Context) -> Cases:
             "configuration": " ".join(f"{key}={value}" for key, value in outcome.config.items())})
 
     with random_model(context.scale) as folder:
-        config = ModelConfig.from_dir(folder)
+        config = read_model_config(folder)
     jobs = jobs_of(config, 1, context.scale.dtype, context.scale.step_tokens)
     wanted = sorted({16, 128, context.scale.step_tokens})
     for job in sorted(jobs, key=lambda job: job.num_rows not in wanted):

@@ -8,6 +8,9 @@
 
 namespace penstock {
 
+// The activations of kernels/activation, in its order.
+enum Activation : int64_t { kSilu, kGelu, kGeluTanh, kGeluSigmoid, kRelu, kReluSquared, kNumActivations };
+
 enum DType : int64_t { kF32 = 0, kBF16 = 1, kF16 = 2, kI8 = 3 };  // int8: of a cache only
 
 // f(T{}) for the type that dtype names.
@@ -169,25 +172,37 @@ void penstock_kv_write(const void* k, int64_t k_stride, const void* v, int64_t v
                        int64_t cache_dtype, int64_t num_blocks, int64_t block_size, int64_t num_kv_heads,
                        int64_t head_dim, const int64_t* slot_mapping, int64_t num_tokens, int64_t* status);
 
-// q [num_tokens, num_heads, head_dim] with a stride between tokens; softcap 0 and sinks null: none. *status is 0, or why
-// nothing was computed: 1 for starts and counts that do not fit, 2 for a block that the cache does not have.
+// q [num_tokens, num_heads, head_dim] with a stride between tokens; softcap 0, sinks null, slopes null: none. *status is
+// 0, or why nothing was computed: 1 for starts and counts that do not fit, 2 for a block that the cache does not have.
 void penstock_paged_attention(void* out, const void* q, int64_t q_stride, int64_t dtype, const void* cache,
                               int64_t cache_dtype, int64_t num_blocks, int64_t block_size, int64_t num_kv_heads,
                               int64_t head_dim, const int32_t* tables, int64_t max_blocks, const int32_t* starts,
                               const int32_t* counts, int64_t num_sequences, int64_t num_tokens, int64_t num_heads,
-                              float scale, int64_t window, float softcap, const float* sinks, int64_t* status);
+                              float scale, int64_t window, float softcap, const float* sinks, const float* slopes,
+                              int64_t* status);
 
 // x, residual (or null), out, total: [rows, width] of dtype; total is not written without a residual.
 void penstock_rms_norm(int64_t dtype, int64_t weight_dtype, const void* x, const void* residual, const void* weight,
                        float eps, void* out, void* total, int64_t rows, int64_t width);
 
+// As penstock_rms_norm, but of what is left of a row without its mean. weight and bias (or null) are [groups, width], and
+// row r has those of r % groups.
+void penstock_layer_norm(int64_t dtype, int64_t weight_dtype, const void* x, const void* residual, const void* weight,
+                         const void* bias, int64_t groups, float eps, void* out, void* total, int64_t rows,
+                         int64_t width);
+
 // q [tokens, heads, head_dim] and k [tokens, kv_heads, head_dim] with strides between tokens; cos and sin [.., half].
+// Interleaved, dimension 2 i turns with 2 i + 1, otherwise i with i + half.
 void penstock_rope(int64_t dtype, const void* q, int64_t q_stride, int64_t heads, const void* k, int64_t k_stride,
                    int64_t kv_heads, const float* cos, const float* sin, const int64_t* positions, void* q_out,
-                   void* k_out, int64_t tokens, int64_t head_dim, int64_t half);
+                   void* k_out, int64_t tokens, int64_t head_dim, int64_t half, int64_t is_interleaved);
 
-// gate_up [rows, 2 * width], out [rows, width].
-void penstock_silu_mul(int64_t dtype, const void* gate_up, void* out, int64_t rows, int64_t width);
+// out [rows, width] of x [rows, width], or if it is gated of x [rows, 2 * width]: a gate and what it is for.
+void penstock_activation(int64_t activation, int64_t is_gated, int64_t dtype, const void* x, void* out, int64_t rows,
+                         int64_t width);
+
+// out [rows, width] of x [rows, width]: cap * tanh(x / cap).
+void penstock_softcap(const float* x, float cap, float* out, int64_t rows, int64_t width);
 
 // One call for what the ops above do one after the other. x, delta (or null), total, out: [tokens, width] of dtype; out
 // is float32 and without bias if `partial`; total is not written without delta. *status as of penstock_paged_attention,

@@ -4,33 +4,95 @@
 namespace penstock {
 namespace {
 
-// gate / (1 + e^-gate), with an exponent that is never above 0, so that nothing overflows.
-INLINE Vec silu(Vec gate) {
-  constexpr float kHigh = 0x1.715476p+0f, kLow = 0x1.4ae0c0p-26f;  // log2(e)
-  const Vec power = exp2(max(set(-138.f), min(gate, zero() - gate)), set(kHigh), set(kLow));
-  const Vec numerator = select(less(gate, zero()), power, set(1.f));
-  return gate * (numerator / (set(1.f) + power));
+constexpr float kLog2eHigh = 0x1.715476p+0f, kLog2eLow = 0x1.4ae0c0p-26f;
+
+// x / (1 + e^-y), with an exponent that is never above 0, so that nothing overflows.
+INLINE Vec times_sigmoid(Vec x, Vec y) {
+  const Vec power = exp2(max(set(-138.f), min(y, zero() - y)), set(kLog2eHigh), set(kLog2eLow));
+  const Vec numerator = select(less(y, zero()), power, set(1.f));
+  return x * (numerator / (set(1.f) + power));
 }
 
-template <class T>
-void silu_mul(const T* gate_up, T* out, int64_t rows, int64_t width) {
+// Φ(-|x|), to 3e-7 of itself: erfc(z) = t * 2^p(s) * e^-z² with z = |x| / √2 and t = 2 / (2 + z), whose p is a polynomial
+// in s, which goes from -1 to 1 as t does from 0.12 to 1.
+INLINE Vec normal_tail(Vec x) {
+  const Vec size = min(max(x, zero() - x), set(16.f)), square = size * size;
+  const Vec rest = fma(size, size, zero() - square);  // of the square, which was rounded
+  const Vec t = set(2.f) / fma(size, set(0x1.6a09e6p-1f), set(2.f));
+  const Vec s = fma(t, set(0x1.22e8bap+1f), set(-0x1.45d174p+0f));
+  Vec p = set(-0x1.69ec38p-15f);
+  for (const float c : {0x1.390774p-13f, 0x1.95e2c8p-13f, -0x1.3fa7b0p-10f, -0x1.866b1cp-14f, 0x1.d298bcp-8f,
+                        -0x1.ece9e4p-9f, -0x1.953db6p-5f, 0x1.106b28p-5f, 0x1.bb4336p-1f, -0x1.b42994p-1f}) {
+    p = fma(p, s, set(c));
+  }
+  const Vec power = exp2(square, set(-0.5f * kLog2eHigh), set(-0.5f * kLog2eLow));
+  return set(0.5f) * t * exp2(p) * power * fma(rest, set(-0.5f), set(1.f));
+}
+
+template <int64_t kActivation>
+INLINE Vec activated(Vec x) {
+  if constexpr (kActivation == kSilu) {
+    return times_sigmoid(x, x);
+  } else if constexpr (kActivation == kGelu) {
+    const Vec tail = normal_tail(x);
+    return x * select(less(x, zero()), tail, set(1.f) - tail);
+  } else if constexpr (kActivation == kGeluTanh) {
+    const Vec cube = x * x * x;
+    return times_sigmoid(x, set(0x1.988454p+0f) * fma(cube, set(0x1.6e4e26p-5f), x));
+  } else if constexpr (kActivation == kGeluSigmoid) {
+    return times_sigmoid(x, set(1.702f) * x);
+  } else {
+    const Vec positive = max(zero(), x);
+    return kActivation == kRelu ? positive : positive * positive;
+  }
+}
+
+template <int64_t kActivation, class T>
+void activate(const T* x, T* out, int64_t rows, int64_t width, bool is_gated) {
   parallel_rows(rows, width, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
-      const T* gate = gate_up + 2 * row * width;
-      const T* up = gate + width;
+      const T* from = x + (is_gated ? 2 : 1) * row * width;
+      const T* up = from + width;
       T* to = out + row * width;
-      for_vectors(width, [&](int64_t i, int64_t n) { store(to + i, silu(load(gate + i, n)) * load(up + i, n), n); });
+      for_vectors(width, [&](int64_t i, int64_t n) {
+        const Vec value = activated<kActivation>(load(from + i, n));
+        store(to + i, is_gated ? value * load(up + i, n) : value, n);
+      });
     }
   });
+}
+
+template <int64_t kActivation = 0, class F>
+void with_activation(int64_t activation, F&& f) {
+  if constexpr (kActivation < kNumActivations) {
+    activation == kActivation ? f(std::integral_constant<int64_t, kActivation>{})
+                              : with_activation<kActivation + 1>(activation, f);
+  }
 }
 
 }  // namespace
 }  // namespace penstock
 
-extern "C" void penstock_silu_mul(int64_t dtype, const void* gate_up, void* out, int64_t rows, int64_t width) {
+extern "C" void penstock_activation(int64_t activation, int64_t is_gated, int64_t dtype, const void* x, void* out,
+                                    int64_t rows, int64_t width) {
   using namespace penstock;
   with_type(dtype, [&](auto element) {
     using T = decltype(element);
-    silu_mul(static_cast<const T*>(gate_up), static_cast<T*>(out), rows, width);
+    with_activation(activation, [&](auto kind) {
+      activate<kind>(static_cast<const T*>(x), static_cast<T*>(out), rows, width, is_gated);
+    });
+  });
+}
+
+extern "C" void penstock_softcap(const float* x, float cap, float* out, int64_t rows, int64_t width) {
+  using namespace penstock;
+  parallel_rows(rows, width, [&](int64_t begin, int64_t end) {
+    const float *const from = x + begin * width;
+    float* const to = out + begin * width;
+    for_vectors((end - begin) * width, [&](int64_t i, int64_t n) {
+      // tanh(y) = 2 / (1 + e^-2y) - 1
+      const Vec twice = times_sigmoid(set(2.f), load(from + i, n) * set(2.f / cap));
+      store(to + i, set(cap) * (twice - set(1.f)), n);
+    });
   });
 }

@@ -147,9 +147,10 @@ class Worker {
       const Group group = group_of(tile, row, std::min(size, item_->num_rows - row));
       if (group.sees_nothing()) continue;
       const int64_t i = index + row;
+      if (call_.slopes) find_slopes(tile, index / item_->num_rows, row, group.rows);
       if constexpr (kScaled<T>) scales_.queries = query_units_ + i;
       multiply_all_keys(group, q_ + i * dim_, dim_, cells, ahead, scores_);
-      take_weights(group, call_.form, scales_, scores_, out.max + i, lanes_ + i, factors_, weights_);
+      take_weights(group, call_.form, call_.slopes ? &slopes_ : nullptr, scales_, scores_, out.max + i, lanes_ + i, factors_, weights_);
       add_values(group, weights_, dim_, cells, ahead, factors_, out.out + i * dim_);
       ahead = nullptr;
     }
@@ -163,6 +164,16 @@ class Worker {
       group.add({static_cast<int>(std::max<int64_t>(low, 0)), static_cast<int>(std::min<int64_t>(high, kTile))});
     }
     return group;
+  }
+
+  // Of some rows of the item's head, counted from its first.
+  void find_slopes(int64_t tile, int64_t head, int64_t row, int64_t rows) {
+    const int64_t share = call_.share();
+    for (int64_t r = 0; r < rows; r++) {
+      const int64_t number = item_->row + row + r;
+      slopes_.slope[r] = call_.slopes[(item_->head + head) * share + number % share] * kLog2e;
+      slopes_.query[r] = static_cast<float>(item_->start + number / share - tile);
+    }
   }
 
   // The cells of an item's first head in a tile. Where no row sees a key it may be any cell, for it is not read.
@@ -217,6 +228,7 @@ class Worker {
   const Item *item_, *next_;
   std::unique_ptr<T[]> made_;
   std::conditional_t<kScaled<T>, Scales, NoScales> scales_;
+  Slopes slopes_;
   alignas(64) X q_[kMaxState];
   alignas(64) float states_[2][kMaxState + 2 * kRows];
   alignas(64) float lanes_[kRows][kLanes];
@@ -269,9 +281,10 @@ extern "C" void penstock_paged_attention(void* out, const void* q, int64_t q_str
                                          int64_t num_kv_heads, int64_t head_dim, const int32_t* tables,
                                          int64_t max_blocks, const int32_t* starts, const int32_t* counts,
                                          int64_t num_sequences, int64_t num_tokens, int64_t num_heads, float scale,
-                                         int64_t window, float softcap, const float* sinks, int64_t* status) {
+                                         int64_t window, float softcap, const float* sinks, const float* slopes,
+                                         int64_t* status) {
   const Call call{q,          cache,  out,  q_stride, num_heads, num_kv_heads, head_dim, block_size, window, DType(dtype),
-                  Form::of(scale, softcap), sinks};
+                  Form::of(scale, softcap), sinks, slopes};
   *status = check(call, num_blocks, tables, max_blocks, starts, counts, num_sequences, num_tokens);
   if (*status != kOk || num_tokens == 0) return;
   static thread_local Plan plan;

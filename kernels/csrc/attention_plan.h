@@ -23,7 +23,7 @@ struct Call {
   int64_t q_stride, num_heads, num_kv_heads, head_dim, block_size, window;
   DType dtype;
   Form form;
-  const float* sinks;
+  const float *sinks, *slopes;
 
   int64_t dim() const { return padded_dim(head_dim); }
   int64_t share() const { return num_heads / num_kv_heads; }  // query heads of a KV head

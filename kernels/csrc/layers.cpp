@@ -72,7 +72,7 @@ extern "C" void penstock_attention_layer(const AttentionLayer* layer, const Atte
     q_in = q_spare, k_in = k_spare, q_stride = q_width, k_stride = kv_width;
   }
   penstock_rope(dtype, q_in, q_stride, a.num_heads, k_in, k_stride, a.num_kv_heads, a.cos, a.sin, metadata->positions,
-                q, k, count, a.head_dim, a.half);
+                q, k, count, a.head_dim, a.half, 0);
   penstock_kv_write(k, kv_width, v, qkv_width, dtype, cache, cache_dtype, num_blocks, block_size, a.num_kv_heads,
                     a.head_dim, metadata->slot_mapping, count, status);
   if (*status) {
@@ -81,7 +81,7 @@ extern "C" void penstock_attention_layer(const AttentionLayer* layer, const Atte
   }
   penstock_paged_attention(q_spare, q, q_width, dtype, cache, cache_dtype, num_blocks, block_size, a.num_kv_heads,
                            a.head_dim, metadata->tables, metadata->max_blocks, metadata->starts, metadata->counts,
-                           metadata->num_sequences, count, a.num_heads, a.scale, a.window, 0, nullptr, status);
+                           metadata->num_sequences, count, a.num_heads, a.scale, a.window, 0, nullptr, nullptr, status);
   if (*status) return;
   multiply(q_spare, dtype, count, a.output, a.output_bias, a.output_bias_dtype, out, partial);
 }
@@ -98,7 +98,7 @@ extern "C" void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const v
 
   penstock_rms_norm(dtype, a.norm_dtype, x, delta, a.norm, a.eps, normed, total, num_tokens, a.width);
   penstock_linear(normed, dtype, num_tokens, a.gate_up, a.gate_up_bias, a.gate_up_bias_dtype, gate_up, dtype);
-  penstock_silu_mul(dtype, gate_up, normed, num_tokens, a.inner);
+  penstock_activation(kSilu, 1, dtype, gate_up, normed, num_tokens, a.inner);
   multiply(normed, dtype, num_tokens, a.down, a.down_bias, a.down_bias_dtype, out, partial);
 }
 

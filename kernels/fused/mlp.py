@@ -14,7 +14,7 @@ from penstock.kernels.native import DTYPES, address, dtype_of
 
 @dataclass(frozen=True, slots=True)
 class MlpLayer:
-    """Holds the weights of one layer; a call runs rms_norm, linear, silu_mul and linear. C is the width."""
+    """Holds the weights of one layer; a call runs rms_norm, linear, activate_gate and linear. C is the width."""
 
     norm: Tensor  # [C]
     eps: float

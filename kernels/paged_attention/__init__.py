@@ -8,6 +8,7 @@ from torch import Tensor
 from penstock.kernels import dispatch
 from penstock.kernels.checks import FLOATS, check_axes, check_rows, check_tensor
 from penstock.kernels.kv_cache import LARGEST, KvCache
+from penstock.kernels.paged_attention.score_form import ScoreForm
 
 
 class Implementation(Protocol):
@@ -16,8 +17,8 @@ class Implementation(Protocol):
     def block_bytes(self, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int: ...
 
     def paged_attention(
-        self, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
-        softcap: float, sinks: Tensor | None, is_decode: bool,
+        self, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, form: ScoreForm,
+        is_decode: bool,
     ) -> Tensor: ...
 
 
@@ -65,6 +66,7 @@ def paged_attention(
     window: int = 0,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
+    slopes: Tensor | None = None,
     is_decode: bool = False,
 ) -> Tensor:
     """Attends causally from every query over the keys and values of its own sequence: [T, H, D], dtype of q.
@@ -79,6 +81,8 @@ def paged_attention(
     window                   a query at position p sees positions max(0, p - window + 1) to p; 0 is no window
     softcap                  c > 0 replaces a score s by c * tanh(s / c)
     sinks   [H]              float32; one more logit per head in the denominator, without a value
+    slopes  [H]              float32; a query at p adds slope * (s - p) to the score of the key at s (ALiBi, Press et
+                             al. 2021)
     is_decode                all counts are 1, which is for the caller to know: it saves a GPU a launch
 
     Positions that a query does not see never reach its output, not even as 0 * NaN. Raises ValueError for shapes,
@@ -95,13 +99,15 @@ def paged_attention(
     check_tensor(op, "counts", counts, (num_sequences,), torch.int32)
     if num_heads % cache.num_kv_heads:
         raise ValueError(f"{op}: q {list(q.shape)} has {num_heads} heads, no multiple of {cache.num_kv_heads} KV heads")
-    if sinks is not None:
-        check_tensor(op, "sinks", sinks, (num_heads,), torch.float32)
+    for name, numbers in (("sinks", sinks), ("slopes", slopes)):
+        if numbers is not None:
+            check_tensor(op, name, numbers, (num_heads,), torch.float32)
     if window < 0 or softcap < 0:
         raise ValueError(f"{op}: window {window} and softcap {softcap} must not be negative")
     if is_decode and num_tokens != num_sequences:
         raise ValueError(f"{op}: q {list(q.shape)} has {num_tokens} rows, a decode step {num_sequences}")
-    return _implementation.paged_attention(q, cache, tables, starts, counts, scale, window, softcap, sinks, is_decode)
+    form = ScoreForm(scale, window, softcap, sinks, slopes)
+    return _implementation.paged_attention(q, cache, tables, starts, counts, form, is_decode)
 
 
 def _check_dtype(op: str, dtype: torch.dtype) -> None:

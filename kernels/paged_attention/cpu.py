@@ -9,6 +9,7 @@ from torch import Tensor
 from penstock.kernels import native
 from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.paged_attention.lengths import check_lengths
+from penstock.kernels.paged_attention.score_form import ScoreForm
 
 LANES = 16
 MAX_HEAD_DIM = 4096  # a row has to fit into a thread's memory
@@ -25,8 +26,7 @@ def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.
 
 
 def paged_attention(
-    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
-    softcap: float, sinks: Tensor | None, is_decode: bool,
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, form: ScoreForm, is_decode: bool
 ) -> Tensor:
     num_tokens, num_heads, head_dim = q.shape
     num_sequences, max_blocks = tables.shape
@@ -35,8 +35,9 @@ def paged_attention(
     native.library.paged_attention(
         out.data_ptr(), q.data_ptr(), q.stride()[0], native.DTYPES[q.dtype], data.data_ptr(),
         native.DTYPES[cache.dtype], data.shape[0], cache.block_size, cache.num_kv_heads, head_dim, tables.data_ptr(),
-        max_blocks, starts.data_ptr(), counts.data_ptr(), num_sequences, num_tokens, num_heads, scale, window, softcap,
-        None if sinks is None else sinks.data_ptr(), ctypes.byref(status))
+        max_blocks, starts.data_ptr(), counts.data_ptr(), num_sequences, num_tokens, num_heads,
+        form.scale, form.window, form.softcap, native.address(form.sinks), native.address(form.slopes),
+        ctypes.byref(status))
     if status.value:
         refuse_tables(q, cache, tables, starts, counts)
     return out

@@ -17,6 +17,7 @@ from penstock.kernels.paged_attention.gpu_decode import decode_segments, merge_s
 from penstock.kernels.paged_attention.gpu_form import Form, Shape
 from penstock.kernels.paged_attention.gpu_prefill import prefill_tiles
 from penstock.kernels.paged_attention.gpu_tile import count_segments
+from penstock.kernels.paged_attention.score_form import ScoreForm
 
 
 def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
@@ -27,17 +28,15 @@ def block_bytes(block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.
 
 
 def paged_attention(
-    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
-    softcap: float, sinks: Tensor | None, is_decode: bool,
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, form: ScoreForm, is_decode: bool
 ) -> Tensor:
     """Launches no kernel for chunks if `is_decode` says that there are none."""
-    form = gpu_form.form_of(_shape_of(q, cache))
-    return _attend(q, cache, tables, starts, counts, scale, window, softcap, sinks, is_decode, form)
+    return _attend(q, cache, tables, starts, counts, form, is_decode, gpu_form.form_of(_shape_of(q, cache)))
 
 
 def _attend(
-    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
-    softcap: float, sinks: Tensor | None, is_decode: bool, form: Form,
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, form: ScoreForm, is_decode: bool,
+    cut: Form,
 ) -> Tensor:
     num_tokens, num_heads, head_dim = q.shape
     out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
@@ -45,28 +44,32 @@ def _attend(
         return out
     num_sequences, max_blocks = tables.shape
     scales = cache.data.view(torch.float32) if cache.is_scaled else cache.data
-    stored = cache.data if form.is_read_as_bytes else cache.data.view(cache.dtype)
+    stored = cache.data if cut.is_read_as_bytes else cache.data.view(cache.dtype)
     constants = {
-        **form.constants,
-        "BLOCK_SIZE": cache.block_size, "SEQUENCES": triton.next_power_of_2(num_sequences), "HAS_WINDOW": window > 0,
-        "HAS_SOFTCAP": softcap > 0}
-    factor = scale * math.log2(math.e)
+        **cut.constants,
+        "BLOCK_SIZE": cache.block_size, "SEQUENCES": triton.next_power_of_2(num_sequences),
+        "HAS_WINDOW": form.window > 0, "HAS_SOFTCAP": form.softcap > 0, "HAS_SLOPES": form.slopes is not None}
+    factor = form.scale * math.log2(math.e)
+    sinks = counts if form.sinks is None else form.sinks
+    slopes = counts if form.slopes is None else form.slopes
     places = (q, q.stride(0), stored, scales, tables, max_blocks, starts, counts, num_sequences)
     if not (is_decode or num_sequences == 1 == num_tokens):
-        grid = (form.head_parts(form.prefill_heads), -(-num_tokens // form.prefill_tokens) + num_sequences)
+        grid = (cut.head_parts(cut.prefill_heads), -(-num_tokens // cut.prefill_tokens) + num_sequences)
         prefill_tiles[grid](
-            *places, counts if sinks is None else sinks, out, factor, window, softcap, **constants,
-            **form.prefill, HAS_SINKS=sinks is not None)
+            *places, sinks, slopes, out, factor, form.window, form.softcap, **constants, **cut.prefill,
+            HAS_SINKS=form.sinks is not None)
     if is_decode or num_sequences > 1 or num_tokens == 1:
         num_segments = count_segments(max_blocks * cache.block_size, gpu_form.SEGMENT)
         partials = torch.empty((num_sequences, num_segments, num_heads, head_dim), device=q.device)
         sums = torch.empty((num_sequences, num_segments, num_heads, 2), device=q.device)
-        decode_segments[(form.programs,)](
-            *places, partials, sums, num_segments, factor, window, softcap, **constants, **form.decode)
+        decode_segments[(cut.programs,)](
+            *places, partials, sums, num_segments, factor, form.window, form.softcap, slopes, **constants,
+            **cut.decode)
         merge_segments[(num_sequences, num_heads)](
-            partials, sums, num_segments, starts, counts, counts if sinks is None else sinks, out, window,
+            partials, sums, num_segments, starts, counts, sinks, out, form.window,
             SEQUENCES=constants["SEQUENCES"], UNIT=constants["UNIT"], NUM_HEADS=num_heads, HEAD_DIM=head_dim,
-            SEGMENT=gpu_form.SEGMENT, BLOCK_D=constants["BLOCK_D"], HAS_WINDOW=window > 0, HAS_SINKS=sinks is not None,
+            SEGMENT=gpu_form.SEGMENT, BLOCK_D=constants["BLOCK_D"], HAS_WINDOW=form.window > 0,
+            HAS_SINKS=form.sinks is not None,
             AT_ONCE=1 if dispatch.is_interpreted() else 16, num_warps=1, enable_fp_fusion=False)
     return out
 
@@ -77,8 +80,8 @@ def tune(phase: str, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, 
     gpu_form.form_of.cache_clear()
 
     def run(config: tuning.Config) -> Tensor:
-        form = gpu_form.make_form(shape, **{phase: config})
-        return _attend(q, cache, tables, starts, counts, 0.1, 0, 0.0, None, phase == "decode", form)
+        cut = gpu_form.make_form(shape, **{phase: config})
+        return _attend(q, cache, tables, starts, counts, ScoreForm(0.1), phase == "decode", cut)
 
     return tuning.tune("paged_attention", shape.key(phase), gpu_form.choices(shape, phase), run)
 

@@ -7,16 +7,24 @@ query heads of a KV head are the rows of a tile, so K and V are read once (Flash
 import triton
 import triton.language as tl
 
-from penstock.kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, segment_of, segment_start, sweep
+from penstock.kernels.paged_attention.gpu_tile import (
+    OF_THE_STEP,
+    merge_weights,
+    segment_of,
+    segment_start,
+    slopes_of,
+    sweep,
+)
 
 
 @triton.jit(do_not_specialize=[*OF_THE_STEP, "num_segments"])
 def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, counts, num_sequences, partials, sums,
-                    num_segments, factor, window, softcap, KIND: tl.constexpr, UNIT: tl.constexpr,
+                    num_segments, factor, window, softcap, slopes, KIND: tl.constexpr, UNIT: tl.constexpr,
                     COMPUTE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr,
                     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, SEQUENCES: tl.constexpr, SEGMENT: tl.constexpr,
                     HEADS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-                    HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, ORDERED: tl.constexpr):
+                    HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SLOPES: tl.constexpr,
+                    ORDERED: tl.constexpr):
     """Writes to partials [S, num_segments, H, D] and sums [S, num_segments, H, 2], for the segments that a sequence
     sees, its values, its total and its top."""
     group: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
@@ -53,9 +61,10 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
         first = tl.maximum(segment_start(segment, SEGMENT), low // BLOCK_N * BLOCK_N)
         last = tl.minimum(segment_start(segment + 1, SEGMENT), high)
         acc, total, top = sweep(
-            acc, total, top, tile_q, m, stored, scales, tables + sequence.to(tl.int64) * table_stride, kv_head, first,
+            acc, total, top, tile_q, m * 0 + high - 1, slopes_of(slopes, head, is_head, HAS_SLOPES), stored, scales,
+            tables + sequence.to(tl.int64) * table_stride, kv_head, first,
             last, low, high, factor, window, softcap, "keys", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
-            BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, ORDERED)
+            BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, ORDERED)
         if ORDERED:
             total = tl.max(total, axis=1)
         place = (sequence.to(tl.int64) * num_segments + segment) * NUM_HEADS + head

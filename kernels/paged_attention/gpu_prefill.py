@@ -3,16 +3,24 @@
 import triton
 import triton.language as tl
 
-from penstock.kernels.paged_attention.gpu_tile import OF_THE_STEP, merge_weights, segment_of, segment_start, sweep
+from penstock.kernels.paged_attention.gpu_tile import (
+    OF_THE_STEP,
+    merge_weights,
+    segment_of,
+    segment_start,
+    slopes_of,
+    sweep,
+)
 
 
 @triton.jit(do_not_specialize=OF_THE_STEP)
-def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, counts, num_sequences, sinks, out, factor,
-                  window, softcap, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, counts, num_sequences, sinks, slopes,
+                  out, factor, window, softcap, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
                   NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
                   BLOCK_SIZE: tl.constexpr, SEQUENCES: tl.constexpr, SEGMENT: tl.constexpr, HEADS: tl.constexpr,
                   TOKENS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-                  HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, ORDERED: tl.constexpr):
+                  HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr,
+                  HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
     """Writes out [T, H, D] of the sequences with several queries: a program takes TOKENS of them and HEADS heads.
 
     ORDERED: with the softmaxes of segments, and their merges, of gpu_decode.py, so that the bits are the same.
@@ -39,6 +47,7 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
         tile_q = tl.load(q + row.to(tl.int64)[:, None] * q_stride + head[:, None] * HEAD_DIM + d[None, :],
                          mask=is_value, other=0.0).to(COMPUTE)
         position = start + token
+        slope = slopes_of(slopes, head, is_row, HAS_SLOPES)
         high = start + tl.minimum(tile_token + TOKENS, count)
         low = high * 0
         if HAS_WINDOW:
@@ -47,9 +56,10 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
         is_seen_by_all = (start + tile_token + 1) // BLOCK_N * BLOCK_N  # where there is no window
         target = out + row.to(tl.int64)[:, None] * NUM_HEADS * HEAD_DIM + head[:, None] * HEAD_DIM + d[None, :]
         value = _attended(
-            tile_q, position, stored, scales, table, kv_head, low, high, is_seen_by_all, factor, window, softcap, sinks,
+            tile_q, position, slope, stored, scales, table, kv_head, low, high, is_seen_by_all, factor, window,
+            softcap, sinks,
             head, is_row, "rows", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT, BLOCK_M, BLOCK_D,
-            BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, ORDERED)
+            BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
         tl.store(target, value.to(out.dtype.element_ty), mask=is_value)
         if tl.max(tl.where(is_value & (tl.abs(value) < float("inf")), 0, is_value.to(tl.int32))) > 0:
             # An Inf or NaN may be of a key that only later queries see: each for itself, with no other keys.
@@ -58,18 +68,19 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
                 if HAS_WINDOW:
                     low = tl.maximum(high - window, 0)
                 value = _attended(
-                    tile_q, position, stored, scales, table, kv_head, low, high, low, factor, window, softcap, sinks,
+                    tile_q, position, slope, stored, scales, table, kv_head, low, high, low, factor, window, softcap,
+                    sinks,
                     head, is_row, "keys", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT, BLOCK_M,
-                    BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, ORDERED)
+                    BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
                 tl.store(target, value.to(out.dtype.element_ty), mask=is_value & (token == tile_token + one)[:, None])
 
 
 @triton.jit
-def _attended(q, position, stored, scales, table, kv_head, low, high, is_seen_by_all, factor, window, softcap, sinks,
-              head, is_row, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+def _attended(q, position, slope, stored, scales, table, kv_head, low, high, is_seen_by_all, factor, window, softcap,
+              sinks, head, is_row, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
               NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, SEGMENT: tl.constexpr,
               BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr,
-              HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, ORDERED: tl.constexpr):
+              HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
     """Returns the result [M, D], float32, of the rows q [M, D] for the keys from low to high, as `sweep` masks them."""
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     top = tl.full([BLOCK_M], float("-inf"), tl.float32)
@@ -78,10 +89,11 @@ def _attended(q, position, stored, scales, table, kv_head, low, high, is_seen_by
         for segment in range(segment_of(low, SEGMENT), segment_of(high - 1, SEGMENT) + 1):
             own_acc, own_total, own_top = sweep(
                 tl.zeros([BLOCK_M, BLOCK_D], tl.float32), tl.zeros([BLOCK_M, 16], tl.float32),
-                tl.full([BLOCK_M], float("-inf"), tl.float32), q, position, stored, scales, table, kv_head,
+                tl.full([BLOCK_M], float("-inf"), tl.float32), q, position, slope, stored, scales, table, kv_head,
                 tl.maximum(segment_start(segment, SEGMENT), low // BLOCK_N * BLOCK_N),
                 tl.minimum(segment_start(segment + 1, SEGMENT), high), low, high, factor, window, softcap, MASK, KIND,
-                UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, True)
+                UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP,
+                HAS_SLOPES, True)
             top, decay, own_decay = merge_weights(top, own_top)
             total = total * decay[:, None] + own_total * own_decay[:, None]
             acc = acc * decay[:, None] + own_acc * own_decay[:, None]
@@ -91,14 +103,15 @@ def _attended(q, position, stored, scales, table, kv_head, low, high, is_seen_by
         first = low // BLOCK_N * BLOCK_N
         if MASK == "rows" and not HAS_WINDOW:
             acc, total, top = sweep(
-                acc, total, top, q, position, stored, scales, table, kv_head, first, is_seen_by_all, low, high, factor,
+                acc, total, top, q, position, slope, stored, scales, table, kv_head, first, is_seen_by_all, low, high,
+                factor,
                 window, softcap, "none", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N,
-                HAS_WINDOW, HAS_SOFTCAP, False)
+                HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, False)
             first = is_seen_by_all
         acc, total, top = sweep(
-            acc, total, top, q, position, stored, scales, table, kv_head, first, high, low, high, factor, window,
+            acc, total, top, q, position, slope, stored, scales, table, kv_head, first, high, low, high, factor, window,
             softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW,
-            HAS_SOFTCAP, False)
+            HAS_SOFTCAP, HAS_SLOPES, False)
     if HAS_SINKS:
         total += tl.exp2(tl.load(sinks + head, mask=is_row, other=0.0) * 1.4426950408889634 - top)
     return acc / (total * UNIT)[:, None]

@@ -50,10 +50,21 @@ def widened(stored, KIND: tl.constexpr, COMPUTE: tl.constexpr):
 
 
 @triton.jit
-def sweep(acc, total, top, q, row_position, stored, scales, table, kv_head, first, last, low, high, factor, window,
-          softcap, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+def slopes_of(slopes, head, is_row, HAS_SLOPES: tl.constexpr):
+    """Returns the slopes of rows in units of log 2: float32, as many as `head`."""
+    if HAS_SLOPES:
+        slope = tl.load(slopes + head, mask=is_row, other=0.0) * 1.4426950408889634
+    else:
+        slope = tl.zeros_like(head).to(tl.float32)
+    return slope
+
+
+@triton.jit
+def sweep(acc, total, top, q, row_position, slope, stored, scales, table, kv_head, first, last, low, high, factor,
+          window, softcap, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
           NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_D: tl.constexpr,
-          BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, ORDERED: tl.constexpr):
+          BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SLOPES: tl.constexpr,
+          ORDERED: tl.constexpr):
     """Returns the online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after tiles `first` to `last`.
 
     MASK  "none": all rows see all of these keys; "keys": all see those from low to high, and only these are read;
@@ -90,6 +101,8 @@ def sweep(acc, total, top, q, row_position, stored, scales, table, kv_head, firs
         if HAS_SOFTCAP:  # of the score in natural units; tanh from one exp2
             capped = 1.0 - 2.0 / (tl.exp2(score * (2.0 / softcap)) + 1.0)
             score = capped * (softcap * 1.4426950408889634)
+        if HAS_SLOPES:
+            score += slope[:, None] * (position[None, :] - row_position[:, None]).to(tl.float32)
         if MASK == "rows":
             is_seen = is_key[None, :] & (position[None, :] <= row_position[:, None])
             if HAS_WINDOW:

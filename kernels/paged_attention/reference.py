@@ -5,13 +5,12 @@ gives every sequence's keys and values as contiguous matrices. Of 8 bits they ha
 float32 [2, KV, block_size].
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.paged_attention.lengths import check_lengths
+from penstock.kernels.paged_attention.score_form import ScoreForm
 
 # Elements in float64 at a time, 2 MiB: larger ones leave the processor's cache, and malloc hands their pages back to
 # the system and takes them again on every call, which was measured to take up to twice as long.
@@ -37,26 +36,10 @@ def cache_scales(cache: KvCache) -> Tensor:
     return cache.data[:, shape[1] * shape[2] * shape[3] * cache.head_dim :].view(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Says what the scores are beside q·k."""
-
-    scale: float
-    window: int
-    softcap: float
-    sinks: Tensor | None
-
-    def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        visible = key <= query
-        return visible & (key > query - self.window) if self.window else visible
-
-
 def paged_attention(
-    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, scale: float, window: int,
-    softcap: float, sinks: Tensor | None, is_decode: bool,
+    q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, counts: Tensor, form: ScoreForm, is_decode: bool
 ) -> Tensor:
     """Computes sequences with equally many queries together, their keys padded to the longest's."""
-    form = Form(scale, window, softcap, sinks)
     all_starts, all_counts = starts.tolist(), counts.tolist()
     check_lengths(q, cache, tables, all_starts, all_counts)
     first_row = counts.cumsum(0) - counts
@@ -84,7 +67,7 @@ def _batches(members: list[int], starts: list[int], count: int, width: int) -> l
     return batches
 
 
-def _gather(cache: KvCache, tables: Tensor, queries: Tensor, length: int, form: Form) -> tuple[Tensor, Tensor]:
+def _gather(cache: KvCache, tables: Tensor, queries: Tensor, length: int, form: ScoreForm) -> tuple[Tensor, Tensor]:
     """Returns K and V, float64 [S, KV, L, D], L = `length` in whole blocks; zeros where no query [S, count] sees."""
     num_blocks = -(-length // cache.block_size)
     ordinal = torch.arange(num_blocks * cache.block_size, device=tables.device)
@@ -117,7 +100,7 @@ def _gather_scaled(cache: KvCache, blocks: Tensor) -> Tensor:
     return stored.double() * gather(cache_scales(cache)).view(torch.float32).double()
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, queries: Tensor, length: int, form: Form) -> Tensor:
+def _attend(q: Tensor, keys: Tensor, values: Tensor, queries: Tensor, length: int, form: ScoreForm) -> Tensor:
     """Attends from q [S, count, H, D] at positions `queries` [S, count], some at a time: float64 [S, count, H, D]."""
     num_sequences, count, num_heads, _ = q.shape
     tile = max(1, MAX_SCORES // (num_sequences * num_heads * length))
@@ -126,16 +109,20 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, queries: Tensor, length: in
     for first in range(0, count, tile if is_finite else 1):
         some = slice(first, first + (tile if is_finite else 1))
         end = length - max(0, count - some.stop)
-        visible = form.sees(queries[:, some, None], torch.arange(end, device=q.device))
+        distances = queries[:, some, None] - torch.arange(end, device=q.device)
+        visible = (distances >= 0) & (distances < (form.window or end))
         tile_values = values[:, :, :end]
         if not is_finite:  # an Inf or NaN of a later position must not meet this query's 0
             tile_values = tile_values.where(visible[:, :, :, None], 0.0)
-        parts.append(_attend_tile(q[:, some], keys[:, :, :end], tile_values, visible, form))
+        parts.append(_attend_tile(q[:, some], keys[:, :, :end], tile_values, distances, visible, form))
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def _attend_tile(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, form: Form) -> Tensor:
-    """Attends from q [S, n, H, D] over keys and values [S, KV, L, D], seeing `visible` [S, n, L]: [S, n, H, D]."""
+def _attend_tile(
+    q: Tensor, keys: Tensor, values: Tensor, distances: Tensor, visible: Tensor, form: ScoreForm
+) -> Tensor:
+    """Attends from q [S, n, H, D] over keys and values [S, KV, L, D], which are at `distances` [S, n, L] before the
+    queries, seeing the `visible` [S, n, L]: [S, n, H, D]."""
     num_sequences, count, num_heads, head_dim = q.shape
     num_kv_heads, length = keys.shape[1:3]
     share = num_heads // num_kv_heads
@@ -146,6 +133,8 @@ def _attend_tile(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor, form:
     if form.softcap:
         scores.div_(form.softcap).tanh_().mul_(form.softcap)
     scores = scores.view(num_sequences, num_kv_heads, share, count, length)
+    if form.slopes is not None:
+        scores -= form.slopes.double().view(num_kv_heads, share, 1, 1) * distances[:, None, None]
     scores.masked_fill_(~visible[:, None, None], -torch.inf)
     top = scores.amax(dim=-1, keepdim=True)
     weights = scores.sub_(top).exp_()

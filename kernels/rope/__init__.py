@@ -1,4 +1,4 @@
-"""Rotary position embedding (Su et al. 2021), in the half-split form of Hugging Face's Llama."""
+"""Rotary position embedding (Su et al. 2021)."""
 
 from typing import Protocol
 
@@ -12,19 +12,25 @@ from penstock.kernels.checks import FLOATS, check_axes, check_rotation, check_ro
 class Implementation(Protocol):
     """Says what the module of each kernel set offers."""
 
-    def rope(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]: ...
+    def rope(
+        self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, is_interleaved: bool
+    ) -> tuple[Tensor, Tensor]: ...
 
 
 _implementation: Implementation = dispatch.choose("rope")
 
 
-def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+def rope(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, is_interleaved: bool = False
+) -> tuple[Tensor, Tensor]:
     """Rotates the first R dimensions of each head of q and k by its position's angles; returns new contiguous tensors.
 
     q          [T, H, D]    float32, bfloat16 or float16; the rows of tokens may lie apart
     k          [T, KV, D]   the same dtype, likewise
-    cos, sin   [P, R / 2]   float32, a row per position, R ≤ D; dimension i turns with dimension i + R / 2
+    cos, sin   [P, R / 2]   float32, a row per position, R ≤ D
     positions  [T]          int64, each below P
+    is_interleaved          dimension 2 i turns with 2 i + 1, as Su et al. have it; otherwise i with i + R / 2, as
+                            Hugging Face's Llama has it
 
     Raises ValueError for shapes or dtypes that do not fit together.
     """
@@ -39,4 +45,4 @@ def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> t
     check_tensor(op, "sin", sin, cos.shape, torch.float32)
     check_tensor(op, "positions", positions, (num_tokens,), torch.int64)
     check_rotation(op, cos, head_dim)
-    return _implementation.rope(q, k, cos, sin, positions)
+    return _implementation.rope(q, k, cos, sin, positions, is_interleaved)

@@ -8,15 +8,16 @@ from torch import Tensor
 
 @triton.jit
 def _rotate(x, out, token, stride, cos, sin, is_half, NUM_HEADS: tl.constexpr, HEADS: tl.constexpr,
-            HEAD_DIM: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr):
+            HEAD_DIM: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, STEP: tl.constexpr):
     head = tl.arange(0, HEADS)[:, None]
-    pair = tl.arange(0, BLOCK)[None, :]
+    pair = STEP * tl.arange(0, BLOCK)[None, :]
+    partner = pair + (HALF if STEP == 1 else 1)
     mask = (head < NUM_HEADS) & is_half[None, :]
     source, target = x + token * stride + head * HEAD_DIM, out + (token * NUM_HEADS + head) * HEAD_DIM
     first = tl.load(source + pair, mask=mask, other=0.0).to(tl.float32)
-    second = tl.load(source + HALF + pair, mask=mask, other=0.0).to(tl.float32)
+    second = tl.load(source + partner, mask=mask, other=0.0).to(tl.float32)
     tl.store(target + pair, (first * cos[None, :] - second * sin[None, :]).to(out.dtype.element_ty), mask=mask)
-    tl.store(target + HALF + pair, (second * cos[None, :] + first * sin[None, :]).to(out.dtype.element_ty), mask=mask)
+    tl.store(target + partner, (second * cos[None, :] + first * sin[None, :]).to(out.dtype.element_ty), mask=mask)
     if REST:
         d = 2 * HALF + tl.arange(0, REST)[None, :]
         is_rest = (head < NUM_HEADS) & (d < HEAD_DIM)
@@ -26,17 +27,20 @@ def _rotate(x, out, token, stride, cos, sin, is_half, NUM_HEADS: tl.constexpr, H
 @triton.jit
 def _rope(q, q_stride, k, k_stride, cos, sin, positions, q_out, k_out, NUM_HEADS: tl.constexpr,
           NUM_KV_HEADS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
-          HALF: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr):
+          HALF: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, STEP: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
     angle = tl.load(positions + token) * HALF + tl.arange(0, BLOCK)
     is_half = tl.arange(0, BLOCK) < HALF
     own_cos = tl.load(cos + angle, mask=is_half, other=0.0)
     own_sin = tl.load(sin + angle, mask=is_half, other=0.0)
-    _rotate(q, q_out, token, q_stride, own_cos, own_sin, is_half, NUM_HEADS, HEADS, HEAD_DIM, HALF, BLOCK, REST)
-    _rotate(k, k_out, token, k_stride, own_cos, own_sin, is_half, NUM_KV_HEADS, KV_HEADS, HEAD_DIM, HALF, BLOCK, REST)
+    _rotate(q, q_out, token, q_stride, own_cos, own_sin, is_half, NUM_HEADS, HEADS, HEAD_DIM, HALF, BLOCK, REST, STEP)
+    _rotate(k, k_out, token, k_stride, own_cos, own_sin, is_half, NUM_KV_HEADS, KV_HEADS, HEAD_DIM, HALF, BLOCK, REST,
+            STEP)
 
 
-def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+def rope(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, is_interleaved: bool
+) -> tuple[Tensor, Tensor]:
     (num_tokens, num_heads, head_dim), num_kv_heads, half = q.shape, k.shape[1], cos.shape[1]
     q_out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype, device=q.device)
     k_out = torch.empty((num_tokens, num_kv_heads, head_dim), dtype=q.dtype, device=q.device)
@@ -45,6 +49,6 @@ def rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> t
         _rope[(num_tokens,)](
             q, q.stride(0), k, k.stride(0), cos, sin, positions, q_out, k_out, NUM_HEADS=num_heads,
             NUM_KV_HEADS=num_kv_heads, HEADS=heads, KV_HEADS=triton.next_power_of_2(num_kv_heads), HEAD_DIM=head_dim,
-            HALF=half, BLOCK=block, REST=triton.next_power_of_2(rest) if rest else 0,
+            HALF=half, BLOCK=block, REST=triton.next_power_of_2(rest) if rest else 0, STEP=2 if is_interleaved else 1,
             num_warps=min(16, max(1, heads * block // 512)))
     return q_out, k_out

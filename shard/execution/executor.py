@@ -30,8 +30,8 @@ from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
-from penstock.shard.models.config import DTYPES
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.reading import DTYPES
 from penstock.shard.models.weight_options import WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
@@ -79,7 +79,7 @@ class Executor:
                                     WeightOptions(config.quantize, config.activations))
         model = self.decoder.config
         self.kv_shape = KvShape(
-            model.num_layers, self.decoder.num_kv_heads, model.head_dim, config.block_size,
+            model.num_layers, self.decoder.num_kv_heads, model.attention.head_dim, config.block_size,
             kv_dtype or self.decoder.dtype)
         self._digest = Checkpoint(config.model).digest()
         self.kept = self._keep_memory()

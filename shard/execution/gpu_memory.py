@@ -10,7 +10,7 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.kv_cache import DEFAULT_MAX_BLOCKS, KvMemoryError, KvShape, num_blocks
 from penstock.shard.execution.slots import Bounds
-from penstock.shard.models.config import DTYPES, ModelConfig
+from penstock.shard.models.reading import DTYPES, read_model_config
 from penstock.shard.models.weight_options import WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.format import memory_of
@@ -56,7 +56,7 @@ def check_weights(config: ShardConfig, free: int) -> None:
 
     Raises also what reading a checkpoint's headers raises.
     """
-    model = ModelConfig.from_dir(config.model, WeightOptions(config.quantize, config.activations))
+    model = read_model_config(config.model, WeightOptions(config.quantize, config.activations))
     dtype = DTYPES[config.dtype] if config.dtype else model.dtype
     needed = memory_of(Checkpoint(config.model), model.format_of, dtype) // config.world_size
     holder, wishes = ("its GPU", _help(config)) if gpu.is_used() else (_machine_of(config), HELP_WITHOUT_GPU)
@@ -66,7 +66,7 @@ def check_weights(config: ShardConfig, free: int) -> None:
     if needed + model.angle_bytes > free:
         raise KvMemoryError(
             f"{config.model / 'config.json'}: max_position_embeddings {model.context_length} with head_dim "
-            f"{model.head_dim}: the angles of all positions take {_size(model.angle_bytes)}, {holder} has "
+            f"{model.attention.head_dim}: the angles of all positions take {_size(model.angle_bytes)}, {holder} has "
             f"{_size(free - needed)} free beside the weights")
 
 

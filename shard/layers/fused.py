@@ -1,11 +1,11 @@
 """Faster forms of layers, where the kernels have them: they give the bits of the layer op by op, in fewer calls."""
 
 from collections.abc import Sequence
-from typing import overload
 
 from torch import Tensor
 
 from penstock.kernels import fused
+from penstock.kernels.activation import Activation
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.fused.attention import AttentionLayer
 from penstock.kernels.fused.blocks import Blocks
@@ -13,17 +13,27 @@ from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.linear import PackedWeight
 from penstock.shard.layers.attention import Attention
+from penstock.shard.layers.block import (
+    AttentionHalf,
+    AttentionStep,
+    Block,
+    FeedForwardHalf,
+    FeedForwardStep,
+    SerialBlock,
+)
+from penstock.shard.layers.head_norms import EachHead, HeadNorms
 from penstock.shard.layers.mlp import Mlp
-from penstock.shard.layers.protocols import AttentionHalf, FeedForwardHalf
+from penstock.shard.layers.norm import RmsNorm
 
 
 class FusedAttention:
-    """Computes what `Attention` does in one call, and then joins the ranks' sums."""
+    """Computes what an `AttentionHalf` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, layer: Attention) -> None:
+    def __init__(self, norm: RmsNorm, layer: Attention, head_norms: tuple[Tensor, Tensor] | None) -> None:
+        assert layer.rotary is not None
         self.output = layer.output
         self.kernel = AttentionLayer(
-            norm=layer.norm, eps=layer.eps, qkv=layer.qkv.weight, qkv_bias=layer.qkv.bias, head_norms=layer.head_norms,
+            norm=norm.weight, eps=norm.eps, qkv=layer.qkv.weight, qkv_bias=layer.qkv.bias, head_norms=head_norms,
             cos=layer.rotary.cos, sin=layer.rotary.sin, output=layer.output.weight, output_bias=layer.output.bias,
             num_heads=layer.num_heads, num_kv_heads=layer.num_kv_heads, head_dim=layer.head_dim, scale=layer.scale,
             window=layer.window)
@@ -36,12 +46,12 @@ class FusedAttention:
 
 
 class FusedMlp:
-    """Computes what `Mlp` does in one call, and then joins the ranks' sums."""
+    """Computes what a `FeedForwardHalf` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, layer: Mlp) -> None:
+    def __init__(self, norm: RmsNorm, layer: Mlp) -> None:
         self.down = layer.down
         self.kernel = MlpLayer(
-            norm=layer.norm, eps=layer.eps, gate_up=layer.gate_up.weight, gate_up_bias=layer.gate_up.bias,
+            norm=norm.weight, eps=norm.eps, gate_up=layer.gate_up.weight, gate_up_bias=layer.gate_up.bias,
             down=layer.down.weight, down_bias=layer.down.bias)
 
     def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -49,32 +59,28 @@ class FusedMlp:
         return x, self.down.join(out, x.dtype)
 
 
-@overload
-def fuse(layer: AttentionHalf) -> FusedAttention | None: ...
-@overload
-def fuse(layer: FeedForwardHalf) -> FusedMlp | None: ...
-def fuse(layer: AttentionHalf | FeedForwardHalf) -> FusedAttention | FusedMlp | None:
-    """Returns a faster form of a layer with the same bits, or None if the kernels have none.
+def fuse(block: Block) -> Block:
+    """Returns the block with faster forms of its halves, which have the same bits, where the kernels have them.
 
-    They have none but in the processor's compiled set, for layers that are exactly these (what derives from one may
-    compute something else), and for weights that the compiled kernels read.
+    They have none but in the processor's compiled set, for halves like Llama's, and for weights that the compiled
+    kernels read.
     """
-    if not fused.is_available():
-        return None
-    if type(layer) is Attention:
-        return _fuse_attention(layer)
-    if type(layer) is Mlp:
-        return _fuse_mlp(layer)
-    return None
+    if not fused.is_available() or not isinstance(block, SerialBlock):
+        return block
+    attention, feed_forward = block.attention, block.feed_forward
+    return SerialBlock(fuse_attention(attention) or attention, fuse_mlp(feed_forward) or feed_forward)
 
 
-def fuse_blocks(halves: Sequence[tuple[AttentionHalf, FeedForwardHalf]]) -> Blocks | None:
+def fuse_blocks(blocks: Sequence[Block]) -> Blocks | None:
     """Returns all blocks of a decoder as one, with the same bits, or None.
 
     There is none if some half has no faster form, or if the ranks have sums to join between the halves.
     """
     attention, mlp = [], []
-    for first, second in halves:
+    for block in blocks:
+        if not isinstance(block, SerialBlock):
+            return None
+        first, second = block.attention, block.feed_forward
         if not isinstance(first, FusedAttention) or not isinstance(second, FusedMlp):
             return None
         if first.output.is_partial or second.down.is_partial:
@@ -84,12 +90,42 @@ def fuse_blocks(halves: Sequence[tuple[AttentionHalf, FeedForwardHalf]]) -> Bloc
     return Blocks(attention, mlp)
 
 
-def _fuse_attention(layer: Attention) -> FusedAttention | None:
-    return FusedAttention(layer) if _are_compiled(layer.qkv.weight, layer.output.weight) else None
+def fuse_attention(half: AttentionStep) -> FusedAttention | None:
+    """Returns the faster form of attention, if it has one."""
+    if not isinstance(half, AttentionHalf):
+        return None
+    layer, norm = half.layer, half.residual.norm
+    if type(layer) is not Attention or not isinstance(norm, RmsNorm) or not half.residual.is_plain:
+        return None
+    head_norms = None
+    if layer.head_norms is not None:
+        q_weight, k_weight = (_shared_weight(each, norm.eps) for each in layer.head_norms)
+        if q_weight is None or k_weight is None:
+            return None
+        head_norms = q_weight, k_weight
+    is_plain = layer.rotary is not None and not layer.is_interleaved and layer.slopes is None and not (
+        layer.softcap or layer.clip)
+    if not is_plain or not _are_compiled(layer.qkv.weight, layer.output.weight):
+        return None
+    return FusedAttention(norm, layer, head_norms)
 
 
-def _fuse_mlp(layer: Mlp) -> FusedMlp | None:
-    return FusedMlp(layer) if _are_compiled(layer.gate_up.weight, layer.down.weight) else None
+def fuse_mlp(half: FeedForwardStep) -> FusedMlp | None:
+    """Returns the faster form of a feed-forward network, if it has one."""
+    if not isinstance(half, FeedForwardHalf):
+        return None
+    layer, norm = half.layer, half.residual.norm
+    if type(layer) is not Mlp or not isinstance(norm, RmsNorm) or not half.residual.is_plain:
+        return None
+    is_swiglu = layer.is_gated and layer.activation is Activation.SILU
+    return FusedMlp(norm, layer) if is_swiglu and _are_compiled(layer.gate_up.weight, layer.down.weight) else None
+
+
+def _shared_weight(norms: HeadNorms, eps: float) -> Tensor | None:
+    """Returns the weight [D] that norms of heads share, if they are RMS norms with this eps."""
+    if isinstance(norms, EachHead) and isinstance(norms.norm, RmsNorm) and norms.norm.eps == eps:
+        return norms.norm.weight
+    return None
 
 
 def _are_compiled(*weights: PackedWeight) -> bool:

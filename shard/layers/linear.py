@@ -3,12 +3,13 @@
 At world size 1 both are plain linears and nothing is exchanged.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from penstock.kernels.linear import linear
+from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.rank_weights import RankWeights
 
 NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
@@ -17,12 +18,10 @@ NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
 class ColumnParallel:
     """Linears of the same input side by side (q, k, v; gate, up), each with its outputs split over the ranks."""
 
-    def __init__(self, weights: RankWeights, outputs: Mapping[str, int], in_features: int, has_bias: bool) -> None:
-        """Reads its slice of the weights. outputs: by each linear's name, its length over all ranks."""
-        self.bias = None
-        if has_bias:
-            self.bias = weights.stacked_parts({f"{name}.bias": length for name, length in outputs.items()})
-        self.weight = weights.column_parallel(outputs, in_features)
+    def __init__(self, weights: RankWeights, parts: Sequence[tuple[str, LinearPart]], has_bias: bool) -> None:
+        """Reads its slice of the weights. parts: the names of linears, and what it has of each, all of its inputs."""
+        self.bias = weights.biases(parts) if has_bias else None
+        self.weight = weights.linears(parts)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiplies x [T, in_features], the same on every rank, into this rank's outputs of each linear."""

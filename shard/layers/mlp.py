@@ -1,28 +1,39 @@
-"""The gated feed-forward network (SwiGLU, Shazeer 2020) behind its norm, split over the ranks by its inner width."""
-
-from typing import TYPE_CHECKING
+"""The feed-forward network, with a gate (SwiGLU, Shazeer 2020) or without, split over the ranks by its inner width."""
 
 from torch import Tensor
 
-from penstock.kernels.rms_norm import rms_norm
-from penstock.kernels.silu_mul import silu_mul
+from penstock.kernels.activation import activate, activate_gate
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
+from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.names import BlockNames
+from penstock.shard.models.parts import MlpConfig
+from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.rank_weights import RankWeights
-
-if TYPE_CHECKING:
-    from penstock.shard.models.config import ModelConfig  # whose families name the layers
 
 
 class Mlp:
-    def __init__(self, config: "ModelConfig", weights: RankWeights, names: BlockNames) -> None:
-        hidden, inner = config.hidden_size, config.intermediate_size
-        self.norm = weights.whole(f"{names.feed_forward_norm}.weight", hidden)
-        self.eps = config.rms_norm_eps
-        self.gate_up = ColumnParallel(weights, {names.gate: inner, names.up: inner}, hidden, config.mlp_bias)
-        self.down = RowParallel(weights, names.down, inner, hidden, config.mlp_bias)
+    """Transforms each token by itself."""
 
-    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Returns x + delta, both [T, C], and what the network makes of it, [T, C]."""
-        normed, x = rms_norm(x, self.norm, self.eps, delta)
-        return x, self.down(silu_mul(self.gate_up(normed)))
+    def __init__(self, config: ModelConfig, weights: RankWeights, names: BlockNames) -> None:
+        mlp, hidden = config.mlp, config.hidden_size
+        self.activation = mlp.activation
+        self.is_gated = mlp.is_gated
+        self.gate_up = ColumnParallel(weights, _inner_parts(mlp, names, hidden, weights), mlp.has_bias)
+        self.down = RowParallel(weights, names.down, mlp.inner_size, hidden, mlp.has_bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Returns what becomes of each token of x [T, C], [T, C]."""
+        inner = self.gate_up(x)
+        return self.down((activate_gate if self.is_gated else activate)(inner, self.activation))
+
+
+def _inner_parts(
+    mlp: MlpConfig, names: BlockNames, hidden: int, weights: RankWeights
+) -> list[tuple[str, LinearPart]]:
+    """Returns what a rank reads of the linears whose outputs are the inner ones: gate and up, or up alone."""
+    inner, own = mlp.inner_size, weights.group.part(mlp.inner_size)
+    if not mlp.is_stacked:
+        linears = (names.gate, names.up) if mlp.is_gated else (names.up,)
+        return weights.own_outputs(dict.fromkeys(linears, inner), hidden)
+    halves = [own, slice(inner + own.start, inner + own.stop)]
+    return [(names.gate_up, LinearPart(2 * inner, hidden, rows, slice(0, hidden))) for rows in halves]

@@ -4,7 +4,11 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight, linear, weight_rows
+from penstock.kernels.softcap import softcap
 from penstock.shard.communication.distributed import Group
+from penstock.shard.layers.norm import read_norm
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.weights.rank_weights import RankWeights
 
 
 class VocabEmbedding:
@@ -26,15 +30,49 @@ class VocabEmbedding:
         return self._group.from_owners(weight_rows(self._weight, own_rows), owners)
 
 
+class Embedding:
+    """Makes the residual stream of token ids and positions."""
+
+    def __init__(self, config: ModelConfig, weights: RankWeights, weight: PackedWeight) -> None:
+        """weight: this rank's rows of the vocabulary"""
+        embedding, names = config.embedding, config.names
+        self._rows = VocabEmbedding(weight, config.vocab_size, weights.group)
+        self._multiplier = torch.tensor(embedding.multiplier, dtype=weights.dtype).item()
+        self._first_position = embedding.first_position
+        self._positions = None
+        if names.positions:
+            self._positions = weights.whole(f"{names.positions}.weight", embedding.num_positions, config.hidden_size)
+        self._norm = read_norm(config.norm, weights, names.embedding_norm, config.hidden_size)
+
+    def __call__(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Returns [T, C] of ids and positions, both int64 [T]."""
+        x = self._rows(ids)
+        if self._multiplier != 1:
+            x = x * self._multiplier
+        if self._positions is not None:
+            x = x + self._positions[positions + self._first_position]
+        normed, _ = self._norm(x)
+        return normed
+
+
 class VocabHead:
     """Computes the logits of every token, float32 straight from the accumulator."""
 
-    def __init__(self, weight: PackedWeight, vocab_size: int, group: Group) -> None:
+    def __init__(self, config: ModelConfig, weights: RankWeights, weight: PackedWeight) -> None:
         """Takes as weight this rank's rows, [part of vocab_size, C]; the embedding's own where the two are tied."""
         self._weight = weight
-        self._vocab_size = vocab_size
-        self._group = group
+        self._group = weights.group
+        self._config = config.head
+        self._vocab_size = config.vocab_size
+        self._bias = weights.whole(f"{config.names.head}.bias", config.vocab_size)[
+            weights.group.part(config.vocab_size)].contiguous() if config.head.has_bias else None
 
     def __call__(self, x: Tensor) -> Tensor | None:
         """Returns [R, V] of x [R, C], which is the same on every rank, on rank 0; None on the others."""
-        return self._group.gather_columns(linear(x, self._weight, out_dtype=torch.float32), self._vocab_size)
+        own = linear(x, self._weight, self._bias, out_dtype=torch.float32)
+        logits = self._group.gather_columns(own, self._vocab_size)
+        if logits is None:
+            return None
+        if self._config.multiplier != 1:
+            logits = logits * self._config.multiplier
+        return softcap(logits, self._config.softcap) if self._config.softcap else logits

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ class ModelConfigError(ValueError):
 class Keys:
     """The keys of one JSON object. Every method raises ModelConfigError for a value that is not what it returns."""
 
-    def __init__(self, path: Path, values: dict[str, Any], prefix: str = "") -> None:
+    def __init__(
+        self, path: Path, values: dict[str, Any], prefix: str = "", aliases: Mapping[str, str] | None = None
+    ) -> None:
+        """prefix: of the keys' names in messages; aliases: by a key, another name that it may have"""
         self.path = path
         self._values = values
         self._prefix = prefix
+        self._aliases = aliases or {}
 
     @classmethod
     def read(cls, path: Path) -> "Keys":
@@ -41,10 +46,19 @@ class Keys:
     def names(self) -> set[str]:
         return set(self._values)
 
+    def renamed(self, aliases: Mapping[str, str]) -> "Keys":
+        """Returns the same keys; a key that is not there is looked for under its alias."""
+        return Keys(self.path, self._values, self._prefix, aliases)
+
+    def including(self, values: Mapping[str, Any]) -> "Keys":
+        """Returns these keys with other values, or ones that are not there."""
+        return Keys(self.path, self._values | dict(values), self._prefix, self._aliases)
+
     def get(self, key: str, default: Any = None) -> Any:
-        return self._values.get(key, default)
+        return self._values.get(self._stored(key), default)
 
     def error(self, key: str, expected: str) -> ModelConfigError:
+        key = self._stored(key)
         found = f"{self.get(key)!r}" if key in self._values else "no such key"
         if len(found) > MAX_FOUND:
             found = f"{found[:MAX_FOUND]}… ({len(found)} characters)"
@@ -91,6 +105,9 @@ class Keys:
         if not isinstance(value, bool):
             raise self.error(str(key), "true or false")
         return value
+
+    def _stored(self, key: str) -> str:
+        return key if key in self._values else self._aliases.get(key, key)
 
     def section(self, *names: str) -> "Keys":
         """Returns the first object with anything in it under one of these keys, or an empty one if there is none."""

@@ -6,19 +6,24 @@ from dataclasses import asdict, dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class BlockNames:
-    """The names of the layers of one decoder block. A family whose blocks have others derives a class."""
+    """The names of the layers of one decoder block; an empty one stands for a layer that it does not have. A family
+    whose blocks have others derives a class."""
 
     attention_norm: str = "input_layernorm"
+    qkv: str = ""                        # where q, k and v are one linear
     q: str = "self_attn.q_proj"
     k: str = "self_attn.k_proj"
     v: str = "self_attn.v_proj"
-    q_norm: str = "self_attn.q_norm"     # of each head, in families that have it
+    q_norm: str = "self_attn.q_norm"     # in families that have it
     k_norm: str = "self_attn.k_norm"
     attention_output: str = "self_attn.o_proj"
+    attention_post_norm: str = ""        # of what attention gives
     feed_forward_norm: str = "post_attention_layernorm"
+    gate_up: str = ""                    # where the two are one linear
     gate: str = "mlp.gate_proj"
     up: str = "mlp.up_proj"
     down: str = "mlp.down_proj"
+    feed_forward_post_norm: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,8 @@ class TensorNames:
     """The names of all layers of a model. The defaults are those of Llama and of most others."""
 
     embedding: str = "model.embed_tokens"
+    positions: str = ""                  # of the embedding of positions
+    embedding_norm: str = ""
     norm: str = "model.norm"
     head: str = "lm_head"
     blocks: str = "model.layers.{index}"
@@ -34,7 +41,15 @@ class TensorNames:
     def of_block(self, index: int) -> BlockNames:
         """Returns the full names in one block."""
         prefix = self.blocks.format(index=index)
-        return replace(self.block, **{field: f"{prefix}.{name}" for field, name in asdict(self.block).items()})
+        full = {field: name and f"{prefix}.{name}" for field, name in asdict(self.block).items()}
+        return replace(self.block, **full)
+
+    @property
+    def without_base(self) -> "TensorNames":
+        """Returns the names of a checkpoint that was saved without what the head stands on: less their first part."""
+        names = {field: name.partition(".")[2] for field, name in asdict(self).items()
+                 if field in ("embedding", "positions", "embedding_norm", "norm", "blocks")}
+        return replace(self, **names)
 
 
 USUAL_NAMES = TensorNames()

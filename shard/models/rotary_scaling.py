@@ -13,6 +13,7 @@ from torch import Tensor
 from penstock.shard.models.keys import Keys
 
 ORIGINAL_LENGTH = "original_max_position_embeddings"
+SHARE = "partial_rotary_factor"
 MAX_CONTEXT = 2**24                      # tokens; the angles of all positions are computed at start
 
 
@@ -20,28 +21,40 @@ MAX_CONTEXT = 2**24                      # tokens; the angles of all positions a
 class Rotation:
     """A token at position p has its i-th pair of dimensions turned by the angle p * frequencies[i]."""
 
-    frequencies: tuple[float, ...]       # float32, in radians, of all head_dim / 2 pairs
+    frequencies: tuple[float, ...]       # float32, in radians, of all pairs of dimensions that turn
     amplitude: float                     # factor of the cosines and sines
     context_length: int                  # tokens
     limitation: str = ""                 # what ends the context there, other than max_position_embeddings
 
     @classmethod
-    def read(cls, keys: Keys, head_dim: int) -> "Rotation":
-        """Reads the rotation from a config.json of transformers 4 or 5. Raises ModelConfigError."""
+    def read(
+        cls, keys: Keys, head_dim: int, share: float = 1.0, theta: float = 10000.0, rope: Keys | None = None
+    ) -> "Rotation":
+        """Reads the rotation from a config.json of transformers 4 or 5. Raises ModelConfigError.
+
+        share  of a head's dimensions that are rotated, the first ones, where no key says
+        theta  the base of the frequencies, where no key says
+        rope   the section that has the scaling, where it is neither rope_parameters nor rope_scaling
+        """
         # transformers 5 has rope_parameters; 4 has rope_theta beside rope_scaling, whose oldest form says "type".
-        rope = keys.section("rope_scaling", "rope_parameters")
+        rope = keys.section("rope_scaling", "rope_parameters") if rope is None else rope
         name, scaling = _scaling(rope)
-        keys.expect("partial_rotary_factor", 1.0)
-        rope.expect("partial_rotary_factor", 1.0)
-        theta = rope.number("rope_theta", keys.number("rope_theta", 10000.0, above=1), above=1)
+        size = _rotated_size(keys, rope, head_dim, share)
+        theta = rope.number("rope_theta", keys.number("rope_theta", theta, above=1), above=1)
         max_length = keys.integer("max_position_embeddings", most=MAX_CONTEXT)
         original_length = _original_length(keys, rope, max_length) if ORIGINAL_LENGTH in scaling.keys else max_length
-        frequencies, amplitude = scaling.compute(_Plain(theta, head_dim, original_length, max_length), rope)
+        frequencies, amplitude = scaling.compute(_Plain(theta, size, original_length, max_length), rope)
         context_length, limitation = max_length, ""
         if scaling.is_by_length:
             context_length = min(max_length, original_length)
             limitation = f"{name} rotary scaling changes every angle of a longer sequence"
         return cls(tuple(frequencies.tolist()), amplitude, context_length, limitation)
+
+    @classmethod
+    def plain(cls, size: int, theta: float, context_length: int) -> "Rotation":
+        """Returns the rotation of `size` dimensions that nothing scales."""
+        frequencies, amplitude = _default(_Plain(theta, size, context_length, context_length), None)
+        return cls(tuple(frequencies.tolist()), amplitude, context_length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +62,17 @@ class _Plain:
     """Rotary embeddings (Su et al. 2021) before any scaling, and the contexts to scale them from and to."""
 
     theta: float
-    head_dim: int
+    size: int                            # dimensions of a head that turn
     original_length: int                 # tokens
     max_length: int                      # tokens
 
     @property
     def periods(self) -> Tensor:
-        """Positions per radian of each pair of dimensions: float32 [head_dim / 2]."""
-        return self.theta ** (torch.arange(0, self.head_dim, 2, dtype=torch.float32) / self.head_dim)
+        """Positions per radian of each pair of dimensions: float32 [size / 2]."""
+        return self.theta ** (torch.arange(0, self.size, 2, dtype=torch.float32) / self.size)
 
 
-def _default(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
+def _default(plain: _Plain, rope: Keys | None) -> tuple[Tensor, float]:
     return 1.0 / plain.periods, 1.0
 
 
@@ -89,7 +102,7 @@ def _llama3(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
 
 def _factors(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
     """A factor per pair stretches it, whatever they were made by: what GGUF files have of Llama 3.1's scaling."""
-    return 1.0 / plain.periods / torch.tensor(rope.numbers("factors", plain.head_dim // 2), dtype=torch.float32), 1.0
+    return 1.0 / plain.periods / torch.tensor(rope.numbers("factors", plain.size // 2), dtype=torch.float32), 1.0
 
 
 def _yarn(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
@@ -99,15 +112,15 @@ def _yarn(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
     def pair_that_turns(times: float) -> float:
         """Returns the pair of dimensions, as a fraction, that turns so many times over the original context."""
         turns = plain.original_length / (times * 2 * math.pi)
-        return (plain.head_dim * math.log(turns)) / (2 * math.log(plain.theta))
+        return (plain.size * math.log(turns)) / (2 * math.log(plain.theta))
 
     begin = pair_that_turns(_number_or_zero(rope, "beta_fast") or 32)
     end = pair_that_turns(_number_or_zero(rope, "beta_slow") or 1)
     if rope.switch("truncate", True):
         begin, end = math.floor(begin), math.ceil(end)
-    begin, end = max(begin, 0), min(end, plain.head_dim - 1)
+    begin, end = max(begin, 0), min(end, plain.size - 1)
     width = (end if end != begin else end + 0.001) - begin
-    kept = 1 - ((torch.arange(plain.head_dim // 2, dtype=torch.float32) - begin) / width).clamp(0, 1)
+    kept = 1 - ((torch.arange(plain.size // 2, dtype=torch.float32) - begin) / width).clamp(0, 1)
     frequencies = 1.0 / (factor * plain.periods) * (1 - kept) + 1.0 / plain.periods * kept
     return frequencies, _yarn_amplitude(rope, factor)
 
@@ -124,7 +137,7 @@ def _yarn_amplitude(rope: Keys, factor: float) -> float:
 
 def _longrope(plain: _Plain, rope: Keys) -> tuple[Tensor, float]:
     """LongRoPE (Ding et al. 2024) has a factor per pair, other ones for sequences longer than the original context."""
-    factors = torch.tensor(rope.numbers("short_factor", plain.head_dim // 2), dtype=torch.float32)
+    factors = torch.tensor(rope.numbers("short_factor", plain.size // 2), dtype=torch.float32)
     factor = rope.number("factor", plain.max_length / plain.original_length)
     # These also hold for short sequences.
     amplitude = math.sqrt(1 + math.log(factor) / math.log(plain.original_length)) if factor > 1.0 else 1.0
@@ -149,18 +162,30 @@ SCALINGS = {
     "longrope": _Scaling(_longrope, ("factor", "attention_factor", "short_factor", "long_factor", ORIGINAL_LENGTH),
                          is_by_length=True),
 }
+OLD_NAMES = {"su": "longrope"}
 KEYS_OF_ALL = ("rope_theta", "rope_type", "type", "partial_rotary_factor")
 
 
 def _scaling(rope: Keys) -> tuple[str, _Scaling]:
     key = "rope_type" if rope.get("rope_type") is not None else "type"
     name = str(rope.get(key, "default"))
+    name = OLD_NAMES.get(name, name)
     if name not in SCALINGS:
         raise rope.error(key, f"one of {', '.join(SCALINGS)}")
     known = (*KEYS_OF_ALL, *SCALINGS[name].keys)
     for unknown in sorted(rope.names.difference(known)):
         raise rope.error(unknown, f"none, for the keys of {name} are {', '.join(known)}")
     return name, SCALINGS[name]
+
+
+def _rotated_size(keys: Keys, rope: Keys, head_dim: int, share: float) -> int:
+    """Returns how many of a head's dimensions turn."""
+    share = rope.number(SHARE, keys.number(SHARE, share))
+    size = int(head_dim * share)
+    if not 0 < size <= head_dim or size % 2:
+        holder = keys if rope.get(SHARE) is None else rope
+        raise holder.error(SHARE, f"a share of the {head_dim} dimensions of a head that is an even number of them")
+    return size
 
 
 def _original_length(keys: Keys, rope: Keys, max_length: int) -> int:

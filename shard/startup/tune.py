@@ -112,9 +112,9 @@ def run(model: Path, world_size: int, dtype: str | None, device: str, is_determi
         raise ValueError("there is nothing to tune: only a GPU's kernels have configurations, and this process runs "
                          f"the kernels {dispatch.path()}")
     from penstock.kernels import tuning  # which needs Triton
-    from penstock.shard.models.config import DTYPES, ModelConfig  # which brings the ops
+    from penstock.shard.models.reading import DTYPES, read_model_config  # which brings the ops
 
-    config = ModelConfig.from_dir(model)
+    config = read_model_config(model)
     config.check_world_size(world_size)
     jobs = jobs_of(config, world_size, DTYPES[dtype] if dtype else config.dtype, max_rows)
     found = [(job, job.run()) for job in tqdm(jobs, desc="Tuning", unit="shape", file=sys.stderr)]
@@ -130,7 +130,8 @@ def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_ro
     matrices, in its own ways."""
     from penstock.kernels import dispatch
 
-    attention = Attention(config.num_heads // world_size, config.num_kv_heads // world_size, config.head_dim,
+    heads = config.attention
+    attention = Attention(heads.num_heads // world_size, max(1, heads.num_kv_heads // world_size), heads.head_dim,
                           min(config.context_length, ATTENDED))
     jobs = [Job(f"attention, {phase}", num_rows, partial(attention.tune, phase, num_rows, dtype))
             for phase, num_rows in (("decode", min(DECODED, max_rows)),
@@ -146,17 +147,17 @@ def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_ro
 def linears_of(config: "ModelConfig", world_size: int) -> list[Linear]:
     from penstock.shard.layers.linear import num_own_segments
 
-    hidden, inner = config.hidden_size, config.intermediate_size // world_size
-    heads, kv_heads = config.num_heads // world_size, config.num_kv_heads // world_size
+    attention, hidden, inner = config.attention, config.hidden_size, config.mlp.inner_size // world_size
+    heads, kv_heads = attention.num_heads // world_size, max(1, attention.num_kv_heads // world_size)
     is_partial = world_size > 1
 
     def row_parallel(name: str, inputs: int) -> Linear:
         return Linear(name, hidden, inputs, num_own_segments(inputs * world_size, world_size) or 1, is_partial)
 
     return [
-        Linear("qkv_proj", (heads + 2 * kv_heads) * config.head_dim, hidden),
-        row_parallel("o_proj", heads * config.head_dim),
-        Linear("gate_up_proj", 2 * inner, hidden),
+        Linear("qkv_proj", (heads + 2 * kv_heads) * attention.head_dim, hidden),
+        row_parallel("o_proj", heads * attention.head_dim),
+        Linear("gate_up_proj", (1 + config.mlp.is_gated) * inner, hidden),
         row_parallel("down_proj", inner),
         Linear("lm_head", -(-config.vocab_size // world_size), hidden, is_float32=True, max_rows=MAX_HEAD_ROWS),
     ]

@@ -1,6 +1,6 @@
 """Weights that are stored as plain numbers, in the tensor NAME.weight [out_features, in_features]."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -27,12 +27,32 @@ class Dense:
         return entry.num_elements * dtype.itemsize
 
 
+class Transposed(Dense):
+    """The format of checkpoints that store weights as [in_features, out_features]."""
+
+    def tensors(self, linear: str, part: LinearPart) -> tuple[StoredTensor, ...]:
+        shape = part.in_features, part.out_features
+        return (StoredTensor(f"{linear}.weight", shape, (part.columns, part.rows)),)
+
+    def pack(
+        self, linears: Sequence[Sequence[Tensor]], parts: Sequence[LinearPart], segments: int, dtype: torch.dtype
+    ) -> PackedWeight:
+        return super().pack([[weight.t()] for (weight,) in linears], parts, segments, dtype)
+
+
 DENSE = Dense()
+TRANSPOSED = Transposed()
 
 
 def dense_everywhere(linear: str) -> WeightFormat:
     """Returns the dense format, whatever the linear is called."""
     return DENSE
+
+
+def transposed_but(*layers: str) -> Callable[[str], WeightFormat]:
+    """Returns the function that tells the transposed format of all linears but those of these names, or of the ends
+    that they have in checkpoints without the model's base name."""
+    return lambda linear: DENSE if any(f".{layer}".endswith(f".{linear}") for layer in layers) else TRANSPOSED
 
 
 def stack(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:

@@ -1,7 +1,7 @@
 """The part of a checkpoint that one rank reads."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -53,23 +53,31 @@ class RankWeights:
         """Reads a tensor that every rank has whole."""
         return stack([self._read(StoredTensor(name, shape, tuple(slice(length) for length in shape)))], self.dtype)
 
-    def stacked_parts(self, lengths: Mapping[str, int]) -> Tensor:
-        """Reads this rank's parts of several vectors [length] and puts them one behind the other."""
-        return stack([self._read(StoredTensor(name, (length,), (self.group.part(length),)))
-                      for name, length in lengths.items()], self.dtype)
+    def biases(self, parts: Sequence[tuple[str, LinearPart]]) -> Tensor:
+        """Reads the biases of these parts of linears and puts them one behind the other."""
+        return stack([self._read(StoredTensor(f"{name}.bias", (part.out_features,), (part.rows,)))
+                      for name, part in parts], self.dtype)
 
-    def column_parallel(self, outputs: Mapping[str, int], in_features: int) -> PackedWeight:
-        """Reads this rank's outputs of several linears of the same inputs and packs them as one weight.
+    def linears(self, parts: Sequence[tuple[str, LinearPart]]) -> PackedWeight:
+        """Reads these parts of linears, of the same inputs, and packs them as one weight; a name may come twice."""
+        return self._pack(parts, segments=1)
+
+    def own_outputs(self, outputs: Mapping[str, int], in_features: int) -> list[tuple[str, LinearPart]]:
+        """Returns this rank's parts of linears that are split by their outputs.
 
         outputs: the name of each linear and its number of outputs over all ranks
         """
-        return self._pack({name: LinearPart(length, in_features, self.group.part(length), slice(0, in_features))
-                           for name, length in outputs.items()}, segments=1)
+        return [(name, LinearPart(length, in_features, self.group.part(length), slice(0, in_features)))
+                for name, length in outputs.items()]
+
+    def vocabulary(self, layer: str, vocab_size: int, width: int) -> PackedWeight:
+        """Reads this rank's rows of a layer that has one for each token."""
+        return self.linears(self.own_outputs({layer: vocab_size}, width))
 
     def row_parallel(self, linear: str, out_features: int, in_features: int, segments: int) -> PackedWeight:
         """Reads what a linear does with this rank's inputs. `segments`: number of them that this rank sums apart."""
         part = LinearPart(out_features, in_features, slice(0, out_features), self.group.part(in_features))
-        return self._pack({linear: part}, segments)
+        return self._pack([(linear, part)], segments)
 
     def warn_of_unread(self) -> None:
         """Logs the tensors that nothing asked for: a hint that this is not the model that config.json describes."""
@@ -78,16 +86,16 @@ class RankWeights:
         if unread:
             log.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
 
-    def _pack(self, parts: Mapping[str, LinearPart], segments: int) -> PackedWeight:
+    def _pack(self, parts: Sequence[tuple[str, LinearPart]], segments: int) -> PackedWeight:
         """Packs parts with the same columns: those that follow one another in one format as one weight."""
         packed = []
-        for format_, alike in groupby(parts, self._format_of):
-            names = list(alike)
-            linears = [[self._read(stored) for stored in format_.tensors(name, parts[name])] for name in names]
+        for format_, group in groupby(parts, lambda named: self._format_of(named[0])):
+            alike = list(group)
+            linears = [[self._read(stored) for stored in format_.tensors(name, part)] for name, part in alike]
             try:
-                packed.append(format_.pack(linears, [parts[name] for name in names], segments, self.dtype))
+                packed.append(format_.pack(linears, [part for _, part in alike], segments, self.dtype))
             except LinearError as error:
-                raise self._complaint(names[error.index], error) from error
+                raise self._complaint(alike[error.index][0], error) from error
         return stack_weights(packed)
 
     def _complaint(self, linear: str, error: LinearError) -> CheckpointError:

@@ -7,10 +7,14 @@ from unittest import mock
 import torch
 
 from penstock.kernels import dispatch
+from penstock.kernels.activation import Activation
+from penstock.kernels.activation import gpu as activation
 from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.kv_write import gpu as kv_write
+from penstock.kernels.layer_norm import gpu as layer_norm
 from penstock.kernels.linear import fixed_order
 from penstock.kernels.paged_attention import gpu as paged_attention
+from penstock.kernels.paged_attention.score_form import ScoreForm
 from penstock.kernels.prompt_logprobs import gpu as prompt_logprobs
 from penstock.kernels.quantised_linear import QuantisedWeight
 from penstock.kernels.quantised_linear import gpu as quantised_linear
@@ -20,7 +24,7 @@ from penstock.kernels.rope import gpu as rope
 from penstock.kernels.sample import Biases, History, SampleParameters
 from penstock.kernels.sample import gpu as sample
 from penstock.kernels.sample.parameters import COLUMNS
-from penstock.kernels.silu_mul import gpu as silu_mul
+from penstock.kernels.softcap import gpu as softcap
 from tests.kernels.accuracy import DTYPES
 from tests.kernels.coded import make
 
@@ -30,11 +34,15 @@ def norms() -> None:
         x = torch.empty(3, width, dtype=dtype)
         rms_norm.rms_norm(x, x[0], 1e-5, None)
         rms_norm.rms_norm(x, x[0], 1e-5, x)
+        layer_norm.layer_norm(x, x[:1], None, 1e-5, None)
+        layer_norm.layer_norm(x, x, x, 1e-5, x)
 
 
 def activations() -> None:
     for dtype in DTYPES:
-        silu_mul.silu_mul(torch.empty(3, 2 * 14336, dtype=dtype))
+        for kind in Activation:
+            activation.activate_gate(torch.empty(3, 2 * 14336, dtype=dtype), kind)
+            activation.activate(torch.empty(3, 14336, dtype=dtype), kind)
 
 
 def linears() -> None:
@@ -76,11 +84,16 @@ def samples() -> None:
                       Biases(ids, ids.float(), offsets), masks, width)
 
 
+def caps() -> None:
+    softcap.softcap(torch.zeros(3, 128256), 30.0)
+
+
 def rotations() -> None:
     for dtype, head_dim, half in (
             *((dtype, 128, 64) for dtype in DTYPES), (torch.bfloat16, 80, 16), (torch.bfloat16, 256, 128)):
         q, table = torch.zeros(3, 32, head_dim, dtype=dtype), torch.zeros(8, half)
-        rope.rope(q, q[:, :8], table, table, torch.arange(3))
+        for is_interleaved in (False, True):
+            rope.rope(q, q[:, :8], table, table, torch.arange(3), is_interleaved)
 
 
 def cache_writes() -> None:
@@ -100,17 +113,18 @@ def attention() -> None:
     _attend(torch.bfloat16, torch.float8_e5m2, 128, False)
     _attend(torch.bfloat16, torch.float16, 128, False)
     for is_ordered in (False, True):
-        _attend(torch.bfloat16, torch.bfloat16, 128, is_ordered, window=100, softcap=30.0, sinks=torch.zeros(32))
+        _attend(torch.bfloat16, torch.bfloat16, 128, is_ordered,
+                ScoreForm(0.1, window=100, softcap=30.0, sinks=torch.zeros(32), slopes=torch.zeros(32)))
 
 
-def _attend(dtype: torch.dtype, cache_dtype: torch.dtype, head_dim: int, is_ordered: bool, window: int = 0,
-            softcap: float = 0.0, sinks: torch.Tensor | None = None) -> None:
+def _attend(dtype: torch.dtype, cache_dtype: torch.dtype, head_dim: int, is_ordered: bool,
+            form: ScoreForm | None = None) -> None:
     """A chunk and a decode row."""
     starts, counts = torch.tensor([40, 5], dtype=torch.int32), torch.tensor([1, 30], dtype=torch.int32)
     tables = torch.arange(8, dtype=torch.int32).view(2, 4)
     with mock.patch.object(dispatch, "is_deterministic", return_value=is_ordered):
         paged_attention.paged_attention(torch.zeros(31, 32, head_dim, dtype=dtype), _cache(head_dim, cache_dtype),
-                                        tables, starts, counts, 0.1, window, softcap, sinks, False)
+                                        tables, starts, counts, form or ScoreForm(0.1), False)
 
 
 def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
@@ -119,7 +133,7 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, rotations, cache_writes, attention, linears, coded_linears, logprobs, samples)
+    norms, activations, caps, rotations, cache_writes, attention, linears, coded_linears, logprobs, samples)
 
 
 def main() -> None:

@@ -17,7 +17,8 @@ FORMS = {
     "window of one": {"window": 1},
     "softcap": {"softcap": 3.0},
     "sinks": {"sinks": True},
-    "all": {"window": 33, "softcap": 5.0, "sinks": True},
+    "slopes": {"slopes": True},
+    "all": {"window": 33, "softcap": 5.0, "sinks": True, "slopes": True},
 }
 NEAR = {torch.float32: 3e-6, torch.bfloat16: 4e-3, torch.float16: 5e-4}
 """Relative RMS: rounding the exact result to 16 bits alone is 1.7e-3 and 2.1e-4."""
@@ -29,13 +30,16 @@ def narrow(kernel_set):
 
 
 def form_of(name, num_heads=4, scale=0.3):
-    form = {"scale": scale, **FORMS[name]}
-    if "sinks" in form:
-        form["sinks"] = torch.linspace(-2, 4, num_heads)
-    return form
+    return with_numbers({"scale": scale, **FORMS[name]}, num_heads)
 
 
-def naive(made, part, scale, window=0, softcap=0.0, sinks=None):
+def with_numbers(form, num_heads):
+    """Give each head a sink and a slope, where there are any."""
+    numbers = {"sinks": torch.linspace(-2, 4, num_heads), "slopes": 2.0 ** -torch.arange(1, num_heads + 1)}
+    return form | {name: numbers[name] for name in form if name in numbers}
+
+
+def naive(made, part, scale, window=0, softcap=0.0, sinks=None, slopes=None):
     """The output of one part, float64 [count, H, D], head by head from K and V as they were before paging."""
     sequence, start, count = part
     q = made.q[sequence][start : start + count].double()
@@ -48,6 +52,8 @@ def naive(made, part, scale, window=0, softcap=0.0, sinks=None):
         scores = q[:, head] @ k[:, kv_head].T * scale
         if softcap:
             scores = softcap * torch.tanh(scores / softcap)
+        if slopes is not None:
+            scores = scores + slopes[head].double() * (key - query)
         scores = scores.masked_fill(~visible, -torch.inf)
         if sinks is not None:
             scores = torch.cat([scores, sinks[head].double().expand(count, 1)], dim=1)
@@ -244,14 +250,12 @@ def set_threads():
     native.library.set_threads(1, None)
 
 
-LONG_FORMS = {"plain": {}, "window": {"window": 700}, "all": {"window": 101, "softcap": 5.0, "sinks": True}}
+LONG_FORMS = {"plain": {}, "window": {"window": 700}, "slopes": {"slopes": True},
+              "all": {"window": 101, "softcap": 5.0, "sinks": True, "slopes": True}}
 
 
 def long_form(name, num_heads):
-    form = {"scale": 0.2, **LONG_FORMS[name]}
-    if "sinks" in form:
-        form["sinks"] = torch.linspace(-2, 4, num_heads)
-    return form
+    return with_numbers({"scale": 0.2, **LONG_FORMS[name]}, num_heads)
 
 
 @pytest.mark.parametrize("form", LONG_FORMS)

@@ -45,18 +45,29 @@ def test_as_transformers(num_tokens, head_dim, dtype, kernel_set):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_compiled_values(dtype, cpu_kernels, monkeypatch):
+@pytest.mark.parametrize("is_interleaved", [False, True])
+def test_compiled_values(dtype, is_interleaved, cpu_kernels, monkeypatch):
     """Cosines and sines of float32 times values of the dtype: two roundings, of which one may be to float32."""
     poison(monkeypatch)
     for head_dim in (2, 24, 32, 48, 64, 80, 96, 128, 256):
         cos, sin = angles(300, head_dim)
         for num_tokens, heads in ((1, (6, 2)), (17, (3, 3)), (70, (9, 1))):
             q, k, positions = tensors(num_tokens, heads, head_dim, dtype)
-            exact = reference.rope(q.double(), k.double(), cos, sin, positions)
-            for ours, theirs in zip(rope(q, k, cos, sin, positions), exact, strict=True):
+            exact = reference.rope(q.double(), k.double(), cos, sin, positions, is_interleaved)
+            for ours, theirs in zip(rope(q, k, cos, sin, positions, is_interleaved), exact, strict=True):
                 assert (ours.shape, ours.dtype) == (theirs.shape, dtype)
                 assert ours.is_contiguous()
                 assert_near(ours, theirs)
+
+
+def test_interleaved_pairs_turn_as_halves_do(kernel_set):
+    """What is interleaved is the halves' dimensions in another order; the rest stays."""
+    q, k, positions = tensors(17, (4, 1), 80, torch.float32)
+    cos, sin = angles(300, 50)
+    order = torch.cat([torch.arange(0, 50, 2), torch.arange(1, 50, 2), torch.arange(50, 80)])
+    halves = rope(q[..., order].contiguous(), k[..., order].contiguous(), cos, sin, positions)
+    for ours, expected in zip(rope(q, k, cos, sin, positions, is_interleaved=True), halves, strict=True):
+        assert torch.equal(ours[..., order], expected)
 
 
 @pytest.mark.parametrize("num_tokens", [0, 1, 2, 40])

@@ -11,7 +11,7 @@ from penstock.quantization.grid import encode, fit
 from penstock.quantization.methods.squeezellm import _round
 from penstock.quantization.run import WRITERS
 from penstock.quantization.settings import make_settings
-from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.format import LinearPart
 from tests.shard.models.test_quantization import BASE
@@ -22,7 +22,7 @@ OUTPUTS, INPUTS = 48, 128
 
 def read_back(folder: Path, config: dict, tensors: dict[str, torch.Tensor]) -> CodedWeight:
     (folder / "config.json").write_text(json.dumps(BASE | {"quantization_config": config}))
-    format_ = ModelConfig.from_dir(folder).format_of(LINEAR)
+    format_ = read_model_config(folder).format_of(LINEAR)
     assert isinstance(format_, CodedFormat)
     part = LinearPart(OUTPUTS, INPUTS, slice(0, OUTPUTS), slice(0, INPUTS))
     return format_.decode([tensors.get(each.name, torch.empty(0)) for each in format_.tensors(LINEAR, part)], part)

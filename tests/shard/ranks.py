@@ -47,11 +47,20 @@ def make_config(model: Path, dtype: str | None = None, kv_cache_dtype: str | Non
 
 def run(config: ShardConfig, programs: Sequence[Program], folder: Path, world_size: int = 1) -> list[Outputs]:
     """The outputs of each program, which all run on one group, one after the other."""
+    (outputs,) = run_each([config], programs, folder, world_size)
+    return outputs
+
+
+def run_each(
+    configs: Sequence[ShardConfig], programs: Sequence[Program], folder: Path, world_size: int = 1
+) -> list[list[Outputs]]:
+    """What `run` returns for each of these models, on one group that loads one after the other."""
     if world_size == 1:
-        return _run_rank(config, programs, Group())
-    config = replace(config, world_size=world_size, rendezvous=f"file://{folder / 'store'}")
+        return [_run_rank(config, programs, Group()) for config in configs]
+    rendezvous = f"file://{folder / 'store'}"
+    configs = [replace(config, world_size=world_size, rendezvous=rendezvous) for config in configs]
     job = folder / "job"
-    job.write_bytes(pickle.dumps((config, programs)))
+    job.write_bytes(pickle.dumps((configs, programs)))
     ranks = [
         subprocess.Popen([sys.executable, "-c", MAIN, str(job), str(rank)], cwd=ROOT)
         for rank in range(world_size)]
@@ -62,7 +71,7 @@ def run(config: ShardConfig, programs: Sequence[Program], folder: Path, world_si
             rank.kill()
             rank.wait()
     assert codes == [0] * world_size
-    outputs: list[Outputs] = pickle.loads((folder / "outputs").read_bytes())
+    outputs: list[list[Outputs]] = pickle.loads((folder / "outputs").read_bytes())
     return outputs
 
 
@@ -131,9 +140,9 @@ def run_job(path: str, rank: int) -> None:
     """One rank of `run`, in a process of its own."""
     torch.set_num_threads(1)
     job = Path(path)
-    config, programs = pickle.loads(job.read_bytes())
-    group = connect(config.rendezvous, rank, config.world_size)
-    outputs = _run_rank(replace(config, rank=rank), programs, group)
+    configs, programs = pickle.loads(job.read_bytes())
+    group = connect(configs[0].rendezvous, rank, configs[0].world_size)
+    outputs = [_run_rank(replace(config, rank=rank), programs, group) for config in configs]
     if rank == 0:
         (job.parent / "outputs").write_bytes(pickle.dumps(outputs))
     group.close()

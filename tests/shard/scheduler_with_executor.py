@@ -1,7 +1,7 @@
 """The real scheduler over a real executor, joined by the real wire, in one process and without a clock."""
 
 import itertools
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -114,7 +114,10 @@ class _Driver:
     def _commit(self) -> None:
         result, logits = self._in_flight.popleft()
         rows = zip((row for row in result.rows if row.token_ids), logits, strict=True)
-        of_token = {(row.token_ids[0], row.logprobs[0]): scores for row, scores in rows}
+        # Rows with equal tokens and logprobs keep their order.
+        of_token = defaultdict[tuple[int, float], deque[bytes]](deque)
+        for row, scores in rows:
+            of_token[row.token_ids[0], row.logprobs[0]].append(scores)
         for news in self._scheduler.commit(result):
             collected = self._collected[news.sequence_id]
             if isinstance(news, router_plan.PromptLogprobsPart):
@@ -125,5 +128,6 @@ class _Driver:
             tops = tuple(top for _, (_, top) in sorted(collected.items()) if top)
             collected.clear()
             top = (news.top_logprobs,) if self._requests[news.sequence_id].sampling.top_n else ()
-            self.outputs[news.sequence_id].append(Sampled(
-                of_token[news.token_id, news.logprob], news.token_id, news.logprob, top, prompt_logprobs, tops))
+            scores = of_token[news.token_id, news.logprob].popleft()
+            self.outputs[news.sequence_id].append(
+                Sampled(scores, news.token_id, news.logprob, top, prompt_logprobs, tops))

@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from penstock.kernels.activation import Activation
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.fused.blocks import Blocks
 from penstock.kernels.paged_attention import allocate_cache
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers import fused
-from penstock.shard.layers.attention import Attention
-from penstock.shard.layers.fused import FusedAttention, FusedMlp, fuse, fuse_blocks
+from penstock.shard.layers.block import AttentionHalf, FeedForwardHalf, ParallelBlock, SerialBlock
+from penstock.shard.layers.fused import FusedAttention, FusedMlp, fuse, fuse_attention, fuse_blocks, fuse_mlp
 from penstock.shard.layers.mlp import Mlp
+from penstock.shard.layers.norm import LayerNorm
 from penstock.shard.models import decoder
 from penstock.shard.models.decoder import Decoder
 from tests import kernel_sets
@@ -60,10 +62,10 @@ def cpu_kernels(request, monkeypatch):
     kernel_sets.use(monkeypatch, request.param)
 
 
-def load(monkeypatch, path, dtype=torch.float32, group=None) -> tuple[Attention, Mlp]:
-    """The layers of a model of one block, op by op."""
+def load(monkeypatch, path, dtype=torch.float32, group=None) -> tuple[AttentionHalf, FeedForwardHalf]:
+    """The halves of a model of one block, op by op."""
     with monkeypatch.context() as patch:
-        patch.setattr(decoder, "fuse", lambda layer: None)
+        patch.setattr(decoder, "fuse", lambda block: block)
         block, = Decoder.load(path, dtype, group or Group())._blocks
     return block.attention, block.feed_forward
 
@@ -82,9 +84,9 @@ def make_metadata(**changes) -> AttentionMetadata:
     return AttentionMetadata(**made | changes)
 
 
-def make_cache(layer, dtype):
-    made = allocate_cache(NUM_BLOCKS, block_size=BLOCK_SIZE, num_kv_heads=layer.num_kv_heads, head_dim=layer.head_dim,
-                          dtype=dtype, device="cpu")
+def make_cache(half, dtype):
+    made = allocate_cache(NUM_BLOCKS, block_size=BLOCK_SIZE, num_kv_heads=half.layer.num_kv_heads,
+                          head_dim=half.layer.head_dim, dtype=dtype, device="cpu")
     made.data.zero_()
     return made
 
@@ -107,12 +109,13 @@ def test_attention_over_a_cache_of_8_bits_has_the_bits_of_its_ops(models, monkey
 def test_attention_that_turns_a_part_of_each_head_has_the_bits_of_its_ops(models, monkeypatch, dtype):
     """The first 16 of its 24 dimensions."""
     layer, _ = load(monkeypatch, models["head norms"], dtype)
-    layer.rotary.cos, layer.rotary.sin = (table[:, :8].contiguous() for table in (layer.rotary.cos, layer.rotary.sin))
+    rotary = layer.layer.rotary
+    rotary.cos, rotary.sin = (table[:, :8].contiguous() for table in (rotary.cos, rotary.sin))
     compare_attention(monkeypatch, layer, dtype, dtype)
 
 
 def compare_attention(monkeypatch, layer, dtype, cache_dtype, group=None) -> None:
-    fast = fuse(layer)
+    fast = fuse_attention(layer)
     assert type(fast) is FusedAttention
     poison(monkeypatch)
     metadata, x = make_metadata(), random(NUM_TOKENS, WIDTH, dtype=dtype)
@@ -135,7 +138,7 @@ def compare_attention(monkeypatch, layer, dtype, cache_dtype, group=None) -> Non
 @pytest.mark.parametrize("num_tokens", [0, 1, 7])
 def test_mlp_has_the_bits_of_its_ops(models, monkeypatch, model, dtype, group, num_tokens):
     _, layer = load(monkeypatch, models[model], dtype, group)
-    fast = fuse(layer)
+    fast = fuse_mlp(layer)
     assert type(fast) is FusedMlp
     poison(monkeypatch)
     x = random(num_tokens, WIDTH, dtype=dtype)
@@ -153,13 +156,13 @@ def test_mlp_has_the_bits_of_its_ops(models, monkeypatch, model, dtype, group, n
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_blocks_have_the_bits_of_their_halves(models, monkeypatch, dtype):
     """Three blocks of two kinds, the first of which is given nothing to add."""
-    layers = [load(monkeypatch, models[model], dtype) for model in ("plain", "biases", "plain")]
-    halves = [tuple(map(fuse, pair)) for pair in layers]
-    caches = [[make_cache(attention, dtype) for attention, _ in layers] for _ in range(2)]
+    plain = [SerialBlock(*load(monkeypatch, models[model], dtype)) for model in ("plain", "biases", "plain")]
+    blocks = [fuse(block) for block in plain]
+    caches = [[make_cache(block.attention, dtype) for block in plain] for _ in range(2)]
     metadata, x, delta = make_metadata(), random(NUM_TOKENS, WIDTH, dtype=dtype), None
-    total, out = fuse_blocks(halves)(x.clone(), metadata, caches[0])
-    for (attention, mlp), cache in zip(halves, caches[1], strict=True):
-        x, delta = mlp(*attention(x, delta, metadata, cache))
+    total, out = fuse_blocks(blocks)(x.clone(), metadata, caches[0])
+    for block, cache in zip(blocks, caches[1], strict=True):
+        x, delta = block(x, delta, metadata, cache)
     assert torch.equal(total, x)
     assert torch.equal(out, delta)
     assert all(torch.equal(one.data, other.data) for one, other in zip(*caches, strict=True))
@@ -167,12 +170,13 @@ def test_blocks_have_the_bits_of_their_halves(models, monkeypatch, dtype):
 
 def test_which_blocks_become_one(models, monkeypatch):
     """Those all halves of which are fused, on one rank: else there are sums to join between them."""
-    layers = load(monkeypatch, models["plain"])
-    attention, mlp = map(fuse, layers)
-    assert fuse_blocks([(attention, mlp)])
-    assert fuse_blocks([(attention, mlp), (layers[0], mlp)]) is None
-    assert fuse_blocks([(attention, mlp), (attention, layers[1])]) is None
-    assert fuse_blocks([tuple(map(fuse, load(monkeypatch, models["plain"], group=OneOfTwo())))]) is None
+    plain = SerialBlock(*load(monkeypatch, models["plain"]))
+    fast = fuse(plain)
+    assert fuse_blocks([fast])
+    assert fuse_blocks([fast, SerialBlock(plain.attention, fast.feed_forward)]) is None
+    assert fuse_blocks([fast, SerialBlock(fast.attention, plain.feed_forward)]) is None
+    assert fuse_blocks([fast, ParallelBlock(plain.attention, plain.feed_forward, has_two_norms=True)]) is None
+    assert fuse_blocks([fuse(SerialBlock(*load(monkeypatch, models["plain"], group=OneOfTwo())))]) is None
 
 
 def test_a_decoder_runs_fused_layers(models):
@@ -182,8 +186,17 @@ def test_a_decoder_runs_fused_layers(models):
     assert isinstance(decoder._whole, Blocks)
 
 
+def set_all(patch, target, values):
+    for name, value in values.items():
+        patch.setattr(target, name, value)
+
+
+ATTENTIONS = [{"is_interleaved": True}, {"rotary": None}, {"softcap": 2.0}, {"clip": 1.0}, {"slopes": torch.ones(6)}]
+MLPS = [{"is_gated": False}, {"activation": Activation.GELU}]
+
+
 def test_what_is_not_fused(models, monkeypatch):
-    """Layers of other classes, weights that the compiled kernels do not read, and all layers of other kernel sets."""
+    """Halves unlike Llama's, weights that the compiled kernels do not read, and all halves of other kernel sets."""
 
     class Other(Mlp):
         pass
@@ -191,16 +204,30 @@ def test_what_is_not_fused(models, monkeypatch):
     class OtherWeight:
         compiled = None
 
-    layers = load(monkeypatch, models["plain"])
+    attention, mlp = load(monkeypatch, models["head norms"])
+    block = SerialBlock(attention, mlp)
     other = object.__new__(Other)
-    other.__dict__ = vars(layers[1])
-    assert fuse(other) is None
+    other.__dict__ = vars(mlp.layer)
+    assert fuse_mlp(FeedForwardHalf(mlp.residual, other)) is None
+    for values in ({"norm": LayerNorm(torch.ones(1, WIDTH), None, 1e-6)}, {"post_norm": attention.residual.norm},
+                   {"multiplier": 0.5}):
+        with monkeypatch.context() as patch:
+            set_all(patch, attention.residual, values)
+            set_all(patch, mlp.residual, values)
+            assert (fuse_attention(attention), fuse_mlp(mlp)) == (None, None)
+    for values in (*ATTENTIONS, {"output": type("Output", (), {"weight": OtherWeight()})()}):
+        with monkeypatch.context() as patch:
+            set_all(patch, attention.layer, values)
+            assert fuse_attention(attention) is None
+    for values in (*MLPS, {"gate_up": type("Output", (), {"weight": OtherWeight()})()}):
+        with monkeypatch.context() as patch:
+            set_all(patch, mlp.layer, values)
+            assert fuse_mlp(mlp) is None
     with monkeypatch.context() as patch:
-        patch.setattr(layers[0].output, "weight", OtherWeight())
-        patch.setattr(layers[1].gate_up, "weight", OtherWeight())
-        assert [fuse(layer) for layer in layers] == [None, None]
-    assert None not in [fuse(layer) for layer in layers]
+        patch.setattr(attention.layer.head_norms[0].norm, "eps", 1e-3)
+        assert fuse_attention(attention) is None
+    assert None not in (fuse_attention(attention), fuse_mlp(mlp))
     for name in ("reference", "gpu"):
         with monkeypatch.context() as patch:
             patch.setattr(fused.fused.dispatch, "kernel_set", lambda name=name: name)
-            assert [fuse(layer) for layer in layers] == [None, None]
+            assert fuse(block) is block

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.families import FAMILIES
 from penstock.shard.models.keys import ModelConfigError
+from penstock.shard.models.parts import AttentionConfig, HeadConfig, HeadNorm, MlpConfig, NormConfig
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.models.rotary_scaling import Rotation
 from tests.tiny_models import DEMO_MODEL
 
@@ -34,7 +37,7 @@ NEW: dict[str, Any] = {
 }
 ABSENT = object()
 QWEN = {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "sliding_window": 64}
-ALL = "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM"
+ALL = ", ".join(FAMILIES)
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
 
 
@@ -44,7 +47,11 @@ def read(path: Path, generation: dict[str, Any] | None = None, **changes: Any) -
     (path / "config.json").write_text(json.dumps(values))
     if generation is not None:
         (path / "generation_config.json").write_text(json.dumps(generation))
-    return ModelConfig.from_dir(path)
+    return read_model_config(path)
+
+
+def biases_of(config: ModelConfig) -> tuple[bool, ...]:
+    return config.attention.qkv_bias, config.attention.output_bias, config.mlp.has_bias
 
 
 def expect_refusal(path: Path, changes: dict[str, Any], message: str) -> None:
@@ -57,23 +64,16 @@ def test_new_form(tmp_path: Path) -> None:
         architecture="LlamaForCausalLM",
         vocab_size=8192,
         hidden_size=256,
-        intermediate_size=704,
         num_layers=3,
-        num_heads=8,
-        num_kv_heads=4,
-        head_dim=32,
-        windows=(0, 0, 0),
-        rotation=Rotation(
-            frequencies=tuple((1 / 500000.0 ** (torch.arange(0, 32, 2) / 32)).tolist()),
-            amplitude=1.0,
-            context_length=2048,
-        ),
-        rms_norm_eps=1e-6,
-        has_head_norms=False,
-        qkv_bias=False,
-        output_bias=False,
-        mlp_bias=False,
-        is_head_tied=True,
+        context_length=2048,
+        attention=AttentionConfig(
+            num_heads=8, num_kv_heads=4, head_dim=32, scale=32**-0.5, windows=(0, 0, 0), rotations=(Rotation(
+                frequencies=tuple((1 / 500000.0 ** (torch.arange(0, 32, 2) / 32)).tolist()), amplitude=1.0,
+                context_length=2048),) * 3),
+        mlp=MlpConfig(inner_size=704),
+        norm=NormConfig(1e-6),
+        head_norm=NormConfig(1e-6),
+        head=HeadConfig(is_tied=True),
         dtype=torch.bfloat16,
         eos_token_ids=(2,),
     )
@@ -90,17 +90,18 @@ def test_defaults(tmp_path: Path) -> None:
     names = ("rope_parameters", "dtype", "attention_bias", "mlp_bias", "tie_word_embeddings", "hidden_act")
     absent: dict[str, Any] = dict.fromkeys(names, ABSENT)
     config = read(tmp_path, head_dim=None, num_key_value_heads=None, eos_token_id=None, **absent)
-    assert config.rotation == read(tmp_path, rope_parameters={"rope_theta": 10000.0}).rotation
+    assert config.rotations == read(tmp_path, rope_parameters={"rope_theta": 10000.0}).rotations
     assert config.dtype == torch.float32
-    assert (config.head_dim, config.num_kv_heads) == (32, 8)
-    assert (config.qkv_bias, config.output_bias, config.mlp_bias, config.is_head_tied) == (False,) * 4
+    assert (config.attention.head_dim, config.attention.num_kv_heads) == (32, 8)
+    assert biases_of(config) == (False,) * 3
+    assert not config.head.is_tied
     assert config.eos_token_ids == ()
 
 
 def test_switches(tmp_path: Path) -> None:
     config = read(tmp_path, attention_bias=True)
-    assert (config.qkv_bias, config.output_bias, config.mlp_bias) == (True, True, False)
-    assert read(tmp_path, mlp_bias=True).mlp_bias
+    assert biases_of(config) == (True, True, False)
+    assert read(tmp_path, mlp_bias=True).mlp.has_bias
 
 
 @pytest.mark.parametrize(
@@ -118,14 +119,14 @@ def test_families(
 ) -> None:
     config = read(tmp_path, architectures=[architecture], **changes)
     assert config.architecture == architecture
-    assert (config.qkv_bias, config.output_bias, config.mlp_bias) == biases
-    assert config.has_head_norms == has_head_norms
+    assert biases_of(config) == biases
+    assert config.attention.head_norm is (HeadNorm.SHARED if has_head_norms else HeadNorm.NONE)
 
 
 @pytest.mark.parametrize(("architecture", "head_dim"), [("MistralForCausalLM", 32), ("Qwen3ForCausalLM", 128)])
 def test_head_dim_of_a_configuration_without_it(tmp_path: Path, architecture: str, head_dim: int) -> None:
-    assert read(tmp_path, architectures=[architecture], head_dim=ABSENT).head_dim == head_dim
-    assert read(tmp_path, architectures=[architecture], head_dim=64).head_dim == 64
+    assert read(tmp_path, architectures=[architecture], head_dim=ABSENT).attention.head_dim == head_dim
+    assert read(tmp_path, architectures=[architecture], head_dim=64).attention.head_dim == 64
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_head_dim_of_a_configuration_without_it(tmp_path: Path, architecture: st
     ],
 )
 def test_windows(tmp_path: Path, architecture: str, changes: dict[str, Any], windows: tuple[int, ...]) -> None:
-    assert read(tmp_path, architectures=[architecture], **changes).windows == windows
+    assert read(tmp_path, architectures=[architecture], **changes).attention.windows == windows
 
 
 def test_where_rotary_parameters_are_looked_for(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_end_tokens(tmp_path: Path, in_config: Any, in_generation: Any, expected
 
 
 def test_demo_model() -> None:
-    config = ModelConfig.from_dir(DEMO_MODEL)
+    config = read_model_config(DEMO_MODEL)
     assert (config.num_layers, config.context_length, config.dtype) == (8, 2048, torch.bfloat16)
 
 
@@ -193,7 +194,7 @@ def test_demo_model() -> None:
         ({"architectures": ["MambaForCausalLM"]},
          rf"architectures: expected one of {ALL}, found \['MambaForCausalLM'\]"),
         ({"architectures": ABSENT}, f"architectures: expected one of {ALL}, found no such key"),
-        ({"hidden_act": "gelu"}, "hidden_act: expected 'silu', the only one supported, found 'gelu'"),
+        ({"hidden_act": "mish"}, "hidden_act: expected one of silu, swish, gelu, .*, found 'mish'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: expected none, or a quant_method of awq, "),
         ({"vocab_size": ABSENT}, "vocab_size: expected a whole number of at least 1, found no such key"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers: expected at most 4096, found 1000000000"),
@@ -249,7 +250,7 @@ def test_refused_windows(tmp_path: Path, changes: dict[str, Any], message: str) 
     [
         ({"rope_type": "proportional"},
          "rope_type: expected one of default, linear, factors, llama3, yarn, dynamic, longrope, found 'proportional'"),
-        ({"type": "su"}, "type: expected one of default, linear, factors, llama3, yarn, dynamic, longrope, found 'su'"),
+        ({"type": "su"}, "short_factor: expected a list of 16 numbers above 0, found no such key"),
         ({"rope_type": ["yarn"]}, r"rope_type: expected one of .*, found \['yarn'\]"),
         ({"rope_theta": "x"}, "rope_theta: expected a number above 1, found 'x'"),
         ({"full_attention": {"rope_theta": 1e4}},
@@ -257,7 +258,8 @@ def test_refused_windows(tmp_path: Path, changes: dict[str, Any], message: str) 
         ({"rope_type": "linear", "factor": 2.0, "alpha": 3}, "alpha: expected none, for the keys of linear .*factor"),
         ({"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 512},
          "original_max_position_embeddings: expected none, for the keys of dynamic are"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor: expected 1.0, the only one supported, found 0.5"),
+        ({"partial_rotary_factor": 0.1}, "partial_rotary_factor: expected a share of .* an even number of them, found"),
+        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor: expected a share of the 32 dimensions of a head"),
         ({"rope_type": "linear"}, "factor: expected a number above 0, found no such key"),
         ({"rope_type": "dynamic", "factor": 0}, "factor: expected a number above 0, found 0"),
         ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0},
@@ -286,7 +288,7 @@ def test_refused_rotary_parameters(tmp_path: Path, key: str, rope: dict[str, Any
     [
         ({"rope_parameters": [1]}, r"rope_parameters: expected an object or null, found \[1\]"),
         ({"rope_parameters": ABSENT, "rope_theta": 0}, "rope_theta: expected a number above 1, found 0"),
-        ({"partial_rotary_factor": 0.25}, "partial_rotary_factor: expected 1.0, the only one supported, found 0.25"),
+        ({"partial_rotary_factor": 0.01}, "partial_rotary_factor: expected a share of the 32 .*, found 0.01"),
         ({"rope_parameters": YARN, "original_max_position_embeddings": "x"},
          "original_max_position_embeddings: expected a whole number of at least 2, found 'x'"),
     ],
@@ -313,7 +315,7 @@ def test_unreadable(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(ModelConfigError, match=message):
-        ModelConfig.from_dir(tmp_path)
+        read_model_config(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
@@ -322,16 +324,25 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     (tmp_path / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / name)
     with pytest.raises(ModelConfigError, match=rf"/{name} is no file$"):
-        ModelConfig.from_dir(tmp_path)
+        read_model_config(tmp_path)
 
 
 def test_world_sizes(tmp_path: Path) -> None:
     config = read(tmp_path, num_attention_heads=12, num_key_value_heads=12, intermediate_size=704)
     for world_size in (1, 2, 4):
         config.check_world_size(world_size)
-    with pytest.raises(ModelConfigError, match=r"over 3 shards.* intermediate_size = 704; it can be over 1, 2, 4$"):
+    with pytest.raises(ModelConfigError, match=r"over 3 shards, .* has feed-forward networks of inner size 704; it can "
+                                               r"be over 1, 2, 4$"):
         config.check_world_size(3)
-    with pytest.raises(ModelConfigError, match="num_attention_heads = 12, num_key_value_heads = 12; it can be"):
+    with pytest.raises(ModelConfigError, match="has 12 heads, 12 KV heads; it can be"):
         config.check_world_size(8)
-    with pytest.raises(ModelConfigError, match=r"over 4 shards.* vocab_size = 5; it can be over 1, 2$"):
+    with pytest.raises(ModelConfigError, match=r"over 4 shards.* has 5 tokens; it can be over 1, 2$"):
         read(tmp_path, num_attention_heads=8, num_key_value_heads=8, vocab_size=5).check_world_size(4)
+
+
+def test_more_shards_than_kv_heads(tmp_path: Path) -> None:
+    config = read(tmp_path, num_attention_heads=24, num_key_value_heads=2, intermediate_size=768)
+    for world_size in (1, 2, 4, 8, 24):
+        config.check_world_size(world_size)
+    with pytest.raises(ModelConfigError, match="over 3 shards, for it has 2 KV heads; it can be over 1, 2, 4, 6"):
+        config.check_world_size(3)

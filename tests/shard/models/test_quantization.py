@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from transformers.quantizers.quantizers_utils import should_convert_module
 
-from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.models.names import USUAL_NAMES
 from penstock.shard.models.quantised_linears import is_kept
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.models.weight_options import AS_STORED, Quantization, WeightOptions
 from penstock.shard.weights.compressed import CompressedIntegers
 from penstock.shard.weights.dense import DENSE
@@ -38,7 +38,7 @@ def compressed(**groups: dict[str, Any]) -> dict[str, Any]:
 def read(folder: Path, quantization: object, options: WeightOptions = AS_STORED, **changes: Any) -> Quantization:
     given = {} if quantization is None else {"quantization_config": quantization}
     (folder / "config.json").write_text(json.dumps(BASE | given | changes))
-    return ModelConfig.from_dir(folder, options).quantization
+    return read_model_config(folder, options).quantization
 
 
 @pytest.mark.parametrize(("quantization", "quantize", "numerics"), [

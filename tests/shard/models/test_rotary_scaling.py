@@ -11,8 +11,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers.rope import Rotary
-from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.reading import read_model_config
 from tests.tiny_models import SCALINGS, make_tiny, rewrite_old
 
 HEAD_DIM = 128
@@ -61,7 +61,7 @@ def save(path: Path, rope: dict[str, Any], context: int) -> LlamaConfig:
 @pytest.mark.parametrize("name", ROTATIONS)
 def test_angles(tmp_path: Path, name: str) -> None:
     config = save(tmp_path, *ROTATIONS[name])
-    rotation = ModelConfig.from_dir(tmp_path).rotation
+    (rotation,) = read_model_config(tmp_path).rotations
     theirs = LlamaRotaryEmbedding(config)
     assert torch.equal(torch.tensor(rotation.frequencies), theirs.inv_freq)
     assert rotation.amplitude == theirs.attention_scaling
@@ -76,9 +76,9 @@ def test_angles(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ROTATIONS)
 def test_both_forms_say_the_same(tmp_path: Path, name: str) -> None:
     save(tmp_path, *ROTATIONS[name])
-    new = ModelConfig.from_dir(tmp_path)
+    new = read_model_config(tmp_path)
     rewrite_old(tmp_path / "config.json")
-    assert ModelConfig.from_dir(tmp_path) == new
+    assert read_model_config(tmp_path) == new
 
 
 @pytest.mark.parametrize(("name", "length", "is_limited"), [
@@ -87,16 +87,16 @@ def test_both_forms_say_the_same(tmp_path: Path, name: str) -> None:
 ])
 def test_context(tmp_path: Path, name: str, length: int, is_limited: bool) -> None:
     save(tmp_path, *ROTATIONS[name])
-    config = ModelConfig.from_dir(tmp_path)
+    config = read_model_config(tmp_path)
     assert config.context_length == length
-    assert bool(config.rotation.limitation) == is_limited
+    assert bool(config.limitation) == is_limited
 
 
 @pytest.mark.parametrize("name", ["dynamic", "longrope"])
 def test_beyond_the_context_other_angles_begin(tmp_path: Path, name: str) -> None:
     """What the limit is for: one position more, and transformers turns the first tokens otherwise."""
     config = save(tmp_path, *ROTATIONS[name])
-    length = ModelConfig.from_dir(tmp_path).context_length
+    length = read_model_config(tmp_path).context_length
     theirs = LlamaRotaryEmbedding(config)
     within, beyond = (theirs(torch.zeros(1), torch.arange(end)[None])[0][0, :length] for end in (length, length + 1))
     assert not torch.equal(within, beyond)

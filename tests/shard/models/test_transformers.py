@@ -1,6 +1,7 @@
 """The decoder against Hugging Face's own, on the same checkpoints."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,11 +11,16 @@ from transformers import AutoModelForCausalLM
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
 from tests.pairwise import pairwise
-from tests.tiny_models import FAMILIES, SCALINGS, WINDOW, make_tiny, prompt_logits, random_ids
+from tests.tiny_models import SCALINGS, SLIDING_LAYERS, WINDOW, make_tiny, prompt_logits, random_ids
 
 VOCAB = 160
 IDS = random_ids(40, VOCAB)
-ONE_OF_EACH = ["llama", "mistral, window", "qwen2, window", "qwen3, window, biases"]
+FAMILIES: dict[str, dict[str, Any]] = {  # for make_tiny
+    "llama": {"family": "llama"},
+    "mistral, window": {"family": "mistral", "sliding_window": WINDOW},
+    "qwen2, window": {"family": "qwen2", "max_window_layers": 1, **SLIDING_LAYERS},
+    "qwen3, window, biases": {"family": "qwen3", "max_window_layers": 0, "attention_bias": True, **SLIDING_LAYERS},
+}
 HALF_DTYPES = [torch.bfloat16, torch.float16]
 
 
@@ -50,20 +56,13 @@ def test_logits(tmp_path: Path, dtype: torch.dtype, head_dim: int, kv_heads: int
     check(tmp_path, dtype)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("dtype", [torch.float32, *HALF_DTYPES])
-def test_families(tmp_path: Path, dtype: torch.dtype, name: str) -> None:
-    make_tiny(tmp_path, vocab=VOCAB, dtype=dtype, **FAMILIES[name])
-    check(tmp_path, dtype)
-
-
-@pairwise(dtype=[torch.float32, torch.bfloat16], scaling=list(SCALINGS), name=list(ONE_OF_EACH))
+@pairwise(dtype=[torch.float32, torch.bfloat16], scaling=list(SCALINGS), name=list(FAMILIES))
 def test_scalings(tmp_path: Path, dtype: torch.dtype, scaling: str, name: str) -> None:
     make_tiny(tmp_path, vocab=VOCAB, dtype=dtype, rope=SCALINGS[scaling], **FAMILIES[name])
     check(tmp_path, dtype)
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH[1:])
+@pytest.mark.parametrize("name", list(FAMILIES)[1:])
 def test_the_window_matters_and_only_beyond_it(tmp_path: Path, name: str) -> None:
     """Otherwise a window that neither of the two observes would go unnoticed above."""
     narrow, wide = (
@@ -74,7 +73,7 @@ def test_the_window_matters_and_only_beyond_it(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("scaling", [None, *SCALINGS])
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_old_configurations(tmp_path: Path, name: str, scaling: str | None) -> None:
     new, old = (
         make_tiny(tmp_path / form, vocab=VOCAB, rope=SCALINGS.get(scaling or ""), is_old_config=form == "old",

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from penstock.router.launcher.cli import main as penstock
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.startup import tune
 from penstock.shard.weights import dense
 from tests.kernel_sets import HAS_GPU
@@ -32,13 +32,13 @@ def test_shapes_are_those_that_are_packed(monkeypatch, tmp_path, family):
         packed.append((*weight.shape, segments)), pack(weight, segments))[1])
     Decoder.load(model, None, Group())
     expected = {(shape.outputs, shape.inputs, shape.segments)
-                for shape in tune.linears_of(ModelConfig.from_dir(model), world_size=1)}
+                for shape in tune.linears_of(read_model_config(model), world_size=1)}
     assert len(expected) == 5
     assert set(packed) == expected
 
 
 def test_ranks_have_a_part_each(model):
-    config = ModelConfig.from_dir(make_tiny(model.parent / "wide", heads=8, kv_heads=4, head_dim=32, vocab=161))
+    config = read_model_config(make_tiny(model.parent / "wide", heads=8, kv_heads=4, head_dim=32, vocab=161))
     assert tune.linears_of(config, world_size=2) == [
         tune.Linear("qkv_proj", 256, 64), tune.Linear("o_proj", 64, 128, 4, is_float32=True),
         tune.Linear("gate_up_proj", 96, 64), tune.Linear("down_proj", 64, 48, 4, is_float32=True),

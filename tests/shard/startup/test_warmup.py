@@ -26,7 +26,7 @@ COUNTS = {
     "penstock.kernels.rms_norm.gpu._rms_norm": 2,  # with and without a residual
     "penstock.kernels.rope.gpu._rope": 1,
     "penstock.kernels.kv_write.gpu._kv_write": 1,
-    "penstock.kernels.silu_mul.gpu._silu_mul": 1,
+    "penstock.kernels.activation.gpu._activation": 1,
     "penstock.kernels.paged_attention.gpu_prefill.prefill_tiles": SEQUENCES,
     "penstock.kernels.paged_attention.gpu_decode.decode_segments": SEQUENCES,
     "penstock.kernels.paged_attention.gpu_decode.merge_segments": SEQUENCES,

@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
-from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.coded import CodedFormat
 from penstock.shard.weights.float8 import Float8
 from penstock.shard.weights.format import LinearPart, WeightFormat
@@ -19,7 +19,7 @@ SHAPES = {"q_proj": (64, 64), "k_proj": (64, 64), "v_proj": (64, 64), "o_proj": 
 
 
 def stored(name: str, linear: str) -> tuple[WeightFormat, list[Tensor], LinearPart]:
-    format_ = ModelConfig.from_dir(FOLDER / name).format_of(linear)
+    format_ = read_model_config(FOLDER / name).format_of(linear)
     outputs, inputs = SHAPES[linear.rpartition(".")[2]]
     part = LinearPart(outputs, inputs, slice(0, outputs), slice(0, inputs))
     found = load_file(FOLDER / name / "model.safetensors")

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.stored import CheckpointError
 from tests.shard.weights.library_files import FOLDER, NAMES
 
@@ -131,7 +131,7 @@ def test_any_strange_value_in_a_configuration_ends_in_a_sentence(name: str, tmp_
 def sentence(path: Path) -> str:
     """Returns what is wrong with a configuration; an empty text if it can be used."""
     try:
-        format_of = ModelConfig.from_dir(path).format_of
+        format_of = read_model_config(path).format_of
     except ModelConfigError as error:
         return str(error)
     assert format_of(LINEAR) is format_of(LINEAR)

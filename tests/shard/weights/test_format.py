@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from penstock.shard.communication.distributed import Group, connect
-from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.quantization import QUANTIZATIONS
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.models.weight_options import Quantization
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.dense import DENSE
@@ -110,10 +110,10 @@ def test_linears_that_are_computed_as_one_may_have_several_formats(
 
 def test_memory_is_what_the_format_says(tmp_path: Path) -> None:
     dense, int8 = make(tmp_path)
-    config = ModelConfig.from_dir(int8)
+    config = read_model_config(int8)
     elements = sum(tensor.numel() for tensor in load_file(dense / "model.safetensors").values())
     stored = sum(tensor.nbytes for tensor in load_file(int8 / "model.safetensors").values())
-    assert memory_of(Checkpoint(dense), ModelConfig.from_dir(dense).format_of, torch.bfloat16) == 2 * elements
+    assert memory_of(Checkpoint(dense), read_model_config(dense).format_of, torch.bfloat16) == 2 * elements
     assert memory_of(Checkpoint(int8), config.format_of, torch.bfloat16) == stored
 
 
@@ -140,4 +140,4 @@ def test_other_methods_are_refused(tmp_path: Path) -> None:
     config = int8 / "config.json"
     config.write_text(config.read_text().replace(METHOD, "unheard_of"))
     with pytest.raises(ModelConfigError, match=r"quantization_config: expected none, or a quant_method of .*int8_rows"):
-        ModelConfig.from_dir(int8)
+        read_model_config(int8)

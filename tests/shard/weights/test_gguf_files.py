@@ -12,8 +12,8 @@ from torch import Tensor
 from penstock.kernels.linear import linear
 from penstock.router.launcher.gguf.folder import checkpoint_of
 from penstock.shard.communication.distributed import Group
-from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.models.weight_options import AS_STORED, WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import RankWeights
@@ -73,27 +73,27 @@ def test_logits_are_those_of_the_dequantised_model_in_transformers(file: str, fo
 def test_weights_are_those_of_the_librarys_dequantiser(file: str, folder: Path) -> None:
     options = AS_STORED if file in PLAIN else WeightOptions(activations="bf16")
     weights = RankWeights(Checkpoint(folder), Group(), torch.float32,
-                          format_of=ModelConfig.from_dir(folder, options).format_of)
+                          format_of=read_model_config(folder, options).format_of)
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(FOLDER / f"{file}.gguf").tensors}
     for theirs, ours in (("token_embd", "model.embed_tokens"), ("blk.0.ffn_down", "model.layers.0.mlp.down_proj"),
                          ("blk.0.attn_v", "model.layers.0.self_attn.v_proj")):
         tensor = tensors[f"{theirs}.weight"]
         inputs, outputs = (int(length) for length in tensor.shape)
         expected = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
-        unit = linear(torch.eye(inputs), weights.column_parallel({ours: outputs}, inputs)).T
+        unit = linear(torch.eye(inputs), weights.linears(weights.own_outputs({ours: outputs}, inputs))).T
         assert torch.equal(unit.float(), expected), theirs
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 8])
 def test_ranks_have_the_bits_of_one(folder: Path, world_size: int) -> None:
-    config, checkpoint = ModelConfig.from_dir(folder), Checkpoint(folder)
+    config, checkpoint = read_model_config(folder), Checkpoint(folder)
     whole, *ranks = [RankWeights(checkpoint, group, torch.bfloat16, format_of=config.format_of)
                      for group in (Group(), *(Group(rank, world_size) for rank in range(world_size)))]
-    hidden, inner = config.hidden_size, config.intermediate_size
+    hidden, inner = config.hidden_size, config.mlp.inner_size
     x = torch.randn(5, hidden, generator=torch.Generator().manual_seed(1)).bfloat16()
     heads = {f"model.layers.0.self_attn.{name}_proj": 64 for name in "qkv"}
-    expected = linear(x, whole.column_parallel(heads, hidden)).split(64, dim=1)
-    parts = [linear(x, each.column_parallel(heads, hidden)).chunk(3, dim=1) for each in ranks]
+    expected = linear(x, whole.linears(whole.own_outputs(heads, hidden))).split(64, dim=1)
+    parts = [linear(x, each.linears(each.own_outputs(heads, hidden))).chunk(3, dim=1) for each in ranks]
     for number, name in enumerate(heads):
         assert torch.equal(torch.cat([part[number] for part in parts], dim=1), expected[number]), name
     y = torch.randn(5, inner, generator=torch.Generator().manual_seed(2)).bfloat16()

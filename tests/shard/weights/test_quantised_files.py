@@ -15,8 +15,8 @@ from torch import Tensor
 
 from penstock.kernels.linear import linear
 from penstock.shard.communication.distributed import Group, connect
-from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.reading import read_model_config
 from penstock.shard.models.rounding_methods import ROUNDINGS
 from penstock.shard.models.weight_options import AS_STORED, WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
@@ -88,13 +88,14 @@ def test_ranks_have_the_bits_of_one(name: str, world_size: int, tmp_path: Path) 
     folder, options = FOLDER / name, AS_STORED
     if name.startswith("to "):
         folder, options = make_plain(tmp_path), WeightOptions(name.removeprefix("to "))
-    checkpoint, config = Checkpoint(folder), ModelConfig.from_dir(folder, options)
+    checkpoint, config = Checkpoint(folder), read_model_config(folder, options)
     whole, *ranks = [RankWeights(checkpoint, group, torch.bfloat16, format_of=config.format_of)
                      for group in (Group(), *(Group(rank, world_size) for rank in range(world_size)))]
     x = torch.randn(5, 128, generator=torch.Generator().manual_seed(1)).bfloat16()
     outputs = {f"{BLOCK}.mlp.gate_proj": 128, f"{BLOCK}.mlp.up_proj": 128}
-    gate, up = linear(x[:, :64].contiguous(), whole.column_parallel(outputs, 64)).split(128, dim=1)
-    parts = [linear(x[:, :64].contiguous(), each.column_parallel(outputs, 64)).chunk(2, dim=1) for each in ranks]
+    half = x[:, :64].contiguous()
+    gate, up = linear(half, whole.linears(whole.own_outputs(outputs, 64))).split(128, dim=1)
+    parts = [linear(half, each.linears(each.own_outputs(outputs, 64))).chunk(2, dim=1) for each in ranks]
     assert torch.equal(torch.cat([part for part, _ in parts], dim=1), gate)
     assert torch.equal(torch.cat([part for _, part in parts], dim=1), up)
     for name_of_linear, inputs in (("mlp.down_proj", 128), ("self_attn.o_proj", 64)):

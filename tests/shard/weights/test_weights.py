@@ -93,7 +93,7 @@ def test_slices_of_the_ranks_make_the_whole(models: Path) -> None:
     expected = load_file(models / "one" / "model.safetensors")[f"{name}.weight"]
     checkpoint = Checkpoint(models / "one")
     ranks = [RankWeights(checkpoint, Group(rank, 3), torch.float32) for rank in range(3)]
-    rows = [unpacked(weights.column_parallel({name: outputs}, inputs)) for weights in ranks]
+    rows = [unpacked(weights.linears(weights.own_outputs({name: outputs}, inputs))) for weights in ranks]
     columns = [unpacked(weights.row_parallel(name, outputs, inputs, segments=1)) for weights in ranks]
     assert [len(part) for part in rows] == [22, 22, 20]
     assert torch.equal(torch.cat(rows), expected)
@@ -104,8 +104,8 @@ def test_linears_of_the_same_inputs_are_stacked(models: Path) -> None:
     tensors = load_file(models / "one" / "model.safetensors")
     q, k = (f"model.layers.1.self_attn.{part}_proj" for part in "qk")
     weights = RankWeights(Checkpoint(models / "one"), Group(1, 2), torch.bfloat16)
-    for suffix, stacked in (("weight", unpacked(weights.column_parallel({q: 128, k: 64}, 64))),
-                            ("bias", weights.stacked_parts({f"{q}.bias": 128, f"{k}.bias": 64}))):
+    parts = weights.own_outputs({q: 128, k: 64}, 64)
+    for suffix, stacked in (("weight", unpacked(weights.linears(parts))), ("bias", weights.biases(parts))):
         expected = torch.cat([tensors[f"{q}.{suffix}"][64:], tensors[f"{k}.{suffix}"][32:]])
         assert torch.equal(stacked, expected.bfloat16())
 

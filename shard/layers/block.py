@@ -1,0 +1,116 @@
+"""A block of a decoder: attention and a feed-forward network, each joined to the residual stream."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.kv_cache import KvCache
+from penstock.shard.layers.attention import Attention
+from penstock.shard.layers.mlp import Mlp
+from penstock.shard.layers.norm import NoNorm, read_norm
+from penstock.shard.layers.residual import Residual
+from penstock.shard.layers.rope import Rotary
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.weights.rank_weights import RankWeights
+
+
+class Block(Protocol):
+    """Transforms the tokens of a step."""
+
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the residual stream [T, C] and what is yet to be added to it: the next norm adds it as it reads."""
+
+
+class AttentionStep(Protocol):
+    """An `AttentionHalf`, or what computes the same."""
+
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+class FeedForwardStep(Protocol):
+    """A `FeedForwardHalf`, or what computes the same."""
+
+    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]: ...
+
+
+class SerialBlock:
+    """The feed-forward network reads what attention has been added to."""
+
+    def __init__(self, attention: "AttentionStep", feed_forward: "FeedForwardStep") -> None:
+        self.attention = attention
+        self.feed_forward = feed_forward
+
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]:
+        x, delta = self.attention(x, delta, metadata, cache)
+        return self.feed_forward(x, delta)
+
+
+class ParallelBlock:
+    """Attention and the feed-forward network read the same (Wang and Komatsuzaki 2021), by one norm or by two."""
+
+    def __init__(self, attention: "AttentionHalf", feed_forward: "FeedForwardHalf", has_two_norms: bool) -> None:
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.has_two_norms = has_two_norms
+
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]:
+        first, second = self.attention, self.feed_forward
+        normed, x = first.residual.enter(x, delta)
+        attended = first.residual.leave(first.layer(normed, metadata, cache))
+        if self.has_two_norms:
+            normed, _ = second.residual.enter(x, None)
+        return x, attended + second.residual.leave(second.layer(normed))
+
+
+class AttentionHalf:
+    """Attention and how it is joined to the residual stream."""
+
+    def __init__(self, residual: Residual, layer: Attention) -> None:
+        self.residual = residual
+        self.layer = layer
+
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+    ) -> tuple[Tensor, Tensor]:
+        """Returns x + delta, both [T, C], and what is to be added to it, [T, C]."""
+        normed, x = self.residual.enter(x, delta)
+        return x, self.residual.leave(self.layer(normed, metadata, cache))
+
+
+class FeedForwardHalf:
+    """A feed-forward network and how it is joined to the residual stream."""
+
+    def __init__(self, residual: Residual, layer: Mlp) -> None:
+        self.residual = residual
+        self.layer = layer
+
+    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Returns x + delta, both [T, C], and what is to be added to it, [T, C]."""
+        normed, x = self.residual.enter(x, delta)
+        return x, self.residual.leave(self.layer(normed))
+
+
+def read_block(config: ModelConfig, weights: RankWeights, index: int, rotary: Rotary | None) -> Block:
+    """Makes the block of this number from its part of the checkpoint."""
+    names = config.names.of_block(index)
+
+    def residual(norm: str, post_norm: str) -> Residual:
+        before, after = (read_norm(config.norm, weights, name, config.hidden_size) for name in (norm, post_norm))
+        return Residual(before, after, config.residual_multiplier)
+
+    attention = AttentionHalf(residual(names.attention_norm, names.attention_post_norm),
+                              Attention(config, weights, names, index, rotary))
+    feed_forward = FeedForwardHalf(residual(names.feed_forward_norm, names.feed_forward_post_norm),
+                                   Mlp(config, weights, names))
+    if config.is_parallel:
+        return ParallelBlock(attention, feed_forward, not isinstance(feed_forward.residual.norm, NoNorm))
+    return SerialBlock(attention, feed_forward)

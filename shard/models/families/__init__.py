@@ -1,0 +1,69 @@
+"""The architectures that the decoder computes, by their names in config.json; may import kernels and models."""
+
+from collections.abc import Callable
+
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.families.alibi import bloom, mpt
+from penstock.shard.models.families.cohere import cohere, cohere2
+from penstock.shard.models.families.falcon import falcon
+from penstock.shard.models.families.gemma import gemma1, gemma2, gemma3
+from penstock.shard.models.families.gpt import gpt2, gpt_bigcode, gpt_j, gpt_neox, opt
+from penstock.shard.models.families.layer_normed import NEMOTRON, STARCODER2, phi2, stablelm
+from penstock.shard.models.families.llama import (
+    ERNIE,
+    GLM,
+    GLM4,
+    INTERNLM2,
+    INTERNLM3,
+    LLAMA,
+    MISTRAL,
+    OLMO2,
+    PHI3,
+    QWEN2,
+    QWEN3,
+    SEED_OSS,
+    exaone4,
+    granite,
+    olmo1,
+    olmo3,
+    smollm3,
+)
+from penstock.shard.models.keys import Keys
+
+FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
+    "BloomForCausalLM": bloom,
+    "Cohere2ForCausalLM": cohere2,
+    "CohereForCausalLM": cohere,
+    "Ernie4_5ForCausalLM": ERNIE,
+    "Exaone4ForCausalLM": exaone4,
+    "FalconForCausalLM": falcon,
+    "GPT2LMHeadModel": gpt2,
+    "GPTBigCodeForCausalLM": gpt_bigcode,
+    "GPTJForCausalLM": gpt_j,
+    "GPTNeoXForCausalLM": gpt_neox,
+    "Gemma2ForCausalLM": gemma2,
+    "Gemma3ForCausalLM": gemma3,
+    "GemmaForCausalLM": gemma1,
+    "Glm4ForCausalLM": GLM4,
+    "GlmForCausalLM": GLM,
+    "GraniteForCausalLM": granite,
+    "InternLM2ForCausalLM": INTERNLM2,
+    "InternLM3ForCausalLM": INTERNLM3,
+    "LlamaForCausalLM": LLAMA,
+    "MistralForCausalLM": MISTRAL,
+    "MptForCausalLM": mpt,
+    "NemotronForCausalLM": NEMOTRON,
+    "OPTForCausalLM": opt,
+    "Olmo2ForCausalLM": OLMO2,
+    "Olmo3ForCausalLM": olmo3,
+    "OlmoForCausalLM": olmo1,
+    "Phi3ForCausalLM": PHI3,
+    "PhiForCausalLM": phi2,
+    "Qwen2ForCausalLM": QWEN2,
+    "Qwen3ForCausalLM": QWEN3,
+    "SeedOssForCausalLM": SEED_OSS,
+    "SmolLM3ForCausalLM": smollm3,
+    "StableLmForCausalLM": stablelm,
+    "Starcoder2ForCausalLM": STARCODER2,
+}
+"""What reads the rest of config.json. It raises ModelConfigError."""

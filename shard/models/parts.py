@@ -1,0 +1,97 @@
+"""What the parts of a decoder are like: the sizes and switches that their computation depends on."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.kernels.activation import Activation
+from penstock.shard.models.rotary_scaling import Rotation
+
+
+@dataclass(frozen=True, slots=True)
+class NormConfig:
+    """How rows are normalised: by their root mean square, or as layer norm does it."""
+
+    eps: float
+    is_centred: bool = False             # layer norm: the mean is taken off first
+    has_weight: bool = True
+    has_bias: bool = False
+    offset: float = 0.0                  # added to the weights as they are stored
+
+
+class Qkv(Enum):
+    """How a checkpoint stores the linears q, k and v. H heads read KV heads, each H / KV of them the same; all have D
+    dimensions."""
+
+    APART = "q [H, D], k [KV, D] and v [KV, D], of their own names"
+    STACKED = "one linear, [q; k; v]"
+    BY_HEAD = "one linear, [H, (q, k, v), D]"
+    BY_KV_HEAD = "one linear, [KV, (H / KV of q, k, v), D]"
+
+
+class HeadNorm(Enum):
+    """What is normalised of q and k before they are rotated."""
+
+    NONE = "nothing"
+    SHARED = "each head by itself, with one weight [D] for all"
+    OWN = "each head by itself, with weights of its own [H, D]"
+    WHOLE = "all heads of a token as one row, with a weight [H * D]"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionConfig:
+    """The attention of all blocks; what differs between them has an entry for each."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float                         # of q·k
+    windows: tuple[int, ...]             # of each block, in tokens; 0 for none
+    rotations: tuple[Rotation | None, ...]  # of each block; None where q and k are not rotated
+    is_interleaved: bool = False         # dimension 2 i turns with 2 i + 1; otherwise i with i + R / 2
+    alibi: float = 0.0                   # factor of ALiBi's slopes, by which scores fall with the distance; 0 for none
+    qkv: Qkv = Qkv.APART
+    head_norm: HeadNorm = HeadNorm.NONE
+    qkv_bias: bool = False
+    output_bias: bool = False
+    softcap: float = 0.0                 # of the scores; 0 for none
+    clip: float = 0.0                    # q, k and v go from -clip to clip; 0 for no bounds
+
+    @property
+    def share(self) -> int:
+        """Returns how many heads read one KV head."""
+        return self.num_heads // self.num_kv_heads
+
+
+@dataclass(frozen=True, slots=True)
+class MlpConfig:
+    """A feed-forward network of two linears, or of three where a gate multiplies."""
+
+    inner_size: int
+    activation: Activation = Activation.SILU
+    is_gated: bool = True
+    is_stacked: bool = False             # gate and up are stored as one linear, [gate; up]
+    has_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingConfig:
+    """What becomes of token ids."""
+
+    multiplier: float = 1.0
+    num_positions: int = 0               # rows of learned positions; 0 for none
+    first_position: int = 0              # the row of a sequence's first token
+    has_norm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeadConfig:
+    """What makes logits of the last norm's rows."""
+
+    is_tied: bool = False                # its weight is the embedding's
+    has_bias: bool = False
+    multiplier: float = 1.0              # of the logits
+    softcap: float = 0.0                 # c replaces a logit l by c * tanh(l / c); 0 for none
+
+
+PLAIN_EMBEDDING = EmbeddingConfig()
+OWN_HEAD = HeadConfig()

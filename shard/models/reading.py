@@ -1,0 +1,67 @@
+"""Reads what a checkpoint says about its model. Nothing else reads config.json."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.families import FAMILIES
+from penstock.shard.models.keys import Keys, ModelConfigError, is_integer
+from penstock.shard.models.quantization import read_weight_format
+from penstock.shard.models.weight_options import AS_STORED, PLAIN, Quantization, WeightOptions
+from penstock.shard.weights.dense import transposed_but
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def read_model_config(directory: str | Path, options: WeightOptions = AS_STORED) -> ModelConfig:
+    """Reads config.json, as transformers 4 and 5 write it, and the end tokens of generation_config.json, if any.
+
+    Raises ModelConfigError, also for options that contradict them.
+    """
+    keys = Keys.read(Path(directory) / "config.json")
+    architecture = _architecture(keys)
+    config = FAMILIES[architecture](keys)
+    quantization = read_weight_format(keys, options, config.names)
+    if config.is_transposed:
+        quantization = _transposed(keys, config, quantization)
+    return replace(config, architecture=architecture, dtype=_dtype(keys), eos_token_ids=_eos_token_ids(keys),
+                   quantization=quantization)
+
+
+def _architecture(keys: Keys) -> str:
+    names = keys.get("architectures")
+    if not isinstance(names, list) or len(names) != 1 or str(names[0]) not in FAMILIES:
+        raise keys.error("architectures", f"one of {', '.join(FAMILIES)}")
+    return str(names[0])
+
+
+def _transposed(keys: Keys, config: ModelConfig, quantization: Quantization) -> Quantization:
+    if quantization != PLAIN:
+        raise ModelConfigError(f"{keys.path}: the linears of {config.names.blocks} are stored [inputs, outputs], and "
+                               "no quantised form of such is known")
+    return replace(quantization, format_of=transposed_but(config.names.embedding, config.names.head))
+
+
+def _dtype(keys: Keys) -> torch.dtype:
+    key = "dtype" if keys.get("dtype") is not None else "torch_dtype"
+    name = keys.get(key)
+    if name is None:
+        return torch.float32
+    if str(name) not in DTYPES:
+        raise keys.error(key, f"one of {', '.join(DTYPES)}")
+    return DTYPES[str(name)]
+
+
+def _eos_token_ids(keys: Keys) -> tuple[int, ...]:
+    key = "eos_token_id"
+    path = keys.path.with_name("generation_config.json")
+    if path.exists():
+        generation = Keys.read(path)
+        keys = keys if generation.get(key) is None else generation
+    value = keys.get(key)
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(is_integer(token, 0) for token in ids):
+        raise keys.error(key, "a token id, a list of them, or null")
+    return tuple(ids)

@@ -1,0 +1,171 @@
+"""Every native family: transformers' logits and greedy tokens, and the bit contract of test_bits.py."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from penstock.kernels import native
+from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.step import Sampling
+from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.families import FAMILIES
+from penstock.shard.models.keys import ModelConfigError
+from penstock.shard.models.reading import read_model_config
+from penstock.shard.models.weight_options import WeightOptions
+from tests.family_models import FAMILY_MODELS, make_family, reference
+from tests.shard.ranks import Outputs, make_config, run, run_each
+from tests.shard.scheduler_with_executor import Traffic, run_traffic
+from tests.shard.step_programs import Request, alone, batched
+from tests.tiny_models import SCALINGS, WINDOW, make_tiny, prompt_logits, random_ids
+
+VOCAB = 160
+IDS = random_ids(60, VOCAB)
+CHUNKS = (1, 3, 16, 17)
+LONGEST = 70                             # more than three windows, across block borders
+NUM_GREEDY = 200
+SHARDED_QUICKLY = ("qwen3, window, biases", "falcon, first")
+
+
+def make(path: Path, name: str) -> Path:
+    """A checkpoint of a family, or of one that has a window with a rotary scaling."""
+    if name in FAMILY_MODELS:
+        return make_family(path, name)
+    return make_tiny(path, "mistral", vocab=VOCAB, rope=SCALINGS[name], sliding_window=WINDOW)
+
+
+@pytest.fixture(scope="module", params=[*FAMILY_MODELS, *SCALINGS])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("model"), request.param)
+
+
+@pytest.fixture(scope="module")
+def requests() -> list[Request]:
+    rng = np.random.default_rng(11)
+    lengths = [LONGEST, 1, WINDOW - 1, WINDOW, WINDOW + 1, 50]
+    samplings = [Sampling(), Sampling(do_sample=True, seed=2, temperature=0.8, top_p=0.9)]
+    return [
+        Request(rng.integers(3, VOCAB, length).tolist(), int(rng.integers(2, 8)), samplings[index % 2])
+        for index, length in enumerate(lengths)]
+
+
+@pytest.fixture(scope="module", params=["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+def dtype(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def expected(model: Path, dtype: str, requests: list[Request], tmp_path_factory: pytest.TempPathFactory) -> Outputs:
+    """Every request by itself, its prompt in one step."""
+    (outputs,) = run(make_config(model, dtype), [alone(requests)], tmp_path_factory.mktemp("alone"))
+    assert [len(tokens) for tokens in outputs] == [request.num_tokens for request in requests]
+    return outputs
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    native.library.set_threads(2, None)
+    yield
+    native.library.set_threads(1, None)
+
+
+def ours(path: Path, dtype: torch.dtype) -> Tensor:
+    logits = prompt_logits(Decoder.load(path, dtype, Group()), IDS)
+    assert logits is not None
+    assert logits.dtype == torch.float32
+    return logits
+
+
+@torch.no_grad()
+def theirs(path: Path, dtype: torch.dtype) -> Tensor:
+    logits: Tensor = reference(path, dtype)(IDS[None]).logits[0]
+    return logits.float()
+
+
+def relative_rms(logits: Tensor, expected: Tensor) -> float:
+    return float((logits - expected).double().norm() / expected.double().norm())
+
+
+def test_every_family_is_in_the_table(tmp_path: Path) -> None:
+    folders = [make_family(tmp_path / str(index), name) for index, name in enumerate(FAMILY_MODELS)]
+    assert {read_model_config(folder).architecture for folder in folders} == set(FAMILIES)
+
+
+def test_logits_are_those_of_transformers(model: Path) -> None:
+    assert (ours(model, torch.float32) - theirs(model, torch.float32)).abs().max() <= 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("short", [torch.bfloat16, torch.float16])
+def test_short_numbers_are_as_near_as_those_of_transformers(model: Path, short: torch.dtype) -> None:
+    expected = theirs(model, torch.float32)
+    assert relative_rms(ours(model, short), expected) <= 1.2 * relative_rms(theirs(model, short), expected)
+
+
+@pytest.mark.slow
+def test_greedy_tokens_are_those_of_transformers(model: Path, tmp_path: Path) -> None:
+    if read_model_config(model).context_length < IDS[:30].numel() + NUM_GREEDY:
+        pytest.skip("its context ends before")
+    prompts = [IDS[:length].tolist() for length in (7, 30)]
+    program = batched([Request(ids, NUM_GREEDY) for ids in prompts], 5)
+    (outputs,) = run(make_config(model, "float32"), [program], tmp_path)
+    decoder = reference(model, torch.float32)
+    for ids, output in zip(prompts, outputs, strict=True):
+        given = torch.tensor([ids])
+        generated = decoder.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=NUM_GREEDY,
+                                     min_new_tokens=NUM_GREEDY, do_sample=False, eos_token_id=VOCAB, pad_token_id=0)
+        assert [sampled.token_id for sampled in output] == generated[0, len(ids):].tolist()
+
+
+def test_batched_is_alone(model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path) -> None:
+    assert run(make_config(model, dtype), [batched(requests, 1)], tmp_path) == [expected]
+
+
+def test_chunked_is_whole(model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path) -> None:
+    programs = [alone(requests[:1], chunk=chunk) for chunk in CHUNKS]
+    assert run(make_config(model, dtype), programs, tmp_path) == [expected[:1]] * len(CHUNKS)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_threads")
+def test_cached_and_replayed_is_whole(
+    model: Path, dtype: str, requests: list[Request], expected: Outputs
+) -> None:
+    """By two threads, and in little memory; every prompt comes twice."""
+    twice = [request for request in requests for _ in range(2)]
+    traffic = Traffic(depth=2, num_blocks=12, losses=(4, 15), arrivals=range(0, 2 * len(twice), 2))
+    outputs, counted = run_traffic(Executor(make_config(model, dtype), Group()), twice, traffic)
+    assert outputs[::2] == outputs[1::2] == expected
+    assert counted.hit_tokens > 0
+    assert counted.replayed > 0
+
+
+@pytest.mark.parametrize(("names", "world_size"), [
+    pytest.param(SHARDED_QUICKLY, 2, id="some-2"),
+    *(pytest.param(tuple(FAMILY_MODELS), world_size, id=f"all-{world_size}", marks=pytest.mark.slow)
+      for world_size in (2, 4))])
+def test_shards_are_one(tmp_path: Path, names: tuple[str, ...], world_size: int, requests: list[Request]) -> None:
+    configs = [make_config(make(tmp_path / str(index), name), "bfloat16") for index, name in enumerate(names)]
+    programs = [alone(requests), batched(requests, 3)]
+    sharded, single = (run_each(configs, programs, tmp_path, size) for size in (world_size, 1))
+    assert [name for name, one, other in zip(names, sharded, single, strict=True) if one != other] == []
+
+
+@pytest.mark.slow
+def test_shards_are_one_where_weights_are_rounded(tmp_path: Path, requests: list[Request]) -> None:
+    names = [name for name in FAMILY_MODELS if not name.startswith("gpt2")]
+    configs = [replace(make_config(make(tmp_path / str(index), name), "bfloat16"), quantize="int8")
+               for index, name in enumerate(names)]
+    sharded, single = (run_each(configs, [alone(requests[:2])], tmp_path, size) for size in (2, 1))
+    assert [name for name, one, other in zip(names, sharded, single, strict=True) if one != other] == []
+
+
+def test_transposed_linears_are_not_rounded(tmp_path: Path) -> None:
+    folder = make(tmp_path, "gpt2")
+    with pytest.raises(ModelConfigError, match=r"linears of transformer\.h\.\{index\} are stored \[inputs, "):
+        read_model_config(folder, WeightOptions("int8"))
