@@ -55,7 +55,7 @@ def main(
         config = read_model_config(model)
         if config.quantization.name:
             raise SettingsError(f"{model} is already quantised ({config.quantization.name})")
-        if config.is_transposed:
+        if config.place.is_transposed:
             raise SettingsError(f"{model}: the linears of {config.architecture} are stored [inputs, outputs], of "
                                 "which no quantised form is known")
         settings = make_settings(**chosen, scale_dtype=config.dtype)

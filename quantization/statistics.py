@@ -57,6 +57,10 @@ class WatchedWeight(PackedWeight):
         self.statistics.add(x)
         return self.inner.multiply(x, bias, out_dtype)
 
+    def apart(self, x: Tensor) -> Tensor:
+        self.statistics.add(x)
+        return self.inner.apart(x)
+
     def rows(self, ids: Tensor) -> Tensor:
         return self.inner.rows(ids)
 

@@ -21,6 +21,7 @@ OLD_SIZES = {"vocab_size": 160, "n_embd": 64, "n_layer": 2, "n_head": 8, "n_posi
              "eos_token_id": 2}
 TYPES = {"layer_types": [SLIDING, FULL], "sliding_window": 20}
 SECOND_FALCON = {"ffn_hidden_size": 96, "new_decoder_architecture": True, "num_kv_heads": 4}
+MOE = {"moe_intermediate_size": 32}
 LONG = {"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 256,
                             "short_factor": [1.0, 1.5, 2.0], "long_factor": [4.0] * 3, "partial_rotary_factor": 0.75},
         "original_max_position_embeddings": 256, "max_position_embeddings": 512}
@@ -104,30 +105,47 @@ FAMILY_MODELS = {
     "gpt_neox": of("gpt_neox"),
     "gpt_neox, serial": of("gpt_neox", use_parallel_residual=False, attention_bias=False),
     "gptj": old("gptj", rotary_dim=4),
+    "ernie4_5_moe": of("ernie4_5_moe", **MOE, moe_num_experts=8, moe_k=3, moe_num_shared_experts=2),
+    "glm4_moe": of("glm4_moe", head_dim=16, n_routed_experts=8, num_experts_per_tok=3, first_k_dense_replace=1,
+                   use_qk_norm=True, routed_scaling_factor=1.5, **MOE),
+    "glm4_moe, groups": of("glm4_moe", head_dim=16, n_routed_experts=16, num_experts_per_tok=3, n_group=4, topk_group=2,
+                           first_k_dense_replace=0, attention_bias=True, norm_topk_prob=False, **MOE),
     "granite": of("granite", embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.3,
                   logits_scaling=2.0),
+    "granitemoe": of("granitemoe", num_local_experts=8, embedding_multiplier=3.0, attention_multiplier=0.4,
+                     residual_multiplier=0.3, logits_scaling=2.0),
+    "gpt_oss": of("gpt_oss", num_local_experts=8, num_experts_per_tok=3, head_dim=16, rope_parameters={
+        "rope_type": "yarn", "factor": 4.0, "truncate": False, "original_max_position_embeddings": 64,
+        "rope_theta": 150000.0, "beta_fast": 32.0, "beta_slow": 1.0}, **TYPES),
     "internlm2": FamilyModel("llama", convert=internlm2),
     "internlm3": FamilyModel("llama", {"attention_bias": True, "mlp_bias": True}, convert=internlm3),
     "llama": of("llama"),
     "llama, biases": of("llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
     "mistral": of("mistral", sliding_window=None),
     "mistral, window": of("mistral", sliding_window=20),
+    "mixtral": of("mixtral", num_local_experts=8),
     "mpt": FamilyModel(
         "mpt", sizes={"vocab_size": 160, "d_model": 64, "n_layers": 2, "n_heads": 8, "max_seq_len": 256}),
     "nemotron": of("nemotron", head_dim=16),
     "olmo": of("olmo", clip_qkv=1.5),
     "olmo2": of("olmo2"),
     "olmo3": of("olmo3", **TYPES),
+    "olmoe": of("olmoe", num_experts=8, num_experts_per_tok=3, clip_qkv=1.5),
     "opt": FamilyModel("opt", {"ffn_dim": 96, "word_embed_proj_dim": 64}),
     "phi": of("phi"),
     "phi3": of("phi3", num_key_value_heads=2, sliding_window=20),
     "phi3, longrope": of("phi3", **LONG),
+    "phimoe": of("phimoe", num_local_experts=8, attention_bias=True, lm_head_bias=True),
     "qwen2": of("qwen2", use_sliding_window=False, sliding_window=20, max_window_layers=0),
     "qwen2, window": of("qwen2", max_window_layers=1, use_sliding_window=True, sliding_window=20),
     "qwen2, layer types": of("qwen2", max_window_layers=2, use_sliding_window=True, **TYPES),
+    "qwen2_moe": of("qwen2_moe", num_experts=8, num_experts_per_tok=3, shared_expert_intermediate_size=48, **MOE),
+    "qwen2_moe, some blocks": of("qwen2_moe", num_experts=8, num_experts_per_tok=3, norm_topk_prob=True,
+                                 shared_expert_intermediate_size=48, mlp_only_layers=[0], **MOE),
     "qwen3": of("qwen3", head_dim=16, use_sliding_window=False),
     "qwen3, window, biases": of("qwen3", head_dim=16, max_window_layers=0, attention_bias=True,
                                 use_sliding_window=True, sliding_window=20),
+    "qwen3_moe": of("qwen3_moe", head_dim=16, num_experts=8, num_experts_per_tok=3, norm_topk_prob=True, **MOE),
     "seed_oss": of("seed_oss", head_dim=16),
     "smollm3": of("smollm3", no_rope_layers=[1, 0]),
     "stablelm": of("stablelm", use_qkv_bias=True),
@@ -172,8 +190,8 @@ def spread(model: torch.nn.Module, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        if parameter.dim() == 2:
-            parameter.copy_(noise * 2 / parameter.shape[1] ** 0.5)  # outputs of about twice the size of the inputs
+        if parameter.dim() >= 2:
+            parameter.copy_(noise * 2 / parameter.shape[-1] ** 0.5)  # outputs of about twice the size of the inputs
         elif name.endswith("bias"):
             parameter.copy_(noise * 0.1)
         else:

@@ -18,6 +18,7 @@ class Activation(StrEnum):
     GELU_SIGMOID = "gelu_sigmoid"        # its approximation x * sigmoid(1.702 x)
     RELU = "relu"                        # max(0, x)
     RELU_SQUARED = "relu_squared"        # max(0, x)² (So et al. 2021)
+    CLAMPED_SWIGLU = "clamped_swiglu"    # gpt-oss's (u + 1) * g * sigmoid(1.702 g), gate g up to 7, up u from -7 to 7
 
     @property
     def number(self) -> int:
@@ -42,8 +43,10 @@ _implementation: Implementation = dispatch.choose("activation")
 def activate(x: Tensor, activation: Activation) -> Tensor:
     """Returns the activation of each number of x [T, I], in its dtype: float32, bfloat16 or float16.
 
-    Raises ValueError for another dtype or shape.
+    Raises ValueError for another dtype or shape, and for the activation of a gate.
     """
+    if activation is Activation.CLAMPED_SWIGLU:
+        raise ValueError(f"activate: {activation} is for gates alone")
     check_axes("activate", "x", x, "T, I")
     check_tensor("activate", "x", x, x.shape, *FLOATS)
     return _implementation.activate(x, activation)
@@ -52,7 +55,7 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
 def activate_gate(gate_up: Tensor, activation: Activation) -> Tensor:
     """Returns activation(gate) * up, where gate_up [T, 2 * I] is gate and up side by side: [T, I], the same dtype.
 
-    float32, bfloat16 or float16. Raises ValueError for another dtype or an odd width.
+    clamped_swiglu takes both. float32, bfloat16 or float16. Raises ValueError for another dtype or an odd width.
     """
     op = "activate_gate"
     check_axes(op, "gate_up", gate_up, "T, 2 * I")

@@ -25,4 +25,7 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
 
 def activate_gate(gate_up: Tensor, activation: Activation) -> Tensor:
     gate, up = gate_up.double().chunk(2, dim=1)
+    if activation is Activation.CLAMPED_SWIGLU:
+        gate, up = gate.clamp(max=7), up.clamp(-7, 7) + 1
+        return (FUNCTIONS[Activation.GELU_SIGMOID](gate) * up).to(gate_up.dtype)
     return FUNCTIONS[activation](gate).mul_(up).to(gate_up.dtype)

@@ -9,7 +9,9 @@
 namespace penstock {
 
 // The activations of kernels/activation, in its order.
-enum Activation : int64_t { kSilu, kGelu, kGeluTanh, kGeluSigmoid, kRelu, kReluSquared, kNumActivations };
+enum Activation : int64_t { kSilu, kGelu, kGeluTanh, kGeluSigmoid, kRelu, kReluSquared, kClampedSwiglu, kNumActivations };
+
+enum Scoring : int64_t { kSoftmax, kSigmoid, kSparseMixer };  // of kernels/route
 
 enum DType : int64_t { kF32 = 0, kBF16 = 1, kF16 = 2, kI8 = 3 };  // int8: of a cache only
 
@@ -90,6 +92,20 @@ struct CodedWeight {
   const int16_t* offsets;
 };
 
+// Of each expert the packed weights and the inner width; bias [experts, 2 * inner], if there is one for all. They are
+// ascending by number in the sums.
+struct Experts {
+  int64_t count;
+  int64_t width;
+  int64_t outputs;
+  int64_t activation;
+  const void* const* gate_up;
+  const int64_t* inner;
+  const void* const* down;
+  const void* bias;
+  int64_t bias_dtype;
+};
+
 struct AttentionMetadata {
   int64_t num_tokens;
   int64_t num_sequences;
@@ -162,6 +178,9 @@ void penstock_use_dot_products(int64_t allowed);
 void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const void* bias,
                      int64_t bias_dtype, void* out, int64_t out_dtype);
 
+// x [rows, inputs]: out [segments, rows, outputs], without their sum.
+void penstock_linear_apart(const void* x, int64_t x_dtype, int64_t rows, const void* packed, float* out);
+
 // Rows of a weight of one segment, as they were packed: out [count, inputs]. A coded weight's are of out_dtype, a dense
 // one's of its own.
 void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out, int64_t out_dtype);
@@ -200,6 +219,15 @@ void penstock_rope(int64_t dtype, const void* q, int64_t q_stride, int64_t heads
 // out [rows, width] of x [rows, width], or if it is gated of x [rows, 2 * width]: a gate and what it is for.
 void penstock_activation(int64_t activation, int64_t is_gated, int64_t dtype, const void* x, void* out, int64_t rows,
                          int64_t width);
+
+// logits [tokens, experts], bias [experts] or null: ids and weights [tokens, top_k], as kernels/route says.
+void penstock_route(const float* logits, const float* bias, int64_t tokens, int64_t experts, int64_t scoring,
+                    int64_t top_k, int64_t is_normalised, float scale, int64_t groups, int64_t top_groups,
+                    int64_t group_best, float jitter, int32_t* ids, float* weights);
+
+// x [tokens, width], ids and weights [tokens, top_k], the ids of each token ascending: out [tokens, outputs].
+void penstock_experts(const Experts* experts, const void* x, int64_t dtype, const int32_t* ids, const float* weights,
+                      int64_t tokens, int64_t top_k, void* out, int64_t out_dtype);
 
 // out [rows, width] of x [rows, width]: cap * tanh(x / cap).
 void penstock_softcap(const float* x, float cap, float* out, int64_t rows, int64_t width);

@@ -47,6 +47,17 @@ INLINE Vec activated(Vec x) {
   }
 }
 
+// The activation of a gate, and what it lets through.
+template <int64_t kActivation>
+INLINE Vec gated(Vec gate, Vec up) {
+  if constexpr (kActivation == kClampedSwiglu) {
+    const Vec most = set(7.f);
+    return times_sigmoid(min(most, gate), set(1.702f) * min(most, gate)) *
+           (min(most, max(zero() - most, up)) + set(1.f));
+  }
+  return activated<kActivation>(gate) * up;
+}
+
 template <int64_t kActivation, class T>
 void activate(const T* x, T* out, int64_t rows, int64_t width, bool is_gated) {
   parallel_rows(rows, width, [&](int64_t begin, int64_t end) {
@@ -55,8 +66,8 @@ void activate(const T* x, T* out, int64_t rows, int64_t width, bool is_gated) {
       const T* up = from + width;
       T* to = out + row * width;
       for_vectors(width, [&](int64_t i, int64_t n) {
-        const Vec value = activated<kActivation>(load(from + i, n));
-        store(to + i, is_gated ? value * load(up + i, n) : value, n);
+        const Vec value = load(from + i, n);
+        store(to + i, is_gated ? gated<kActivation>(value, load(up + i, n)) : activated<kActivation>(value), n);
       });
     }
   });

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "abi.h"
+#include "linear.h"
 #include "output.h"
 #include "packed.h"
 #include "pool.h"
@@ -222,6 +223,31 @@ struct Linear {
     });
   }
 
+  // The rows of x, which are as `convert` makes them, by the outputs of a group: sums [segments, rows, kGroup].
+  void multiply_apart(const X* x, int64_t rows, int64_t group, float* out) const {
+    thread_local Scratch scratch;
+    const Tiles tiles{rows, (rows + kRows - 1) / kRows};
+    const int64_t size = layout.segments * kRows * kPanel;
+    for (int64_t begin = 0; begin < tiles.count; begin += kTiles) {
+      const int64_t end = std::min(tiles.count, begin + kTiles);
+      const int columns = columns_of(tiles.num_rows(end - 1));
+      float* sums = scratch.get<float>((end - begin) * size);
+      for (int column = 0; column < kColumns; column += columns) {
+        const W* panel = w + group * layout.group_size() + column * layout.column_stride();
+        sum_columns(x, tiles, begin, end, panel, 0, sums, size, true);
+        for (int64_t t = begin; t < end; t++) {
+          const float* from = sums + (t - begin) * size;
+          for (int64_t s = 0; s < layout.segments; s++) {
+            for (int64_t r = 0; r < tiles.num_rows(t); r++, from += columns * kLanes) {
+              float* to = out + (s * rows + tiles.first_row(t) + r) * kGroup + column * kLanes;
+              std::memcpy(to, from, static_cast<size_t>(columns * kLanes) * sizeof(float));
+            }
+          }
+        }
+      }
+    }
+  }
+
  private:
   struct Tiles {
     int64_t rows, count;
@@ -253,7 +279,7 @@ struct Linear {
     float* sums = scratch.get<float>((end - begin) * levels * sums_size);
     for (int column = 0; column < kColumns; column += columns) {
       const W* panel = w + group * layout.group_size() + column * layout.column_stride();
-      sum_columns(x, tiles, begin, end, panel, ahead, sums, levels * sums_size);
+      sum_columns(x, tiles, begin, end, panel, ahead, sums, levels * sums_size, false);
       for (int64_t t = begin; t < end; t++) {
         output.write(sums + (t - begin) * levels * sums_size, first_row + tiles.first_row(t), tiles.num_rows(t),
                      group * kGroup + column * kLanes, columns);
@@ -261,9 +287,10 @@ struct Linear {
     }
   }
 
-  // Segment sums wait in a binary counter of tiles: after segment s there is one for each bit of s + 1.
+  // Segment sums wait in a binary counter of tiles: after segment s there is one for each bit of s + 1. If they stay apart,
+  // there is one for each segment.
   void sum_columns(const X* x, Tiles tiles, int64_t begin, int64_t end, const W* panel, int64_t ahead, float* sums,
-                   int64_t sums_stride) const {
+                   int64_t sums_stride, bool is_apart) const {
     constexpr int64_t kStep = Layout<W>::kStep, kStepBytes = kStep * static_cast<int64_t>(sizeof(W));
     const int64_t block = end - begin == 1 ? std::max<int64_t>(layout.steps, 1) : kBlockBytes / kStepBytes;
     const int columns = columns_of(tiles.num_rows(end - 1));
@@ -271,10 +298,11 @@ struct Linear {
       for (int64_t k = 0; k == 0 || k < layout.steps; k += block) {
         const int64_t step = static_cast<int64_t>(s) * layout.steps + k;
         const int64_t steps = std::min(block, layout.steps - k);
-        const int merges = k + steps == layout.steps ? std::countr_one(s) : 0;
+        const int merges = k + steps == layout.steps && !is_apart ? std::countr_one(s) : 0;
+        const int64_t place = is_apart ? static_cast<int64_t>(s) : std::popcount(s);
         for (int64_t t = begin; t < end; t++) {
           const int rows = tiles.num_rows(t);
-          float* own_sums = sums + (t - begin) * sums_stride + std::popcount(s) * rows * columns * kLanes;
+          float* own_sums = sums + (t - begin) * sums_stride + place * rows * columns * kLanes;
           run_tile<Kernel>(rows, {x + tiles.first_row(t) * layout.padded_inputs() + step * kDepth<W>,
                                   layout.padded_inputs(), panel + step * kStep, layout.column_stride(), steps,
                                   prefetched(t - begin, end - begin, ahead, kStepBytes), own_sums, k > 0, merges});
@@ -292,11 +320,24 @@ struct Linear {
 };
 
 template <class Kernel>
-void multiply(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output) {
+Linear<Kernel> linear_of(const void* packed, const Output& output = {}) {
   using W = typename Kernel::W;
-  const Layout<W> layout(*static_cast<const Header*>(packed));
-  Linear<Kernel>{layout, elements<W>(packed), output}(x, x_dtype, rows);
+  return {Layout<W>(*static_cast<const Header*>(packed)), elements<W>(packed), output};
 }
+
+// f(a linear) for the kernel that multiplies x of a dtype by a dense weight.
+template <class F>
+void with_linear(int64_t x_dtype, const void* packed, const Output& output, F&& f) {
+  const int64_t dtype = static_cast<const Header*>(packed)->dtype;
+  if (dtype == kF32) return f(linear_of<Fuse<f32>>(packed, output));
+  if (dtype == kF16) return f(linear_of<Fuse<f16>>(packed, output));
+#if defined(__AVX512BF16__)
+  if (x_dtype == kBF16) return f(linear_of<DotPairs>(packed, output));
+#endif
+  f(linear_of<FusePairs>(packed, output));
+}
+
+}  // namespace
 
 void multiply_any(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output) {
   const Header& header = *static_cast<const Header*>(packed);
@@ -309,15 +350,40 @@ void multiply_any(const void* x, int64_t x_dtype, int64_t rows, const void* pack
     return;
   }
   if (header.dtype == kQuantised) return multiply_coded(x, x_dtype, rows, packed, output);
-  if (header.dtype == kF32) return multiply<Fuse<f32>>(x, x_dtype, rows, packed, output);
-  if (header.dtype == kF16) return multiply<Fuse<f16>>(x, x_dtype, rows, packed, output);
-#if defined(__AVX512BF16__)
-  if (x_dtype == kBF16) return multiply<DotPairs>(x, x_dtype, rows, packed, output);
-#endif
-  multiply<FusePairs>(x, x_dtype, rows, packed, output);
+  with_linear(x_dtype, packed, output, [&](const auto& linear) { linear(x, x_dtype, rows); });
 }
 
-}  // namespace
+int64_t prepared_bytes(const void* packed, int64_t x_dtype) {
+  if (static_cast<const Header*>(packed)->dtype == kQuantised) return prepared_bytes_of_coded(packed);
+  int64_t bytes = 0;
+  with_linear(x_dtype, packed, {}, [&]<class Kernel>(const Linear<Kernel>& linear) {
+    bytes = linear.layout.padded_inputs() * static_cast<int64_t>(sizeof(typename Kernel::X));
+  });
+  return bytes;
+}
+
+void prepare_row(const void* packed, const void* x, int64_t x_dtype, void* prepared) {
+  if (static_cast<const Header*>(packed)->dtype == kQuantised) return prepare_row_of_coded(packed, x, x_dtype, prepared);
+  with_linear(x_dtype, packed, {}, [&]<class Kernel>(const Linear<Kernel>& linear) {
+    with_type(x_dtype, [&](auto type) {
+      using From = decltype(type);
+      using X = typename Kernel::X;
+      if constexpr (std::is_same_v<From, X> || std::is_same_v<X, float>) {
+        convert(static_cast<const From*>(x), linear.layout, static_cast<X*>(prepared));
+      }
+    });
+  });
+}
+
+void multiply_apart(const void* packed, int64_t x_dtype, const void* prepared, int64_t rows, int64_t group, float* sums) {
+  if (static_cast<const Header*>(packed)->dtype == kQuantised) {
+    return multiply_apart_coded(packed, prepared, rows, group, sums);
+  }
+  with_linear(x_dtype, packed, {}, [&]<class Kernel>(const Linear<Kernel>& linear) {
+    linear.multiply_apart(static_cast<const typename Kernel::X*>(prepared), rows, group, sums);
+  });
+}
+
 }  // namespace penstock
 
 using namespace penstock;
@@ -326,4 +392,23 @@ extern "C" void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, co
                                 int64_t bias_dtype, void* out, int64_t out_dtype) {
   const int64_t outputs = static_cast<const Header*>(packed)->outputs;
   multiply_any(x, x_dtype, rows, packed, {out, out_dtype, outputs, bias, bias_dtype, 0, outputs});
+}
+
+extern "C" void penstock_linear_apart(const void* x, int64_t x_dtype, int64_t rows, const void* packed, float* out) {
+  const Header& header = *static_cast<const Header*>(packed);
+  thread_local Scratch scratch;
+  const int64_t stride = prepared_bytes(packed, x_dtype), x_bytes = header.inputs * (x_dtype == kF32 ? 4 : 2);
+  std::byte* prepared = scratch.get<std::byte>(rows * stride);
+  parallel(rows, [&](int64_t r) {
+    prepare_row(packed, static_cast<const std::byte*>(x) + r * x_bytes, x_dtype, prepared + r * stride);
+  });
+  parallel((header.outputs + kGroup - 1) / kGroup, [&](int64_t group) {
+    thread_local Scratch own;
+    float* sums = own.get<float>(header.segments * rows * kGroup);
+    multiply_apart(packed, x_dtype, prepared, rows, group, sums);
+    const int64_t first = group * kGroup, width = std::min<int64_t>(kGroup, header.outputs - first);
+    for (int64_t row = 0; row < header.segments * rows; row++) {
+      std::copy_n(sums + row * kGroup, width, out + row * header.outputs + first);
+    }
+  });
 }

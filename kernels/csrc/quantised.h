@@ -100,7 +100,6 @@ INLINE const uint8_t* zeros_of(const CodedHeader& header, const Piece& piece, co
   return reinterpret_cast<const uint8_t*>(panel) + piece.meta + bytes_of(header.scales) * kPanel;
 }
 
-void multiply_coded(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output);
 void coded_rows(const void* packed, const int64_t* ids, int64_t count, int64_t dtype, void* out);
 
 }  // namespace penstock

@@ -5,8 +5,10 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "abi.h"
+#include "linear.h"
 #include "pool.h"
 #include "quantised.h"
 #include "quantised_rows.h"
@@ -100,15 +102,36 @@ struct Multiplication {
     const int count = static_cast<int>(rows), columns = is_wide ? kColumns : columns_of(count);
     for (int64_t lane = 0; lane < kPanel; lane += columns * kLanes) {
       run_tile<Kernel>(count, columns, {&w.header, w.pieces, w.panel(panel), x[row].numbers, x.stride(), x[row].scales,
-                                        lane, sums, next, next_step});
+                                        lane, sums, next, next_step, false});
       output.write(sums, output_row, rows, panel * kPanel + lane, columns);
     }
   }
 };
 
+// Sums [segments, rows, kGroup] of the rows of x by the panels of a group.
 template <class Kernel>
-void multiply(const void* x, int64_t x_dtype, int64_t rows, const Coded& w, const Output& output) {
-  if (rows) Multiplication<Kernel>{w, output}(x, x_dtype, rows);
+void sum_apart(const Coded& w, const Rows<typename Kernel::X>& x, int64_t rows, int64_t group, float* out) {
+  thread_local Scratch scratch;
+  const int64_t segments = w.header.header.segments, tiles = (rows + kRows - 1) / kRows;
+  float* const sums = scratch.get<float>((segments + 1) * kRows * kPanel);
+  const int64_t end = std::min<int64_t>(w.num_panels(), (group + 1) * (kGroup / kPanel));
+  for (int64_t panel = group * (kGroup / kPanel); panel < end; panel++) {
+    for (int64_t tile = 0; tile < tiles; tile++) {
+      const int64_t row = rows * tile / tiles, count = rows * (tile + 1) / tiles - row;
+      const int columns = tile == 0 ? kColumns : columns_of(static_cast<int>(count));
+      for (int64_t lane = 0; lane < kPanel; lane += columns * kLanes) {
+        run_tile<Kernel>(static_cast<int>(count), columns, {&w.header, w.pieces, w.panel(panel), x[row].numbers,
+                         x.stride(), x[row].scales, lane, sums, w.panel(panel), 0, true});
+        const float* from = sums;
+        for (int64_t s = 0; s < segments; s++) {
+          for (int64_t r = 0; r < count; r++, from += columns * kLanes) {
+            float* const to = out + (s * rows + row + r) * kGroup + panel % (kGroup / kPanel) * kPanel + lane;
+            std::copy_n(from, columns * kLanes, to);
+          }
+        }
+      }
+    }
+  }
 }
 
 bool has_dot_products() {
@@ -122,28 +145,58 @@ bool has_dot_products() {
 
 std::atomic<bool> uses_dot_products = has_dot_products();
 
-template <bool HAS_VNNI>
-void multiply_whole(const void* x, int64_t x_dtype, int64_t rows, const Coded& w, const Output& output) {
-  if (w.header.has_table) return multiply<Whole<4, true, HAS_VNNI>>(x, x_dtype, rows, w, output);
-  if (w.header.bits == 4) return multiply<Whole<4, false, HAS_VNNI>>(x, x_dtype, rows, w, output);
-  if (w.header.bits == 5) return multiply<Whole<5, false, HAS_VNNI>>(x, x_dtype, rows, w, output);
-  if (w.header.bits == 6) return multiply<Whole<6, false, HAS_VNNI>>(x, x_dtype, rows, w, output);
-  multiply<Whole<8, false, HAS_VNNI>>(x, x_dtype, rows, w, output);
+// f(Kernel) for the kernel that a weight wants.
+template <class F>
+void with_kernel(const Coded& w, F&& f) {
+  const auto whole = [&]<bool HAS_VNNI>(std::bool_constant<HAS_VNNI>) {
+    if (w.header.has_table) return f(std::type_identity<Whole<4, true, HAS_VNNI>>{});
+    if (w.header.bits == 4) return f(std::type_identity<Whole<4, false, HAS_VNNI>>{});
+    if (w.header.bits == 5) return f(std::type_identity<Whole<5, false, HAS_VNNI>>{});
+    if (w.header.bits == 6) return f(std::type_identity<Whole<6, false, HAS_VNNI>>{});
+    f(std::type_identity<Whole<8, false, HAS_VNNI>>{});
+  };
+  if (w.header.is_whole) return uses_dot_products ? whole(std::true_type{}) : whole(std::false_type{});
+  if (w.header.has_table) return f(std::type_identity<Float<4, true>>{});
+  if (w.header.bits == 4) return f(std::type_identity<Float<4, false>>{});
+  if (w.header.bits == 5) return f(std::type_identity<Float<5, false>>{});
+  if (w.header.bits == 6) return f(std::type_identity<Float<6, false>>{});
+  f(std::type_identity<Float<8, false>>{});
+}
+
+template <class Kernel>
+Rows<typename Kernel::X> rows_of(const Coded& w, const void* memory) {
+  return {static_cast<std::byte*>(const_cast<void*>(memory)), w.header.padded_inputs, w.header.num_pieces};
 }
 
 }  // namespace
 
 void multiply_coded(const void* x, int64_t x_dtype, int64_t rows, const void* packed, const Output& output) {
   const Coded w(packed);
-  if (w.header.is_whole) {
-    return uses_dot_products ? multiply_whole<true>(x, x_dtype, rows, w, output)
-                             : multiply_whole<false>(x, x_dtype, rows, w, output);
-  }
-  if (w.header.has_table) return multiply<Float<4, true>>(x, x_dtype, rows, w, output);
-  if (w.header.bits == 4) return multiply<Float<4, false>>(x, x_dtype, rows, w, output);
-  if (w.header.bits == 5) return multiply<Float<5, false>>(x, x_dtype, rows, w, output);
-  if (w.header.bits == 6) return multiply<Float<6, false>>(x, x_dtype, rows, w, output);
-  multiply<Float<8, false>>(x, x_dtype, rows, w, output);
+  if (!rows) return;
+  with_kernel(w, [&]<class Kernel>(std::type_identity<Kernel>) { Multiplication<Kernel>{w, output}(x, x_dtype, rows); });
+}
+
+int64_t prepared_bytes_of_coded(const void* packed) {
+  const Coded w(packed);
+  int64_t bytes = 0;
+  with_kernel(w, [&]<class Kernel>(std::type_identity<Kernel>) { bytes = rows_of<Kernel>(w, nullptr).stride(); });
+  return bytes;
+}
+
+void prepare_row_of_coded(const void* packed, const void* x, int64_t x_dtype, void* prepared) {
+  const Coded w(packed);
+  with_kernel(w, [&]<class Kernel>(std::type_identity<Kernel>) {
+    with_type(x_dtype, [&](auto type) {
+      write_row(w, static_cast<const decltype(type)*>(x), rows_of<Kernel>(w, prepared)[0]);
+    });
+  });
+}
+
+void multiply_apart_coded(const void* packed, const void* prepared, int64_t rows, int64_t group, float* sums) {
+  const Coded w(packed);
+  with_kernel(w, [&]<class Kernel>(std::type_identity<Kernel>) {
+    sum_apart<Kernel>(w, rows_of<Kernel>(w, prepared), rows, group, sums);
+  });
 }
 
 }  // namespace penstock

@@ -22,9 +22,10 @@ struct Tile {
   int64_t stride;       // bytes from a row to the next
   const float* scales;  // of the first row's pieces
   int64_t lane;         // of the panel, the first
-  float* sums;          // [levels][R][C][16]: a binary counter of segments' sums
+  float* sums;          // [levels][R][C][16]: a binary counter of segments' sums; or all of them, apart
   const char* next;     // what is to come into the second cache meanwhile, two lines with each step,
   int64_t next_step;    // so many bytes behind those of the step before
+  bool is_apart;        // whether segments' sums stay apart
 
   INLINE const X* numbers(int row, const Piece& piece) const { return at_row(x, row) + piece.padded; }
   INLINE float scale(int row, int64_t piece) const { return at_row(scales, row)[piece]; }
@@ -210,7 +211,7 @@ template <class Kernel, int R, int C>
     is_first ? add_piece<Kernel, true>(t, i, totals) : add_piece<Kernel, false>(t, i, totals);
     const int merges = t.pieces[i].merges;
     if (merges < 0) continue;
-    for (int m = 0; m < merges; m++) {
+    for (int m = 0; m < merges && !t.is_apart; m++) {
       done -= R * C * kLanes;
       UNROLL for (int r = 0; r < R; r++) {
         UNROLL for (int c = 0; c < C; c++) totals[r][c] = load(done + (r * C + c) * kLanes) + totals[r][c];

@@ -18,6 +18,8 @@ class Implementation(Protocol):
 
     def linear(self, x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor: ...
 
+    def linear_apart(self, x: Tensor, packed: "DenseWeight") -> Tensor: ...
+
     def weight_rows(self, packed: "DenseWeight", ids: Tensor) -> Tensor: ...
 
 
@@ -43,6 +45,10 @@ class PackedWeight(ABC):
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
         """Returns what `linear` promises, for arguments that it has checked."""
 
+    def apart(self, x: Tensor) -> Tensor:
+        """Returns what `linear_apart` promises, for arguments that it has checked."""
+        raise ValueError(f"linear_apart: {type(self).__name__} has no sums apart")
+
     @abstractmethod
     def rows(self, ids: Tensor) -> Tensor:
         """Returns what `weight_rows` promises, for arguments that it has checked."""
@@ -60,6 +66,9 @@ class DenseWeight(PackedWeight):
 
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
         return _implementation.linear(x, self, bias, out_dtype)
+
+    def apart(self, x: Tensor) -> Tensor:
+        return _implementation.linear_apart(x, self)
 
     def rows(self, ids: Tensor) -> Tensor:
         return _implementation.weight_rows(self, ids)
@@ -109,6 +118,17 @@ def linear(
     if partial and (bias is not None or out_dtype not in (None, torch.float32)):
         raise ValueError(f"{op}: a partial sum is float32 and has no bias (out_dtype {out_dtype})")
     return packed.multiply(x, bias, torch.float32 if partial else out_dtype or x.dtype)
+
+
+def linear_apart(x: Tensor, packed: PackedWeight) -> Tensor:
+    """Returns the sums of each of the weight's S segments by itself: float32 [S, T, N] of x [T, K].
+
+    `linear` adds them as its tree does; whoever has more to add to each segment does so before. Raises ValueError for
+    shapes or dtypes that do not fit together.
+    """
+    check_axes("linear_apart", "x", x, "T, K")
+    check_tensor("linear_apart", "x", x, (x.shape[0], packed.in_features), *FLOATS)
+    return packed.apart(x)
 
 
 def weight_rows(packed: PackedWeight, ids: Tensor) -> Tensor:

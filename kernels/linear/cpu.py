@@ -31,6 +31,12 @@ def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: tor
     return out
 
 
+def linear_apart(x: Tensor, packed: "DenseWeight") -> Tensor:
+    out = torch.empty(packed.segments, len(x), packed.out_features)
+    native.library.linear_apart(x.data_ptr(), native.DTYPES[x.dtype], len(x), packed.data.data_ptr(), out.data_ptr())
+    return out
+
+
 def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:
     out = torch.empty(len(ids), packed.in_features, dtype=packed.dtype)
     native.library.weight_rows(packed.data.data_ptr(), ids.data_ptr(), len(ids), out.data_ptr(),

@@ -19,6 +19,9 @@ class GatheredWeight(PackedWeight):
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
         return self.weight.multiply(x[:, self.order], bias, out_dtype)
 
+    def apart(self, x: Tensor) -> Tensor:
+        return self.weight.apart(x[:, self.order])
+
     def rows(self, ids: Tensor) -> Tensor:
         return self.weight.rows(ids)[:, torch.argsort(self.order)]
 

@@ -28,6 +28,14 @@ def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: tor
     return _matmul(x, packed.data, bias, out_dtype)
 
 
+def linear_apart(x: Tensor, packed: "DenseWeight") -> Tensor:
+    inputs, weights = (part.chunk(packed.segments, dim=1) for part in (x, packed.data))
+    if dispatch.is_deterministic():
+        return torch.stack([fixed_order.matmul(own.contiguous(), weight.contiguous(), 1, None, torch.float32)
+                            for own, weight in zip(inputs, weights, strict=True)])
+    return torch.stack([_matmul(own, weight, None, torch.float32) for own, weight in zip(inputs, weights, strict=True)])
+
+
 def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:
     return packed.data.index_select(0, ids)
 

@@ -18,17 +18,21 @@ def pack(weight: Tensor, segments: int) -> Tensor:
 
 def linear(x: Tensor, packed: "DenseWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
     data = packed.data
-    segments, width, _ = data.shape
-    if segments == 1:
+    if len(data) == 1:
         total = x.double() @ data[0]
     else:
-        sums = torch.bmm(x.double().view(len(x), segments, width).transpose(0, 1), data).float()
+        sums = linear_apart(x, packed)
         while len(sums) > 1:
             sums = sums[0::2] + sums[1::2]
         total = sums[0]
     if bias is not None:
         total = total + bias
     return total.to(out_dtype)
+
+
+def linear_apart(x: Tensor, packed: "DenseWeight") -> Tensor:
+    segments, width, _ = packed.data.shape
+    return torch.bmm(x.double().view(len(x), segments, width).transpose(0, 1), packed.data).float()
 
 
 def weight_rows(packed: "DenseWeight", ids: Tensor) -> Tensor:

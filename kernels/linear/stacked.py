@@ -29,6 +29,9 @@ class StackedWeight(PackedWeight):
         return torch.cat([part.multiply(x, own_bias, out_dtype)
                           for part, own_bias in zip(self.parts, biases, strict=True)], dim=1)
 
+    def apart(self, x: Tensor) -> Tensor:
+        return torch.cat([part.apart(x) for part in self.parts], dim=2)
+
     def rows(self, ids: Tensor) -> Tensor:
         raise ValueError(f"weight_rows: the weight {[self.out_features, self.in_features]} is a stack of "
                          f"{len(self.parts)}, whose rows nothing reads")

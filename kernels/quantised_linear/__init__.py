@@ -35,6 +35,8 @@ class Implementation(Protocol):
         self, x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype
     ) -> Tensor: ...
 
+    def linear_apart(self, x: Tensor, packed: "QuantisedWeight") -> Tensor: ...
+
     def weight_rows(self, packed: "QuantisedWeight", ids: Tensor) -> Tensor: ...
 
 
@@ -57,6 +59,9 @@ class QuantisedWeight(PackedWeight):
 
     def multiply(self, x: Tensor, bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
         return _implementation.linear(x, self, bias, out_dtype)
+
+    def apart(self, x: Tensor) -> Tensor:
+        return _implementation.linear_apart(x, self)
 
     def rows(self, ids: Tensor) -> Tensor:
         return _implementation.weight_rows(self, ids)

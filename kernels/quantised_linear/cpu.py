@@ -38,6 +38,12 @@ def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype:
     return out
 
 
+def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
+    out = torch.empty(packed.segments, len(x), packed.out_features)
+    native.library.linear_apart(x.data_ptr(), native.DTYPES[x.dtype], len(x), packed.data[0].data_ptr(), out.data_ptr())
+    return out
+
+
 def weight_rows(packed: "QuantisedWeight", ids: Tensor) -> Tensor:
     out = torch.empty(len(ids), packed.in_features, dtype=packed.dtype)
     native.library.weight_rows(packed.data[0].data_ptr(), ids.data_ptr(), len(ids), out.data_ptr(),

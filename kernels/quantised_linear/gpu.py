@@ -51,6 +51,13 @@ def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[T
 
 
 def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    sums = linear_apart(x, packed)
+    while len(sums) > 1:
+        sums = sums[0::2] + sums[1::2]
+    return (sums[0] if bias is None else sums[0] + bias).to(out_dtype)
+
+
+def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
     codes, scales, minima, zeros, table, bounds, firsts = packed.data
     (num_rows, num_inputs), num_columns, num_pieces = x.shape, packed.out_features, len(bounds)
     sums = torch.zeros(packed.segments, num_rows, num_columns, device=x.device)
@@ -69,9 +76,7 @@ def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype:
                         num_columns, num_inputs, codes.shape[1], num_pieces, IS_HALF=codes.shape[1] < num_inputs,
                         HAS_TABLE=table.numel() > 0, HAS_ZEROS=zeros.numel() > 1, HAS_MINIMA=minima.numel() > 0,
                         IS_WHOLE=is_whole, BLOCK_M=ROWS, BLOCK_N=outputs, BLOCK_K=INPUTS)
-    while len(sums) > 1:
-        sums = sums[0::2] + sums[1::2]
-    return (sums[0] if bias is None else sums[0] + bias).to(out_dtype)
+    return sums
 
 
 def weight_rows(packed: "QuantisedWeight", ids: Tensor) -> Tensor:

@@ -25,6 +25,21 @@ def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[T
 
 
 def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    sums = _exact_sums(x, packed)
+    if packed.segments > 1:
+        sums = sums.float()
+    while len(sums) > 1:
+        sums = sums[0::2] + sums[1::2]
+    total = sums[0]
+    return (total if bias is None else total + bias).to(out_dtype)
+
+
+def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
+    return _exact_sums(x, packed).float()
+
+
+def _exact_sums(x: Tensor, packed: "QuantisedWeight") -> Tensor:
+    """Returns each segment's sums, float64 [S, T, N]."""
     levels, scales, minima, bounds = packed.data
     sums = torch.zeros(packed.segments, len(x), packed.out_features, dtype=torch.float64)
     for piece, (begin, end, segment) in enumerate(bounds.tolist()):
@@ -35,12 +50,7 @@ def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype:
         if minima.numel():
             total += part.double().sum(dim=1, keepdim=True) * minima[:, piece]
         sums[segment] += total * scale[:, None]
-    if packed.segments > 1:
-        sums = sums.float()
-    while len(sums) > 1:
-        sums = sums[0::2] + sums[1::2]
-    total = sums[0]
-    return (total if bias is None else total + bias).to(out_dtype)
+    return sums
 
 
 def weight_rows(packed: "QuantisedWeight", ids: Tensor) -> Tensor:

@@ -26,11 +26,11 @@ class Attention:
     ) -> None:
         """Reads its slice of the weights. index: of the block, counted from 0; rotary: None if it does not rotate."""
         attention, own = config.attention, OwnHeads.of(config.attention, weights.group)
-        parts = qkv_parts(attention, own, names, config.hidden_size)
+        parts = qkv_parts(attention, own, names, config.hidden_size, config.place)
         self.qkv = ColumnParallel(weights, parts, attention.qkv_bias)
         self.head_norms = read_head_norms(attention, config.head_norm, weights, own, names.q_norm, names.k_norm)
         self.output = RowParallel(weights, names.attention_output, attention.num_heads * attention.head_dim,
-                                  config.hidden_size, attention.output_bias)
+                                  config.hidden_size, attention.output_bias, config.place)
         self.rotary = rotary
         self.is_interleaved = attention.is_interleaved
         self.num_heads = len(own.heads)
@@ -40,23 +40,26 @@ class Attention:
         self.window = attention.windows[index]  # tokens that each sees, itself included; 0 for all
         self.softcap = attention.softcap
         self.clip = attention.clip
+        self.sinks = None
+        if attention.has_sinks:
+            sinks = weights.whole(names.sinks, attention.num_heads, dtype=torch.float32)
+            self.sinks = sinks[own.heads.start:own.heads.stop].contiguous()
         self.slopes = _slopes(attention.num_heads, own.heads) * attention.alibi if attention.alibi else None
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: KvCache) -> Tensor:
         """Returns what each token of x [T, C] gets from those that it sees, [T, C]."""
-        qkv = self.qkv(x)
-        if self.clip:
-            qkv = qkv.clamp_(-self.clip, self.clip)
-        heads = qkv.view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+        heads = self.qkv(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         q, k, v = torch.split(heads, [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
         if self.head_norms:
             q, k = (norm(part) for part, norm in zip((q, k), self.head_norms, strict=True))
+        if self.clip:
+            q, k, v = (part.clamp(-self.clip, self.clip) for part in (q, k, v))
         if self.rotary is not None:
             q, k = rope(q, k, self.rotary.cos, self.rotary.sin, metadata.positions, self.is_interleaved)
         kv_write(k, v, cache, metadata.slot_mapping)
         attended = paged_attention(
             q, cache, metadata.tables, metadata.starts, metadata.counts, scale=self.scale, window=self.window,
-            softcap=self.softcap, slopes=self.slopes, is_decode=metadata.is_decode)
+            softcap=self.softcap, sinks=self.sinks, slopes=self.slopes, is_decode=metadata.is_decode)
         return self.output(attended.flatten(1))
 
 

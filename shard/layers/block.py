@@ -7,6 +7,7 @@ from torch import Tensor
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.shard.layers.attention import Attention
+from penstock.shard.layers.mixture import Mixture
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.norm import NoNorm, read_norm
 from penstock.shard.layers.residual import Residual
@@ -89,7 +90,7 @@ class AttentionHalf:
 class FeedForwardHalf:
     """A feed-forward network and how it is joined to the residual stream."""
 
-    def __init__(self, residual: Residual, layer: Mlp) -> None:
+    def __init__(self, residual: Residual, layer: Mlp | Mixture) -> None:
         self.residual = residual
         self.layer = layer
 
@@ -109,8 +110,9 @@ def read_block(config: ModelConfig, weights: RankWeights, index: int, rotary: Ro
 
     attention = AttentionHalf(residual(names.attention_norm, names.attention_post_norm),
                               Attention(config, weights, names, index, rotary))
-    feed_forward = FeedForwardHalf(residual(names.feed_forward_norm, names.feed_forward_post_norm),
-                                   Mlp(config, weights, names))
+    experts = config.experts_of(index)
+    network = Mlp(config, weights, names) if experts is None else Mixture(config, experts, weights, names)
+    feed_forward = FeedForwardHalf(residual(names.feed_forward_norm, names.feed_forward_post_norm), network)
     if config.is_parallel:
         return ParallelBlock(attention, feed_forward, not isinstance(feed_forward.residual.norm, NoNorm))
     return SerialBlock(attention, feed_forward)

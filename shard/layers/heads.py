@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.names import BlockNames
 from penstock.shard.models.parts import AttentionConfig, Qkv
-from penstock.shard.weights.format import LinearPart
+from penstock.shard.weights.format import LinearPart, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class OwnHeads:
 
 
 def qkv_parts(
-    attention: AttentionConfig, own: OwnHeads, names: BlockNames, in_features: int
+    attention: AttentionConfig, own: OwnHeads, names: BlockNames, in_features: int, place: Place
 ) -> list[tuple[str, LinearPart]]:
     """Returns what a rank reads of the linears q, k and v: the rows of its heads, q's first, then k's, then v's."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
@@ -38,7 +38,8 @@ def qkv_parts(
             (place_q, own.heads), (place_k, own.kv_heads), (place_v, own.kv_heads))]
     size = attention.head_dim
     return [
-        (name, LinearPart(count * size, in_features, slice(run.start * size, run.stop * size), slice(0, in_features)))
+        (name, LinearPart(count * size, in_features, slice(run.start * size, run.stop * size), slice(0, in_features),
+                          place))
         for name, count, places in stored for run in _runs(places)]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.linear import linear
-from penstock.shard.weights.format import LinearPart
+from penstock.shard.weights.format import LinearPart, Place
 from penstock.shard.weights.rank_weights import RankWeights
 
 NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
@@ -31,12 +31,13 @@ class ColumnParallel:
 class RowParallel:
     """A linear whose inputs are split over the ranks: each adds its own products, and the sums meet in a fixed tree."""
 
-    def __init__(self, weights: RankWeights, name: str, in_features: int, out_features: int, has_bias: bool) -> None:
+    def __init__(
+        self, weights: RankWeights, name: str, in_features: int, out_features: int, has_bias: bool, place: Place
+    ) -> None:
         self.bias = weights.whole(f"{name}.bias", out_features) if has_bias else None
         self._group = weights.group
-        # Without whole segments the ranks still add in one order, but another number of ranks adds in another.
-        segments = num_own_segments(in_features, weights.group.world_size) or 1
-        self.weight = weights.row_parallel(name, out_features, in_features, segments)
+        segments = segments_of(in_features, weights.group.world_size)
+        self.weight = weights.row_parallel(name, out_features, in_features, segments, place)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiplies x [T, this rank's share of in_features] into [T, out_features], the same bits on every rank."""
@@ -57,6 +58,12 @@ class RowParallel:
         if self.bias is not None:
             total = total + self.bias
         return total.to(dtype)
+
+
+def segments_of(in_features: int, world_size: int) -> int:
+    """Returns in how many segments a rank sums its inputs. Without whole ones the ranks still add in one order, but
+    another number of ranks adds in another."""
+    return num_own_segments(in_features, world_size) or 1
 
 
 def num_own_segments(in_features: int, world_size: int) -> int:

@@ -6,7 +6,6 @@ from penstock.kernels.activation import activate, activate_gate
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.names import BlockNames
-from penstock.shard.models.parts import MlpConfig
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.rank_weights import RankWeights
 
@@ -18,8 +17,8 @@ class Mlp:
         mlp, hidden = config.mlp, config.hidden_size
         self.activation = mlp.activation
         self.is_gated = mlp.is_gated
-        self.gate_up = ColumnParallel(weights, _inner_parts(mlp, names, hidden, weights), mlp.has_bias)
-        self.down = RowParallel(weights, names.down, mlp.inner_size, hidden, mlp.has_bias)
+        self.gate_up = ColumnParallel(weights, _inner_parts(config, names, weights), mlp.has_bias)
+        self.down = RowParallel(weights, names.down, mlp.inner_size, hidden, mlp.has_bias, config.place)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Returns what becomes of each token of x [T, C], [T, C]."""
@@ -27,13 +26,12 @@ class Mlp:
         return self.down((activate_gate if self.is_gated else activate)(inner, self.activation))
 
 
-def _inner_parts(
-    mlp: MlpConfig, names: BlockNames, hidden: int, weights: RankWeights
-) -> list[tuple[str, LinearPart]]:
+def _inner_parts(config: ModelConfig, names: BlockNames, weights: RankWeights) -> list[tuple[str, LinearPart]]:
     """Returns what a rank reads of the linears whose outputs are the inner ones: gate and up, or up alone."""
+    mlp, hidden = config.mlp, config.hidden_size
     inner, own = mlp.inner_size, weights.group.part(mlp.inner_size)
     if not mlp.is_stacked:
         linears = (names.gate, names.up) if mlp.is_gated else (names.up,)
-        return weights.own_outputs(dict.fromkeys(linears, inner), hidden)
+        return weights.own_outputs(dict.fromkeys(linears, inner), hidden, config.place)
     halves = [own, slice(inner + own.start, inner + own.stop)]
-    return [(names.gate_up, LinearPart(2 * inner, hidden, rows, slice(0, hidden))) for rows in halves]
+    return [(names.gate_up, LinearPart(2 * inner, hidden, rows, slice(0, hidden), config.place)) for rows in halves]

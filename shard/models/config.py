@@ -12,13 +12,14 @@ from penstock.shard.models.parts import (
     PLAIN_EMBEDDING,
     AttentionConfig,
     EmbeddingConfig,
+    ExpertsConfig,
     HeadConfig,
     MlpConfig,
     NormConfig,
 )
 from penstock.shard.models.rotary_scaling import Rotation
 from penstock.shard.models.weight_options import PLAIN, Quantization
-from penstock.shard.weights.format import FormatOf
+from penstock.shard.weights.format import ITSELF, FormatOf, Place
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class ModelConfig:
     num_layers: int
     context_length: int                  # the most tokens that a sequence may have
     attention: AttentionConfig
-    mlp: MlpConfig
+    mlp: MlpConfig                       # of blocks without a mixture of experts
     norm: NormConfig                     # of all norms but those of heads
     head_norm: NormConfig                # of heads, if they have one
     embedding: EmbeddingConfig = PLAIN_EMBEDDING
@@ -38,7 +39,9 @@ class ModelConfig:
     names: TensorNames = USUAL_NAMES
     is_parallel: bool = False            # attention and feed-forward network have the same input
     residual_multiplier: float = 1.0     # of what they add to it
-    is_transposed: bool = False          # linears of blocks are stored [inputs, outputs]
+    experts: ExpertsConfig | None = None
+    plain_blocks: frozenset[int] = frozenset()  # the numbers of those that have no mixture, where there is one
+    place: Place = ITSELF                # of the weights of blocks' linears
     architecture: str = ""
     dtype: torch.dtype = torch.float32   # of the checkpoint; float32 if it does not say
     eos_token_ids: tuple[int, ...] = ()
@@ -54,6 +57,22 @@ class ModelConfig:
         """The different rotations that blocks have."""
         return tuple(dict.fromkeys(rotation for rotation in self.attention.rotations if rotation is not None))
 
+    def experts_of(self, block: int) -> ExpertsConfig | None:
+        """Returns the mixture of experts of a block, if it has one."""
+        return None if block in self.plain_blocks else self.experts
+
+    @property
+    def inner_sizes(self) -> dict[str, int]:
+        """The inner sizes of the feed-forward networks, by what these are."""
+        experts, sizes = self.experts, {}
+        if experts is None or self.plain_blocks:
+            sizes["feed-forward networks"] = self.mlp.inner_size
+        if experts is not None:
+            sizes["experts"] = experts.inner_size
+            if experts.shared_size:
+                sizes["shared experts"] = experts.shared_size
+        return sizes
+
     @property
     def limitation(self) -> str:
         """Says what ends the context early; empty if nothing does."""
@@ -66,14 +85,14 @@ class ModelConfig:
 
     def check_world_size(self, world_size: int) -> None:
         """Raises ModelConfigError, with the sizes that would do, if the model cannot be split over so many shards."""
-        heads, kv_heads, inner = self.attention.num_heads, self.attention.num_kv_heads, self.mlp.inner_size
+        heads, kv_heads = self.attention.num_heads, self.attention.num_kv_heads
 
         def obstacles(shards: int) -> list[str]:
             is_a_rank_empty = -(-self.vocab_size // shards) * (shards - 1) >= self.vocab_size
             found = {
                 f"{heads} heads": heads % shards,
                 f"{kv_heads} KV heads": kv_heads % shards and shards % kv_heads,  # more shards have some of them twice
-                f"feed-forward networks of inner size {inner}": inner % shards,
+                **{f"{kind} of inner size {size}": size % shards for kind, size in self.inner_sizes.items()},
                 f"{self.vocab_size} tokens": is_a_rank_empty,
             }
             return [name for name, is_obstacle in found.items() if is_obstacle]

@@ -103,7 +103,7 @@ def _inequality(config: ModelConfig, world_size: int) -> str:
         return f"{world_size} shards do not divide the {NUM_SEGMENTS} segments of a row-parallel sum"
     inputs = {
         "heads * dimensions": config.attention.num_heads * config.attention.head_dim,
-        "inner size": config.mlp.inner_size,
+        **{f"inner size of {kind}": size for kind, size in config.inner_sizes.items()},
     }
     odd = [f"{name} = {size}" for name, size in inputs.items() if not num_own_segments(size, world_size)]
     return f"{NUM_SEGMENTS} does not divide {' and '.join(odd)}" if odd else ""

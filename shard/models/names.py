@@ -24,6 +24,16 @@ class BlockNames:
     up: str = "mlp.up_proj"
     down: str = "mlp.down_proj"
     feed_forward_post_norm: str = ""
+    sinks: str = ""                      # of attention's heads
+    router: str = "mlp.gate"             # of a mixture of experts
+    choice_bias: str = ""                # the tensor's whole name
+    expert_gate: str = "mlp.experts.{expert}.gate_proj"  # of one, or of all without its number
+    expert_up: str = "mlp.experts.{expert}.up_proj"
+    expert_down: str = "mlp.experts.{expert}.down_proj"
+    shared_gate: str = "mlp.shared_experts.gate_proj"
+    shared_up: str = "mlp.shared_experts.up_proj"
+    shared_down: str = "mlp.shared_experts.down_proj"
+    shared_weight: str = "mlp.shared_expert_gate"  # of the linear that weighs it
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from penstock.kernels.activation import Activation
+from penstock.kernels.route.form import RouteForm
 from penstock.shard.models.rotary_scaling import Rotation
 
 
@@ -54,6 +55,7 @@ class AttentionConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     softcap: float = 0.0                 # of the scores; 0 for none
+    has_sinks: bool = False              # of each head, one more score in the denominator
     clip: float = 0.0                    # q, k and v go from -clip to clip; 0 for no bounds
 
     @property
@@ -71,6 +73,35 @@ class MlpConfig:
     is_gated: bool = True
     is_stacked: bool = False             # gate and up are stored as one linear, [gate; up]
     has_bias: bool = False
+
+
+class ExpertsLayout(Enum):
+    """How a checkpoint stores the experts' linears."""
+
+    APART = "gate, up and down of each, of names that have its number"
+    STACKED = "all experts' [gate; up] [E, 2 I, C] and down [E, C, I]"
+    ALTERNATING = "all experts' gate and up, row by row [E, 2 I, C], and down [E, C, I], under bare names"
+    TRANSPOSED = "the same as [E, C, 2 I] and [E, I, C]"
+
+    @property
+    def is_alternating(self) -> bool:
+        """Tells whether the first row is gate's, the second up's, and so on."""
+        return self in (ExpertsLayout.ALTERNATING, ExpertsLayout.TRANSPOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsConfig:
+    """A mixture of gated feed-forward networks: the router chooses for each token."""
+
+    num_experts: int
+    inner_size: int
+    route: RouteForm
+    activation: Activation = Activation.SILU
+    layout: ExpertsLayout = ExpertsLayout.APART
+    has_bias: bool = False               # of the experts' linears, and of the router
+    has_choice_bias: bool = False        # what is added to the scores for the choice alone
+    shared_size: int = 0                 # inner size of the expert that all tokens have; 0 if there is none
+    is_shared_gated: bool = False        # whether a linear of one output weighs it, by its sigmoid
 
 
 @dataclass(frozen=True, slots=True)

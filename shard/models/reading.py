@@ -7,10 +7,11 @@ import torch
 
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.families import FAMILIES
-from penstock.shard.models.keys import Keys, ModelConfigError, is_integer
-from penstock.shard.models.quantization import read_weight_format
+from penstock.shard.models.keys import Keys, is_integer
+from penstock.shard.models.parts import ExpertsLayout
+from penstock.shard.models.quantization import KEY, read_weight_format
+from penstock.shard.models.rounding_methods import ROUNDINGS
 from penstock.shard.models.weight_options import AS_STORED, PLAIN, Quantization, WeightOptions
-from penstock.shard.weights.dense import transposed_but
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -24,8 +25,7 @@ def read_model_config(directory: str | Path, options: WeightOptions = AS_STORED)
     architecture = _architecture(keys)
     config = FAMILIES[architecture](keys)
     quantization = read_weight_format(keys, options, config.names)
-    if config.is_transposed:
-        quantization = _transposed(keys, config, quantization)
+    _check_places(keys, config, options, quantization)
     return replace(config, architecture=architecture, dtype=_dtype(keys), eos_token_ids=_eos_token_ids(keys),
                    quantization=quantization)
 
@@ -37,11 +37,15 @@ def _architecture(keys: Keys) -> str:
     return str(names[0])
 
 
-def _transposed(keys: Keys, config: ModelConfig, quantization: Quantization) -> Quantization:
-    if quantization != PLAIN:
-        raise ModelConfigError(f"{keys.path}: the linears of {config.names.blocks} are stored [inputs, outputs], and "
-                               "no quantised form of such is known")
-    return replace(quantization, format_of=transposed_but(config.names.embedding, config.names.head))
+def _check_places(keys: Keys, config: ModelConfig, options: WeightOptions, quantization: Quantization) -> None:
+    """Raises ModelConfigError for quantised weights that lie where no format is known to have them."""
+    if quantization == PLAIN or options.quantize in ROUNDINGS:
+        return
+    if config.place.is_transposed:
+        raise keys.error(KEY, f"none, for the linears of {config.names.blocks} are stored [inputs, outputs]")
+    alone = (ExpertsLayout.APART, ExpertsLayout.ALTERNATING) if quantization.name == "mxfp4" else (ExpertsLayout.APART,)
+    if config.experts is not None and config.experts.layout not in alone:
+        raise keys.error(KEY, "none, for one tensor has the weights of all experts")
 
 
 def _dtype(keys: Keys) -> torch.dtype:

@@ -1,6 +1,6 @@
 """Weights that are stored as plain numbers, in the tensor NAME.weight [out_features, in_features]."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,33 +15,24 @@ class Dense:
     """The format of checkpoints that are not quantised."""
 
     def tensors(self, linear: str, part: LinearPart) -> tuple[StoredTensor, ...]:
-        shape = part.out_features, part.in_features
-        return (StoredTensor(f"{linear}.weight", shape, (part.rows, part.columns)),)
+        place = part.place
+        shape, slices = (part.out_features, part.in_features), (part.rows, part.columns)
+        if place.is_transposed:
+            shape, slices = shape[::-1], slices[::-1]
+        leading, own = place.leading
+        return (StoredTensor(linear if place.is_bare else f"{linear}.weight", leading + shape, own + slices),)
 
     def pack(
         self, linears: Sequence[Sequence[Tensor]], parts: Sequence[LinearPart], segments: int, dtype: torch.dtype
     ) -> PackedWeight:
-        return pack(stack([weight for (weight,) in linears], dtype), segments)
+        weights = [weight_of(stored, part) for (stored,), part in zip(linears, parts, strict=True)]
+        return pack(stack(weights, dtype), segments)
 
     def num_bytes(self, entry: Entry, dtype: torch.dtype) -> int:
         return entry.num_elements * dtype.itemsize
 
 
-class Transposed(Dense):
-    """The format of checkpoints that store weights as [in_features, out_features]."""
-
-    def tensors(self, linear: str, part: LinearPart) -> tuple[StoredTensor, ...]:
-        shape = part.in_features, part.out_features
-        return (StoredTensor(f"{linear}.weight", shape, (part.columns, part.rows)),)
-
-    def pack(
-        self, linears: Sequence[Sequence[Tensor]], parts: Sequence[LinearPart], segments: int, dtype: torch.dtype
-    ) -> PackedWeight:
-        return super().pack([[weight.t()] for (weight,) in linears], parts, segments, dtype)
-
-
 DENSE = Dense()
-TRANSPOSED = Transposed()
 
 
 def dense_everywhere(linear: str) -> WeightFormat:
@@ -49,10 +40,10 @@ def dense_everywhere(linear: str) -> WeightFormat:
     return DENSE
 
 
-def transposed_but(*layers: str) -> Callable[[str], WeightFormat]:
-    """Returns the function that tells the transposed format of all linears but those of these names, or of the ends
-    that they have in checkpoints without the model's base name."""
-    return lambda linear: DENSE if any(f".{layer}".endswith(f".{linear}") for layer in layers) else TRANSPOSED
+def weight_of(stored: Tensor, part: LinearPart) -> Tensor:
+    """Returns a part of a weight [outputs, inputs], of what was read for it."""
+    weight = stored[0] if part.place.count else stored
+    return weight.t() if part.place.is_transposed else weight
 
 
 def stack(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:

@@ -35,6 +35,24 @@ def numbering(index: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a linear's weight lies in a tensor that is not the weight itself."""
+
+    number: int = 0                      # of several linears, whose weights one tensor has
+    count: int = 0                       # how many these are; 0: it has one alone
+    is_transposed: bool = False          # stored [inputs, outputs]
+    is_bare: bool = False                # the tensor has the linear's name, without .weight
+
+    @property
+    def leading(self) -> tuple[tuple[int, ...], tuple[slice, ...]]:
+        """Returns the tensor's axes before those of the weight, and which slice of each is this linear's."""
+        return ((self.count,), (slice(self.number, self.number + 1),)) if self.count else ((), ())
+
+
+ITSELF = Place()
+
+
+@dataclass(frozen=True, slots=True)
 class LinearPart:
     """The part that a rank has of one linear's weight [out_features, in_features]."""
 
@@ -42,6 +60,7 @@ class LinearPart:
     in_features: int
     rows: slice                          # outputs
     columns: slice                       # inputs
+    place: Place = ITSELF
 
 
 class WeightFormat(Protocol):

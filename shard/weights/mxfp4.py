@@ -32,16 +32,18 @@ class Mxfp4(CodedFormat):
 
     def tensors(self, linear: str, part: LinearPart) -> tuple[StoredTensor, ...]:
         outputs, num_groups, own = part.out_features, num_units(part.in_features, GROUP), units(part.columns, GROUP)
-        half = GROUP // 2
-        codes = StoredTensor(f"{linear}.{self._codes}", (outputs, num_groups * half),
-                             (part.rows, slice(own.start * half, own.stop * half)), ("U8",))
+        half, name = GROUP // 2, f"{linear}{'_' if part.place.is_bare else '.'}"
+        shape, slices = part.place.leading
+        codes = StoredTensor(name + self._codes, (*shape, outputs, num_groups * half),
+                             (*slices, part.rows, slice(own.start * half, own.stop * half)), ("U8",))
         if self._has_blocks:
-            codes = StoredTensor(codes.name, (outputs, num_groups, half), (part.rows, own, slice(0, half)), ("U8",))
-        return codes, StoredTensor(f"{linear}.{self._exponents}", (outputs, num_groups), (part.rows, own),
+            codes = StoredTensor(codes.name, (*shape, outputs, num_groups, half),
+                                 (*slices, part.rows, own, slice(0, half)), ("U8",))
+        return codes, StoredTensor(name + self._exponents, (*shape, outputs, num_groups), (*slices, part.rows, own),
                                    ("U8", "F8_E8M0"))
 
     def decode(self, tensors: Sequence[Tensor], part: LinearPart) -> CodedWeight:
-        packed, exponents = tensors
+        packed, exponents = (tensor[0] if part.place.count else tensor for tensor in tensors)
         exponents = exponents.view(torch.uint8)
         if bool((exponents == NOT_A_NUMBER).any()):
             raise ValueError(f"{self._exponents}: not a number")

@@ -12,9 +12,9 @@ from penstock.kernels.linear import PackedWeight
 from penstock.kernels.linear.stacked import stack as stack_weights
 from penstock.shard.communication.distributed import Group
 from penstock.shard.weights.checkpoint import Checkpoint
-from penstock.shard.weights.dense import dense_everywhere, stack
-from penstock.shard.weights.format import FormatOf, LinearError, LinearPart
-from penstock.shard.weights.stored import CheckpointError, StoredTensor
+from penstock.shard.weights.dense import DENSE, dense_everywhere, stack
+from penstock.shard.weights.format import ITSELF, FormatOf, LinearError, LinearPart, Place
+from penstock.shard.weights.stored import STORED_DTYPES, CheckpointError, StoredTensor
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,15 @@ class RankWeights:
         """Tells whether the checkpoint has a tensor of the layer of this name."""
         return any(name.startswith(f"{layer}.") for name in self._checkpoint.entries)
 
-    def whole(self, name: str, *shape: int) -> Tensor:
-        """Reads a tensor that every rank has whole."""
-        return stack([self._read(StoredTensor(name, shape, tuple(slice(length) for length in shape)))], self.dtype)
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """Returns the shape of a tensor; None if the checkpoint has none of this name."""
+        entry = self._checkpoint.entries.get(name)
+        return None if entry is None else entry.shape
+
+    def whole(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Reads a tensor that every rank has whole. dtype: what it is converted to, if not the activations'."""
+        stored = StoredTensor(name, shape, tuple(slice(length) for length in shape))
+        return stack([self._read(stored)], dtype or self.dtype)
 
     def biases(self, parts: Sequence[tuple[str, LinearPart]]) -> Tensor:
         """Reads the biases of these parts of linears and puts them one behind the other."""
@@ -62,21 +68,35 @@ class RankWeights:
         """Reads these parts of linears, of the same inputs, and packs them as one weight; a name may come twice."""
         return self._pack(parts, segments=1)
 
-    def own_outputs(self, outputs: Mapping[str, int], in_features: int) -> list[tuple[str, LinearPart]]:
+    def plain(self, linear: str, out_features: int, in_features: int) -> PackedWeight:
+        """Reads all of a linear that is multiplied in plain numbers wherever it is stored so, whatever others are; in
+        float32, if it is stored so."""
+        part = LinearPart(out_features, in_features, slice(0, out_features), slice(0, in_features))
+        entry = self._checkpoint.entries.get(f"{linear}.weight")
+        if entry is None or entry.dtype not in STORED_DTYPES:
+            return self.linears([(linear, part)])
+        dtype = torch.float32 if entry.dtype == "F32" else self.dtype
+        return DENSE.pack([[self._read(stored) for stored in DENSE.tensors(linear, part)]], [part], 1, dtype)
+
+    def own_outputs(
+        self, outputs: Mapping[str, int], in_features: int, place: Place = ITSELF
+    ) -> list[tuple[str, LinearPart]]:
         """Returns this rank's parts of linears that are split by their outputs.
 
         outputs: the name of each linear and its number of outputs over all ranks
         """
-        return [(name, LinearPart(length, in_features, self.group.part(length), slice(0, in_features)))
+        return [(name, LinearPart(length, in_features, self.group.part(length), slice(0, in_features), place))
                 for name, length in outputs.items()]
 
     def vocabulary(self, layer: str, vocab_size: int, width: int) -> PackedWeight:
         """Reads this rank's rows of a layer that has one for each token."""
         return self.linears(self.own_outputs({layer: vocab_size}, width))
 
-    def row_parallel(self, linear: str, out_features: int, in_features: int, segments: int) -> PackedWeight:
+    def row_parallel(
+        self, linear: str, out_features: int, in_features: int, segments: int, place: Place = ITSELF
+    ) -> PackedWeight:
         """Reads what a linear does with this rank's inputs. `segments`: number of them that this rank sums apart."""
-        part = LinearPart(out_features, in_features, slice(0, out_features), self.group.part(in_features))
+        part = LinearPart(out_features, in_features, slice(0, out_features), self.group.part(in_features), place)
         return self._pack([(linear, part)], segments)
 
     def warn_of_unread(self) -> None:

@@ -1,6 +1,8 @@
 """Plain numbers that become coded weights when they are loaded."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -8,7 +10,7 @@ from torch import Tensor
 from penstock.kernels.quantised_linear.activations import Activations
 from penstock.kernels.quantised_linear.coded_weight import CodedWeight
 from penstock.shard.weights.coded import CodedFormat
-from penstock.shard.weights.dense import DENSE
+from penstock.shard.weights.dense import DENSE, weight_of
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.packed_codes import finite, num_units, units
 from penstock.shard.weights.rounding import round_to_nearest, round_to_table
@@ -25,11 +27,10 @@ class Rounded(CodedFormat):
 
     def tensors(self, linear: str, part: LinearPart) -> tuple[StoredTensor, ...]:
         """Reads whole groups, so that each rank rounds as one alone would."""
-        whole = LinearPart(part.out_features, part.in_features, part.rows, self._columns(part))
-        return DENSE.tensors(linear, whole)
+        return DENSE.tensors(linear, replace(part, columns=self._columns(part)))
 
     def decode(self, tensors: Sequence[Tensor], part: LinearPart) -> CodedWeight:
-        weight, = tensors
+        weight = weight_of(tensors[0], part).contiguous()
         start = self._columns(part).start
         if self._table is not None:
             coded = round_to_table(weight, self._table, self.group, start)
@@ -39,9 +40,9 @@ class Rounded(CodedFormat):
         return coded
 
     def num_bytes(self, entry: Entry, dtype: torch.dtype) -> int:
-        if len(entry.shape) != 2:
+        if len(entry.shape) < 2:
             return DENSE.num_bytes(entry, dtype)
-        outputs, inputs = entry.shape
+        outputs, inputs = math.prod(entry.shape[:-1]), entry.shape[-1]
         return outputs * (inputs * self.bits // 8 + 2 * num_units(inputs, self.group))
 
     def _columns(self, part: LinearPart) -> slice:

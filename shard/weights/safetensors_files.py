@@ -33,10 +33,10 @@ class SafetensorsFiles:
         try:
             # A mapping for each tensor, so that what has been read of the file does not stay in this process's memory.
             with safe_open(path, framework="pt") as file:
-                tensor: Tensor = file.get_slice(name)[part]
+                tensor: Tensor = file.get_slice(name)[tuple(slice(axis.start, axis.stop) for axis in part)]
         except (SafetensorError, OSError, RuntimeError) as error:  # the last where there is no memory to map the file
             raise CheckpointError(f"{path}: {name} cannot be read: {error}") from error
-        return tensor
+        return tensor[tuple(slice(None, None, axis.step) for axis in part)]
 
     def _find(self) -> tuple[list[Path], dict[str, Path]]:
         """Returns the files in the order of their names, and for each tensor of an index, if there is one, its file."""

@@ -1,9 +1,12 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers.activations import ACT2FN
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 
 from penstock.kernels.activation import Activation, activate, activate_gate, reference
-from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once
+from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 from tests.kernels.compiled import assert_near, poison, threads
 
 NAMES = {
@@ -24,7 +27,7 @@ def test_as_transformers():
 
 @pytest.mark.parametrize("kernel_set", ["reference"], indirect=True)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("activation", NAMES)
 @pytest.mark.parametrize("num_tokens", TOKEN_COUNTS)
 def test_values_are_rounded_once(num_tokens, activation, dtype, kernel_set):
     for width in (7, 64, 704):
@@ -39,7 +42,7 @@ def test_values_are_rounded_once(num_tokens, activation, dtype, kernel_set):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("activation", NAMES)
 def test_compiled_values(dtype, activation, compiled_kernels, monkeypatch):
     poison(monkeypatch)
     for width in (8, 15, 16, 17, 100, 704):
@@ -66,7 +69,7 @@ def test_every_number_is_near(activation, bound, cpu_kernels):
     assert ((out - exact).abs() <= bound * exact.abs() + 1e-19).all()
 
 
-@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("activation", NAMES)
 def test_a_row_has_the_same_bits_in_any_batch_and_with_any_threads(activation, kernel_set):
     gate_up = numbers(100, 2 * 101)
     alone = torch.cat([activate_gate(row[None], activation) for row in gate_up])
@@ -77,12 +80,26 @@ def test_a_row_has_the_same_bits_in_any_batch_and_with_any_threads(activation, k
             assert torch.equal(activate(gate_up, activation), single)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gate_with_bounds(dtype, compiled_kernels, monkeypatch):
+    """As gpt-oss computes it, whose gates and ups alternate."""
+    poison(monkeypatch)
+    gate_up = 2 * numbers(70, 2 * 50, dtype)
+    gate, up = (half.double() for half in gate_up.chunk(2, dim=1))
+    bounds = SimpleNamespace(limit=7.0, alpha=1.702)
+    theirs = GptOssExperts._apply_gate(bounds, torch.stack([gate, up], 2).flatten(1))
+    error = relative_rms(activate_gate(gate_up, Activation.CLAMPED_SWIGLU), theirs)
+    assert error <= 1.02 * relative_rms(theirs.to(dtype), theirs) + 3e-7
+    with pytest.raises(ValueError, match="activate: clamped_swiglu is for gates alone"):
+        activate(gate_up, Activation.CLAMPED_SWIGLU)
+
+
 def test_no_rows(kernel_set):
     assert activate_gate(torch.empty(0, 8), Activation.SILU).shape == (0, 4)
     assert activate(torch.empty(0, 8), Activation.GELU).shape == (0, 8)
 
 
-@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("activation", NAMES)
 def test_large_numbers(activation, kernel_set):
     large = 100.0 if activation is Activation.RELU_SQUARED else 1e4
     x = torch.tensor([[large, -1e4, 0.0]], dtype=torch.bfloat16)

@@ -1,4 +1,5 @@
-"""The architectures that the decoder computes, by their names in config.json; may import kernels and models."""
+"""The architectures that the decoder computes, by their names in config.json; may import kernels, models
+and weights."""
 
 from collections.abc import Callable
 
@@ -28,6 +29,17 @@ from penstock.shard.models.families.llama import (
     olmo3,
     smollm3,
 )
+from penstock.shard.models.families.mixtures import (
+    ernie_moe,
+    glm4_moe,
+    gpt_oss,
+    granite_moe,
+    mixtral,
+    olmoe,
+    phimoe,
+    qwen2_moe,
+    qwen3_moe,
+)
 from penstock.shard.models.keys import Keys
 
 FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
@@ -35,6 +47,7 @@ FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
     "Cohere2ForCausalLM": cohere2,
     "CohereForCausalLM": cohere,
     "Ernie4_5ForCausalLM": ERNIE,
+    "Ernie4_5_MoeForCausalLM": ernie_moe,
     "Exaone4ForCausalLM": exaone4,
     "FalconForCausalLM": falcon,
     "GPT2LMHeadModel": gpt2,
@@ -45,22 +58,30 @@ FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
     "Gemma3ForCausalLM": gemma3,
     "GemmaForCausalLM": gemma1,
     "Glm4ForCausalLM": GLM4,
+    "Glm4MoeForCausalLM": glm4_moe,
     "GlmForCausalLM": GLM,
+    "GptOssForCausalLM": gpt_oss,
     "GraniteForCausalLM": granite,
+    "GraniteMoeForCausalLM": granite_moe,
     "InternLM2ForCausalLM": INTERNLM2,
     "InternLM3ForCausalLM": INTERNLM3,
     "LlamaForCausalLM": LLAMA,
     "MistralForCausalLM": MISTRAL,
+    "MixtralForCausalLM": mixtral,
     "MptForCausalLM": mpt,
     "NemotronForCausalLM": NEMOTRON,
     "OPTForCausalLM": opt,
     "Olmo2ForCausalLM": OLMO2,
     "Olmo3ForCausalLM": olmo3,
     "OlmoForCausalLM": olmo1,
+    "OlmoeForCausalLM": olmoe,
     "Phi3ForCausalLM": PHI3,
     "PhiForCausalLM": phi2,
+    "PhimoeForCausalLM": phimoe,
     "Qwen2ForCausalLM": QWEN2,
+    "Qwen2MoeForCausalLM": qwen2_moe,
     "Qwen3ForCausalLM": QWEN3,
+    "Qwen3MoeForCausalLM": qwen3_moe,
     "SeedOssForCausalLM": SEED_OSS,
     "SmolLM3ForCausalLM": smollm3,
     "StableLmForCausalLM": stablelm,

@@ -8,6 +8,7 @@ from penstock.shard.models.keys import Keys
 from penstock.shard.models.names import BlockNames, TensorNames
 from penstock.shard.models.parts import Qkv
 from penstock.shard.models.rotary_scaling import Rotation
+from penstock.shard.weights.format import Place
 
 GPT2_KEYS = {
     "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
@@ -51,7 +52,7 @@ OPT = replace(
 def gpt2(keys: Keys) -> ModelConfig:
     """Its linears are stored with the inputs first."""
     _expect_usual_attention(keys)
-    return replace(GPT2(keys), is_transposed=True)
+    return replace(GPT2(keys), place=Place(is_transposed=True))
 
 
 def gpt_bigcode(keys: Keys) -> ModelConfig:

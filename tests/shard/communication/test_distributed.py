@@ -273,7 +273,7 @@ def test_what_keeps_the_equality(tmp_path: Path) -> None:
         assert Decoder.load(tmp_path / "even", None, Group(0, world_size)).keeps_tp_equality
     odd = Decoder.load(tmp_path / "odd", None, Group(0, 2))
     assert not odd.keeps_tp_equality
-    assert odd.inequality == "8 does not divide inner size = 100"
+    assert odd.inequality == "8 does not divide inner size of feed-forward networks = 100"
     three = Decoder.load(tmp_path / "three", None, Group(0, 3))
     assert three.inequality == "3 shards do not divide the 8 segments of a row-parallel sum"
 

@@ -1,0 +1,108 @@
+"""A mixture of experts (Shazeer et al. 2017), each of which is split over the ranks by its inner width."""
+
+import torch
+from torch import Tensor
+
+from penstock.kernels.experts import Experts, experts
+from penstock.kernels.linear import PackedWeight, linear
+from penstock.kernels.route import route
+from penstock.kernels.route.form import RouteForm, Scoring
+from penstock.shard.layers.linear import segments_of
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.names import BlockNames
+from penstock.shard.models.parts import ExpertsConfig, ExpertsLayout
+from penstock.shard.weights.format import ITSELF, LinearPart, Place
+from penstock.shard.weights.rank_weights import RankWeights
+
+ONE = RouteForm(1, Scoring.SIGMOID)
+
+
+class Mixture:
+    """Transforms each token by the experts that the router chooses for it, and by the shared one, if there is one."""
+
+    def __init__(self, config: ModelConfig, mixture: ExpertsConfig, weights: RankWeights, names: BlockNames) -> None:
+        hidden, count = config.hidden_size, mixture.num_experts
+        self._group = weights.group
+        self._route = mixture.route
+        self._router = weights.plain(names.router, count, hidden)
+        self._router_bias = weights.whole(f"{names.router}.bias", count) if mixture.has_bias else None
+        self._choice_bias = None
+        if mixture.has_choice_bias:
+            shape = weights.shape(names.choice_bias) or (count,)  # ERNIE's has an axis more
+            self._choice_bias = weights.whole(names.choice_bias, *shape, dtype=torch.float32).view(-1)
+        each = [_read_expert(weights, mixture, names, hidden, number) for number in range(count)]
+        gate_up, down = zip(*each, strict=True)
+        self._shared = 0                 # how many experts come before the router's
+        self._shared_weight: PackedWeight | None = None
+        if mixture.shared_size:
+            size = mixture.shared_size
+            shared = weights.own_outputs({names.shared_gate: size, names.shared_up: size}, hidden)
+            gate_up = weights.linears(shared), *gate_up
+            down = _row_parallel(weights, names.shared_down, size, hidden, ITSELF), *down
+            self._shared = 1
+        if mixture.is_shared_gated:
+            self._shared_weight = weights.plain(names.shared_weight, 1, hidden)
+        gate_up_bias: Tensor | None = None
+        self._down_bias: Tensor | None = None
+        if mixture.has_bias:
+            gate_up_bias, self._down_bias = _biases(weights, mixture, names, hidden)
+        self._experts = Experts(gate_up, down, mixture.activation, gate_up_bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Returns what becomes of each token of x [T, C], [T, C]."""
+        logits = linear(x, self._router, self._router_bias, torch.float32)
+        ids, weights = route(logits, self._choice_bias, self._route)
+        if self._shared:
+            ids, weights = self._with_shared(x, ids, weights)
+        is_partial = self._group.world_size > 1
+        out = experts(x, ids, weights, self._experts, is_partial or self._down_bias is not None)
+        total = self._group.sum(out) if is_partial else out
+        if self._down_bias is not None:
+            for chosen, weight in zip(ids.unbind(1), weights.unbind(1), strict=True):  # in one order
+                total = total + self._down_bias[chosen] * weight[:, None]
+        return total.to(x.dtype)
+
+    def _with_shared(self, x: Tensor, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Puts the shared expert first, as number 0."""
+        first = torch.zeros_like(ids[:, :1])
+        own = torch.ones_like(weights[:, :1])
+        if self._shared_weight is not None:
+            own = sigmoid(linear(x, self._shared_weight, out_dtype=torch.float32))
+        return torch.cat([first, ids + 1], dim=1), torch.cat([own, weights], dim=1)
+
+
+def sigmoid(logits: Tensor) -> Tensor:
+    """Returns 1 / (1 + e^-x) of logits [T, 1], as the router of one expert has it."""
+    _, weights = route(logits, None, ONE)
+    return weights
+
+
+def _read_expert(
+    weights: RankWeights, mixture: ExpertsConfig, names: BlockNames, hidden: int, number: int
+) -> tuple[PackedWeight, PackedWeight]:
+    """Reads a rank's part of [gate; up] and of down of one expert."""
+    inner, columns = mixture.inner_size, slice(0, hidden)
+    gate, up, down = (name.format(expert=number) for name in (names.expert_gate, names.expert_up, names.expert_down))
+    if mixture.layout is ExpertsLayout.APART:
+        parts, place = weights.own_outputs({gate: inner, up: inner}, hidden), ITSELF
+    else:
+        is_alternating = mixture.layout.is_alternating
+        place = Place(number, mixture.num_experts, mixture.layout is ExpertsLayout.TRANSPOSED, is_alternating)
+        own = weights.group.part(inner)
+        halves = [slice(2 * own.start + half, 2 * own.stop, 2) if is_alternating
+                  else slice(half * inner + own.start, half * inner + own.stop) for half in range(2)]
+        parts = [(gate, LinearPart(2 * inner, hidden, rows, columns, place)) for rows in halves]
+    return weights.linears(parts), _row_parallel(weights, down, inner, hidden, place)
+
+
+def _biases(weights: RankWeights, mixture: ExpertsConfig, names: BlockNames, hidden: int) -> tuple[Tensor, Tensor]:
+    """Reads a rank's biases of all experts' [gate; up], whose rows alternate, and those of down, float32."""
+    count, inner = mixture.num_experts, mixture.inner_size
+    own = weights.group.part(inner)
+    stored = weights.whole(f"{names.expert_gate}_bias", count, 2 * inner)
+    gate_up = torch.cat([stored[:, half::2][:, own] for half in range(2)], dim=1).contiguous()
+    return gate_up, weights.whole(f"{names.expert_down}_bias", count, hidden, dtype=torch.float32)
+
+
+def _row_parallel(weights: RankWeights, name: str, inner: int, hidden: int, place: Place) -> PackedWeight:
+    return weights.row_parallel(name, hidden, inner, segments_of(inner, weights.group.world_size), place)

@@ -1,0 +1,162 @@
+"""Mixtures of experts whose attention is that of a dense family."""
+
+from dataclasses import replace
+
+from penstock.kernels.activation import Activation
+from penstock.kernels.route.form import RouteForm, Scoring
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.families.llama import ERNIE, LLAMA, QWEN2, QWEN3, granite
+from penstock.shard.models.families.usual import Usual, read_activation, window_everywhere, windows_by_kind
+from penstock.shard.models.keys import Keys, is_integer
+from penstock.shard.models.names import BlockNames, TensorNames
+from penstock.shard.models.parts import ExpertsConfig, ExpertsLayout, HeadNorm
+
+MAX_EXPERTS = 4096
+MIXTRAL_NAMES = TensorNames(block=BlockNames(
+    router="block_sparse_moe.gate", expert_gate="block_sparse_moe.experts.{expert}.w1",
+    expert_up="block_sparse_moe.experts.{expert}.w3", expert_down="block_sparse_moe.experts.{expert}.w2"))
+QWEN_NAMES = TensorNames(block=BlockNames(
+    shared_gate="mlp.shared_expert.gate_proj", shared_up="mlp.shared_expert.up_proj",
+    shared_down="mlp.shared_expert.down_proj"))
+MIXTRAL = Usual(theta=1e6, windows=window_everywhere, names=MIXTRAL_NAMES)
+PHIMOE = replace(MIXTRAL, is_centred=True, norm_bias=True, default_eps=1e-5, qkv_bias="attention_bias",
+                 output_bias="attention_bias")
+GRANITE_NAMES = TensorNames(block=BlockNames(
+    router="block_sparse_moe.router.layer", expert_gate="block_sparse_moe.input_linear",
+    expert_up="block_sparse_moe.input_linear", expert_down="block_sparse_moe.output_linear"))
+GPT_OSS = Usual(
+    qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-5, head_dim=64, theta=150000.0,
+    windows=windows_by_kind(2, 128), names=TensorNames(block=BlockNames(
+        sinks="self_attn.sinks", router="mlp.router", expert_gate="mlp.experts.gate_up_proj",
+        expert_up="mlp.experts.gate_up_proj", expert_down="mlp.experts.down_proj")))
+OLMOE = Usual(head_norm=HeadNorm.WHOLE, qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-5)
+GLM4_MOE = Usual(qkv_bias="attention_bias", rotary_share=0.5, default_eps=1e-5, names=TensorNames(block=BlockNames(
+    choice_bias="mlp.gate.e_score_correction_bias")))
+ERNIE_MOE = replace(ERNIE, names=TensorNames(block=BlockNames(
+    choice_bias="mlp.moe_statics.e_score_correction_bias")))
+
+
+def mixtral(keys: Keys) -> ModelConfig:
+    route = RouteForm(_top_k(keys, "num_local_experts"), is_normalised=True)
+    return _with(MIXTRAL(keys), keys, route, "num_local_experts", "intermediate_size")
+
+
+def phimoe(keys: Keys) -> ModelConfig:
+    """Its two experts are chosen one after the other, each weighed against those that are near."""
+    jitter = keys.number("router_jitter_noise", 0.01)
+    route = RouteForm(_top_k(keys, "num_local_experts"), Scoring.SPARSE_MIXER, jitter=jitter)
+    config = replace(PHIMOE, head_bias=keys.switch("lm_head_bias"))(keys)
+    return _with(config, keys, route, "num_local_experts", "intermediate_size")
+
+
+def olmoe(keys: Keys) -> ModelConfig:
+    config = OLMOE(keys)
+    clip = 0.0 if keys.get("clip_qkv") is None else keys.number("clip_qkv")
+    config = replace(config, attention=replace(config.attention, clip=clip))
+    return _with(config, keys, _softmax(keys), "num_experts", "intermediate_size")
+
+
+def qwen2_moe(keys: Keys) -> ModelConfig:
+    """All tokens have a shared expert, by a weight of its own."""
+    config = replace(QWEN2, qkv_bias=keys.switch("qkv_bias", True), names=QWEN_NAMES)(keys)
+    made = _with(config, keys, _softmax(keys), "num_experts", "moe_intermediate_size")
+    assert made.experts is not None
+    shared = replace(made.experts, shared_size=keys.integer("shared_expert_intermediate_size"), is_shared_gated=True)
+    return _of_sparse_blocks(replace(made, experts=shared), keys)
+
+
+def qwen3_moe(keys: Keys) -> ModelConfig:
+    keys = keys.renamed({"num_experts": "num_local_experts"})
+    family = replace(QWEN3, windows=window_everywhere) if keys.switch("use_sliding_window") else replace(
+        QWEN3, windows=LLAMA.windows)
+    return _of_sparse_blocks(_with(family(keys), keys, _softmax(keys), "num_experts", "moe_intermediate_size"), keys)
+
+
+def glm4_moe(keys: Keys) -> ModelConfig:
+    """Experts score by sigmoids, and all tokens have a shared one; the first blocks have none."""
+    family = replace(GLM4_MOE, head_norm=HeadNorm.SHARED if keys.switch("use_qk_norm") else HeadNorm.NONE)
+    route = RouteForm(
+        _top_k(keys, "n_routed_experts"), Scoring.SIGMOID, keys.switch("norm_topk_prob", True),
+        keys.number("routed_scaling_factor", 1.0), num_groups=keys.integer("n_group", 1),
+        top_groups=keys.integer("topk_group", 1), group_best=2)
+    route = _checked(keys, route, "n_routed_experts", "n_group")
+    config = _with(family(keys), keys, route, "n_routed_experts", "moe_intermediate_size")
+    assert config.experts is not None
+    shared = keys.integer("n_shared_experts", 1, least=0) * config.experts.inner_size
+    dense = keys.integer("first_k_dense_replace", 1, least=0)
+    return replace(config, experts=replace(config.experts, shared_size=shared, has_choice_bias=True),
+                   plain_blocks=frozenset(range(min(dense, config.num_layers))))
+
+
+def ernie_moe(keys: Keys) -> ModelConfig:
+    """A bias is added to the softmax for the choice; some of the first and last blocks have no experts."""
+    keys = keys.renamed({"num_experts_per_tok": "moe_k"})
+    route = RouteForm(_top_k(keys, "moe_num_experts"), is_normalised=True)
+    config = _with(ERNIE_MOE(keys), keys, route, "moe_num_experts", "moe_intermediate_size")
+    assert config.experts is not None
+    shared = keys.integer("moe_num_shared_experts", 0, least=0) * config.experts.inner_size
+    start, interval = keys.integer("moe_layer_start_index", 1, least=0), keys.integer("moe_layer_interval", 1)
+    last = keys.get("moe_layer_end_index", -1)
+    if not is_integer(last, -1):
+        raise keys.error("moe_layer_end_index", "a whole number of at least -1")
+    end = config.num_layers - 1 if last == -1 else last
+    plain = (block for block in range(config.num_layers)
+             if (block + 1) % interval or not start <= block <= end)
+    return replace(config, experts=replace(config.experts, shared_size=shared, has_choice_bias=True),
+                   plain_blocks=frozenset(plain))
+
+
+def granite_moe(keys: Keys) -> ModelConfig:
+    route = RouteForm(_top_k(keys, "num_local_experts"), is_normalised=True)
+    config = _with(granite(keys), keys, route, "num_local_experts", "intermediate_size")
+    assert config.experts is not None
+    return replace(config, names=GRANITE_NAMES, experts=replace(config.experts, layout=ExpertsLayout.STACKED))
+
+
+def gpt_oss(keys: Keys) -> ModelConfig:
+    """Heads have sinks, experts biases, and gates bounds; quantised files have rows as others, plain ones not."""
+    keys.expect("swiglu_limit", 7.0)
+    keys.expect("swiglu_alpha", 1.702)
+    config = GPT_OSS(keys if keys.get("attention_bias") is not None else keys.including({"attention_bias": True}))
+    route = RouteForm(_top_k(keys, "num_local_experts"), is_normalised=True)
+    is_plain = keys.get("quantization_config") is None
+    experts = ExpertsConfig(
+        keys.integer("num_local_experts", most=MAX_EXPERTS), keys.integer("intermediate_size"), route,
+        Activation.CLAMPED_SWIGLU, ExpertsLayout.TRANSPOSED if is_plain else ExpertsLayout.ALTERNATING, has_bias=True)
+    return replace(config, attention=replace(config.attention, has_sinks=True), experts=experts)
+
+
+def _with(config: ModelConfig, keys: Keys, route: RouteForm, count: str, inner: str) -> ModelConfig:
+    """Returns the config with a mixture of experts. count, inner: the keys of their number and of their inner size"""
+    experts = ExpertsConfig(
+        keys.integer(count, most=MAX_EXPERTS), keys.integer(inner), route, read_activation(keys, "hidden_act", "silu"))
+    return replace(config, experts=experts)
+
+
+def _softmax(keys: Keys) -> RouteForm:
+    return RouteForm(_top_k(keys, "num_experts"), is_normalised=keys.switch("norm_topk_prob"))
+
+
+def _top_k(keys: Keys, count: str) -> int:
+    return keys.integer("num_experts_per_tok", most=keys.integer(count, most=MAX_EXPERTS))
+
+
+def _checked(keys: Keys, route: RouteForm, count: str, groups: str) -> RouteForm:
+    """Returns the form if its groups fit the experts; one group is none."""
+    if route.num_groups == 1:
+        return replace(route, top_groups=1, group_best=1)
+    size, rest = divmod(keys.integer(count, most=MAX_EXPERTS), route.num_groups)
+    if rest or size < route.group_best or route.top_groups > route.num_groups or route.top_groups * size < route.top_k:
+        raise keys.error(groups, f"groups of as many experts each, of which topk_group = {route.top_groups} have "
+                                 f"{route.top_k} to choose from")
+    return route
+
+
+def _of_sparse_blocks(config: ModelConfig, keys: Keys) -> ModelConfig:
+    """Some blocks of Qwen's have no experts."""
+    step, plain = keys.integer("decoder_sparse_step", 1), keys.get("mlp_only_layers") or []
+    if not isinstance(plain, list) or not all(is_integer(block, 0) for block in plain):
+        raise keys.error("mlp_only_layers", "a list of numbers of layers")
+    blocks = range(config.num_layers)
+    return replace(config, plain_blocks=frozenset(
+        block for block in blocks if block in plain or (block + 1) % step))
