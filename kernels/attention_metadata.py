@@ -10,6 +10,7 @@ from torch import Tensor
 from penstock.kernels import native
 from penstock.kernels.checks import check_axes, check_tensor
 from penstock.kernels.native import address
+from penstock.kernels.recurrent_state import StateRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +22,7 @@ class AttentionMetadata:
     tables: Tensor  # int32 [S, max_blocks], the blocks of each sequence
     starts: Tensor  # int32 [S], position of each sequence's first token
     counts: Tensor  # int32 [S], tokens of each sequence
+    slots: Tensor | None = None  # int32 [S], where the recurrent state of each sequence is, in models that have one
     is_decode: bool = False  # known to be one token for each sequence, which saves a GPU a look at the counts
 
     def __post_init__(self) -> None:
@@ -32,6 +34,12 @@ class AttentionMetadata:
         check_tensor(op, "tables", self.tables, (num_sequences, self.tables.shape[1]), torch.int32)
         check_tensor(op, "starts", self.starts, (num_sequences,), torch.int32)
         check_tensor(op, "counts", self.counts, (num_sequences,), torch.int32)
+
+    @cached_property
+    def state_rows(self) -> StateRows:
+        """Returns where the sequences' recurrent states are."""
+        assert self.slots is not None, "a model with recurrent layers is given the slots"
+        return StateRows(self.slots, self.starts, self.counts)
 
     @cached_property
     def struct(self) -> ctypes.Structure:

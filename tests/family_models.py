@@ -13,7 +13,7 @@ from torch import Tensor
 
 Tensors = dict[str, Tensor]
 
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING, FULL, LINEAR = "sliding_attention", "full_attention", "linear_attention"
 SIZES = {
     "vocab_size": 160, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 8,
     "num_key_value_heads": 4, "max_position_embeddings": 256, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
@@ -77,7 +77,11 @@ def old(model_type: str, **keys: Any) -> FamilyModel:
     return FamilyModel(model_type, keys, OLD_SIZES)
 
 
+MAMBA = {"mamba_n_heads": 8, "mamba_d_state": 12, "mamba_d_conv": 4, "mamba_expand": 2}
+DELTA = {"linear_num_key_heads": 4, "linear_num_value_heads": 8, "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+         "head_dim": 16, "layer_types": [LINEAR, FULL]}
 FAMILY_MODELS = {
+    "bamba": of("bamba", attn_layer_indices=[1], **MAMBA),
     "bloom": FamilyModel("bloom", sizes={"vocab_size": 160, "hidden_size": 64, "n_layer": 2, "n_head": 8}),
     "bloom, 12 heads": FamilyModel("bloom", sizes={"vocab_size": 160, "hidden_size": 96, "n_layer": 2, "n_head": 12}),
     "cohere": of("cohere", use_qk_norm=True, logit_scale=0.3),
@@ -114,6 +118,16 @@ FAMILY_MODELS = {
                   logits_scaling=2.0),
     "granitemoe": of("granitemoe", num_local_experts=8, embedding_multiplier=3.0, attention_multiplier=0.4,
                      residual_multiplier=0.3, logits_scaling=2.0),
+    "granitemoehybrid": of("granitemoehybrid", num_local_experts=0, shared_intermediate_size=96, layer_types=[
+        LINEAR, FULL], embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.3, **MAMBA),
+    "granitemoehybrid, experts": of(
+        "granitemoehybrid", num_local_experts=8, shared_intermediate_size=32, layer_types=[LINEAR, FULL],
+        intermediate_size=48, position_embedding_type="rope", logits_scaling=2.0, **MAMBA),
+    "qwen3_next": of("qwen3_next", num_experts=8, num_experts_per_tok=3, shared_expert_intermediate_size=32, **MOE,
+                     **DELTA),
+    "qwen3_5": of("qwen3_5_text", **DELTA),
+    "qwen3_5_moe": of("qwen3_5_moe_text", num_experts=8, num_experts_per_tok=3, shared_expert_intermediate_size=32,
+                      **MOE, **DELTA),
     "gpt_oss": of("gpt_oss", num_local_experts=8, num_experts_per_tok=3, head_dim=16, rope_parameters={
         "rope_type": "yarn", "factor": 4.0, "truncate": False, "original_max_position_embeddings": 64,
         "rope_theta": 150000.0, "beta_fast": 32.0, "beta_slow": 1.0}, **TYPES),
@@ -194,5 +208,7 @@ def spread(model: torch.nn.Module, seed: int) -> None:
             parameter.copy_(noise * 2 / parameter.shape[-1] ** 0.5)  # outputs of about twice the size of the inputs
         elif name.endswith("bias"):
             parameter.copy_(noise * 0.1)
-        else:
-            parameter.copy_(noise * 0.1 + 1)
+        elif name.endswith("A_log"):
+            parameter.copy_(noise - 2)       # so that much of a state is left after many tokens
+        else:                                # norms' weights, which are zeros where 1 is added to them
+            parameter.copy_(noise * 0.1 + int(parameter.any()))

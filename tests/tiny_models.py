@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
-from penstock.kernels.paged_attention import allocate_cache
+from penstock.shard.execution.kv_cache import KvShape
+from penstock.shard.execution.memory import States, allocate
 from penstock.shard.models.decoder import Decoder
 from tests.paths import DEMO_MODEL
 
@@ -102,12 +103,13 @@ def prompt_logits(
     The blocks are out of order and full of NaN, so what is read before it is written shows.
     """
     num_tokens, num_blocks = len(ids), -(-len(ids) // block_size)
-    caches = []
-    for _ in range(decoder.config.num_layers):
-        cache = allocate_cache(num_blocks, block_size=block_size, num_kv_heads=decoder.num_kv_heads,
-                               head_dim=decoder.config.attention.head_dim, dtype=decoder.dtype, device="cpu")
+    config, shape = decoder.config, decoder.state_shape
+    kv = KvShape(config.num_attention_blocks, decoder.num_kv_heads, config.attention.head_dim, block_size,
+                 decoder.dtype)
+    states = None if shape is None else States(shape, config.recurrent_blocks)
+    caches = allocate(config.num_layers, kv, num_blocks, states, 1)
+    for cache in caches:
         cache.data.fill_(0xFF)
-        caches.append(cache)
     table = torch.arange(num_blocks).flip(0)
     positions = torch.arange(num_tokens)
     metadata = AttentionMetadata(
@@ -115,7 +117,8 @@ def prompt_logits(
         slot_mapping=table[positions // block_size] * block_size + positions % block_size,
         tables=table.int()[None],
         starts=torch.zeros(1, dtype=torch.int32),
-        counts=torch.tensor([num_tokens], dtype=torch.int32))
+        counts=torch.tensor([num_tokens], dtype=torch.int32),
+        slots=torch.zeros(1, dtype=torch.int32))
     return decoder.logits(decoder.forward(ids, metadata, caches), positions if output_rows is None else output_rows)
 
 

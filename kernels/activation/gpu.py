@@ -21,6 +21,8 @@ def activated(x, ACTIVATION: tl.constexpr):
         out = x / (1.0 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
     elif ACTIVATION == "gelu_sigmoid":
         out = x / (1.0 + tl.exp(-1.702 * x))
+    elif ACTIVATION == "sigmoid":
+        out = 1.0 / (1.0 + tl.exp(-x))
     else:
         out = tl.where(x < 0.0, 0.0, x)
         if ACTIVATION == "relu_squared":

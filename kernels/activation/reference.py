@@ -14,6 +14,7 @@ FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.GELU: lambda x: x * torch.erfc(-x / 2**0.5) / 2,
     Activation.GELU_TANH: lambda x: x * ((8 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)).sigmoid(),
     Activation.GELU_SIGMOID: lambda x: x * (1.702 * x).sigmoid(),
+    Activation.SIGMOID: torch.sigmoid,
     Activation.RELU: functional.relu,
     Activation.RELU_SQUARED: lambda x: functional.relu(x).square(),
 }

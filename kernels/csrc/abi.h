@@ -9,9 +9,11 @@
 namespace penstock {
 
 // The activations of kernels/activation, in its order.
-enum Activation : int64_t { kSilu, kGelu, kGeluTanh, kGeluSigmoid, kRelu, kReluSquared, kClampedSwiglu, kNumActivations };
+enum Activation : int64_t {
+  kSilu, kGelu, kGeluTanh, kGeluSigmoid, kSigmoid, kRelu, kReluSquared, kClampedSwiglu, kNumActivations
+};
 
-enum Scoring : int64_t { kSoftmax, kSigmoid, kSparseMixer };  // of kernels/route
+enum Scoring : int64_t { kSoftmaxScore, kSigmoidScore, kSparseMixerScore };  // of kernels/route
 
 enum DType : int64_t { kF32 = 0, kBF16 = 1, kF16 = 2, kI8 = 3 };  // int8: of a cache only
 
@@ -104,6 +106,20 @@ struct Experts {
   const void* const* down;
   const void* bias;
   int64_t bias_dtype;
+};
+
+// As kernels/recurrence/heads.py; skip may be null.
+struct RecurrentHeads {
+  int64_t heads;
+  int64_t groups;
+  int64_t key_dim;
+  int64_t value_dim;
+  int64_t is_delta;
+  float min_step;
+  float max_step;
+  const float* rate;
+  const float* bias;
+  const float* skip;
 };
 
 struct AttentionMetadata {
@@ -228,6 +244,18 @@ void penstock_route(const float* logits, const float* bias, int64_t tokens, int6
 // x [tokens, width], ids and weights [tokens, top_k], the ids of each token ascending: out [tokens, outputs].
 void penstock_experts(const Experts* experts, const void* x, int64_t dtype, const int32_t* ids, const float* weights,
                       int64_t tokens, int64_t top_k, void* out, int64_t out_dtype);
+
+// The tokens of `rows` sequences, one sequence after the other, whose state is in their slots, `stride` elements from slot
+// to slot, and begins with zeros where starts is 0. x and out [tokens, channels], weight [width, channels], bias [channels]
+// or null, inputs [slots, width - 1, channels].
+void penstock_causal_conv(int64_t dtype, const void* x, const float* weight, const float* bias, int64_t width,
+                          int64_t channels, void* inputs, int64_t stride, const int32_t* slots,
+                          const int32_t* starts, const int32_t* counts, int64_t rows, void* out);
+// qkv [tokens, 2 * groups * key_dim + heads * value_dim], steps and gates (or null) [tokens, heads], matrices [slots, heads,
+// key_dim, value_dim], out [tokens, heads, value_dim].
+void penstock_recurrence(const RecurrentHeads* heads, int64_t dtype, const void* qkv, const void* steps,
+                         const void* gates, float* matrices, int64_t stride, const int32_t* slots, const int32_t* starts,
+                         const int32_t* counts, int64_t rows, void* out);
 
 // out [rows, width] of x [rows, width]: cap * tanh(x / cap).
 void penstock_softcap(const float* x, float cap, float* out, int64_t rows, int64_t width);

@@ -1,17 +1,9 @@
 #include "abi.h"
 #include "rows.h"
+#include "sigmoid.h"
 
 namespace penstock {
 namespace {
-
-constexpr float kLog2eHigh = 0x1.715476p+0f, kLog2eLow = 0x1.4ae0c0p-26f;
-
-// x / (1 + e^-y), with an exponent that is never above 0, so that nothing overflows.
-INLINE Vec times_sigmoid(Vec x, Vec y) {
-  const Vec power = exp2(max(set(-138.f), min(y, zero() - y)), set(kLog2eHigh), set(kLog2eLow));
-  const Vec numerator = select(less(y, zero()), power, set(1.f));
-  return x * (numerator / (set(1.f) + power));
-}
 
 // Φ(-|x|), to 3e-7 of itself: erfc(z) = t * 2^p(s) * e^-z² with z = |x| / √2 and t = 2 / (2 + z), whose p is a polynomial
 // in s, which goes from -1 to 1 as t does from 0.12 to 1.
@@ -41,6 +33,8 @@ INLINE Vec activated(Vec x) {
     return times_sigmoid(x, set(0x1.988454p+0f) * fma(cube, set(0x1.6e4e26p-5f), x));
   } else if constexpr (kActivation == kGeluSigmoid) {
     return times_sigmoid(x, set(1.702f) * x);
+  } else if constexpr (kActivation == kSigmoid) {
+    return times_sigmoid(set(1.f), x);
   } else {
     const Vec positive = max(zero(), x);
     return kActivation == kRelu ? positive : positive * positive;

@@ -89,13 +89,13 @@ void mix(const Router& r, const float* logits, Chosen* chosen) {
 
 void choose(const Router& r, const float* logits, Chosen* chosen) {
   float scores[kMaxExperts], choice[kMaxExperts];
-  if (r.scoring == kSoftmax) {
+  if (r.scoring == kSoftmaxScore) {
     softmax(logits, r.experts, scores);
   } else {
     for (int64_t i = 0; i < r.experts; i++) scores[i] = 1.f / (1.f + std::exp(-logits[i]));
   }
   for (int64_t i = 0; i < r.experts; i++) {
-    choice[i] = r.bias ? scores[i] + r.bias[i] : r.scoring == kSoftmax ? logits[i] : scores[i];
+    choice[i] = r.bias ? scores[i] + r.bias[i] : r.scoring == kSoftmaxScore ? logits[i] : scores[i];
   }
   if (r.groups > 1) leave_groups(r, choice);
   bool is_taken[kMaxExperts] = {};
@@ -131,7 +131,7 @@ extern "C" void penstock_route(const float* logits, const float* bias, int64_t t
   parallel_rows(tokens, experts * top_k, [&](int64_t begin, int64_t end) {
     Chosen chosen[kMaxExperts];
     for (int64_t token = begin; token < end; token++) {
-      scoring == kSparseMixer ? mix(router, logits + token * experts, chosen)
+      scoring == kSparseMixerScore ? mix(router, logits + token * experts, chosen)
                               : choose(router, logits + token * experts, chosen);
       write(router, chosen, ids + token * top_k, weights + token * top_k);
     }

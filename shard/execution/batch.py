@@ -31,10 +31,11 @@ class StepInputs:
 @dataclass(frozen=True, slots=True)
 class Padding:
     """Tells which rows are added to a step of decode rows until it has `num_rows`. Each is one token, no matter which,
-    at position 0 of a block that no sequence has."""
+    at position 0 of a block and in a state that no sequence has."""
 
     num_rows: int
     scratch_block: int
+    scratch_state: int
 
 
 def build(
@@ -54,7 +55,7 @@ def build(
         input_ids=_input_ids(tensors.get("ids"), tensors.get("sources"), slots.last_token),
         metadata=AttentionMetadata(
             positions=tensors["positions"], slot_mapping=tensors["slot_mapping"], tables=tensors["tables"],
-            starts=tensors["starts"], counts=tensors["counts"],
+            starts=tensors["starts"], counts=tensors["counts"], slots=tensors.get("slots"),
             is_decode=len(hosts["positions"]) == len(hosts["starts"])),
         output_rows=tensors["output_rows"],
         prompt_logprob_rows=tensors["prompt_logprob_rows"],
@@ -82,6 +83,7 @@ def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
         **_inputs(rows, slot_ids, firsts, int(ends[-1])),
         "positions": positions, "slot_mapping": slot_mapping, "tables": tables,
         "starts": starts.astype(np.int32), "counts": counts.astype(np.int32),
+        **({} if slots.bounds.num_states is None else {"slots": slot_ids.astype(np.int32)}),
         "output_rows": (ends - 1)[is_sampled],
         **_prompt_logprobs(rows, firsts)}
 
@@ -114,7 +116,8 @@ def _pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
     """Add the padding's rows to those of `hosts`, each of one token."""
     number = padding.num_rows - len(hosts["starts"])
     values = {"ids": 0, "sources": -1 if "ids" in hosts else 0, "positions": 0, "starts": 0, "counts": 1,
-              "slot_mapping": padding.scratch_block * block_size, "tables": padding.scratch_block}
+              "slot_mapping": padding.scratch_block * block_size, "tables": padding.scratch_block,
+              "slots": padding.scratch_state}
     for name in values.keys() & hosts.keys():
         host = hosts[name]
         hosts[name] = np.concatenate([host, np.full((number, *host.shape[1:]), values[name], host.dtype)])

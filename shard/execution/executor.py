@@ -4,7 +4,7 @@ import hashlib
 import os
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
-from penstock.kernels.kv_cache import KvCache
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
@@ -23,13 +22,15 @@ from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.gpu_memory import check_weights, part_of_memory, trial_blocks
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.kept_memory import KeptMemory
-from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_memory, num_blocks
+from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_memory, kv_budget, num_blocks
 from penstock.shard.execution.masks import Masks
+from penstock.shard.execution.memory import States, allocate
 from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch, RowPromptLogprobs
 from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
+from penstock.shard.layers.block import Memory
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.reading import DTYPES
 from penstock.shard.models.weight_options import WeightOptions
@@ -79,10 +80,13 @@ class Executor:
                                     WeightOptions(config.quantize, config.activations))
         model = self.decoder.config
         self.kv_shape = KvShape(
-            model.num_layers, self.decoder.num_kv_heads, model.attention.head_dim, config.block_size,
+            model.num_attention_blocks, self.decoder.num_kv_heads, model.attention.head_dim, config.block_size,
             kv_dtype or self.decoder.dtype)
         self._digest = Checkpoint(config.model).digest()
+        shape = self.decoder.state_shape
+        self.states = None if shape is None else States(shape, model.recurrent_blocks)
         self.kept = self._keep_memory()
+        self.num_states = self._num_states()
         if gpu.is_used() and config.kv_memory is None:
             self.allocate(trial_blocks(self.kv_shape, config, model.context_length))
         else:
@@ -94,17 +98,22 @@ class Executor:
 
     def allocate(self, num_blocks: int) -> None:
         """Replace the KV memory by one of so many blocks, and of one more that no order names: the rows that pad a
-        captured step write there."""
+        captured step write there. So they do in one more state."""
         model = self.decoder.config
-        self.caches: list[KvCache] = []  # what was before must go first
-        self.bounds = Bounds(self._config.block_size, num_blocks, model.context_length, model.vocab_size)
-        self.caches = self.kv_shape.allocate(num_blocks + 1, self.kept)
+        self.caches: Sequence[Memory] = []  # what was before must go first
+        self.bounds = Bounds(self._config.block_size, num_blocks, model.context_length, model.vocab_size,
+                             self.num_states or None)
+        self.caches = self._allocate(num_blocks + 1, self.kept)
+
+    def _allocate(self, num_blocks: int, kept: KeptMemory | None = None) -> Sequence[Memory]:
+        num_layers = self.decoder.config.num_layers
+        return allocate(num_layers, self.kv_shape, num_blocks, self.states, self.num_states + 1, kept)
 
     @contextmanager
     def aside(self, num_blocks: int) -> Iterator[None]:
         """Lets steps run in a little memory of their own while the block runs."""
         own = self.caches, self.bounds
-        self.caches, self.bounds = self.kv_shape.allocate(num_blocks), replace(self.bounds, num_blocks=num_blocks)
+        self.caches, self.bounds = self._allocate(num_blocks), replace(self.bounds, num_blocks=num_blocks)
         try:
             yield
         finally:
@@ -139,12 +148,23 @@ class Executor:
             return found.num_blocks
         if found is None and self._config.kv_memory is not None and not gpu.is_used():
             check_kv_memory(self._config.kv_memory, self._group.world_size)
+        others = self.num_states * self.states.num_bytes if self.states else 0
         return num_blocks(self.kv_shape, self._config.kv_memory, self.decoder.config.context_length,
-                          self._group.world_size, found.first_blocks if found else None)
+                          self._group.world_size, found.first_blocks if found else None, others)
+
+    def _num_states(self) -> int:
+        """Returns how many sequences can run at once because of their states; 0 if they have none."""
+        if self.states is None:
+            return 0
+        if self.kept and self.kept.found and self.kept.found.num_states:
+            return self.kept.found.num_states
+        memory = gpu.free_memory() if gpu.is_used() and self._config.kv_memory is None else kv_budget(
+            self.kv_shape, self._config.kv_memory, self.decoder.config.context_length, self._group.world_size)
+        return self.states.number(memory, self._config.max_step_rows)
 
     def facts(self, step_tokens: int) -> Facts:
         """Returns what the router must know, and declares the KV memory in use; `step_tokens` is measured by others."""
-        header = self.kept.seal(self.bounds.num_blocks, step_tokens) if self.kept else None
+        header = self.kept.seal(self.bounds.num_blocks, step_tokens, self.num_states) if self.kept else None
         return Facts(
             model_id=self._config.model_id or str(self._config.model),
             dtype=self._dtype,
@@ -160,7 +180,8 @@ class Executor:
             weights_digest=self._digest,
             step_tokens=step_tokens,
             memory_id=header.id if header else secrets.token_hex(8),
-            first_blocks=header.first_blocks if header else self.bounds.num_blocks)
+            first_blocks=header.first_blocks if header else self.bounds.num_blocks,
+            num_states=self.num_states)
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""
@@ -212,7 +233,7 @@ class Executor:
         sampling_batch = sampler.prepare(sampled, slots, answers=self._group.rank == 0)
         prompt_batch = prompt_logprobs.prepare(step.rows, slots)
         size = self.graphs.size_of(step.rows) if self.graphs else None
-        padding = None if size is None else Padding(size, self.bounds.num_blocks)
+        padding = None if size is None else Padding(size, self.bounds.num_blocks, self.num_states)
         inputs = batch.build(step.rows, slots, {**sampling_batch.columns, **prompt_batch.columns}, padding)
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
             os.kill(os.getpid(), signal.SIGKILL)

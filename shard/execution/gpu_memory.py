@@ -108,10 +108,11 @@ def trial_blocks(shape: KvShape, config: ShardConfig, context_length: int) -> in
 def largest_lengths(bounds: Bounds, num_tokens: int, num_rows: int) -> list[int]:
     """Returns the lengths of the prompts of the step that takes most memory: many of one token, for each has its
     logits, and of the rest as few as the context allows. The KV memory holds them."""
-    num_short = max(0, min(num_rows, num_tokens, bounds.num_blocks // 2) - 1)
+    states = num_rows if bounds.num_states is None else bounds.num_states
+    num_short = max(0, min(num_rows, states, num_tokens, bounds.num_blocks // 2) - 1)
     lengths = [1] * num_short
     num_tokens, num_blocks = num_tokens - num_short, bounds.num_blocks - num_short
-    while num_tokens and num_blocks:
+    while num_tokens and num_blocks and (bounds.num_states is None or len(lengths) < bounds.num_states):
         lengths.append(min(num_tokens, bounds.context_length, num_blocks * bounds.block_size))
         num_tokens -= lengths[-1]
         num_blocks -= -(-lengths[-1] // bounds.block_size)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
-from penstock.kernels.kv_cache import KvCache
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import Row
+from penstock.shard.layers.block import Memory
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.progress import LoadProgress
 
@@ -52,12 +52,13 @@ class _CudaGraph:
 
 
 class DecodeGraphs:
-    """Captures and replays the steps of one decoder over its caches, which have one block more than `bounds` says.
+    """Captures and replays the steps of one decoder over its caches, which have one block and one state more than
+    `bounds` says.
 
     All ranks of a group capture and replay alike. Logits hold until the next replay, of any size: they share memory.
     """
 
-    def __init__(self, decoder: Decoder, caches: list[KvCache], bounds: Bounds, sizes: Sequence[int]) -> None:
+    def __init__(self, decoder: Decoder, caches: Sequence[Memory], bounds: Bounds, sizes: Sequence[int]) -> None:
         """Makes room for the inputs of the largest of `sizes`; `capture` does the rest."""
         self.sizes = tuple(sorted(sizes))
         self._decoder = decoder
@@ -72,6 +73,8 @@ class DecodeGraphs:
         self._tables = torch.full((num_rows, width), scratch, dtype=torch.int32, device=device)
         self._starts = torch.zeros(num_rows, dtype=torch.int32, device=device)
         self._counts = torch.ones(num_rows, dtype=torch.int32, device=device)
+        self._slots = None if bounds.num_states is None else torch.full(
+            (num_rows,), bounds.num_states, dtype=torch.int32, device=device)
         self._rows = torch.arange(num_rows, device=device)
 
     def size_of(self, rows: Sequence[Row]) -> int | None:
@@ -105,6 +108,8 @@ class DecodeGraphs:
         self._slot_mapping[:size].copy_(inputs.metadata.slot_mapping)
         self._tables[:size, :width].copy_(inputs.metadata.tables)
         self._starts[:size].copy_(inputs.metadata.starts)
+        if self._slots is not None and inputs.metadata.slots is not None:
+            self._slots[:size].copy_(inputs.metadata.slots)
         logits = self._captured[size].replay()
         return None if logits is None else logits[:num_rows]
 
@@ -116,6 +121,6 @@ class DecodeGraphs:
     def _run(self, size: int) -> Tensor | None:
         metadata = AttentionMetadata(
             self._positions[:size], self._slot_mapping[:size], self._tables[:size], self._starts[:size],
-            self._counts[:size], is_decode=True)
+            self._counts[:size], None if self._slots is None else self._slots[:size], is_decode=True)
         hidden = self._decoder.forward(self._ids[:size], metadata, self._caches)
         return self._decoder.logits(hidden, self._rows[:size])

@@ -42,6 +42,7 @@ class Header:
     first_blocks: int
     step_tokens: int
     is_whole: bool = True
+    num_states: int = 0                  # of sequences that could run at once; 0 if the model keeps none
 
 
 class KeptMemory:
@@ -84,12 +85,13 @@ class KeptMemory:
             self.found = replace(self.found, is_whole=False)
             self._write(self.found)
 
-    def seal(self, num_blocks: int, step_tokens: int) -> Header:
+    def seal(self, num_blocks: int, step_tokens: int, num_states: int = 0) -> Header:
         """Declares that the memory is in use from now on, and returns its header: the one that was found, or a new
         one."""
         if self.found is None or not self.found.is_whole:
             first_blocks = self.found.first_blocks if self.found else num_blocks
-            self.found = Header(self._layout, secrets.token_hex(8), num_blocks, first_blocks, step_tokens)
+            self.found = Header(
+                self._layout, secrets.token_hex(8), num_blocks, first_blocks, step_tokens, num_states=num_states)
             self._write(self.found)
         return self.found
 

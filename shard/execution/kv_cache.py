@@ -76,10 +76,20 @@ def check_kv_memory(kv_memory: int, world_size: int) -> None:
                             f"{HEADROOM} for steps and requests; leave it out for a quarter of what there is")
 
 
+def kv_budget(shape: KvShape, kv_memory: int | None, context_length: int, world_size: int) -> int:
+    """Returns the bytes that a shard keeps of sequences: `kv_memory`, or if it is None its part of the free memory."""
+    if kv_memory is not None:
+        return kv_memory
+    one_context = -(-context_length // shape.block_size) * shape.block_bytes
+    return _default_memory(available_memory(), world_size, one_context)
+
+
 def num_blocks(
-    shape: KvShape, kv_memory: int | None, context_length: int, world_size: int, before: int | None = None
+    shape: KvShape, kv_memory: int | None, context_length: int, world_size: int, before: int | None = None,
+    others: int = 0,
 ) -> int:
-    """Returns how many blocks fit into `kv_memory` bytes, or if it is None into this shard's part of the free memory.
+    """Returns how many blocks fit into `kv_memory` bytes, or if it is None into this shard's part of the free memory,
+    less the bytes of `others`.
 
     A shard that takes the place of a dead one, whose group began with `before` blocks, has as many if there is memory
     for them.
@@ -91,9 +101,10 @@ def num_blocks(
     most = max(0, available - HEADROOM)
     if before is not None and before * shape.block_bytes * world_size <= most:
         return before
-    memory = _default_memory(available, world_size, -(-context_length // shape.block_size) * shape.block_bytes)
+    memory = kv_budget(shape, None, context_length, world_size)
     if kv_memory is not None:
         memory = kv_memory if before is None else min(kv_memory, memory)
+    memory -= others
     blocks = memory // shape.block_bytes
     if kv_memory is None:
         blocks = min(blocks, DEFAULT_MAX_BLOCKS if before is None else before)

@@ -25,6 +25,7 @@ class Bounds:
     num_blocks: int
     context_length: int
     vocab_size: int
+    num_states: int | None = None        # of slots that have a recurrent state; None if the model has none
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class SlotTable:
     """
 
     def __init__(self, limits: StreamLimits, bounds: Bounds, device: Device) -> None:
+        if bounds.num_states is not None and limits.max_slots > bounds.num_states:
+            raise OrderError(f"max_slots is {limits.max_slots}, and {bounds.num_states} have a recurrent state")
         self.limits = limits
         self.bounds = bounds
         self.device = device
@@ -145,6 +148,8 @@ class SlotTable:
         already."""
         self._clear(slot)
         self._check_ids(slot, "history_ids", initial_state.history_ids)
+        if start and self.bounds.num_states is not None:
+            raise OrderError(f"slot {slot}: start {start}, but a recurrent state begins at position 0")
         sampling = initial_state.sampling
         self._check_ids(slot, "bias_ids", sampling.bias_ids)
         self._check_ids(slot, "banned_ids", sampling.banned_ids)
@@ -188,6 +193,9 @@ class SlotTable:
         if row.start > state.num_written:
             raise OrderError(f"slot {row.slot}: start {row.start} jumps ahead of position {state.num_written}, "
                              "the first that is not written")
+        if self.bounds.num_states is not None and row.start != state.num_written:
+            raise OrderError(f"slot {row.slot}: start {row.start}, but its recurrent state has come to position "
+                             f"{state.num_written}")
         if row.end > room:
             raise OrderError(f"slot {row.slot}: positions up to {row.end - 1}, but {state.num_blocks} blocks and a "
                              f"context of {self.bounds.context_length} tokens end at {room - 1}")

@@ -136,6 +136,7 @@ class Facts:
     step_tokens: int
     memory_id: str                       # new whenever the KV memory began empty
     first_blocks: int                    # of the first of the shards of this rank
+    num_states: int = 0                  # of sequences that can run at once; 0 if they have none beside keys and values
 
     @property
     def answers(self) -> bool:

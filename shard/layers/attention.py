@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
+from penstock.kernels.activation import Activation, activate_gate
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.kv_write import kv_write
@@ -15,6 +16,7 @@ from penstock.shard.layers.linear import ColumnParallel, RowParallel
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.names import BlockNames
+from penstock.shard.models.parts import Qkv
 from penstock.shard.weights.rank_weights import RankWeights
 
 
@@ -40,6 +42,7 @@ class Attention:
         self.window = attention.windows[index]  # tokens that each sees, itself included; 0 for all
         self.softcap = attention.softcap
         self.clip = attention.clip
+        self.is_gated = attention.qkv is Qkv.GATED
         self.sinks = None
         if attention.has_sinks:
             sinks = weights.whole(names.sinks, attention.num_heads, dtype=torch.float32)
@@ -48,8 +51,9 @@ class Attention:
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: KvCache) -> Tensor:
         """Returns what each token of x [T, C] gets from those that it sees, [T, C]."""
-        heads = self.qkv(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
-        q, k, v = torch.split(heads, [self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
+        heads = self.qkv(x).view(len(x), -1, self.head_dim)
+        gates = self.num_heads if self.is_gated else 0
+        q, k, v, gate = torch.split(heads, [self.num_heads, self.num_kv_heads, self.num_kv_heads, gates], dim=1)
         if self.head_norms:
             q, k = (norm(part) for part, norm in zip((q, k), self.head_norms, strict=True))
         if self.clip:
@@ -60,6 +64,9 @@ class Attention:
         attended = paged_attention(
             q, cache, metadata.tables, metadata.starts, metadata.counts, scale=self.scale, window=self.window,
             softcap=self.softcap, sinks=self.sinks, slopes=self.slopes, is_decode=metadata.is_decode)
+        if self.is_gated:
+            gate_and_up = torch.cat([gate.flatten(1), attended.flatten(1)], dim=1)
+            return self.output(activate_gate(gate_and_up, Activation.SIGMOID))
         return self.output(attended.flatten(1))
 
 

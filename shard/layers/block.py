@@ -1,26 +1,38 @@
 """A block of a decoder: attention and a feed-forward network, each joined to the residual stream."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.recurrent_state import RecurrentState
 from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.mixture import Mixture
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.norm import NoNorm, read_norm
+from penstock.shard.layers.recurrence import Recurrence
 from penstock.shard.layers.residual import Residual
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.weights.rank_weights import RankWeights
+
+Memory = KvCache | RecurrentState
+"""What a block keeps of the sequences."""
+
+
+class Mixer(Protocol):
+    """Lets the tokens of a sequence see each other: attention, or what stands in its place."""
+
+    def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: Any) -> Tensor:
+        """Returns what each token of x [T, C] gets from those before it, [T, C]. cache: of the layer's own kind"""
 
 
 class Block(Protocol):
     """Transforms the tokens of a step."""
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: Memory
     ) -> tuple[Tensor, Tensor]:
         """Returns the residual stream [T, C] and what is yet to be added to it: the next norm adds it as it reads."""
 
@@ -29,7 +41,7 @@ class AttentionStep(Protocol):
     """An `AttentionHalf`, or what computes the same."""
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: Any
     ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -47,7 +59,7 @@ class SerialBlock:
         self.feed_forward = feed_forward
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: Memory
     ) -> tuple[Tensor, Tensor]:
         x, delta = self.attention(x, delta, metadata, cache)
         return self.feed_forward(x, delta)
@@ -62,7 +74,7 @@ class ParallelBlock:
         self.has_two_norms = has_two_norms
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: Memory
     ) -> tuple[Tensor, Tensor]:
         first, second = self.attention, self.feed_forward
         normed, x = first.residual.enter(x, delta)
@@ -73,14 +85,14 @@ class ParallelBlock:
 
 
 class AttentionHalf:
-    """Attention and how it is joined to the residual stream."""
+    """Attention, or what stands in its place, and how it is joined to the residual stream."""
 
-    def __init__(self, residual: Residual, layer: Attention) -> None:
+    def __init__(self, residual: Residual, layer: Mixer) -> None:
         self.residual = residual
         self.layer = layer
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: Memory
     ) -> tuple[Tensor, Tensor]:
         """Returns x + delta, both [T, C], and what is to be added to it, [T, C]."""
         normed, x = self.residual.enter(x, delta)
@@ -108,8 +120,9 @@ def read_block(config: ModelConfig, weights: RankWeights, index: int, rotary: Ro
         before, after = (read_norm(config.norm, weights, name, config.hidden_size) for name in (norm, post_norm))
         return Residual(before, after, config.residual_multiplier)
 
-    attention = AttentionHalf(residual(names.attention_norm, names.attention_post_norm),
-                              Attention(config, weights, names, index, rotary))
+    mixer: Mixer = (Recurrence(config, weights, names) if index in config.recurrent_blocks
+                    else Attention(config, weights, names, index, rotary))
+    attention = AttentionHalf(residual(names.attention_norm, names.attention_post_norm), mixer)
     experts = config.experts_of(index)
     network = Mlp(config, weights, names) if experts is None else Mixture(config, experts, weights, names)
     feed_forward = FeedForwardHalf(residual(names.feed_forward_norm, names.feed_forward_post_norm), network)

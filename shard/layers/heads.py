@@ -1,9 +1,10 @@
 """Which heads a rank has, and where a checkpoint stores their rows of the linears q, k and v."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.shard.communication.distributed import Group
+from penstock.shard.layers.rows import merged
 from penstock.shard.models.names import BlockNames
 from penstock.shard.models.parts import AttentionConfig, Qkv
 from penstock.shard.weights.format import LinearPart, Place
@@ -26,11 +27,15 @@ class OwnHeads:
 def qkv_parts(
     attention: AttentionConfig, own: OwnHeads, names: BlockNames, in_features: int, place: Place
 ) -> list[tuple[str, LinearPart]]:
-    """Returns what a rank reads of the linears q, k and v: the rows of its heads, q's first, then k's, then v's."""
+    """Returns what a rank reads of the linears q, k and v: the rows of its heads, q's first, then k's, then v's,
+    then the gates'."""
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
     if attention.qkv is Qkv.APART:
         stored: list[tuple[str, int, Iterable[int]]] = [
             (names.q, heads, own.heads), (names.k, kv_heads, own.kv_heads), (names.v, kv_heads, own.kv_heads)]
+    elif attention.qkv is Qkv.GATED:
+        stored = [(names.q, 2 * heads, (2 * head for head in own.heads)), (names.k, kv_heads, own.kv_heads),
+                  (names.v, kv_heads, own.kv_heads), (names.q, 2 * heads, (2 * head + 1 for head in own.heads))]
     else:
         place_q, place_k, place_v = _places(attention)
         all_heads = heads + 2 * kv_heads
@@ -38,9 +43,8 @@ def qkv_parts(
             (place_q, own.heads), (place_k, own.kv_heads), (place_v, own.kv_heads))]
     size = attention.head_dim
     return [
-        (name, LinearPart(count * size, in_features, slice(run.start * size, run.stop * size), slice(0, in_features),
-                          place))
-        for name, count, places in stored for run in _runs(places)]
+        (name, LinearPart(count * size, in_features, rows, slice(0, in_features), place))
+        for name, count, places in stored for rows in merged((head * size for head in places), size)]
 
 
 def _places(attention: AttentionConfig) -> tuple[Callable[[int], int], ...]:
@@ -53,16 +57,3 @@ def _places(attention: AttentionConfig) -> tuple[Callable[[int], int], ...]:
     width = share + 2
     return ((lambda head: head // share * width + head % share), (lambda head: head * width + share),
             (lambda head: head * width + share + 1))
-
-
-def _runs(places: Iterable[int]) -> Iterator[range]:
-    """Yields ascending numbers as ranges without gaps."""
-    run = range(0)
-    for place in places:
-        if len(run) and place == run.stop:
-            run = range(run.start, place + 1)
-            continue
-        if len(run):
-            yield run
-        run = range(place, place + 1)
-    yield run

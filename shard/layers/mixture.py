@@ -36,7 +36,8 @@ class Mixture:
         self._shared_weight: PackedWeight | None = None
         if mixture.shared_size:
             size = mixture.shared_size
-            shared = weights.own_outputs({names.shared_gate: size, names.shared_up: size}, hidden)
+            shared = (weights.own_halves(names.shared_gate, size, hidden) if names.shared_gate == names.shared_up
+                      else weights.own_outputs({names.shared_gate: size, names.shared_up: size}, hidden))
             gate_up = weights.linears(shared), *gate_up
             down = _row_parallel(weights, names.shared_down, size, hidden, ITSELF), *down
             self._shared = 1
@@ -88,10 +89,11 @@ def _read_expert(
     else:
         is_alternating = mixture.layout.is_alternating
         place = Place(number, mixture.num_experts, mixture.layout is ExpertsLayout.TRANSPOSED, is_alternating)
-        own = weights.group.part(inner)
-        halves = [slice(2 * own.start + half, 2 * own.stop, 2) if is_alternating
-                  else slice(half * inner + own.start, half * inner + own.stop) for half in range(2)]
-        parts = [(gate, LinearPart(2 * inner, hidden, rows, columns, place)) for rows in halves]
+        parts = weights.own_halves(gate, inner, hidden, place)
+        if is_alternating:
+            own = weights.group.part(inner)
+            parts = [(gate, LinearPart(2 * inner, hidden, slice(2 * own.start + half, 2 * own.stop, 2), columns, place))
+                     for half in range(2)]
     return weights.linears(parts), _row_parallel(weights, down, inner, hidden, place)
 
 

@@ -29,9 +29,7 @@ class Mlp:
 def _inner_parts(config: ModelConfig, names: BlockNames, weights: RankWeights) -> list[tuple[str, LinearPart]]:
     """Returns what a rank reads of the linears whose outputs are the inner ones: gate and up, or up alone."""
     mlp, hidden = config.mlp, config.hidden_size
-    inner, own = mlp.inner_size, weights.group.part(mlp.inner_size)
-    if not mlp.is_stacked:
-        linears = (names.gate, names.up) if mlp.is_gated else (names.up,)
-        return weights.own_outputs(dict.fromkeys(linears, inner), hidden, config.place)
-    halves = [own, slice(inner + own.start, inner + own.stop)]
-    return [(names.gate_up, LinearPart(2 * inner, hidden, rows, slice(0, hidden), config.place)) for rows in halves]
+    if mlp.is_stacked:
+        return weights.own_halves(names.gate_up, mlp.inner_size, hidden, config.place)
+    linears = (names.gate, names.up) if mlp.is_gated else (names.up,)
+    return weights.own_outputs(dict.fromkeys(linears, mlp.inner_size), hidden, config.place)

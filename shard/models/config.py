@@ -16,6 +16,7 @@ from penstock.shard.models.parts import (
     HeadConfig,
     MlpConfig,
     NormConfig,
+    RecurrenceConfig,
 )
 from penstock.shard.models.rotary_scaling import Rotation
 from penstock.shard.models.weight_options import PLAIN, Quantization
@@ -41,6 +42,8 @@ class ModelConfig:
     residual_multiplier: float = 1.0     # of what they add to it
     experts: ExpertsConfig | None = None
     plain_blocks: frozenset[int] = frozenset()  # the numbers of those that have no mixture, where there is one
+    recurrence: RecurrenceConfig | None = None
+    recurrent_blocks: frozenset[int] = frozenset()  # the numbers of those that have it in attention's place
     place: Place = ITSELF                # of the weights of blocks' linears
     architecture: str = ""
     dtype: torch.dtype = torch.float32   # of the checkpoint; float32 if it does not say
@@ -60,6 +63,11 @@ class ModelConfig:
     def experts_of(self, block: int) -> ExpertsConfig | None:
         """Returns the mixture of experts of a block, if it has one."""
         return None if block in self.plain_blocks else self.experts
+
+    @property
+    def num_attention_blocks(self) -> int:
+        """The number of blocks that have keys and values."""
+        return self.num_layers - len(self.recurrent_blocks)
 
     @property
     def inner_sizes(self) -> dict[str, int]:
@@ -94,6 +102,7 @@ class ModelConfig:
                 f"{kv_heads} KV heads": kv_heads % shards and shards % kv_heads,  # more shards have some of them twice
                 **{f"{kind} of inner size {size}": size % shards for kind, size in self.inner_sizes.items()},
                 f"{self.vocab_size} tokens": is_a_rank_empty,
+                **self._recurrent_obstacles(shards),
             }
             return [name for name, is_obstacle in found.items() if is_obstacle]
 
@@ -103,3 +112,10 @@ class ModelConfig:
                 f"the model cannot be split over {world_size} shards, for it has {', '.join(obstacles(world_size))}; "
                 f"it can be over {', '.join(would_do)}"
             )
+
+    def _recurrent_obstacles(self, shards: int) -> dict[str, int]:
+        if self.recurrence is None:
+            return {}
+        heads, groups = self.recurrence.num_heads, self.recurrence.num_groups
+        return {f"{heads} recurrent heads": heads % shards,
+                f"{groups} groups of recurrent heads": groups % shards and shards % groups}

@@ -1,20 +1,24 @@
 """The decoder-only transformer (Vaswani et al. 2017; Touvron et al. 2023): embed, N blocks, norm, head."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
+from penstock.kernels.recurrent_state import StateShape
 from penstock.shard.communication.distributed import Group
-from penstock.shard.layers.block import read_block
+from penstock.shard.layers.block import Memory, read_block
 from penstock.shard.layers.fused import fuse, fuse_blocks
 from penstock.shard.layers.heads import OwnHeads
 from penstock.shard.layers.linear import NUM_SEGMENTS, num_own_segments
 from penstock.shard.layers.norm import read_norm
+from penstock.shard.layers.recurrence_parts import OwnRecurrence
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.layers.vocab import Embedding, VocabHead
 from penstock.shard.models.config import ModelConfig
@@ -42,6 +46,9 @@ class Decoder:
         self.config = config
         self.dtype = weights.dtype
         self.num_kv_heads = len(OwnHeads.of(config.attention, group).kv_heads)  # of this rank
+        self.state_shape: StateShape | None = None  # of a sequence on this rank, in a block that carries a state
+        if config.recurrence is not None:
+            self.state_shape = OwnRecurrence.of(config.recurrence, group).state_shape(weights.dtype)
         self.inequality = _inequality(config, group.world_size)
         embedding = weights.vocabulary(names.embedding, config.vocab_size, config.hidden_size)
         is_tied = config.head.is_tied or names.head not in weights
@@ -81,11 +88,11 @@ class Decoder:
         """Tells whether any number of shards that divides 8 gives these bits; `inequality` says why not."""
         return not self.inequality
 
-    def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: list[KvCache]) -> Hidden:
+    def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[Memory]) -> Hidden:
         """Runs the blocks on token ids, int64 [T], each block with its own cache."""
         x, delta = self._embedding(input_ids, metadata.positions), None
         if self._whole:
-            return Hidden(*self._whole(x, metadata, caches))
+            return Hidden(*self._whole(x, metadata, cast(Sequence[KvCache], caches)))
         for block, cache in zip(self._blocks, caches, strict=True):
             x, delta = block(x, delta, metadata, cache)
         assert delta is not None, "a model has at least one block"
@@ -97,12 +104,18 @@ class Decoder:
         return self._head(normed)
 
 
+def _recurrent_inputs(config: ModelConfig) -> dict[str, int]:
+    form = config.recurrence
+    return {} if form is None else {"recurrent heads * dimensions": form.num_heads * form.value_dim}
+
+
 def _inequality(config: ModelConfig, world_size: int) -> str:
     """Says why another number of shards gives other bits; the text is empty if it does not."""
     if NUM_SEGMENTS % world_size:
         return f"{world_size} shards do not divide the {NUM_SEGMENTS} segments of a row-parallel sum"
     inputs = {
         "heads * dimensions": config.attention.num_heads * config.attention.head_dim,
+        **_recurrent_inputs(config),
         **{f"inner size of {kind}": size for kind, size in config.inner_sizes.items()},
     }
     odd = [f"{name} = {size}" for name, size in inputs.items() if not num_own_segments(size, world_size)]

@@ -24,6 +24,7 @@ class BlockNames:
     up: str = "mlp.up_proj"
     down: str = "mlp.down_proj"
     feed_forward_post_norm: str = ""
+    recurrence: str = "linear_attn"      # the layer in attention's place, of blocks that carry a state
     sinks: str = ""                      # of attention's heads
     router: str = "mlp.gate"             # of a mixture of experts
     choice_bias: str = ""                # the tensor's whole name

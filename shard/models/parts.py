@@ -26,6 +26,7 @@ class Qkv(Enum):
     APART = "q [H, D], k [KV, D] and v [KV, D], of their own names"
     STACKED = "one linear, [q; k; v]"
     BY_HEAD = "one linear, [H, (q, k, v), D]"
+    GATED = "q with the gate of what it gets [H, (q, gate), D], k [KV, D] and v [KV, D], of their own names"
     BY_KV_HEAD = "one linear, [KV, (H / KV of q, k, v), D]"
 
 
@@ -73,6 +74,35 @@ class MlpConfig:
     is_gated: bool = True
     is_stacked: bool = False             # gate and up are stored as one linear, [gate; up]
     has_bias: bool = False
+
+
+class RecurrenceLayout(Enum):
+    """How a checkpoint stores what a recurrent layer makes of its input. G groups have q and k, H heads the rest."""
+
+    APART = "[q; k; v], z, b and a, of their own names"
+    BY_GROUP = "one linear [G, (q, k, H / G of v, H / G of z)] and one [G, (H / G of b, H / G of a)]"
+    STACKED = "one linear, [z; v; k; q; a]"
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrenceConfig:
+    """A layer that carries a matrix [K, D] for each head from token to token, behind a short convolution: a gated delta
+    net (Yang et al. 2024), or Mamba-2 (Dao and Gu 2024), which calls q, k and v C, B and x."""
+
+    num_heads: int
+    num_groups: int
+    key_dim: int
+    value_dim: int
+    conv_width: int                      # tokens
+    layout: RecurrenceLayout
+    conv_bias: bool = False
+    is_delta: bool = False
+    steps: tuple[float, float] = (0.0, float("inf"))  # the bounds of a token's step
+
+    @property
+    def share(self) -> int:
+        """Returns how many heads have the q and k of one group."""
+        return self.num_heads // self.num_groups
 
 
 class ExpertsLayout(Enum):

@@ -84,7 +84,10 @@ def smallest_bounds(executor: Executor, group: Group) -> Bounds:
 def room(bounds: Bounds) -> int:
     """Returns how many tokens of `full_prompts` the KV memory holds."""
     prompt_blocks = -(-bounds.context_length // bounds.block_size)
-    return bounds.num_blocks // prompt_blocks * bounds.context_length or bounds.num_blocks * bounds.block_size
+    num_prompts = bounds.num_blocks // prompt_blocks
+    if bounds.num_states is not None:
+        num_prompts = min(num_prompts, bounds.num_states)
+    return num_prompts * bounds.context_length or bounds.num_blocks * bounds.block_size
 
 
 def full_prompts(bounds: Bounds, num_tokens: int) -> Step:

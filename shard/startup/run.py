@@ -78,7 +78,7 @@ def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) 
     settle = partial(settle_step_tokens, executor, group, most)
     if gpu.is_used() or (executor.kept and executor.kept.found):
         return settle()
-    kv = sum(cache.data.nbytes for cache in executor.caches)
+    kv = sum(memory.data.nbytes for memory in executor.caches)
     step_tokens, found = promise.measured(
         settle, kv, config.max_step_tokens, config.max_step_rows * executor.bounds.vocab_size)
     if found is not None:

@@ -88,6 +88,15 @@ class RankWeights:
         return [(name, LinearPart(length, in_features, self.group.part(length), slice(0, in_features), place))
                 for name, length in outputs.items()]
 
+    def own_halves(
+        self, linear: str, length: int, in_features: int, place: Place = ITSELF
+    ) -> list[tuple[str, LinearPart]]:
+        """Returns this rank's parts of two linears that are stored as one, each with `length` outputs over all ranks,
+        one behind the other."""
+        own = self.group.part(length)
+        return [(linear, LinearPart(2 * length, in_features, slice(first + own.start, first + own.stop),
+                                    slice(0, in_features), place)) for first in (0, length)]
+
     def vocabulary(self, layer: str, vocab_size: int, width: int) -> PackedWeight:
         """Reads this rank's rows of a layer that has one for each token."""
         return self.linears(self.own_outputs({layer: vocab_size}, width))

@@ -11,7 +11,8 @@ from tests.kernels.compiled import assert_near, poison, threads
 
 NAMES = {
     Activation.SILU: "silu", Activation.GELU: "gelu", Activation.GELU_TANH: "gelu_pytorch_tanh",
-    Activation.GELU_SIGMOID: "quick_gelu", Activation.RELU: "relu", Activation.RELU_SQUARED: "relu2"}
+    Activation.GELU_SIGMOID: "quick_gelu", Activation.SIGMOID: "sigmoid",
+    Activation.RELU: "relu", Activation.RELU_SQUARED: "relu2"}
 """In transformers, whose results of -5 and less may have no digit left."""
 
 

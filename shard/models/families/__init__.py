@@ -9,6 +9,7 @@ from penstock.shard.models.families.cohere import cohere, cohere2
 from penstock.shard.models.families.falcon import falcon
 from penstock.shard.models.families.gemma import gemma1, gemma2, gemma3
 from penstock.shard.models.families.gpt import gpt2, gpt_bigcode, gpt_j, gpt_neox, opt
+from penstock.shard.models.families.hybrids import bamba, granite_hybrid, qwen3_5, qwen3_5_moe, qwen3_next
 from penstock.shard.models.families.layer_normed import NEMOTRON, STARCODER2, phi2, stablelm
 from penstock.shard.models.families.llama import (
     ERNIE,
@@ -43,6 +44,7 @@ from penstock.shard.models.families.mixtures import (
 from penstock.shard.models.keys import Keys
 
 FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
+    "BambaForCausalLM": bamba,
     "BloomForCausalLM": bloom,
     "Cohere2ForCausalLM": cohere2,
     "CohereForCausalLM": cohere,
@@ -63,6 +65,7 @@ FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
     "GptOssForCausalLM": gpt_oss,
     "GraniteForCausalLM": granite,
     "GraniteMoeForCausalLM": granite_moe,
+    "GraniteMoeHybridForCausalLM": granite_hybrid,
     "InternLM2ForCausalLM": INTERNLM2,
     "InternLM3ForCausalLM": INTERNLM3,
     "LlamaForCausalLM": LLAMA,
@@ -82,6 +85,9 @@ FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
     "Qwen2MoeForCausalLM": qwen2_moe,
     "Qwen3ForCausalLM": QWEN3,
     "Qwen3MoeForCausalLM": qwen3_moe,
+    "Qwen3NextForCausalLM": qwen3_next,
+    "Qwen3_5ForCausalLM": qwen3_5,
+    "Qwen3_5MoeForCausalLM": qwen3_5_moe,
     "SeedOssForCausalLM": SEED_OSS,
     "SmolLM3ForCausalLM": smollm3,
     "StableLmForCausalLM": stablelm,

@@ -37,50 +37,51 @@ ERNIE_MOE = replace(ERNIE, names=TensorNames(block=BlockNames(
 
 
 def mixtral(keys: Keys) -> ModelConfig:
-    route = RouteForm(_top_k(keys, "num_local_experts"), is_normalised=True)
-    return _with(MIXTRAL(keys), keys, route, "num_local_experts", "intermediate_size")
+    route = RouteForm(top_k(keys, "num_local_experts"), is_normalised=True)
+    return with_experts(MIXTRAL(keys), keys, route, "num_local_experts", "intermediate_size")
 
 
 def phimoe(keys: Keys) -> ModelConfig:
     """Its two experts are chosen one after the other, each weighed against those that are near."""
     jitter = keys.number("router_jitter_noise", 0.01)
-    route = RouteForm(_top_k(keys, "num_local_experts"), Scoring.SPARSE_MIXER, jitter=jitter)
+    route = RouteForm(top_k(keys, "num_local_experts"), Scoring.SPARSE_MIXER, jitter=jitter)
     config = replace(PHIMOE, head_bias=keys.switch("lm_head_bias"))(keys)
-    return _with(config, keys, route, "num_local_experts", "intermediate_size")
+    return with_experts(config, keys, route, "num_local_experts", "intermediate_size")
 
 
 def olmoe(keys: Keys) -> ModelConfig:
     config = OLMOE(keys)
     clip = 0.0 if keys.get("clip_qkv") is None else keys.number("clip_qkv")
     config = replace(config, attention=replace(config.attention, clip=clip))
-    return _with(config, keys, _softmax(keys), "num_experts", "intermediate_size")
+    return with_experts(config, keys, _softmax(keys), "num_experts", "intermediate_size")
 
 
 def qwen2_moe(keys: Keys) -> ModelConfig:
     """All tokens have a shared expert, by a weight of its own."""
     config = replace(QWEN2, qkv_bias=keys.switch("qkv_bias", True), names=QWEN_NAMES)(keys)
-    made = _with(config, keys, _softmax(keys), "num_experts", "moe_intermediate_size")
+    made = with_experts(config, keys, _softmax(keys), "num_experts", "moe_intermediate_size")
     assert made.experts is not None
     shared = replace(made.experts, shared_size=keys.integer("shared_expert_intermediate_size"), is_shared_gated=True)
-    return _of_sparse_blocks(replace(made, experts=shared), keys)
+    return of_sparse_blocks(replace(made, experts=shared), keys)
 
 
 def qwen3_moe(keys: Keys) -> ModelConfig:
     keys = keys.renamed({"num_experts": "num_local_experts"})
     family = replace(QWEN3, windows=window_everywhere) if keys.switch("use_sliding_window") else replace(
         QWEN3, windows=LLAMA.windows)
-    return _of_sparse_blocks(_with(family(keys), keys, _softmax(keys), "num_experts", "moe_intermediate_size"), keys)
+    config = with_experts(family(keys), keys, _softmax(keys), "num_experts", "moe_intermediate_size")
+    return of_sparse_blocks(config, keys)
 
 
 def glm4_moe(keys: Keys) -> ModelConfig:
     """Experts score by sigmoids, and all tokens have a shared one; the first blocks have none."""
     family = replace(GLM4_MOE, head_norm=HeadNorm.SHARED if keys.switch("use_qk_norm") else HeadNorm.NONE)
     route = RouteForm(
-        _top_k(keys, "n_routed_experts"), Scoring.SIGMOID, keys.switch("norm_topk_prob", True),
+        top_k(keys, "n_routed_experts"), Scoring.SIGMOID, keys.switch("norm_topk_prob", True),
         keys.number("routed_scaling_factor", 1.0), num_groups=keys.integer("n_group", 1),
         top_groups=keys.integer("topk_group", 1), group_best=2)
     route = _checked(keys, route, "n_routed_experts", "n_group")
-    config = _with(family(keys), keys, route, "n_routed_experts", "moe_intermediate_size")
+    config = with_experts(family(keys), keys, route, "n_routed_experts", "moe_intermediate_size")
     assert config.experts is not None
     shared = keys.integer("n_shared_experts", 1, least=0) * config.experts.inner_size
     dense = keys.integer("first_k_dense_replace", 1, least=0)
@@ -91,8 +92,8 @@ def glm4_moe(keys: Keys) -> ModelConfig:
 def ernie_moe(keys: Keys) -> ModelConfig:
     """A bias is added to the softmax for the choice; some of the first and last blocks have no experts."""
     keys = keys.renamed({"num_experts_per_tok": "moe_k"})
-    route = RouteForm(_top_k(keys, "moe_num_experts"), is_normalised=True)
-    config = _with(ERNIE_MOE(keys), keys, route, "moe_num_experts", "moe_intermediate_size")
+    route = RouteForm(top_k(keys, "moe_num_experts"), is_normalised=True)
+    config = with_experts(ERNIE_MOE(keys), keys, route, "moe_num_experts", "moe_intermediate_size")
     assert config.experts is not None
     shared = keys.integer("moe_num_shared_experts", 0, least=0) * config.experts.inner_size
     start, interval = keys.integer("moe_layer_start_index", 1, least=0), keys.integer("moe_layer_interval", 1)
@@ -107,8 +108,8 @@ def ernie_moe(keys: Keys) -> ModelConfig:
 
 
 def granite_moe(keys: Keys) -> ModelConfig:
-    route = RouteForm(_top_k(keys, "num_local_experts"), is_normalised=True)
-    config = _with(granite(keys), keys, route, "num_local_experts", "intermediate_size")
+    route = RouteForm(top_k(keys, "num_local_experts"), is_normalised=True)
+    config = with_experts(granite(keys), keys, route, "num_local_experts", "intermediate_size")
     assert config.experts is not None
     return replace(config, names=GRANITE_NAMES, experts=replace(config.experts, layout=ExpertsLayout.STACKED))
 
@@ -118,7 +119,7 @@ def gpt_oss(keys: Keys) -> ModelConfig:
     keys.expect("swiglu_limit", 7.0)
     keys.expect("swiglu_alpha", 1.702)
     config = GPT_OSS(keys if keys.get("attention_bias") is not None else keys.including({"attention_bias": True}))
-    route = RouteForm(_top_k(keys, "num_local_experts"), is_normalised=True)
+    route = RouteForm(top_k(keys, "num_local_experts"), is_normalised=True)
     is_plain = keys.get("quantization_config") is None
     experts = ExpertsConfig(
         keys.integer("num_local_experts", most=MAX_EXPERTS), keys.integer("intermediate_size"), route,
@@ -126,7 +127,7 @@ def gpt_oss(keys: Keys) -> ModelConfig:
     return replace(config, attention=replace(config.attention, has_sinks=True), experts=experts)
 
 
-def _with(config: ModelConfig, keys: Keys, route: RouteForm, count: str, inner: str) -> ModelConfig:
+def with_experts(config: ModelConfig, keys: Keys, route: RouteForm, count: str, inner: str) -> ModelConfig:
     """Returns the config with a mixture of experts. count, inner: the keys of their number and of their inner size"""
     experts = ExpertsConfig(
         keys.integer(count, most=MAX_EXPERTS), keys.integer(inner), route, read_activation(keys, "hidden_act", "silu"))
@@ -134,10 +135,11 @@ def _with(config: ModelConfig, keys: Keys, route: RouteForm, count: str, inner: 
 
 
 def _softmax(keys: Keys) -> RouteForm:
-    return RouteForm(_top_k(keys, "num_experts"), is_normalised=keys.switch("norm_topk_prob"))
+    return RouteForm(top_k(keys, "num_experts"), is_normalised=keys.switch("norm_topk_prob"))
 
 
-def _top_k(keys: Keys, count: str) -> int:
+def top_k(keys: Keys, count: str) -> int:
+    """Returns how many experts a token has. count: the key of their number"""
     return keys.integer("num_experts_per_tok", most=keys.integer(count, most=MAX_EXPERTS))
 
 
@@ -152,7 +154,7 @@ def _checked(keys: Keys, route: RouteForm, count: str, groups: str) -> RouteForm
     return route
 
 
-def _of_sparse_blocks(config: ModelConfig, keys: Keys) -> ModelConfig:
+def of_sparse_blocks(config: ModelConfig, keys: Keys) -> ModelConfig:
     """Some blocks of Qwen's have no experts."""
     step, plain = keys.integer("decoder_sparse_step", 1), keys.get("mlp_only_layers") or []
     if not isinstance(plain, list) or not all(is_integer(block, 0) for block in plain):

@@ -1,0 +1,51 @@
+"""What one shard keeps of sequences: keys and values in blocks, and in hybrid models a state for each slot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.kernels import dispatch
+from penstock.kernels.recurrent_state import StateShape
+from penstock.shard.execution.kept_memory import KeptMemory
+from penstock.shard.execution.kv_cache import KvMemoryError, KvShape
+from penstock.shard.layers.block import Memory
+
+STATES_SHARE = 0.5
+"""The most of its memory that a shard has for states; the rest is for keys and values."""
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Describes the states of a model whose blocks `recurrent` have one."""
+
+    shape: StateShape
+    recurrent: frozenset[int]
+
+    @property
+    def num_bytes(self) -> int:
+        """Returns the bytes of one sequence's states in all these blocks."""
+        return self.shape.num_bytes * len(self.recurrent)
+
+    def number(self, memory: int, most: int) -> int:
+        """Returns how many sequences have their states in a part of `memory` bytes, at most `most`.
+
+        Raises KvMemoryError if not even one has.
+        """
+        number = min(most, int(memory * STATES_SHARE) // self.num_bytes)
+        if number < 1:
+            least = int(self.num_bytes / STATES_SHARE)
+            raise KvMemoryError(f"the recurrent state of one sequence takes {self.num_bytes} bytes, and half of the "
+                                f"{memory} for keys, values and states is less: set --kv-memory to {least} or more")
+        return number
+
+
+def allocate(
+    num_layers: int, kv: KvShape, num_blocks: int, states: States | None, num_states: int,
+    kept: KeptMemory | None = None,
+) -> Sequence[Memory]:
+    """Returns the memory of each of a decoder's blocks: a cache, or states. kept: where the caches lie, if they are to
+    outlive the shard; states do not"""
+    caches = iter(kv.allocate(num_blocks, kept))
+    if states is None:
+        return list(caches)
+    return [states.shape.allocate(num_states, dispatch.device()) if block in states.recurrent else next(caches)
+            for block in range(num_layers)]
