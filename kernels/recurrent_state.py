@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.checks import check_tensor
+from penstock.kernels.kv_cache import KvCache
 
 ALIGNMENT = 64                           # bytes, at which the matrices begin
 
@@ -19,6 +20,10 @@ class RecurrentState:
     data: Tensor      # uint8 [N, bytes of a state]
     inputs: Tensor    # [N, W - 1, C], of the activations' dtype: the last inputs of the convolution, the oldest first
     matrices: Tensor  # float32 [N, H, K, D]
+
+
+LayerMemory = KvCache | RecurrentState
+"""What one layer keeps of the sequences."""
 
 
 @dataclass(frozen=True, slots=True)

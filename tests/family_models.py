@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tests.paths import DEMO_MODEL
+
 Tensors = dict[str, Tensor]
 
 SLIDING, FULL, LINEAR = "sliding_attention", "full_attention", "linear_attention"
@@ -170,12 +172,13 @@ FAMILY_MODELS = {
 ORIGINAL = "original"                    # the folder, in the checkpoint's, of what transformers reads in its place
 
 
-def make_family(path: Path, name: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> Path:
-    """Writes a checkpoint of random weights into the folder `path`, and returns the path."""
+def make_family(path: Path, name: str, dtype: torch.dtype = torch.float32, seed: int = 0, **keys: Any) -> Path:
+    """Writes a checkpoint of random weights into the folder `path`, and returns the path. keys: of its configuration,
+    which take the place of the family's"""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     family = FAMILY_MODELS[name]
-    config = AutoConfig.for_model(family.model_type, **family.sizes | family.keys)
+    config = AutoConfig.for_model(family.model_type, **family.sizes | family.keys | keys)
     model = AutoModelForCausalLM.from_config(config).to(dtype)
     spread(model, seed)
     model.save_pretrained(path)
@@ -212,3 +215,13 @@ def spread(model: torch.nn.Module, seed: int) -> None:
             parameter.copy_(noise - 2)       # so that much of a state is left after many tokens
         else:                                # norms' weights, which are zeros where 1 is added to them
             parameter.copy_(noise * 0.1 + int(parameter.any()))
+
+
+def make_speaking(path: Path, name: str) -> Path:
+    """Writes a checkpoint that has the demo model's tokens and context, and its tokenizer."""
+    demo = json.loads((DEMO_MODEL / "config.json").read_text())
+    make_family(path, name, torch.bfloat16, vocab_size=demo["vocab_size"],
+                max_position_embeddings=demo["max_position_embeddings"])
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(DEMO_MODEL / file, path)
+    return path

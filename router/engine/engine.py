@@ -72,7 +72,8 @@ class Engine:
         self._scheduler = Scheduler(
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids,
-            budget=StepBudget(facts.step_tokens, limits.min_step_tokens, limits.max_batch_prefill_tokens))
+            budget=StepBudget(facts.step_tokens, limits.min_step_tokens, limits.max_batch_prefill_tokens),
+            shares_prefixes=facts.shares_prefixes)
         self.limits = limits.within(facts.capacity)
         """What requests may ask for: less than at the start while the group has less memory."""
         self._limits_at_start = limits

@@ -85,7 +85,7 @@ class Limits:
             max_input_tokens=max_input,
             max_total_tokens=max_total,
             max_batch_prefill_tokens=most,
-            max_slots=min(config.max_batch_size or config.max_concurrent_requests, most - 1),
+            max_slots=min(config.max_batch_size or config.max_concurrent_requests, most - 1, facts.num_states or most),
             min_step_tokens=config.max_batch_prefill_tokens or step_budget.FLOOR,
             max_concurrent_requests=config.max_concurrent_requests,
             max_best_of=config.max_best_of,

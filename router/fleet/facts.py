@@ -12,7 +12,8 @@ class Facts:
     `context_length`, `block_size` and `step_tokens` count tokens; `step_tokens` is how many prompt tokens one
     step runs in about 250 ms. `numerics` names the kernels and number formats that decide every bit. While `memory_id`
     stays as it was, so does what the KV memory holds. `first_blocks` is how many blocks the group had at its first
-    start: it may have found less since.
+    start: it may have found less since. `num_states` is how many sequences can run at once, of a model that carries a
+    state from token to token beside the keys and values; 0 for other models.
     """
 
     model_id: str
@@ -29,6 +30,7 @@ class Facts:
     step_tokens: int
     memory_id: str
     first_blocks: int = 0
+    num_states: int = 0
 
     @property
     def most_blocks(self) -> int:
@@ -49,6 +51,11 @@ class Facts:
     def capacity(self) -> int:
         """How many tokens the KV memory holds."""
         return self.block_size * self.num_blocks
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether a sequence may begin with blocks of another: what they hold is all that is computed of its tokens."""
+        return not self.num_states
 
     @property
     def has_gpus(self) -> bool:

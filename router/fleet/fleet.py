@@ -13,7 +13,7 @@ from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import Plan, StepResult
 
-_MINIMUM = ("num_blocks", "first_blocks", "step_tokens")
+_MINIMUM = ("num_blocks", "first_blocks", "step_tokens", "num_states")
 
 
 class Fleet(Protocol):

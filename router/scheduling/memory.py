@@ -11,8 +11,9 @@ class KvMemory:
     A block is free, held by sequences, or only cached; one that is only cached can be given out like a free one.
     """
 
-    def __init__(self, block_size: int, num_blocks: int) -> None:
+    def __init__(self, block_size: int, num_blocks: int, shares_prefixes: bool = True) -> None:
         self.block_size = block_size
+        self.shares_prefixes = shares_prefixes
         self.pool = BlockPool(num_blocks)
         self.cache = PrefixCache(self.pool, block_size)
         self.capacity = block_size * num_blocks
@@ -38,20 +39,22 @@ class KvMemory:
         At least one token is left, to compute the next one from. While logprobs of the prompt are missing no block
         matches, since all its tokens have to be computed for them.
         """
-        most = 0 if sequence.needs_prompt_logprobs else (len(sequence.tokens) - 1) // self.block_size
+        may_match = self.shares_prefixes and not sequence.needs_prompt_logprobs
+        most = (len(sequence.tokens) - 1) // self.block_size if may_match else 0
         sequence.matched = self.cache.match(sequence.namespace, sequence.tokens, most, sequence.matched)
         return sequence.matched
 
     def missing(self, sequence: Sequence, matched: Node) -> tuple[Node, Key] | None:
         """Names the block that a waiting sequence would match next, by the block before it and its key."""
-        if sequence.needs_prompt_logprobs or (matched.depth + 1) * self.block_size >= len(sequence.tokens):
+        is_last = (matched.depth + 1) * self.block_size >= len(sequence.tokens)
+        if is_last or sequence.needs_prompt_logprobs or not self.shares_prefixes:
             return None
         return matched, self.cache.key(sequence.namespace, sequence.tokens, matched.depth)
 
     def coming(self, sequence: Sequence) -> tuple[Node, Key] | None:
         """Names the block that a running sequence's prefill will share next, as `missing` does."""
         index = sequence.num_blocks_cached
-        if (index + 1) * self.block_size > sequence.prefill_end:
+        if not self.shares_prefixes or (index + 1) * self.block_size > sequence.prefill_end:
             return None
         key = self.cache.key(sequence.namespace, sequence.tokens, index)
         return self.cache.last(sequence.blocks, index), key
@@ -80,7 +83,7 @@ class KvMemory:
     def confirm(self, sequence: Sequence, length: int) -> None:
         """Caches the full blocks of the first `length` tokens, whose result is back, so that they can be shared."""
         num_full = length // self.block_size
-        if num_full > sequence.num_blocks_cached:
+        if num_full > sequence.num_blocks_cached and self.shares_prefixes:
             sequence.num_blocks_cached = self.cache.insert(
                 sequence.namespace, sequence.tokens, sequence.blocks, num_full, sequence.num_blocks_cached)
 

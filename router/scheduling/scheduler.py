@@ -52,7 +52,8 @@ class Scheduler:
 
     At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
     `budget`, if it is given. A sequence that fills all of the memory, though its `max_length` is more, ends there with
-    an error.
+    an error. Sequences share the blocks of equal prefixes, unless the model carries a state beside them
+    (`shares_prefixes`).
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class Scheduler:
         max_step_tokens: int,
         budget: StepBudget | None = None,
         eos_token_ids: Collection[int] = (),
+        shares_prefixes: bool = True,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
-        self.memory = KvMemory(block_size, num_blocks)
+        self.memory = KvMemory(block_size, num_blocks, shares_prefixes)
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self._max_step_tokens = max_step_tokens
         self._eos_token_ids = frozenset(eos_token_ids)
@@ -205,7 +207,7 @@ class Scheduler:
         sequence holds any of it, as after `forget_all`. Ends the sequences that do not fit any more; returns their
         ids."""
         assert not self.memory.num_held
-        self.memory = KvMemory(self.memory.block_size, num_blocks)
+        self.memory = KvMemory(self.memory.block_size, num_blocks, self.memory.shares_prefixes)
         too_long = [s.id for s in self._waiting if len(s.tokens) >= self.memory.capacity]
         for sequence_id in too_long:
             self.finish(sequence_id, FinishReason.ERROR)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import dispatch
+from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
@@ -30,7 +31,6 @@ from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
-from penstock.shard.layers.block import Memory
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.reading import DTYPES
 from penstock.shard.models.weight_options import WeightOptions
@@ -100,12 +100,12 @@ class Executor:
         """Replace the KV memory by one of so many blocks, and of one more that no order names: the rows that pad a
         captured step write there. So they do in one more state."""
         model = self.decoder.config
-        self.caches: Sequence[Memory] = []  # what was before must go first
+        self.caches: Sequence[LayerMemory] = []  # what was before must go first
         self.bounds = Bounds(self._config.block_size, num_blocks, model.context_length, model.vocab_size,
                              self.num_states or None)
         self.caches = self._allocate(num_blocks + 1, self.kept)
 
-    def _allocate(self, num_blocks: int, kept: KeptMemory | None = None) -> Sequence[Memory]:
+    def _allocate(self, num_blocks: int, kept: KeptMemory | None = None) -> Sequence[LayerMemory]:
         num_layers = self.decoder.config.num_layers
         return allocate(num_layers, self.kv_shape, num_blocks, self.states, self.num_states + 1, kept)
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import Row
-from penstock.shard.layers.block import Memory
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.progress import LoadProgress
 
@@ -58,7 +58,7 @@ class DecodeGraphs:
     All ranks of a group capture and replay alike. Logits hold until the next replay, of any size: they share memory.
     """
 
-    def __init__(self, decoder: Decoder, caches: Sequence[Memory], bounds: Bounds, sizes: Sequence[int]) -> None:
+    def __init__(self, decoder: Decoder, caches: Sequence[LayerMemory], bounds: Bounds, sizes: Sequence[int]) -> None:
         """Makes room for the inputs of the largest of `sizes`; `capture` does the rest."""
         self.sizes = tuple(sorted(sizes))
         self._decoder = decoder

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.kernels import dispatch
-from penstock.kernels.recurrent_state import StateShape
+from penstock.kernels.recurrent_state import LayerMemory, StateShape
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvMemoryError, KvShape
-from penstock.shard.layers.block import Memory
 
 STATES_SHARE = 0.5
 """The most of its memory that a shard has for states; the rest is for keys and values."""
@@ -30,18 +29,19 @@ class States:
 
         Raises KvMemoryError if not even one has.
         """
-        number = min(most, int(memory * STATES_SHARE) // self.num_bytes)
-        if number < 1:
+        room = int(memory * STATES_SHARE) // self.num_bytes
+        if room < 1:
             least = int(self.num_bytes / STATES_SHARE)
             raise KvMemoryError(f"the recurrent state of one sequence takes {self.num_bytes} bytes, and half of the "
                                 f"{memory} for keys, values and states is less: set --kv-memory to {least} or more")
-        return number
+        # A power of two: a shard that takes another's place may find a little less memory, and is to have as many.
+        return min(most, 1 << (room.bit_length() - 1))
 
 
 def allocate(
     num_layers: int, kv: KvShape, num_blocks: int, states: States | None, num_states: int,
     kept: KeptMemory | None = None,
-) -> Sequence[Memory]:
+) -> Sequence[LayerMemory]:
     """Returns the memory of each of a decoder's blocks: a cache, or states. kept: where the caches lie, if they are to
     outlive the shard; states do not"""
     caches = iter(kv.allocate(num_blocks, kept))

@@ -5,8 +5,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
-from penstock.kernels.kv_cache import KvCache
-from penstock.kernels.recurrent_state import RecurrentState
+from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.mixture import Mixture
 from penstock.shard.layers.mlp import Mlp
@@ -16,9 +15,6 @@ from penstock.shard.layers.residual import Residual
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.weights.rank_weights import RankWeights
-
-Memory = KvCache | RecurrentState
-"""What a block keeps of the sequences."""
 
 
 class Mixer(Protocol):
@@ -32,7 +28,7 @@ class Block(Protocol):
     """Transforms the tokens of a step."""
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: Memory
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: LayerMemory
     ) -> tuple[Tensor, Tensor]:
         """Returns the residual stream [T, C] and what is yet to be added to it: the next norm adds it as it reads."""
 
@@ -59,7 +55,7 @@ class SerialBlock:
         self.feed_forward = feed_forward
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: Memory
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: LayerMemory
     ) -> tuple[Tensor, Tensor]:
         x, delta = self.attention(x, delta, metadata, cache)
         return self.feed_forward(x, delta)
@@ -74,7 +70,7 @@ class ParallelBlock:
         self.has_two_norms = has_two_norms
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: Memory
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: LayerMemory
     ) -> tuple[Tensor, Tensor]:
         first, second = self.attention, self.feed_forward
         normed, x = first.residual.enter(x, delta)
@@ -92,7 +88,7 @@ class AttentionHalf:
         self.layer = layer
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: Memory
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: LayerMemory
     ) -> tuple[Tensor, Tensor]:
         """Returns x + delta, both [T, C], and what is to be added to it, [T, C]."""
         normed, x = self.residual.enter(x, delta)

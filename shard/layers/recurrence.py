@@ -1,5 +1,5 @@
-"""The layers in attention's place that carry a state from token to token, split over the ranks by heads: the gated delta
-net (Yang et al. 2024), and Mamba-2 (Dao and Gu 2024)."""
+"""The layers in attention's place that carry a state from token to token: the gated delta net (Yang et al. 2024), and
+Mamba-2 (Dao and Gu 2024). They are split over the ranks by heads."""
 
 import torch
 from torch import Tensor

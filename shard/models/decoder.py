@@ -11,9 +11,9 @@ from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
-from penstock.kernels.recurrent_state import StateShape
+from penstock.kernels.recurrent_state import LayerMemory, StateShape
 from penstock.shard.communication.distributed import Group
-from penstock.shard.layers.block import Memory, read_block
+from penstock.shard.layers.block import read_block
 from penstock.shard.layers.fused import fuse, fuse_blocks
 from penstock.shard.layers.heads import OwnHeads
 from penstock.shard.layers.linear import NUM_SEGMENTS, num_own_segments
@@ -88,7 +88,7 @@ class Decoder:
         """Tells whether any number of shards that divides 8 gives these bits; `inequality` says why not."""
         return not self.inequality
 
-    def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[Memory]) -> Hidden:
+    def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[LayerMemory]) -> Hidden:
         """Runs the blocks on token ids, int64 [T], each block with its own cache."""
         x, delta = self._embedding(input_ids, metadata.positions), None
         if self._whole:

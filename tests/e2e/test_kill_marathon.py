@@ -19,6 +19,7 @@ import pytest
 from tests.e2e.client import Answer, events, many_clients, scrape, stream, whole
 from tests.e2e.prompts import source
 from tests.e2e.server import Server, serve
+from tests.family_models import make_speaking
 from tests.gguf_files.demo import Kind, write_demo
 from tests.paths import DEMO_MODEL
 
@@ -166,6 +167,14 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.mark.alone
 async def test_quantised_checkpoints(tmp_path: Path, made: Path, every_case: bool) -> None:
     await survive_a_few(tmp_path, every_case, model=made)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_next", "granitemoehybrid"])
+async def test_families(tmp_path: Path, family: str, every_case: bool) -> None:
+    """Experts, gated delta nets and Mamba-2, whose states begin anew."""
+    await survive_a_few(tmp_path, every_case, model=make_speaking(tmp_path / "model", family))
 
 
 async def survive_a_few(tmp_path: Path, every_case: bool, *flags: str, model: Path = DEMO_MODEL) -> None:

@@ -5,6 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from penstock.kernels.kv_cache import KvCache
 from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling import plan as router_plan
 from penstock.router.scheduling.scheduler import Scheduler
@@ -52,10 +53,11 @@ class _Driver:
         self._executor = executor
         self._requests = requests
         self._traffic = traffic
+        self._max_slots = min(traffic.max_step_tokens - 1, executor.bounds.num_states or traffic.max_step_tokens)
         self._arrivals = deque(sorted(zip(traffic.arrivals or [0] * len(requests), range(len(requests)), strict=True)))
         self._scheduler = Scheduler(
-            block_size=executor.bounds.block_size, num_blocks=traffic.num_blocks, max_slots=traffic.max_step_tokens - 1,
-            max_step_tokens=traffic.max_step_tokens)
+            block_size=executor.bounds.block_size, num_blocks=traffic.num_blocks, max_slots=self._max_slots,
+            max_step_tokens=traffic.max_step_tokens, shares_prefixes=executor.bounds.num_states is None)
         self._in_flight: deque[tuple[router_plan.StepResult, list[bytes]]] = deque()
         self.outputs: Outputs = [[] for _ in requests]
         self._collected: list[dict[int, tuple[float, TopLogprobs]]] = [{} for _ in requests]
@@ -82,10 +84,10 @@ class _Driver:
 
     def _open(self) -> None:
         unknown = [block for block in range(self._traffic.num_blocks) if block not in self._scheduler.memory.cache]
-        for cache in self._executor.caches:
-            cache.data[unknown] = 0xFF
+        for memory in self._executor.caches:
+            memory.data[unknown if isinstance(memory, KvCache) else slice(None)] = 0xFF
         bounds, most = self._executor.bounds, self._traffic.max_step_tokens
-        self._executor.open(StreamLimits(1, most - 1, most, -(-bounds.context_length // bounds.block_size)))
+        self._executor.open(StreamLimits(1, self._max_slots, most, -(-bounds.context_length // bounds.block_size)))
 
     def _add(self, index: int) -> None:
         request = self._requests[index]

@@ -41,7 +41,7 @@ class Simulation:
     """
 
     def __init__(self, seed: int, depth: int, scheduler_class: type[Scheduler] = Scheduler, *,
-                 budget_varies: bool = False) -> None:
+                 budget_varies: bool = False, carries_states: bool = False) -> None:
         self.random = random.Random(seed)
         self.speed = random.Random(seed) if budget_varies else None
         self.depth = depth
@@ -51,7 +51,10 @@ class Simulation:
         num_blocks = CAPACITY // self.block_size
         self.scheduler = scheduler_class(
             block_size=self.block_size, num_blocks=num_blocks, max_slots=self.num_slots, max_step_tokens=self.budget,
-            budget=StepBudget(self.budget // 2, 1, self.budget) if budget_varies else None, eos_token_ids={EOS})
+            budget=StepBudget(self.budget // 2, 1, self.budget) if budget_varies else None, eos_token_ids={EOS},
+            shares_prefixes=not carries_states)
+        self.reached: dict[int, int] | None = {} if carries_states else None
+        """The position that each slot's state has come to, of a model that carries one."""
         self.shard = ShardMirror(self.block_size, num_blocks)
         self.in_flight: deque[Flight] = deque()
         self.live: dict[int, Client] = {}
@@ -164,6 +167,8 @@ class Simulation:
         assert len({row.slot for row in plan.rows}) == len(plan.rows) == len(named), "two rows for one sequence"
         held_back = {c.sequence.id for flight in self.in_flight for c, _, _ in flight.rows if c.sequence.confirmed_only}
         assert not named & held_back, f"{named & held_back} are planned before their tokens are back"
+        if self.reached is not None:
+            self.advance_states(self.reached, plan)
         if (suspect := self.scheduler._suspects.alone) is not None:
             assert not self.in_flight, "a suspect's step is not alone in flight"
             assert named == {suspect.id}, f"sequences {named} run, the suspect is {suspect.id}"
@@ -172,6 +177,12 @@ class Simulation:
             f"{self.untold} were preempted, the plan says {plan.preempted}")
         self.untold.clear()
         self.counts.update(preempted=len(plan.preempted), steps=1)
+
+    def advance_states(self, reached: dict[int, int], plan: Plan) -> None:
+        for row in plan.rows:
+            position = 0 if row.initial_state else reached[row.slot]
+            assert row.start == position, f"slot {row.slot}: start {row.start}, its state is at position {position}"
+            reached[row.slot] = row.start + row.count
 
     def is_due(self, sequence: Sequence) -> bool:
         """Whether the sequence has something to compute that no step in flight does, or must not yet."""

@@ -29,6 +29,22 @@ def test_a_budget_that_varies_keeps_the_invariants(depth: int) -> None:
         assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
 
 
+@pytest.mark.parametrize("depth", [1, 3])
+def test_states_are_carried_from_position_0_without_a_gap(depth: int) -> None:
+    simulation = Simulation(5, depth, carries_states=True)
+    simulation.run(800)
+    for what, least in {"steps": 500, "ended": 50, "preempted": 1, "losses": 1}.items():
+        assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
+    assert simulation.counts["hits"] == 0
+
+
+def test_a_prefix_that_is_shared_without_its_state_is_noticed() -> None:
+    simulation = Simulation(5, 2, carries_states=True)
+    simulation.scheduler.memory.shares_prefixes = True
+    with pytest.raises(AssertionError, match="its state is at position 0"):
+        simulation.run(800)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(10, 13))

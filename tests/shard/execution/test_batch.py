@@ -134,7 +134,7 @@ def test_padding_is_rows_in_a_block_of_their_own() -> None:
     rows = (make_row(2, 5, from_last_sample=True), make_row(1, 0, [5], new_blocks=[8], initial_state=initial(1)))
     slots.apply(Step(1, (), rows))
     plain = batch.build(rows, slots)
-    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=4, scratch_block=256))
+    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=4, scratch_block=256, scratch_state=0))
     assert plain.metadata.is_decode
     assert padded.metadata.is_decode
     assert padded.input_ids.tolist() == [*plain.input_ids.tolist(), 0, 0] == [77, 5, 0, 0]
@@ -144,7 +144,7 @@ def test_padding_is_rows_in_a_block_of_their_own() -> None:
     assert padded.metadata.starts.tolist() == [5, 0, 0, 0]
     assert padded.metadata.counts.tolist() == [1, 1, 1, 1]
     assert padded.output_rows.tolist() == [0, 1]
-    same = batch.build(rows, slots, padding=batch.Padding(num_rows=2, scratch_block=256))
+    same = batch.build(rows, slots, padding=batch.Padding(num_rows=2, scratch_block=256, scratch_state=0))
     assert same.metadata.positions.tolist() == plain.metadata.positions.tolist()
 
 
@@ -156,7 +156,7 @@ def test_padding_of_rows_that_all_go_on() -> None:
     rows = (make_row(2, 1, from_last_sample=True), make_row(1, 1, from_last_sample=True))
     slots.apply(Step(1, (), rows))
     assert batch.build(rows, slots).input_ids.tolist() == [72, 71]
-    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=3, scratch_block=256))
+    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=3, scratch_block=256, scratch_state=0))
     assert padded.input_ids.tolist()[:2] == [72, 71]
     assert len(padded.input_ids) == 3
     assert 0 <= int(padded.input_ids[2]) < BOUNDS.vocab_size
