@@ -71,6 +71,14 @@ def without_base(config: dict[str, Any], tensors: Tensors) -> tuple[dict[str, An
     return config, {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
 
 
+def of_images(config: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
+    """The decoder of a model that reads images too, and one of the tensors that it has for them."""
+    made = {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": config,
+            "tie_word_embeddings": False, "vision_config": {"depth": 1}}
+    renamed = {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()}
+    return made, renamed | {"model.visual.merger.norm.weight": torch.ones(8)}
+
+
 def of(model_type: str, **keys: Any) -> FamilyModel:
     return FamilyModel(model_type, keys)
 
@@ -128,6 +136,7 @@ FAMILY_MODELS = {
     "qwen3_next": of("qwen3_next", num_experts=8, num_experts_per_tok=3, shared_expert_intermediate_size=32, **MOE,
                      **DELTA),
     "qwen3_5": of("qwen3_5_text", **DELTA),
+    "qwen3_5, of images": FamilyModel("qwen3_5_text", DELTA, convert=of_images),
     "qwen3_5_moe": of("qwen3_5_moe_text", num_experts=8, num_experts_per_tok=3, shared_expert_intermediate_size=32,
                       **MOE, **DELTA),
     "gpt_oss": of("gpt_oss", num_local_experts=8, num_experts_per_tok=3, head_dim=16, rope_parameters={

@@ -14,10 +14,10 @@ def recurrence(
 ) -> Tensor:
     keys, share = heads.num_groups * heads.key_dim, heads.num_heads // heads.num_groups
     q, k, v = torch.split(qkv.double(), [keys, keys, heads.num_heads * heads.value_dim], dim=1)
-    q, k = (_of_heads(part.reshape(len(qkv), heads.num_groups, -1), share, heads.is_delta) for part in (q, k))
+    q, k = (_of_heads(part.reshape(len(qkv), -1, heads.key_dim), share, heads.is_delta) for part in (q, k))
     if heads.is_delta:
         q = q / heads.key_dim**0.5
-    v = v.reshape(len(qkv), heads.num_heads, -1)
+    v = v.reshape(len(qkv), heads.num_heads, heads.value_dim)
     step = softplus(steps.double() + heads.bias, threshold=100.0).clamp(heads.min_step, heads.max_step)
     decay = (step * heads.rate).exp()
     weight = step if gates is None else gates.double().sigmoid()

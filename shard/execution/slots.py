@@ -148,8 +148,6 @@ class SlotTable:
         already."""
         self._clear(slot)
         self._check_ids(slot, "history_ids", initial_state.history_ids)
-        if start and self.bounds.num_states is not None:
-            raise OrderError(f"slot {slot}: start {start}, but a recurrent state begins at position 0")
         sampling = initial_state.sampling
         self._check_ids(slot, "bias_ids", sampling.bias_ids)
         self._check_ids(slot, "banned_ids", sampling.banned_ids)

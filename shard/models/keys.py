@@ -54,6 +54,13 @@ class Keys:
         """Returns these keys with other values, or ones that are not there."""
         return Keys(self.path, self._values | dict(values), self._prefix, self._aliases)
 
+    def under(self, section: str) -> "Keys":
+        """Returns these keys and those of the object under one of them, which come first."""
+        values = self.get(section)
+        if not isinstance(values, dict):
+            raise self.error(section, "an object")
+        return self.including(values)
+
     def get(self, key: str, default: Any = None) -> Any:
         return self._values.get(self._stored(key), default)
 

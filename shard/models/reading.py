@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from penstock.shard.models.config import ModelConfig
-from penstock.shard.models.families import FAMILIES
+from penstock.shard.models.families import FAMILIES, OF_IMAGES
 from penstock.shard.models.keys import Keys, is_integer
 from penstock.shard.models.parts import ExpertsLayout
 from penstock.shard.models.quantization import KEY, read_weight_format
@@ -23,6 +23,8 @@ def read_model_config(directory: str | Path, options: WeightOptions = AS_STORED)
     """
     keys = Keys.read(Path(directory) / "config.json")
     architecture = _architecture(keys)
+    if architecture in OF_IMAGES:
+        keys = keys.under("text_config")
     config = FAMILIES[architecture](keys)
     quantization = read_weight_format(keys, options, config.names)
     _check_places(keys, config, options, quantization)

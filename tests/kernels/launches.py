@@ -9,6 +9,7 @@ import torch
 from penstock.kernels import dispatch
 from penstock.kernels.activation import Activation
 from penstock.kernels.activation import gpu as activation
+from penstock.kernels.causal_conv import gpu as causal_conv
 from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.kv_write import gpu as kv_write
 from penstock.kernels.layer_norm import gpu as layer_norm
@@ -19,6 +20,9 @@ from penstock.kernels.prompt_logprobs import gpu as prompt_logprobs
 from penstock.kernels.quantised_linear import QuantisedWeight
 from penstock.kernels.quantised_linear import gpu as quantised_linear
 from penstock.kernels.quantised_linear.activations import Activations
+from penstock.kernels.recurrence import gpu as recurrence
+from penstock.kernels.recurrence.heads import RecurrentHeads
+from penstock.kernels.recurrent_state import StateRows, StateShape
 from penstock.kernels.rms_norm import gpu as rms_norm
 from penstock.kernels.rope import gpu as rope
 from penstock.kernels.sample import Biases, History, SampleParameters
@@ -96,6 +100,21 @@ def rotations() -> None:
             rope.rope(q, q[:, :8], table, table, torch.arange(3), is_interleaved)
 
 
+def states() -> None:
+    """Of Qwen3-Next and of Granite 4."""
+    rows = StateRows(*torch.tensor([[1, 0], [0, 5], [2, 1]], dtype=torch.int32))
+    for dtype in DTYPES:
+        for heads in (RecurrentHeads(16, 128, 128, torch.zeros(32), torch.zeros(32), is_delta=True),
+                      RecurrentHeads(1, 128, 64, torch.zeros(48), torch.zeros(48), torch.zeros(48))):
+            state = StateShape(3, heads.width, (heads.num_heads, heads.key_dim, heads.value_dim), dtype).allocate(
+                2, torch.get_default_device())
+            x, bias = torch.zeros(3, heads.width, dtype=dtype), torch.zeros(heads.width)
+            causal_conv.causal_conv(x, bias.expand(4, -1).contiguous(), None if heads.is_delta else bias,
+                                    state.inputs, rows)
+            steps = torch.zeros(3, heads.num_heads, dtype=dtype)
+            recurrence.recurrence(x, steps, steps if heads.is_delta else None, heads, state.matrices, rows)
+
+
 def cache_writes() -> None:
     pairs = {*((dtype, dtype) for dtype in DTYPES), *((torch.bfloat16, dtype) for dtype in (*DTYPES, *LARGEST))}
     for dtype, cache_dtype in sorted(pairs, key=str):
@@ -133,7 +152,7 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, caps, rotations, cache_writes, attention, linears, coded_linears, logprobs, samples)
+    norms, activations, caps, rotations, states, cache_writes, attention, linears, coded_linears, logprobs, samples)
 
 
 def main() -> None:

@@ -9,7 +9,14 @@ from penstock.shard.models.families.cohere import cohere, cohere2
 from penstock.shard.models.families.falcon import falcon
 from penstock.shard.models.families.gemma import gemma1, gemma2, gemma3
 from penstock.shard.models.families.gpt import gpt2, gpt_bigcode, gpt_j, gpt_neox, opt
-from penstock.shard.models.families.hybrids import bamba, granite_hybrid, qwen3_5, qwen3_5_moe, qwen3_next
+from penstock.shard.models.families.hybrids import (
+    bamba,
+    granite_hybrid,
+    qwen3_5,
+    qwen3_5_moe,
+    qwen3_5_of_images,
+    qwen3_next,
+)
 from penstock.shard.models.families.layer_normed import NEMOTRON, STARCODER2, phi2, stablelm
 from penstock.shard.models.families.llama import (
     ERNIE,
@@ -87,6 +94,7 @@ FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
     "Qwen3MoeForCausalLM": qwen3_moe,
     "Qwen3NextForCausalLM": qwen3_next,
     "Qwen3_5ForCausalLM": qwen3_5,
+    "Qwen3_5ForConditionalGeneration": qwen3_5_of_images,
     "Qwen3_5MoeForCausalLM": qwen3_5_moe,
     "SeedOssForCausalLM": SEED_OSS,
     "SmolLM3ForCausalLM": smollm3,
@@ -94,3 +102,5 @@ FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
     "Starcoder2ForCausalLM": STARCODER2,
 }
 """What reads the rest of config.json. It raises ModelConfigError."""
+OF_IMAGES = ("Qwen3_5ForConditionalGeneration",)
+"""Those that read images too, whose decoder is described under `text_config`; images are not read here."""

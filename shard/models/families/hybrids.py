@@ -39,6 +39,14 @@ def qwen3_5(keys: Keys) -> ModelConfig:
     return _with_delta_nets(QWEN3_NEXT(keys), keys, RecurrenceLayout.APART)
 
 
+def qwen3_5_of_images(keys: Keys) -> ModelConfig:
+    """The decoder of a model that reads images too."""
+    config = qwen3_5(keys)
+    return replace(config, names=replace(
+        config.names, embedding="model.language_model.embed_tokens", norm="model.language_model.norm",
+        blocks="model.language_model.layers.{index}"))
+
+
 def qwen3_5_moe(keys: Keys) -> ModelConfig:
     return _with_shared(qwen3_5(keys), keys)
 

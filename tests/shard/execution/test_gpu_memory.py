@@ -134,6 +134,7 @@ def test_the_largest_step_fits_the_trial(context: int, num_tokens: int, num_rows
 def test_the_largest_step_is_as_large_as_a_small_memory_allows() -> None:
     lengths = largest_lengths(Bounds(16, 10, 100, 160), 4096, 128)
     assert lengths == [1, 1, 1, 1, 96]
+    assert largest_lengths(Bounds(16, 100, 100, 160, num_states=3), 4096, 128) == [1, 1, 100]
 
 
 def test_the_largest_step_runs(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.models.decoder import Hidden
+from tests.family_models import make_family
 from tests.shard.ranks import ROOT, make_config, run_program
 from tests.shard.step_programs import Request, alone, batched, initial, make_row
 from tests.tiny_models import make_tiny
@@ -106,6 +107,14 @@ def check_seen(seen: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_replayed_is_eager(model: Path, dtype: str) -> None:
     check_seen(run_compared(make_config(model, dtype), Group()))
+
+
+def test_states_are_those_of_steps_that_are_not_replayed(tmp_path: Path) -> None:
+    executor = Executor(make_config(make_family(tmp_path, "qwen3_5")), Group())
+    expected = run_program(executor, PROGRAM)
+    executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, SIZES)
+    executor.graphs.capture()
+    assert run_program(executor, PROGRAM) == expected
 
 
 @pytest.mark.slow

@@ -54,6 +54,15 @@ def test_blocks_are_appended_in_order(slots: SlotTable) -> None:
     assert slots[0].num_written == 9
 
 
+def test_a_recurrent_state_goes_on_where_it_is() -> None:
+    slots = SlotTable(LIMITS, replace(BOUNDS, num_states=3), Device(dispatch.device()))
+    slots.apply(step(prompt()))
+    with pytest.raises(OrderError, match="slot 0: start 4, but its recurrent state has come to position 5"):
+        slots.apply(step(make_row(0, 4, [5])))
+    with pytest.raises(OrderError, match="max_slots is 3, and 2 have a recurrent state"):
+        SlotTable(LIMITS, replace(BOUNDS, num_states=2), slots.device)
+
+
 def test_a_first_row_resets_its_slot(slots: SlotTable) -> None:
     slots.apply(step(prompt(1, sampling=Sampling(repetition_penalty=1.5))))
     note(slots, {1: 42})

@@ -92,7 +92,7 @@ def test_both_ends_of_every_range() -> None:
 
 @pytest.mark.parametrize("bounds", [
     Bounds(16, 300, 256, 160), Bounds(16, 16, 256, 160), Bounds(1, 8, 8, 6), Bounds(16, 1, 2, 160),
-    Bounds(32, 40, 1 << 17, 1000)])
+    Bounds(32, 40, 1 << 17, 1000), Bounds(16, 300, 256, 160, num_states=2)])
 @pytest.mark.parametrize(("max_tokens", "max_rows"), [(4096, 128), (1000, 3), (16, 256), (1, 1)])
 def test_steps_keep_within_the_bounds(bounds: Bounds, max_tokens: int, max_rows: int) -> None:
     most_tokens = most_rows = 0
@@ -104,8 +104,9 @@ def test_steps_keep_within_the_bounds(bounds: Bounds, max_tokens: int, max_rows:
         assert max(row.end for row in step.rows) <= bounds.context_length
         assert tokens <= max(2, max_tokens)
         assert rows <= max(max_rows, tokens)
+        assert bounds.num_states is None or rows <= bounds.num_states
         most_tokens, most_rows = max(most_tokens, tokens), max(most_rows, rows)
-    if bounds.num_blocks == 300:
+    if bounds.num_blocks == 300 and bounds.num_states is None:
         assert most_tokens == max(2, max_tokens)
         assert most_rows >= min(max_rows, most_tokens - 1)
 
