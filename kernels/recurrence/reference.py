@@ -14,7 +14,8 @@ def recurrence(
 ) -> Tensor:
     keys, share = heads.num_groups * heads.key_dim, heads.num_heads // heads.num_groups
     q, k, v = torch.split(qkv.double(), [keys, keys, heads.num_heads * heads.value_dim], dim=1)
-    q, k = (_of_heads(part.reshape(len(qkv), -1, heads.key_dim), share, heads.is_delta) for part in (q, k))
+    groups = len(qkv), heads.num_groups, heads.key_dim
+    q, k = (_of_heads(part.reshape(groups), share, heads.is_delta) for part in (q, k))
     if heads.is_delta:
         q = q / heads.key_dim**0.5
     v = v.reshape(len(qkv), heads.num_heads, heads.value_dim)

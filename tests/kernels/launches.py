@@ -102,17 +102,15 @@ def rotations() -> None:
 
 def states() -> None:
     """Of Qwen3-Next and of Granite 4."""
-    rows = StateRows(*torch.tensor([[1, 0], [0, 5], [2, 1]], dtype=torch.int32))
-    for dtype in DTYPES:
-        for heads in (RecurrentHeads(16, 128, 128, torch.zeros(32), torch.zeros(32), is_delta=True),
-                      RecurrentHeads(1, 128, 64, torch.zeros(48), torch.zeros(48), torch.zeros(48))):
-            state = StateShape(3, heads.width, (heads.num_heads, heads.key_dim, heads.value_dim), dtype).allocate(
-                2, torch.get_default_device())
-            x, bias = torch.zeros(3, heads.width, dtype=dtype), torch.zeros(heads.width)
-            causal_conv.causal_conv(x, bias.expand(4, -1).contiguous(), None if heads.is_delta else bias,
-                                    state.inputs, rows)
-            steps = torch.zeros(3, heads.num_heads, dtype=dtype)
-            recurrence.recurrence(x, steps, steps if heads.is_delta else None, heads, state.matrices, rows)
+    rows, dtype = StateRows(*torch.tensor([[1, 0], [0, 5], [2, 1]], dtype=torch.int32)), torch.bfloat16
+    for heads in (RecurrentHeads(16, 128, 128, torch.zeros(32), torch.zeros(32), is_delta=True),
+                  RecurrentHeads(1, 128, 64, torch.zeros(48), torch.zeros(48), torch.zeros(48))):
+        matrices = heads.num_heads, heads.key_dim, heads.value_dim
+        state = StateShape(3, heads.width, matrices, dtype).allocate(2, torch.get_default_device())
+        x, bias = torch.zeros(3, heads.width, dtype=dtype), torch.zeros(heads.width)
+        causal_conv.causal_conv(x, bias.expand(4, -1).contiguous(), None if heads.is_delta else bias, state.inputs, rows)
+        steps = torch.zeros(3, heads.num_heads, dtype=dtype)
+        recurrence.recurrence(x, steps, steps if heads.is_delta else None, heads, state.matrices, rows)
 
 
 def cache_writes() -> None:

@@ -7,6 +7,7 @@ from penstock.kernels.experts import Experts, experts
 from penstock.kernels.linear import linear, linear_apart, pack
 from penstock.kernels.quantised_linear import pack_coded
 from penstock.kernels.quantised_linear.activations import Activations
+from tests.kernel_sets import few
 from tests.kernels.accuracy import DTYPES
 from tests.kernels.coded import make
 from tests.kernels.compiled import assert_near, poison, threads
@@ -69,12 +70,13 @@ def test_values(dtype, chosen, kernel_set, monkeypatch):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_token_has_the_same_bits_in_any_batch_and_with_any_threads(dtype, kernel_set):
     layer = packed(weights_of(dtype))
-    x, (ids, weights) = randn(300, WIDTH, seed=2).to(dtype), choices(300)
-    alone = torch.cat([experts(x[t:t + 1], ids[t:t + 1], weights[t:t + 1], layer) for t in range(40)])
-    for count in (1, 2, 3):
+    most, some = few(kernel_set, 300, 20), few(kernel_set, 40, 3)
+    x, (ids, weights) = randn(most, WIDTH, seed=2).to(dtype), choices(most)
+    alone = torch.cat([experts(x[t:t + 1], ids[t:t + 1], weights[t:t + 1], layer) for t in range(some)])
+    for count in range(1, few(kernel_set, 4, 2)):
         with threads(count):
-            assert torch.equal(experts(x, ids, weights, layer)[:40], alone)
-            assert torch.equal(experts(x[:40], ids[:40], weights[:40], layer), alone)
+            assert torch.equal(experts(x, ids, weights, layer)[:some], alone)
+            assert torch.equal(experts(x[:some], ids[:some], weights[:some], layer), alone)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

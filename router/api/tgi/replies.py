@@ -107,3 +107,4 @@ class Info(BaseModel):
     max_batch_size: int
     numerics: str
     deterministic: bool
+    prefix_caching: bool
