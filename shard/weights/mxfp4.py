@@ -32,15 +32,22 @@ class Mxfp4(CodedFormat):
 
     def tensors(self, linear: str, part: LinearPart) -> tuple[StoredTensor, ...]:
         outputs, num_groups, own = part.out_features, num_units(part.in_features, GROUP), units(part.columns, GROUP)
-        half, name = GROUP // 2, f"{linear}{'_' if part.place.is_bare else '.'}"
+        half, (codes_name, exponents_name) = GROUP // 2, self._names(linear, part)
         shape, slices = part.place.leading
-        codes = StoredTensor(name + self._codes, (*shape, outputs, num_groups * half),
+        codes = StoredTensor(codes_name, (*shape, outputs, num_groups * half),
                              (*slices, part.rows, slice(own.start * half, own.stop * half)), ("U8",))
         if self._has_blocks:
             codes = StoredTensor(codes.name, (*shape, outputs, num_groups, half),
                                  (*slices, part.rows, own, slice(0, half)), ("U8",))
-        return codes, StoredTensor(name + self._exponents, (*shape, outputs, num_groups), (*slices, part.rows, own),
+        return codes, StoredTensor(exponents_name, (*shape, outputs, num_groups), (*slices, part.rows, own),
                                    ("U8", "F8_E8M0"))
+
+    def _names(self, linear: str, part: LinearPart) -> tuple[str, str]:
+        """Returns the names of the codes and of the exponents; gpt-oss's experts have shorter ones."""
+        if part.place.is_bare:
+            codes, exponents = (name.removeprefix("weight_") for name in (self._codes, self._exponents))
+            return f"{linear}_{codes}", f"{linear}_{exponents}"
+        return f"{linear}.{self._codes}", f"{linear}.{self._exponents}"
 
     def decode(self, tensors: Sequence[Tensor], part: LinearPart) -> CodedWeight:
         packed, exponents = (tensor[0] if part.place.count else tensor for tensor in tensors)

@@ -129,7 +129,7 @@ class RankWeights:
 
     def _complaint(self, linear: str, error: LinearError) -> CheckpointError:
         """Names the file of a linear and the tensor, with whose name the error begins."""
-        path = next(entry.path for name, entry in self._checkpoint.entries.items() if name.startswith(f"{linear}."))
+        path = next(entry.path for name, entry in self._checkpoint.entries.items() if name.startswith(linear))
         return CheckpointError(f"{path}: {linear}.{error}")
 
     def _read(self, stored: StoredTensor) -> Tensor:

@@ -108,7 +108,8 @@ def states() -> None:
         matrices = heads.num_heads, heads.key_dim, heads.value_dim
         state = StateShape(3, heads.width, matrices, dtype).allocate(2, torch.get_default_device())
         x, bias = torch.zeros(3, heads.width, dtype=dtype), torch.zeros(heads.width)
-        causal_conv.causal_conv(x, bias.expand(4, -1).contiguous(), None if heads.is_delta else bias, state.inputs, rows)
+        weight = torch.zeros(4, heads.width)
+        causal_conv.causal_conv(x, weight, None if heads.is_delta else bias, state.inputs, rows)
         steps = torch.zeros(3, heads.num_heads, dtype=dtype)
         recurrence.recurrence(x, steps, steps if heads.is_delta else None, heads, state.matrices, rows)
 
