@@ -12,10 +12,10 @@ from penstock.kernels.paged_attention import allocate_cache
 from penstock.quantization.walk import BLOCK_SIZE, whole_sequence
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
-from penstock.shard.models.weight_options import AS_STORED, WeightOptions
+from penstock.shard.models.model_options import AS_STORED, ModelOptions
 
 
-def perplexity(directory: Path, windows: Tensor, options: WeightOptions = AS_STORED) -> float:
+def perplexity(directory: Path, windows: Tensor, options: ModelOptions = AS_STORED) -> float:
     """Returns exp of the mean of -log p of each token of windows, int64 [W, T], but for the first of each.
 
     The model computes as the server does: in its own dtype, and with inputs of quantised linears in 8 bits unless

@@ -19,8 +19,8 @@ from penstock.quantization.report import LinearReport, Report
 from penstock.quantization.settings import Settings, SettingsError
 from penstock.quantization.walk import Walk
 from penstock.quantization.writers import compressed_tensors, levels
+from penstock.shard.models.model_options import BF16, ModelOptions
 from penstock.shard.models.reading import read_model_config
-from penstock.shard.models.weight_options import BF16, WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.safetensors_files import INDEX_FILE
 
@@ -61,7 +61,7 @@ def quantise(job: Job, has_bar: bool) -> Report:
     _check_state(job)
     _copy_rest(job)
     walk = Walk(job.model, job.windows)
-    stored_in = read_model_config(job.out, WeightOptions(activations=BF16)).format_of
+    stored_in = read_model_config(job.out, ModelOptions(activations=BF16)).format_of
     num_files = walk.config.num_layers + 1
     files = [job.out / f"model-{number:05}-of-{num_files:05}.safetensors" for number in range(1, num_files + 1)]
     for index in tqdm(range(walk.config.num_layers), unit="block", disable=not has_bar):

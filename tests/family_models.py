@@ -75,6 +75,7 @@ def of_images(config: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any],
     """The decoder of a model that reads images too, and one of the tensors that it has for them."""
     made = {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": config,
             "tie_word_embeddings": False, "vision_config": {"depth": 1}}
+    config["rope_parameters"] |= {"mrope_section": [1, 1, 0], "mrope_interleaved": True}
     renamed = {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()}
     return made, renamed | {"model.visual.merger.norm.weight": torch.ones(8)}
 

@@ -27,7 +27,7 @@ from penstock.quantization.run import Job, quantise
 from penstock.quantization.settings import make_settings
 from penstock.quantization.texts import windows_of
 from penstock.router.launcher.gguf.folder import checkpoint_of
-from penstock.shard.models.weight_options import AS_STORED, WeightOptions
+from penstock.shard.models.model_options import AS_STORED, ModelOptions
 
 ROUNDED = ("int8", "int4", "bitsandbytes-nf4")
 GROUPS = (32, 128)
@@ -64,7 +64,7 @@ def of_methods(
 def of_rounded(quantize: Sequence[str], text: Tensor) -> Iterator[tuple[str, float]]:
     """Yields the name and the perplexity of what each value of --quantize makes of the model at load."""
     for name in quantize:
-        yield f"--quantize {name}", perplexity(DEMO_MODEL, text, WeightOptions(quantize=name))
+        yield f"--quantize {name}", perplexity(DEMO_MODEL, text, ModelOptions(quantize=name))
 
 
 def of_files(files: Sequence[Path], text: Tensor) -> Iterator[tuple[str, float]]:

@@ -24,6 +24,8 @@ class LauncherConfig(ServerConfig):
     quantize: str | None
     activations: str | None
     """What the inputs of quantised linears are multiplied as."""
+    rope_scaling: str | None
+    rope_factor: float | None
     kv_memory: int | None
     """The bytes of KV memory of each shard."""
     kv_cache_dtype: str | None
@@ -52,6 +54,8 @@ class LauncherConfig(ServerConfig):
         values = dict(options)
         if not values["model_id"]:
             raise InvalidArgument("`model_id` is missing: name a directory, or a model on the Hugging Face Hub")
+        if values["rope_factor"] is not None and values["rope_scaling"] is None:
+            values["rope_scaling"] = "linear"
         values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
         values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
         config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),

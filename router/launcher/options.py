@@ -84,6 +84,11 @@ OPTIONS: list[click.Parameter] = [
     Option("--activations", MODEL, "Penstock: what quantised linears multiply with: inputs in 8 bits, or as they are. "
            "Default: int8 for weights that are whole numbers, and bf16 for others.",
            type=click.Choice(["int8", "bf16"])),
+    Option("--rope-scaling", MODEL, "How rotary embeddings are scaled, by --rope-factor. Default: as the checkpoint "
+           "says. dynamic changes nothing up to the checkpoint's context, where sequences end.",
+           type=click.Choice(["linear", "dynamic"])),
+    Option("--rope-factor", MODEL, "The factor of that scaling, which is linear if only the factor is given. Default: "
+           "1.0.", type=Number(0, min_open=True)),
     Option("--huggingface-hub-cache", MODEL, "Directory of downloaded checkpoints.",
            type=click.Path(file_okay=False, path_type=Path)),
     Option("--tokenizer-config-path", MODEL, "The file whose chat template is used instead of the checkpoint's.",
@@ -204,8 +209,6 @@ OPTIONS: list[click.Parameter] = [
     Unsupported("--disable-custom-kernels", False, is_flag=True),
     Unsupported("--weights-cache-override"),
     Unsupported("--lora-adapters"),
-    Unsupported("--rope-scaling"),
-    Unsupported("--rope-factor", type=float),
     Unsupported("--ngrok", False, is_flag=True),
     Unsupported("--ngrok-authtoken"),
     Unsupported("--ngrok-edge"),

@@ -20,7 +20,7 @@ from penstock.shard.devices import gpu
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
 from penstock.shard.execution import batch, prompt_logprobs, sampler
 from penstock.shard.execution.batch import Padding
-from penstock.shard.execution.gpu_memory import check_weights, part_of_memory, trial_blocks
+from penstock.shard.execution.gpu_memory import check_weights, options_of, part_of_memory, trial_blocks
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_memory, kv_budget, num_blocks
@@ -33,7 +33,6 @@ from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, St
 from penstock.shard.execution.watermark import Watermark
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.reading import DTYPES
-from penstock.shard.models.weight_options import WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
 
@@ -77,7 +76,7 @@ class Executor:
         kv_dtype = cache_dtype(config.kv_cache_dtype)
         check_weights(config, gpu.free_memory() if gpu.is_used() else part_of_memory(group))
         self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress,
-                                    WeightOptions(config.quantize, config.activations))
+                                    options_of(config))
         model = self.decoder.config
         self.kv_shape = KvShape(
             model.num_attention_blocks, self.decoder.num_kv_heads, model.attention.head_dim, config.block_size,

@@ -10,8 +10,8 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.kv_cache import DEFAULT_MAX_BLOCKS, KvMemoryError, KvShape, num_blocks
 from penstock.shard.execution.slots import Bounds
+from penstock.shard.models.model_options import ModelOptions
 from penstock.shard.models.reading import DTYPES, read_model_config
-from penstock.shard.models.weight_options import WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.format import memory_of
 
@@ -50,13 +50,18 @@ def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_l
     return num_blocks(shape, memory, context_length, world_size=1)
 
 
+def options_of(config: ShardConfig) -> ModelOptions:
+    """Returns what the settings ask of the model."""
+    return ModelOptions(config.quantize, config.activations, config.rope_scaling, config.rope_factor)
+
+
 def check_weights(config: ShardConfig, free: int) -> None:
     """Raises KvMemoryError if `free` bytes cannot hold this rank's part of the weights, or the angles of all positions,
     before any of it is made.
 
     Raises also what reading a checkpoint's headers raises.
     """
-    model = read_model_config(config.model, WeightOptions(config.quantize, config.activations))
+    model = read_model_config(config.model, options_of(config))
     dtype = DTYPES[config.dtype] if config.dtype else model.dtype
     needed = memory_of(Checkpoint(config.model), model.format_of, dtype) // config.world_size
     holder, wishes = ("its GPU", _help(config)) if gpu.is_used() else (_machine_of(config), HELP_WITHOUT_GPU)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from penstock.kernels.quantised_linear.activations import Activations
 from penstock.shard.models.keys import Keys
+from penstock.shard.models.model_options import ModelOptions, Quantization
 from penstock.shard.models.names import TensorNames
 from penstock.shard.models.quantised_linears import check_known, pattern_of, texts
-from penstock.shard.models.weight_options import Quantization, WeightOptions
 from penstock.shard.weights.compressed import CompressedIntegers
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.float8 import Float8
@@ -29,7 +29,7 @@ FORMATS = (PACKED, INTEGERS, FLOATS, NAIVE, MXFP4, PLAIN)
 Matches = Callable[[str, str], bool]     # of a linear's name and its class
 
 
-def read_compressed_tensors(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_compressed_tensors(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     check_known(keys, KEYS, WITHOUT_EFFECT)
     if keys.get("quantization_status", "compressed") != "compressed":
         raise keys.error("quantization_status", "compressed")
@@ -67,7 +67,7 @@ def _matches(keys: Keys, key: str, target: str) -> Matches:
     return lambda linear, kind: pattern.match(linear) is not None
 
 
-def _read_group(keys: Keys, group: Keys, options: WeightOptions) -> WeightFormat:
+def _read_group(keys: Keys, group: Keys, options: ModelOptions) -> WeightFormat:
     check_known(group, GROUP_KEYS, GROUP_WITHOUT_EFFECT)
     weights = group.section("weights")
     if not weights.names:
@@ -89,7 +89,7 @@ def _read_group(keys: Keys, group: Keys, options: WeightOptions) -> WeightFormat
     return _integers(weights, options, is_packed=name == PACKED)
 
 
-def _integers(weights: Keys, options: WeightOptions, is_packed: bool) -> WeightFormat:
+def _integers(weights: Keys, options: ModelOptions, is_packed: bool) -> WeightFormat:
     bits = weights.integer("num_bits", 8)
     if bits not in (4, 8):
         raise weights.error("num_bits", "4 or 8, the only ones supported")
@@ -104,7 +104,7 @@ def _integers(weights: Keys, options: WeightOptions, is_packed: bool) -> WeightF
                               has_one_scale=strategy == "tensor")
 
 
-def _floats(weights: Keys, options: WeightOptions) -> WeightFormat:
+def _floats(weights: Keys, options: ModelOptions) -> WeightFormat:
     if weights.integer("num_bits", 8) != 8:
         raise weights.error("num_bits", "8, the only floats supported")
     weights.expect("symmetric", True)
@@ -119,7 +119,7 @@ def _floats(weights: Keys, options: WeightOptions) -> WeightFormat:
     return Float8("weight_scale", None if strategy == "tensor" else (1, 0))
 
 
-def _mxfp4(weights: Keys, options: WeightOptions) -> WeightFormat:
+def _mxfp4(weights: Keys, options: ModelOptions) -> WeightFormat:
     for key, value in (("num_bits", 4), ("type", "float"), ("group_size", 32), ("symmetric", True)):
         weights.expect(key, value)
     return Mxfp4(options.activations_for(weights, "mxfp4", are_whole=True), "weight_packed", "weight_scale",

@@ -6,6 +6,7 @@ from functools import cached_property
 import torch
 
 from penstock.shard.models.keys import ModelConfigError
+from penstock.shard.models.model_options import PLAIN, Quantization
 from penstock.shard.models.names import USUAL_NAMES, TensorNames
 from penstock.shard.models.parts import (
     OWN_HEAD,
@@ -19,7 +20,6 @@ from penstock.shard.models.parts import (
     RecurrenceConfig,
 )
 from penstock.shard.models.rotary_scaling import Rotation
-from penstock.shard.models.weight_options import PLAIN, Quantization
 from penstock.shard.weights.format import ITSELF, FormatOf, Place
 
 

@@ -22,8 +22,8 @@ from penstock.shard.layers.recurrence_parts import OwnRecurrence
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.layers.vocab import Embedding, VocabHead
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from penstock.shard.models.reading import read_model_config
-from penstock.shard.models.weight_options import AS_STORED, WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress, RankWeights
 
@@ -65,7 +65,7 @@ class Decoder:
     @classmethod
     def load(
         cls, directory: str | Path, dtype: torch.dtype | None, group: Group, progress: Progress | None = None,
-        options: WeightOptions = AS_STORED,
+        options: ModelOptions = AS_STORED,
     ) -> "Decoder":
         """Reads this rank's part of the checkpoint in a directory, in the checkpoint's own dtype if none is given.
 

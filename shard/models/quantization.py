@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.shard.models.compressed_tensors import read_compressed_tensors
 from penstock.shard.models.keys import Keys, ModelConfigError
+from penstock.shard.models.model_options import INT8, PLAIN, ModelOptions, Quantization
 from penstock.shard.models.names import TensorNames
 from penstock.shard.models.quantization_methods import (
     METHOD,
@@ -19,11 +20,10 @@ from penstock.shard.models.quantization_methods import (
     read_mxfp4,
 )
 from penstock.shard.models.rounding_methods import ROUNDINGS, round_when_loaded
-from penstock.shard.models.weight_options import INT8, PLAIN, Quantization, WeightOptions
 
 KEY = "quantization_config"
 OLD_FILE = "quantize_config.json"        # of AutoGPTQ, beside a config.json without quantization_config
-QUANTIZATIONS: dict[str, Callable[[Keys, WeightOptions, TensorNames], Quantization]] = {
+QUANTIZATIONS: dict[str, Callable[[Keys, ModelOptions, TensorNames], Quantization]] = {
     "awq": read_awq,
     "bitsandbytes": read_bitsandbytes,
     "compressed-tensors": read_compressed_tensors,
@@ -45,7 +45,7 @@ REFUSED = {"exl2": "there are only kernels for GPUs for its files, and not in th
                    "compressed-tensors file of the same model can be read"}
 
 
-def read_weight_format(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_weight_format(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     """Returns each linear's format. Raises ModelConfigError for unknown quantisations, and for options that contradict
     the checkpoint."""
     asked = options.quantize
@@ -72,7 +72,7 @@ def _section(keys: Keys) -> Keys | None:
     return keys.section(KEY)
 
 
-def _of_plain_numbers(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def _of_plain_numbers(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     if options.quantize in ROUNDINGS:
         return round_when_loaded(options.quantize, keys, options, names)
     if options.quantize is not None:

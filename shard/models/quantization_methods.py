@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.shard.models.keys import Keys, ModelConfigError
+from penstock.shard.models.model_options import ModelOptions, Quantization
 from penstock.shard.models.names import TensorNames
 from penstock.shard.models.quantised_linears import all_but, check_known, is_kept, pattern_of
-from penstock.shard.models.weight_options import Quantization, WeightOptions
 from penstock.shard.weights.awq import Awq
 from penstock.shard.weights.bitsandbytes import BitsAndBytes4, BitsAndBytes8
 from penstock.shard.weights.dense import DENSE
@@ -43,7 +43,7 @@ BITSANDBYTES_WITHOUT_EFFECT = ("llm_int8_threshold", "llm_int8_enable_fp32_cpu_o
                                "bnb_4bit_compute_dtype")
 
 
-def read_gptq(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_gptq(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     check_known(keys, GPTQ_KEYS, GPTQ_WITHOUT_EFFECT)
     keys.expect("pack_dtype", "int32")
     activations = options.activations_for(keys, "gptq", are_whole=True)
@@ -114,7 +114,7 @@ def _group(keys: Keys, key: str) -> int:
     return group
 
 
-def read_awq(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_awq(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     check_known(keys, AWQ_KEYS, AWQ_WITHOUT_EFFECT)
     bits, group = ("w_bit", "q_group_size") if keys.get("w_bit") is not None else ("bits", "group_size")
     if keys.integer(bits) != 4:
@@ -128,7 +128,7 @@ def read_awq(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantiza
     return Quantization("awq", activations, all_but(kept, Awq(activations, _group(keys, group))))
 
 
-def read_float8(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_float8(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     """DeepSeek's and Qwen's blocks of outputs and inputs, or one scale for each linear."""
     check_known(keys, FLOAT8_KEYS, FLOAT8_WITHOUT_EFFECT)
     keys.expect("fmt", "e4m3")
@@ -137,19 +137,19 @@ def read_float8(keys: Keys, options: WeightOptions, names: TensorNames) -> Quant
     return _dense_float8("fp8", keys, options, all_but(is_kept(keys, names, KEPT, "ignored_layers"), format_))
 
 
-def read_fbgemm(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_fbgemm(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     """A scale for each output."""
     check_known(keys, FLOAT8_KEYS, FLOAT8_WITHOUT_EFFECT)
     return _dense_float8("fbgemm_fp8", keys, options,
                          all_but(is_kept(keys, names, KEPT), Float8("weight_scale", (1, 0))))
 
 
-def _dense_float8(name: str, keys: Keys, options: WeightOptions, format_of: FormatOf) -> Quantization:
+def _dense_float8(name: str, keys: Keys, options: ModelOptions, format_of: FormatOf) -> Quantization:
     options.activations_for(keys, "numbers of 8 bits (fp8)", are_whole=False)
     return Quantization(name, None, format_of)
 
 
-def read_gguf(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_gguf(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     """`types` has the type of each linear's blocks."""
     check_known(keys, (METHOD, TYPES), ())
     activations = options.activations_for(keys, "gguf", are_whole=True)
@@ -160,14 +160,14 @@ def read_gguf(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantiz
     return Quantization("gguf", activations, lambda linear: formats[types[linear]] if linear in types else DENSE)
 
 
-def read_mxfp4(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_mxfp4(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     check_known(keys, (METHOD, KEPT), ("dequantize",))
     activations = options.activations_for(keys, "mxfp4", are_whole=True)
     format_ = Mxfp4(activations, "weight_blocks", "weight_scales", has_blocks=True)
     return Quantization("mxfp4", activations, all_but(is_kept(keys, names, KEPT), format_))
 
 
-def read_bitsandbytes(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_bitsandbytes(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     check_known(keys, BITSANDBYTES_KEYS, BITSANDBYTES_WITHOUT_EFFECT)
     name = bitsandbytes_name(keys)
     if options.quantize not in (None, name):
@@ -182,7 +182,7 @@ def read_bitsandbytes(keys: Keys, options: WeightOptions, names: TensorNames) ->
     return Quantization(name, activations, all_but(kept, format_))
 
 
-def read_levels(keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def read_levels(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     """Each linear has a table of its own, as `penstock quantize --method squeezellm` makes them."""
     check_known(keys, (METHOD, KEPT), ())
     activations = options.activations_for(keys, "levels of a table", are_whole=False)

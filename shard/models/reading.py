@@ -6,17 +6,18 @@ from pathlib import Path
 import torch
 
 from penstock.shard.models.config import ModelConfig
-from penstock.shard.models.families import FAMILIES, OF_IMAGES
-from penstock.shard.models.keys import Keys, is_integer
+from penstock.shard.models.families import FAMILIES, OF_IMAGES, Family
+from penstock.shard.models.keys import Keys, ModelConfigError, is_integer
+from penstock.shard.models.model_options import AS_STORED, PLAIN, ModelOptions, Quantization
 from penstock.shard.models.parts import ExpertsLayout
 from penstock.shard.models.quantization import KEY, read_weight_format
+from penstock.shard.models.rotary_scaling import SHARE, THETA
 from penstock.shard.models.rounding_methods import ROUNDINGS
-from penstock.shard.models.weight_options import AS_STORED, PLAIN, Quantization, WeightOptions
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def read_model_config(directory: str | Path, options: WeightOptions = AS_STORED) -> ModelConfig:
+def read_model_config(directory: str | Path, options: ModelOptions = AS_STORED) -> ModelConfig:
     """Reads config.json, as transformers 4 and 5 write it, and the end tokens of generation_config.json, if any.
 
     Raises ModelConfigError, also for options that contradict them.
@@ -25,7 +26,10 @@ def read_model_config(directory: str | Path, options: WeightOptions = AS_STORED)
     architecture = _architecture(keys)
     if architecture in OF_IMAGES:
         keys = keys.under("text_config")
-    config = FAMILIES[architecture](keys)
+    family = FAMILIES[architecture]
+    if options.rope_scaling is not None:
+        keys = _scaled(family, keys, options.rope_scaling, options.rope_factor)
+    config = family(keys)
     quantization = read_weight_format(keys, options, config.names)
     _check_places(keys, config, options, quantization)
     return replace(config, architecture=architecture, dtype=_dtype(keys), eos_token_ids=_eos_token_ids(keys),
@@ -39,7 +43,22 @@ def _architecture(keys: Keys) -> str:
     return str(names[0])
 
 
-def _check_places(keys: Keys, config: ModelConfig, options: WeightOptions, quantization: Quantization) -> None:
+def _scaled(family: Family, keys: Keys, scaling: str, factor: float) -> Keys:
+    """Returns the keys with a rotary scaling in place of their own, as TGI has it. Raises ModelConfigError if the
+    family does not read it there."""
+    rope = keys.section("rope_scaling", "rope_parameters")
+    kept = {name: rope.get(name) for name in (THETA, SHARE) if rope.get(name) is not None}
+
+    def scaled(scaling: str, factor: float) -> Keys:
+        return keys.including({"rope_scaling": {**kept, "rope_type": scaling, "factor": factor}})
+
+    if family(scaled("linear", 2.0)).rotations == family(scaled("linear", 4.0)).rotations:
+        raise ModelConfigError(f"{keys.path}: --rope-scaling {scaling}: the model has no rotary embeddings, or such "
+                               "whose scaling its layers do not have in common")
+    return scaled(scaling, factor)
+
+
+def _check_places(keys: Keys, config: ModelConfig, options: ModelOptions, quantization: Quantization) -> None:
     """Raises ModelConfigError for quantised weights that lie where no format is known to have them."""
     if quantization == PLAIN or options.quantize in ROUNDINGS:
         return

@@ -13,7 +13,7 @@ from torch import Tensor
 from penstock.shard.models.keys import Keys
 
 ORIGINAL_LENGTH = "original_max_position_embeddings"
-SHARE = "partial_rotary_factor"
+SHARE, THETA = "partial_rotary_factor", "rope_theta"
 MAX_CONTEXT = 2**24                      # tokens; the angles of all positions are computed at start
 
 
@@ -40,7 +40,7 @@ class Rotation:
         rope = keys.section("rope_scaling", "rope_parameters") if rope is None else rope
         name, scaling = _scaling(rope)
         size = _rotated_size(keys, rope, head_dim, share)
-        theta = rope.number("rope_theta", keys.number("rope_theta", theta, above=1), above=1)
+        theta = rope.number(THETA, keys.number(THETA, theta, above=1), above=1)
         max_length = keys.integer("max_position_embeddings", most=MAX_CONTEXT)
         original_length = _original_length(keys, rope, max_length) if ORIGINAL_LENGTH in scaling.keys else max_length
         frequencies, amplitude = scaling.compute(_Plain(theta, size, original_length, max_length), rope)
@@ -163,7 +163,9 @@ SCALINGS = {
                          is_by_length=True),
 }
 OLD_NAMES = {"su": "longrope"}
-KEYS_OF_ALL = ("rope_theta", "rope_type", "type", "partial_rotary_factor")
+OF_IMAGES = "mrope_section", "mrope_interleaved"
+"""Which dimensions turn by a token's row and column in an image; of a text all turn by its position."""
+KEYS_OF_ALL = (THETA, "rope_type", "type", SHARE, *OF_IMAGES)
 
 
 def _scaling(rope: Keys) -> tuple[str, _Scaling]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from penstock.shard.models.keys import Keys
+from penstock.shard.models.model_options import ModelOptions, Quantization
 from penstock.shard.models.names import TensorNames
-from penstock.shard.models.weight_options import Quantization, WeightOptions
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import WeightFormat
 from penstock.shard.weights.rounded import Rounded
@@ -40,7 +40,7 @@ ROUNDINGS = {
 }
 
 
-def round_when_loaded(name: str, keys: Keys, options: WeightOptions, names: TensorNames) -> Quantization:
+def round_when_loaded(name: str, keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     how = ROUNDINGS[name]
     activations = options.activations_for(keys, name, are_whole=how.table is None)
     usual = Rounded(activations, how.bits, how.group, how.table)

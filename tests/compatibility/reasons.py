@@ -40,8 +40,6 @@ REASONS: dict[tuple[str, str], Reason] = {
     ("Flags", "--disable-custom-kernels"): _never("refused; KERNELS=reference serves without the compiled kernels"),
     ("Flags", "--weights-cache-override"): _never("refused; `--model-id` takes a directory"),
     ("Flags", "--lora-adapters"): Reason("refused, there are no adapters yet"),
-    ("Flags", "--rope-scaling"): Reason("refused; the checkpoint's own scaling is used"),
-    ("Flags", "--rope-factor"): Reason("refused; the checkpoint's own scaling is used"),
     ("Flags", "--ngrok"): _NGROK,
     ("Flags", "--ngrok-authtoken"): _NGROK,
     ("Flags", "--ngrok-edge"): _NGROK,

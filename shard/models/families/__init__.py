@@ -50,7 +50,8 @@ from penstock.shard.models.families.mixtures import (
 )
 from penstock.shard.models.keys import Keys
 
-FAMILIES: dict[str, Callable[[Keys], ModelConfig]] = {
+Family = Callable[[Keys], ModelConfig]
+FAMILIES: dict[str, Family] = {
     "BambaForCausalLM": bamba,
     "BloomForCausalLM": bloom,
     "Cohere2ForCausalLM": cohere2,

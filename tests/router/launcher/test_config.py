@@ -94,6 +94,8 @@ def test_variables_without_a_flag_must_be_utf_8(invoke, monkeypatch, variable, v
     (["--kv-cache-dtype", "fp8_e5m2"], "kv_cache_dtype", "fp8_e5m2"),
     (["--quantize", "bitsandbytes-nf4"], "quantize", "bitsandbytes-nf4"),
     (["--activations", "bf16"], "activations", "bf16"),
+    (["--rope-scaling", "dynamic"], "rope_scaling", "dynamic"),
+    (["--rope-factor", "2.5"], "rope_scaling", "linear"),
     (["--watermark-gamma", "0.25"], "watermark_gamma", 0.25),
     ([], "watermark_delta", None),
     (["--cors-allow-origin", "https://a.example", "--cors-allow-origin", "*"], "cors_allow_origin",
@@ -256,6 +258,9 @@ def test_programs_of_a_group(parse):
     config = parse("--num-shard", "2", "--quantize", "int4", "--activations", "bf16")
     shard = shard_program(config, checkpoint, 0, SocketFolder(Path("/tmp/s")), "file:///tmp/r")
     assert (told_to(shard).quantize, told_to(shard).activations) == ("int4", "bf16")
+    config = parse("--num-shard", "2", "--rope-factor", "4")
+    shard = shard_program(config, checkpoint, 0, SocketFolder(Path("/tmp/s")), "file:///tmp/r")
+    assert (told_to(shard).rope_scaling, told_to(shard).rope_factor) == ("linear", 4.0)
     config = parse("--num-shard", "2", "--watermark-gamma", "0.25", "--watermark-delta", "1")
     shard = shard_program(config, checkpoint, 0, SocketFolder(Path("/tmp/s")), "file:///tmp/r")
     assert (told_to(shard).watermark_gamma, told_to(shard).watermark_delta) == (0.25, 1.0)

@@ -8,10 +8,10 @@ import pytest
 from transformers.quantizers.quantizers_utils import should_convert_module
 
 from penstock.shard.models.keys import Keys, ModelConfigError
+from penstock.shard.models.model_options import AS_STORED, ModelOptions, Quantization
 from penstock.shard.models.names import USUAL_NAMES
 from penstock.shard.models.quantised_linears import is_kept
 from penstock.shard.models.reading import read_model_config
-from penstock.shard.models.weight_options import AS_STORED, Quantization, WeightOptions
 from penstock.shard.weights.compressed import CompressedIntegers
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.float8 import Float8
@@ -35,7 +35,7 @@ def compressed(**groups: dict[str, Any]) -> dict[str, Any]:
             "ignore": ["lm_head"], "config_groups": groups or {"group_0": {"targets": ["Linear"], "weights": INTEGERS}}}
 
 
-def read(folder: Path, quantization: object, options: WeightOptions = AS_STORED, **changes: Any) -> Quantization:
+def read(folder: Path, quantization: object, options: ModelOptions = AS_STORED, **changes: Any) -> Quantization:
     given = {} if quantization is None else {"quantization_config": quantization}
     (folder / "config.json").write_text(json.dumps(BASE | given | changes))
     return read_model_config(folder, options).quantization
@@ -59,26 +59,26 @@ def read(folder: Path, quantization: object, options: WeightOptions = AS_STORED,
 def test_what_decides_bits_has_a_name(
     tmp_path: Path, quantization: dict[str, Any] | None, quantize: str | None, numerics: str
 ) -> None:
-    assert read(tmp_path, quantization, WeightOptions(quantize)).numerics == numerics
+    assert read(tmp_path, quantization, ModelOptions(quantize)).numerics == numerics
 
 
 def test_activations_may_stay_as_they_are(tmp_path: Path) -> None:
-    options = WeightOptions(activations="bf16")
+    options = ModelOptions(activations="bf16")
     assert read(tmp_path, GPTQ, options).numerics == "gptq/activations-float/"
     assert read(tmp_path, None, options).numerics == ""
 
 
 @pytest.mark.parametrize(("quantization", "options", "message"), [
-    (AWQ, WeightOptions("gptq"), "--quantize gptq, but the checkpoint's quant_method is awq"),
-    (GPTQ, WeightOptions("int4"), "--quantize int4, but the checkpoint's quant_method is gptq"),
-    (NF4, WeightOptions("bitsandbytes-fp4"), "--quantize bitsandbytes-fp4, but the checkpoint is bitsandbytes-nf4"),
-    (None, WeightOptions("awq"), "--quantize awq, but the checkpoint is not quantised"),
-    (None, WeightOptions("fp8"), "--quantize fp8, but the checkpoint is not quantised"),
-    (None, WeightOptions("exl2"), "--quantize exl2: "),
-    (None, WeightOptions(activations="int8"), "--activations int8: the checkpoint is not quantised"),
-    (NF4, WeightOptions(activations="int8"), "--activations int8: the weights are bitsandbytes-nf4, which are no"),
-    (FP8, WeightOptions(activations="int8"), r"--activations int8: the weights are numbers of 8 bits \(fp8\), which"),
-    (None, WeightOptions("bitsandbytes-nf4", "int8"), "--activations int8: the weights are bitsandbytes-nf4"),
+    (AWQ, ModelOptions("gptq"), "--quantize gptq, but the checkpoint's quant_method is awq"),
+    (GPTQ, ModelOptions("int4"), "--quantize int4, but the checkpoint's quant_method is gptq"),
+    (NF4, ModelOptions("bitsandbytes-fp4"), "--quantize bitsandbytes-fp4, but the checkpoint is bitsandbytes-nf4"),
+    (None, ModelOptions("awq"), "--quantize awq, but the checkpoint is not quantised"),
+    (None, ModelOptions("fp8"), "--quantize fp8, but the checkpoint is not quantised"),
+    (None, ModelOptions("exl2"), "--quantize exl2: "),
+    (None, ModelOptions(activations="int8"), "--activations int8: the checkpoint is not quantised"),
+    (NF4, ModelOptions(activations="int8"), "--activations int8: the weights are bitsandbytes-nf4, which are no"),
+    (FP8, ModelOptions(activations="int8"), r"--activations int8: the weights are numbers of 8 bits \(fp8\), which"),
+    (None, ModelOptions("bitsandbytes-nf4", "int8"), "--activations int8: the weights are bitsandbytes-nf4"),
     ("gptq", AS_STORED, "quantization_config: expected none, or a quant_method of "),
     ({"quant_method": "aqlm"}, AS_STORED, "quantization_config: expected none, or a quant_method of awq, bitsandbytes"),
     (GPTQ | {"bits": 3}, AS_STORED, "quantization_config.bits: expected 4 or 8, the only ones supported, found 3"),
@@ -109,7 +109,7 @@ def test_activations_may_stay_as_they_are(tmp_path: Path) -> None:
     (compressed() | {"quantization_status": "frozen"}, AS_STORED, "quantization_status: expected compressed"),
 ])
 def test_what_cannot_be_computed_is_refused_by_its_name(
-    tmp_path: Path, quantization: object, options: WeightOptions, message: str
+    tmp_path: Path, quantization: object, options: ModelOptions, message: str
 ) -> None:
     with pytest.raises(ModelConfigError, match=message):
         read(tmp_path, quantization, options)
@@ -158,18 +158,18 @@ def test_linears_are_kept_as_transformers_keeps_them(tmp_path: Path, patterns: l
 
 
 def test_the_head_keeps_8_bits_and_lends_them_to_the_embedding(tmp_path: Path) -> None:
-    format_of = read(tmp_path, None, WeightOptions("int4"), tie_word_embeddings=True).format_of
+    format_of = read(tmp_path, None, ModelOptions("int4"), tie_word_embeddings=True).format_of
     head, other = format_of(HEAD), format_of(Q)
     assert isinstance(head, Rounded)
     assert isinstance(other, Rounded)
     assert (head.bits, other.bits) == (8, 4)
     assert format_of(EMBEDDING) is head
-    assert read(tmp_path, None, WeightOptions("int4"), tie_word_embeddings=False).format_of(EMBEDDING) is DENSE
-    assert read(tmp_path, None, WeightOptions("eetq"), tie_word_embeddings=True).format_of(HEAD) is DENSE
+    assert read(tmp_path, None, ModelOptions("int4"), tie_word_embeddings=False).format_of(EMBEDDING) is DENSE
+    assert read(tmp_path, None, ModelOptions("eetq"), tie_word_embeddings=True).format_of(HEAD) is DENSE
 
 
 def test_old_checkpoints_say_it_in_a_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "quantize_config.json").write_text(json.dumps({"bits": 4, "group_size": 128, "damp_percent": 0.01}))
     assert isinstance(read(tmp_path, None).format_of(Q), Gptq)
     with pytest.raises(ModelConfigError, match=r"quantize_config.json: --quantize awq, but the checkpoint's quant_"):
-        read(tmp_path, None, WeightOptions("awq"))
+        read(tmp_path, None, ModelOptions("awq"))

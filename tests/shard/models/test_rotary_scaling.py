@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,7 +12,10 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.keys import ModelConfigError
+from penstock.shard.models.model_options import ModelOptions
 from penstock.shard.models.reading import read_model_config
+from tests.family_models import make_family
 from tests.tiny_models import SCALINGS, make_tiny, rewrite_old
 
 HEAD_DIM = 128
@@ -47,6 +50,22 @@ ROTATIONS: dict[str, tuple[dict[str, Any], int]] = {
     "longrope, attention factor": (LONGROPE | {"attention_factor": 1.25}, 131072),
     "longrope, not longer": (LONGROPE, 4096),
 }
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("linear", 2.5), ("dynamic", 4.0)])
+def test_what_is_asked_for_takes_the_place_of_what_the_checkpoint_says(
+    tmp_path: Path, scaling: Literal["linear", "dynamic"], factor: float
+) -> None:
+    save(tmp_path, {"rope_type": scaling, "rope_theta": 5000.0, "factor": factor}, 4096)
+    expected = read_model_config(tmp_path)
+    save(tmp_path, QWEN | {"rope_theta": 5000.0}, 4096)
+    assert read_model_config(tmp_path, ModelOptions(rope_scaling=scaling, rope_factor=factor)) == expected
+
+
+@pytest.mark.parametrize("family", ["bloom", "gptj", "gemma3"])
+def test_a_model_that_cannot_be_scaled(tmp_path: Path, family: str) -> None:
+    with pytest.raises(ModelConfigError, match="--rope-scaling linear: the model has no rotary embeddings, or such"):
+        read_model_config(make_family(tmp_path, family), ModelOptions(rope_scaling="linear", rope_factor=2.0))
 
 
 def save(path: Path, rope: dict[str, Any], context: int) -> LlamaConfig:

@@ -13,9 +13,9 @@ from torch import Tensor
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
+from penstock.shard.models.model_options import Quantization
 from penstock.shard.models.quantization import QUANTIZATIONS
 from penstock.shard.models.reading import read_model_config
-from penstock.shard.models.weight_options import Quantization
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import FormatOf, memory_of

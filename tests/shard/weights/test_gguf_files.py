@@ -13,8 +13,8 @@ from penstock.kernels.linear import linear
 from penstock.router.launcher.gguf.folder import checkpoint_of
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from penstock.shard.models.reading import read_model_config
-from penstock.shard.models.weight_options import AS_STORED, WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import RankWeights
 from tests.gguf_files import FOLDER, TYPES
@@ -55,7 +55,7 @@ def in_transformers(file: str) -> Any:
     return model
 
 
-def logits(folder: Path, options: WeightOptions = AS_STORED) -> Tensor:
+def logits(folder: Path, options: ModelOptions = AS_STORED) -> Tensor:
     found = prompt_logits(Decoder.load(folder, torch.float32, Group(), options=options), IDS)
     assert found is not None
     return found
@@ -64,14 +64,14 @@ def logits(folder: Path, options: WeightOptions = AS_STORED) -> Tensor:
 def test_logits_are_those_of_the_dequantised_model_in_transformers(file: str, folder: Path) -> None:
     with torch.no_grad():
         expected = in_transformers(file)(IDS[None]).logits[0]
-    choices = [AS_STORED] if file in PLAIN else [WeightOptions(activations="bf16"), AS_STORED]
+    choices = [AS_STORED] if file in PLAIN else [ModelOptions(activations="bf16"), AS_STORED]
     for options, tolerance in zip(choices, (2e-5, 0.03), strict=False):
         error = (logits(folder, options) - expected).norm() / expected.norm()
         assert error < tolerance
 
 
 def test_weights_are_those_of_the_librarys_dequantiser(file: str, folder: Path) -> None:
-    options = AS_STORED if file in PLAIN else WeightOptions(activations="bf16")
+    options = AS_STORED if file in PLAIN else ModelOptions(activations="bf16")
     weights = RankWeights(Checkpoint(folder), Group(), torch.float32,
                           format_of=read_model_config(folder, options).format_of)
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(FOLDER / f"{file}.gguf").tensors}

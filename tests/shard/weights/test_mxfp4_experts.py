@@ -12,7 +12,7 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
-from penstock.shard.models.weight_options import WeightOptions
+from penstock.shard.models.model_options import ModelOptions
 from penstock.shard.weights.stored import CheckpointError
 from tests.family_models import make_family, reference
 from tests.shard.ranks import make_config, run
@@ -47,7 +47,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return plain, packed
 
 
-def logits_of(model: Path, options: WeightOptions) -> Tensor:
+def logits_of(model: Path, options: ModelOptions) -> Tensor:
     logits = prompt_logits(Decoder.load(model, torch.float32, Group(), options=options), IDS)
     assert logits is not None
     return logits
@@ -56,10 +56,10 @@ def logits_of(model: Path, options: WeightOptions) -> Tensor:
 @torch.no_grad()
 def test_logits_are_those_of_the_plain_numbers(models: tuple[Path, Path]) -> None:
     plain, packed = models
-    logits = logits_of(packed, WeightOptions(activations="bf16"))
+    logits = logits_of(packed, ModelOptions(activations="bf16"))
     expected = reference(plain, torch.float32)(IDS[None]).logits[0]
     assert (logits - expected).abs().max() <= 1e-4
-    rounded = logits_of(packed, WeightOptions())  # the inputs, to 8 bits
+    rounded = logits_of(packed, ModelOptions())  # the inputs, to 8 bits
     assert (rounded - expected).norm() <= 0.05 * expected.norm()
 
 

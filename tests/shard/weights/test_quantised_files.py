@@ -16,9 +16,9 @@ from torch import Tensor
 from penstock.kernels.linear import linear
 from penstock.shard.communication.distributed import Group, connect
 from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.models.rounding_methods import ROUNDINGS
-from penstock.shard.models.weight_options import AS_STORED, WeightOptions
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import RankWeights
 from penstock.shard.weights.stored import CheckpointError
@@ -57,7 +57,7 @@ def dequantised(name: str) -> Any:
     return model
 
 
-def logits(name: str, group: Group, dtype: torch.dtype, options: WeightOptions = AS_STORED) -> Tensor | None:
+def logits(name: str, group: Group, dtype: torch.dtype, options: ModelOptions = AS_STORED) -> Tensor | None:
     return prompt_logits(Decoder.load(FOLDER / name, dtype, group, options=options), IDS)
 
 
@@ -66,7 +66,7 @@ def test_logits_are_those_of_the_dequantised_model_in_transformers(name: str) ->
     with torch.no_grad():
         expected = dequantised(name)(IDS[None]).logits[0]
     for activations, tolerance in (("bf16", 2e-5), (None, 2e-5 if name in (*FLOATS, *TABLES) else 0.03)):
-        found = logits(name, Group(), torch.float32, WeightOptions(activations=activations))
+        found = logits(name, Group(), torch.float32, ModelOptions(activations=activations))
         assert found is not None
         error = (found - expected).norm() / expected.norm()
         assert error < tolerance
@@ -87,7 +87,7 @@ def in_pairs(sums: list[Tensor]) -> Tensor:
 def test_ranks_have_the_bits_of_one(name: str, world_size: int, tmp_path: Path) -> None:
     folder, options = FOLDER / name, AS_STORED
     if name.startswith("to "):
-        folder, options = make_plain(tmp_path), WeightOptions(name.removeprefix("to "))
+        folder, options = make_plain(tmp_path), ModelOptions(name.removeprefix("to "))
     checkpoint, config = Checkpoint(folder), read_model_config(folder, options)
     whole, *ranks = [RankWeights(checkpoint, group, torch.bfloat16, format_of=config.format_of)
                      for group in (Group(), *(Group(rank, world_size) for rank in range(world_size)))]

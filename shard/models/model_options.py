@@ -1,4 +1,4 @@
-"""What a user may ask of a model's weights, and what came of it."""
+"""What a user may ask of a model, and what came of it for its weights."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -14,11 +14,14 @@ ACTIVATIONS = {INT8: Activations.INT8, BF16: Activations.FLOAT}
 
 
 @dataclass(frozen=True, slots=True)
-class WeightOptions:
-    """The settings --quantize and --activations; None leaves the choice to the checkpoint."""
+class ModelOptions:
+    """The settings --quantize, --activations, --rope-scaling and --rope-factor; None leaves the choice to the
+    checkpoint."""
 
     quantize: str | None = None
     activations: Literal["int8", "bf16"] | None = None
+    rope_scaling: Literal["linear", "dynamic"] | None = None
+    rope_factor: float = 1.0             # of that scaling
 
     def activations_for(self, keys: Keys, weights: str, are_whole: bool) -> Activations:
         """Returns what the inputs of coded weights are multiplied as; `are_whole` says whether their levels are whole
@@ -29,7 +32,7 @@ class WeightOptions:
         return ACTIVATIONS[self.activations or (INT8 if are_whole else BF16)]
 
 
-AS_STORED = WeightOptions()
+AS_STORED = ModelOptions()
 
 
 @dataclass(frozen=True, slots=True)
