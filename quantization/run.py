@@ -1,14 +1,13 @@
 """Quantises a checkpoint block by block; what is done stays when the run is interrupted."""
 
 import json
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from tqdm import tqdm
 
@@ -23,13 +22,13 @@ from penstock.shard.models.model_options import BF16, ModelOptions
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.safetensors_files import INDEX_FILE
+from penstock.shard.weights.writing import copy_rest, save, write_index
 
 METHODS: dict[str, Method] = {
     "rtn": rtn.quantise, "gptq": gptq.quantise, "awq": awq.quantise, "smoothquant": smoothquant.quantise,
     "llm-int8": rtn.quantise_with_int8_inputs, "squeezellm": squeezellm.quantise}
 WRITERS: dict[str, ModuleType] = {"compressed-tensors": compressed_tensors, "levels": levels}
 STATE = "quantize.json"
-COPIED = ("*.json", "*.jinja", "tokenizer*", "LICENSE*")
 NOT_COPIED = ("config.json", INDEX_FILE, STATE, "report.json")
 REPORTS = "penstock.reports"             # in a file's metadata
 
@@ -70,7 +69,7 @@ def quantise(job: Job, has_bar: bool) -> Report:
         if index + 1 < walk.config.num_layers:
             walk.go_on(index, load_file(files[index]), stored_in)
     _save(files[-1], {name: walk.stored(name) for name in walk.names_outside_blocks()}, [])
-    _write_index(job.out, files)
+    write_index(job.out, files)
     (job.out / STATE).unlink()
     reports = [LinearReport(**each) for file in files for each in _reports(file)]
     return Report(job.settings.method, reports, _size(job.model), sum(file.stat().st_size for file in files))
@@ -90,10 +89,7 @@ def _check_state(job: Job) -> None:
 
 def _copy_rest(job: Job) -> None:
     """Copies what is no weight, and says in config.json how the weights are stored."""
-    for pattern in COPIED:
-        for path in job.model.glob(pattern):
-            if path.is_file() and path.name not in NOT_COPIED:
-                shutil.copy(path, job.out / path.name)
+    copy_rest(job.model, job.out, NOT_COPIED)
     config = json.loads((job.model / "config.json").read_bytes())
     config["quantization_config"] = WRITERS[job.settings.format].config(job.settings)
     (job.out / "config.json").write_text(json.dumps(config, indent=2), encoding="utf-8")
@@ -123,23 +119,13 @@ def _error(block: BlockWeights, linear: str, coded: CodedWeight) -> float:
 
 
 def _save(path: Path, tensors: dict[str, Tensor], reports: list[LinearReport]) -> None:
-    unfinished = path.with_suffix(".part")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, unfinished,
-              metadata={"format": "pt", REPORTS: json.dumps([asdict(each) for each in reports])})
-    unfinished.rename(path)
+    save(path, tensors, {REPORTS: json.dumps([asdict(each) for each in reports])})
 
 
 def _reports(path: Path) -> list[dict[str, Any]]:
     with safe_open(path, framework="pt") as file:
         reports: list[dict[str, Any]] = json.loads(file.metadata()[REPORTS])
     return reports
-
-
-def _write_index(out: Path, files: list[Path]) -> None:
-    found = {name: file for file in files for name in load_file(file)}
-    total = sum(file.stat().st_size for file in files)
-    (out / INDEX_FILE).write_text(json.dumps(
-        {"metadata": {"total_size": total}, "weight_map": {name: file.name for name, file in found.items()}}))
 
 
 def _size(model: Path) -> int:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # The benchmarks import what they measure, and the launcher imports nothing of them.
 @click.group(cls=LazyGroup, lazy={
     "bench": ("penstock.bench.cli:main", "Measure a server, the engine or kernels."),
+    "convert": ("penstock.shard.conversion.command:main", "Make safetensors files of what PyTorch pickled."),
     "quantize": ("penstock.quantization.command:main", "Make a checkpoint of 4 or 8 bits of one of plain weights."),
 })
 @click.version_option(package_name="penstock")

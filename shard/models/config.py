@@ -46,7 +46,7 @@ class ModelConfig:
     recurrent_blocks: frozenset[int] = frozenset()  # the numbers of those that have it in attention's place
     place: Place = ITSELF                # of the weights of blocks' linears
     architecture: str = ""
-    dtype: torch.dtype = torch.float32   # of the checkpoint; float32 if it does not say
+    dtype: torch.dtype = torch.float32   # of the checkpoint
     eos_token_ids: tuple[int, ...] = ()
     quantization: Quantization = PLAIN
 

@@ -13,6 +13,8 @@ from penstock.shard.models.parts import ExpertsLayout
 from penstock.shard.models.quantization import KEY, read_weight_format
 from penstock.shard.models.rotary_scaling import SHARE, THETA
 from penstock.shard.models.rounding_methods import ROUNDINGS
+from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.stored import CheckpointError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -32,7 +34,8 @@ def read_model_config(directory: str | Path, options: ModelOptions = AS_STORED) 
     config = family(keys)
     quantization = read_weight_format(keys, options, config.names)
     _check_places(keys, config, options, quantization)
-    return replace(config, architecture=architecture, dtype=_dtype(keys), eos_token_ids=_eos_token_ids(keys),
+    dtype = _dtype(keys) or _dtype_of_weights(directory)
+    return replace(config, architecture=architecture, dtype=dtype, eos_token_ids=_eos_token_ids(keys),
                    quantization=quantization)
 
 
@@ -69,14 +72,23 @@ def _check_places(keys: Keys, config: ModelConfig, options: ModelOptions, quanti
         raise keys.error(KEY, "none, for one tensor has the weights of all experts")
 
 
-def _dtype(keys: Keys) -> torch.dtype:
+def _dtype(keys: Keys) -> torch.dtype | None:
     key = "dtype" if keys.get("dtype") is not None else "torch_dtype"
     name = keys.get(key)
     if name is None:
-        return torch.float32
+        return None
     if str(name) not in DTYPES:
         raise keys.error(key, f"one of {', '.join(DTYPES)}")
     return DTYPES[str(name)]
+
+
+def _dtype_of_weights(directory: str | Path) -> torch.dtype:
+    """Returns the dtype of a checkpoint whose configuration does not say it, as transformers does; float32 for files
+    that cannot be read, whose reader will say why."""
+    try:
+        return Checkpoint(directory).dtype
+    except CheckpointError:
+        return torch.float32
 
 
 def _eos_token_ids(keys: Keys) -> tuple[int, ...]:

@@ -3,11 +3,12 @@
 import hashlib
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from penstock.shard.weights.gguf_files import GGUF_INDEX_FILE, GgufFiles
 from penstock.shard.weights.safetensors_files import SafetensorsFiles
-from penstock.shard.weights.stored import CheckpointError, StoredTensor, TensorFiles
+from penstock.shard.weights.stored import STORED_DTYPES, CheckpointError, StoredTensor, TensorFiles
 
 SAMPLE_BYTES = 4096
 NUM_SAMPLES = 8
@@ -27,6 +28,13 @@ class Checkpoint:
             files = GgufFiles(self._directory) if is_gguf else SafetensorsFiles(self._directory)
         self._files = files
         self.entries = files.entries
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the first tensor of plain numbers that shards compute with, as transformers takes it; float32 if
+        there is none."""
+        kinds = (entry.dtype for entry in self.entries.values())
+        return next((STORED_DTYPES[kind] for kind in kinds if kind in ("F32", "BF16", "F16")), torch.float32)
 
     def read(self, wanted: StoredTensor) -> Tensor:
         """Returns the wanted part of a tensor, as TensorFiles does. Raises CheckpointError."""

@@ -60,7 +60,10 @@ class SafetensorsFiles:
     def _why_no_weights(self) -> str:
         found = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in self._directory.glob(pattern))
         message = f"{self._directory} has neither {SINGLE_FILE} nor {INDEX_FILE}"
-        return f"{message}; weights in safetensors format are needed, found {', '.join(found)}" if found else message
+        if not found:
+            return message
+        return (f"{message}; weights in safetensors format are needed, found {', '.join(found)}: `penstock convert "
+                f"{self._directory} OUT` makes them of pytorch_model.bin")
 
 
 def _read_header(path: Path) -> dict[str, Entry]:
