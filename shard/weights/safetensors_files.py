@@ -53,6 +53,8 @@ class SafetensorsFiles:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{index} has no weight_map of tensor names to files: {error!r}") from error
         for name, path in listed.items():
+            if ".." in path.parts or not path.is_relative_to(self._directory):
+                raise CheckpointError(f"{index} says that {path} holds {name}, which is not below its folder")
             if not path.exists():
                 raise CheckpointError(f"{path} does not exist; {index.name} says it holds {name}")
         return sorted(set(listed.values())), listed

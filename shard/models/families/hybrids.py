@@ -9,7 +9,7 @@ from penstock.kernels.route.form import RouteForm
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.families.llama import granite, rotating
 from penstock.shard.models.families.mixtures import GRANITE_NAMES, QWEN_NAMES, of_sparse_blocks, top_k, with_experts
-from penstock.shard.models.families.usual import FULL, Usual
+from penstock.shard.models.families.usual import FULL, MAX_HEADS, Usual
 from penstock.shard.models.keys import Keys
 from penstock.shard.models.names import BlockNames, TensorNames
 from penstock.shard.models.parts import ExpertsLayout, HeadNorm, MlpConfig, Qkv, RecurrenceConfig, RecurrenceLayout
@@ -82,7 +82,9 @@ def bamba(keys: Keys) -> ModelConfig:
 def _with_delta_nets(config: ModelConfig, keys: Keys, layout: RecurrenceLayout) -> ModelConfig:
     interval = keys.integer("full_attention_interval", 4)
     attention = range(interval - 1, config.num_layers, interval)
-    num_heads, num_groups = keys.integer("linear_num_value_heads", 32), keys.integer("linear_num_key_heads", 16)
+    num_heads, num_groups = (
+        keys.integer(key, default, most=MAX_HEADS)
+        for key, default in (("linear_num_value_heads", 32), ("linear_num_key_heads", 16)))
     if num_heads % num_groups:
         raise keys.error("linear_num_key_heads", f"a divisor of linear_num_value_heads = {num_heads}")
     keys.expect("hidden_act", "silu")
@@ -97,7 +99,7 @@ def _with_mamba(config: ModelConfig, keys: Keys, recurrent: frozenset[int]) -> M
     keys.expect("mamba_n_groups", 1)
     keys.expect("mamba_proj_bias", False)
     keys.expect("hidden_act", "silu")
-    num_heads = keys.integer("mamba_n_heads", 128)
+    num_heads = keys.integer("mamba_n_heads", 128, most=MAX_HEADS)
     width = keys.integer("mamba_expand", 2) * config.hidden_size
     value_dim = width // num_heads
     if keys.get("mamba_d_head", "auto") not in ("auto", value_dim) or value_dim * num_heads != width:

@@ -26,7 +26,8 @@ ACTIVATIONS = {
 }
 """By their names in transformers."""
 FULL, SLIDING = "full_attention", "sliding_attention"
-MAX_LAYERS = 4096                        # this and the next are far above any model's; more are a damaged file
+MAX_LAYERS = 4096                        # these are far above any model's; more are a damaged file
+MAX_HEADS = 1 << 14
 MAX_HEAD_DIM = 16384
 
 WindowsOf = Callable[[Keys, int], tuple[int, ...]]
@@ -110,7 +111,7 @@ class Usual:
         )
 
     def _attention(self, keys: Keys, num_layers: int, hidden_size: int) -> AttentionConfig:
-        num_heads = keys.integer("num_attention_heads")
+        num_heads = keys.integer("num_attention_heads", most=MAX_HEADS)
         num_kv_heads = keys.integer(self.kv_heads, default=num_heads) if self.kv_heads else num_heads
         if num_heads % num_kv_heads:
             raise keys.error(self.kv_heads, f"a divisor of num_attention_heads = {num_heads}")
