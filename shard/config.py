@@ -51,8 +51,9 @@ class ShardConfig:
     activations: Literal["int8", "bf16"] | None = None
     """What the inputs of quantised linears are multiplied as; null is int8 for weights that are whole numbers."""
     rope_scaling: Literal["linear", "dynamic"] | None = None
-    """The rotary scaling, by `rope_factor`, that takes the place of the checkpoint's; null keeps the checkpoint's."""
+    """The rotary scaling that takes the place of the checkpoint's; null keeps the checkpoint's."""
     rope_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """The factor of that scaling."""
     kv_cache_dtype: Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None = None
     """The dtype of the KV memory; null is that of the weights."""
     model_id: str | None = None

@@ -50,6 +50,7 @@ def exact(x, ids, weights, matrices, chosen, bias):
     return out
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("chosen", [Activation.SILU, Activation.CLAMPED_SWIGLU])
 def test_values(dtype, chosen, kernel_set, monkeypatch):

@@ -33,6 +33,7 @@ def test_values_are_rounded_once(num_tokens, width, dtype, kernel_set):
     assert_rounded_once(normed, exact(total))
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_compiled_values(dtype, compiled_kernels, monkeypatch):
     poison(monkeypatch)

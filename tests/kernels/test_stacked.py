@@ -18,6 +18,7 @@ def parts(segments):
     return [coded[0], dense, coded[1]]
 
 
+@pytest.mark.slow_in_interpreter
 @pytest.mark.parametrize("segments", [1, 8])
 def test_a_stack_gives_each_parts_bits(kernel_set, segments):
     generator, weights = torch.Generator().manual_seed(1), parts(segments)
