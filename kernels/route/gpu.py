@@ -7,6 +7,10 @@ from torch import Tensor
 
 from penstock.kernels.route.form import RouteForm
 
+LOWEST = tl.constexpr(-3.4e38)
+"""Stands in the choice for what is not a number, or below it: only what was chosen, or cannot be, is -inf there, so
+each expert is chosen once at the most, whatever the logits are."""
+
 
 @triton.jit
 def _sigmoid(x):
@@ -52,6 +56,7 @@ def _route(logits, bias, ids, weights, scale, jitter, NUM_EXPERTS: tl.constexpr,
         choice = x
     if HAS_BIAS:
         choice = tl.where(is_expert, scores + tl.load(bias + expert, mask=is_expert, other=0.0), float("-inf"))
+    choice = tl.where(is_expert & ~(choice > LOWEST), LOWEST, choice)
     if GROUPS > 1:
         choice = _leave_groups(choice, expert, NUM_EXPERTS, GROUPS, TOP_GROUPS, GROUP_BEST, BLOCK)
     taken = expert < 0
@@ -59,7 +64,7 @@ def _route(logits, bias, ids, weights, scale, jitter, NUM_EXPERTS: tl.constexpr,
     for _ in range(TOP_K):
         best = tl.argmax(tl.where(taken, float("-inf"), choice), axis=0, tie_break_left=True)
         if SCORING == "sparse_mixer":
-            left = tl.where(taken, float("-inf"), x)
+            left = tl.where(taken | ~is_expert, float("-inf"), tl.where(x > LOWEST, x, LOWEST))
             top = tl.max(left, axis=0)
             is_far = (top - x) / tl.maximum(tl.abs(x), top) > 2 * jitter
             near = tl.exp(tl.where(is_far | (expert >= NUM_EXPERTS), float("-inf"), left) - top)

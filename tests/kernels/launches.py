@@ -25,6 +25,8 @@ from penstock.kernels.recurrence.heads import RecurrentHeads
 from penstock.kernels.recurrent_state import StateRows, StateShape
 from penstock.kernels.rms_norm import gpu as rms_norm
 from penstock.kernels.rope import gpu as rope
+from penstock.kernels.route import gpu as route
+from penstock.kernels.route.form import RouteForm, Scoring
 from penstock.kernels.sample import Biases, History, SampleParameters
 from penstock.kernels.sample import gpu as sample
 from penstock.kernels.sample.parameters import COLUMNS
@@ -92,6 +94,12 @@ def caps() -> None:
     softcap.softcap(torch.zeros(3, 128256), 30.0)
 
 
+def routes() -> None:
+    for form in (RouteForm(8, Scoring.SIGMOID, num_groups=8, top_groups=4, group_best=2), RouteForm(8),
+                 RouteForm(2, Scoring.SPARSE_MIXER, jitter=0.01)):
+        route.route(torch.zeros(3, 128), torch.zeros(128) if form.scoring is Scoring.SIGMOID else None, form)
+
+
 def rotations() -> None:
     for dtype, head_dim, half in (
             *((dtype, 128, 64) for dtype in DTYPES), (torch.bfloat16, 80, 16), (torch.bfloat16, 256, 128)):
@@ -151,7 +159,8 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, caps, rotations, states, cache_writes, attention, linears, coded_linears, logprobs, samples)
+    norms, activations, caps, routes, rotations, states, cache_writes, attention, linears, coded_linears, logprobs,
+    samples)
 
 
 def main() -> None:

@@ -75,6 +75,19 @@ def test_a_token_has_the_same_bits_in_any_batch_and_with_any_threads(form, kerne
             assert all(torch.equal(a, b) for a, b in zip(route(logits, None, form), alone, strict=True))
 
 
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_row_that_is_not_a_number_chooses_experts_that_there_are(form, kernel_set):
+    logits, _ = tensors(6)
+    expected, _ = route(logits, None, form)
+    logits[1] = torch.nan
+    logits[2, 3:] = torch.nan
+    logits[4] = -torch.inf
+    ids, _ = route(logits, None, form)
+    assert ids.min() >= 0
+    assert ids.max() < 24
+    assert torch.equal(ids[[0, 3, 5]], expected[[0, 3, 5]])
+
+
 def test_no_tokens(kernel_set):
     ids, weights = route(torch.empty(0, 8), None, RouteForm(2))
     assert ids.shape == weights.shape == (0, 2)
