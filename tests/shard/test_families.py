@@ -5,30 +5,35 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from penstock.kernels import native
-from penstock.shard.communication.distributed import Group
-from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Sampling
-from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.families import FAMILIES
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.reading import read_model_config
-from tests.family_models import FAMILY_MODELS, make_family, reference
-from tests.shard.ranks import Outputs, make_config, run, run_each
-from tests.shard.scheduler_with_executor import Traffic, run_traffic
-from tests.shard.step_programs import Request, alone, batched
-from tests.tiny_models import SCALINGS, WINDOW, make_tiny, prompt_logits, random_ids
+from tests.family_models import FAMILY_MODELS, make_family
+from tests.shard import equalities
+from tests.shard.equalities import (
+    CHUNKS,
+    GREEDY_PROMPTS,
+    NUM_GREEDY,
+    VOCAB,
+    first_in_chunks,
+    on_shards,
+    one_by_one,
+    our_greedy_tokens,
+    ours,
+    their_greedy_tokens,
+    theirs,
+    together,
+    twice_with_losses,
+    typical_requests,
+)
+from tests.shard.ranks import Outputs, make_config, run_each
+from tests.shard.step_programs import Request, alone
+from tests.tiny_models import SCALINGS, WINDOW, make_tiny
 
-VOCAB = 160
-IDS = random_ids(60, VOCAB)
-CHUNKS = (1, 3, 16, 17)
-LONGEST = 70                             # more than three windows, across block borders
-NUM_GREEDY = 200
 SHARDED_QUICKLY = ("qwen3, window, biases", "falcon, first")
 
 
@@ -46,12 +51,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def requests() -> list[Request]:
-    rng = np.random.default_rng(11)
-    lengths = [LONGEST, 1, WINDOW - 1, WINDOW, WINDOW + 1, 50]
-    samplings = [Sampling(), Sampling(do_sample=True, seed=2, temperature=0.8, top_p=0.9)]
-    return [
-        Request(rng.integers(3, VOCAB, length).tolist(), int(rng.integers(2, 8)), samplings[index % 2])
-        for index, length in enumerate(lengths)]
+    return typical_requests()
 
 
 @pytest.fixture(scope="module", params=["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
@@ -61,30 +61,15 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def expected(model: Path, dtype: str, requests: list[Request], tmp_path_factory: pytest.TempPathFactory) -> Outputs:
-    """Every request by itself, its prompt in one step."""
-    (outputs,) = run(make_config(model, dtype), [alone(requests)], tmp_path_factory.mktemp("alone"))
+    outputs = one_by_one(make_config(model, dtype), requests, tmp_path_factory.mktemp("alone"))
     assert [len(tokens) for tokens in outputs] == [request.num_tokens for request in requests]
     return outputs
 
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
-    native.library.set_threads(2, None)
-    yield
-    native.library.set_threads(1, None)
-
-
-def ours(path: Path, dtype: torch.dtype) -> Tensor:
-    logits = prompt_logits(Decoder.load(path, dtype, Group()), IDS)
-    assert logits is not None
-    assert logits.dtype == torch.float32
-    return logits
-
-
-@torch.no_grad()
-def theirs(path: Path, dtype: torch.dtype) -> Tensor:
-    logits: Tensor = reference(path, dtype)(IDS[None]).logits[0]
-    return logits.float()
+    with equalities.two_threads():
+        yield
 
 
 def typical_error(logits: Tensor, expected: Tensor) -> float:
@@ -110,26 +95,17 @@ def test_short_numbers_are_as_near_as_those_of_transformers(model: Path, short: 
 
 @pytest.mark.slow
 def test_greedy_tokens_are_those_of_transformers(model: Path, tmp_path: Path) -> None:
-    if read_model_config(model).context_length < IDS[:30].numel() + NUM_GREEDY:
+    if read_model_config(model).context_length < max(GREEDY_PROMPTS) + NUM_GREEDY:
         pytest.skip("its context ends before")
-    prompts = [IDS[:length].tolist() for length in (7, 30)]
-    program = batched([Request(ids, NUM_GREEDY) for ids in prompts], 5)
-    (outputs,) = run(make_config(model, "float32"), [program], tmp_path)
-    decoder = reference(model, torch.float32)
-    for ids, output in zip(prompts, outputs, strict=True):
-        given = torch.tensor([ids])
-        generated = decoder.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=NUM_GREEDY,
-                                     min_new_tokens=NUM_GREEDY, do_sample=False, eos_token_id=VOCAB, pad_token_id=0)
-        assert [sampled.token_id for sampled in output] == generated[0, len(ids):].tolist()
+    assert our_greedy_tokens(model, tmp_path) == their_greedy_tokens(model)
 
 
 def test_batched_is_alone(model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path) -> None:
-    assert run(make_config(model, dtype), [batched(requests, 1)], tmp_path) == [expected]
+    assert together(make_config(model, dtype), requests, tmp_path) == expected
 
 
 def test_chunked_is_whole(model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path) -> None:
-    programs = [alone(requests[:1], chunk=chunk) for chunk in CHUNKS]
-    assert run(make_config(model, dtype), programs, tmp_path) == [expected[:1]] * len(CHUNKS)
+    assert first_in_chunks(make_config(model, dtype), requests, tmp_path) == [expected[:1]] * len(CHUNKS)
 
 
 @pytest.mark.slow
@@ -138,10 +114,8 @@ def test_cached_and_replayed_is_whole(
     model: Path, dtype: str, requests: list[Request], expected: Outputs
 ) -> None:
     """By two threads, and in little memory; every prompt comes twice."""
-    twice = [request for request in requests for _ in range(2)]
-    traffic = Traffic(depth=2, num_blocks=12, losses=(4, 15), arrivals=range(0, 2 * len(twice), 2))
-    outputs, counted = run_traffic(Executor(make_config(model, dtype), Group()), twice, traffic)
-    assert outputs[::2] == outputs[1::2] == expected
+    first, second, counted = twice_with_losses(make_config(model, dtype), requests)
+    assert first == second == expected
     has_states = read_model_config(model).recurrence is not None
     assert (counted.hit_tokens == 0) == has_states
     assert counted.replayed > 0
@@ -153,8 +127,7 @@ def test_cached_and_replayed_is_whole(
       for world_size in (2, 4))])
 def test_shards_are_one(tmp_path: Path, names: tuple[str, ...], world_size: int, requests: list[Request]) -> None:
     configs = [make_config(make(tmp_path / str(index), name), "bfloat16") for index, name in enumerate(names)]
-    programs = [alone(requests), batched(requests, 3)]
-    sharded, single = (run_each(configs, programs, tmp_path, size) for size in (world_size, 1))
+    sharded, single = (on_shards(configs, requests, tmp_path, size) for size in (world_size, 1))
     assert [name for name, one, other in zip(names, sharded, single, strict=True) if one != other] == []
 
 
