@@ -1,5 +1,6 @@
 """The checkpoints in quantised_files/, which the formats' own libraries made, as we read them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -34,10 +35,15 @@ def decoded(name: str, linear: str) -> CodedWeight:
 
 def values_of(name: str, linear: str) -> Tensor:
     """Returns what we say that a linear's weights are."""
-    format_, tensors, part = stored(name, linear)
+    return values(*stored(name, linear))
+
+
+def values(format_: WeightFormat, tensors: Sequence[Tensor], part: LinearPart) -> Tensor:
+    """Returns the weights [N, K] that a linear's tensors stand for."""
     if isinstance(format_, Float8):
         weight, scales = tensors
         return format_._values(weight, scales.float(), part)
     assert isinstance(format_, CodedFormat)
-    values, order = decoded(name, linear).dequantise(), format_.order(tensors, part)
-    return values if order is None else values[:, torch.argsort(order)]
+    found = format_.decode(tensors, part).inputs(part.columns).dequantise()
+    order = format_.order(tensors, part)
+    return found if order is None else found[:, torch.argsort(order)]
