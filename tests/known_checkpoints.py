@@ -44,7 +44,7 @@ KNOWN = {
     "MistralForCausalLM": Known("Mistral", ("mistralai/Mistral-7B-Instruct-v0.3",)),
     "MixtralForCausalLM": Known("Mixtral", ("mistralai/Mixtral-8x7B-Instruct-v0.1",)),
     "MptForCausalLM": Known("MPT", ("ybelkada/mpt-7b-bf16-sharded",)),
-    "NemotronForCausalLM": Known("Nemotron 3 and 4, Minitron", ("nvidia/Minitron-8B-Base",)),
+    "NemotronForCausalLM": Known("Minitron, Nemotron 4", ("nvidia/Minitron-8B-Base",)),
     "OPTForCausalLM": Known("OPT", ("facebook/opt-125m", "facebook/opt-iml-max-1.3b")),
     "Olmo2ForCausalLM": Known("OLMo 2", ("allenai/OLMo-2-0425-1B", "allenai/OLMo-2-1124-7B")),
     "Olmo3ForCausalLM": Known("OLMo 3", ("allenai/Olmo-3-7B-Instruct",)),

@@ -20,7 +20,7 @@ NAMES = {architecture: name for name, architecture in ARCHITECTURES.items()} | {
 
 
 def is_read(plain: Path, folder: Path) -> bool:
-    """Tells whether a family is served out of a GGUF file, with the bits of the checkpoint's logits."""
+    """Tells whether a family is served out of a GGUF file, with the bits of the plain checkpoint's logits."""
     config = json.loads((plain / "config.json").read_text())
     if config["architectures"][0] not in NAMES:
         return False
