@@ -55,6 +55,7 @@ def is_read(plain: Path, method: str, folder: Path) -> bool:
         linears = _linears(packed)
     except ModelConfigError:
         return False
+    assert linears, f"{method}: no linear would be quantised"
     _fill(linears, packed, meant)
     found, expected = ours(packed, torch.float32, OPTIONS), ours(meant, torch.float32)
     return bool((found - expected).norm() <= 1e-4 * expected.norm())
