@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from penstock.kernels.checks import check_tensor
-from penstock.kernels.kv_cache import KvCache
 
 ALIGNMENT = 64                           # bytes, at which the matrices begin
 
@@ -22,8 +22,12 @@ class RecurrentState:
     matrices: Tensor  # float32 [N, H, K, D]
 
 
-LayerMemory = KvCache | RecurrentState
-"""What one layer keeps of the sequences."""
+class LayerMemory(Protocol):
+    """What one layer keeps of the sequences: a `KvCache`, a `RecurrentState`, or what others have in their place."""
+
+    @property
+    def data(self) -> Tensor:
+        """The memory that was taken for it, uint8."""
 
 
 @dataclass(frozen=True, slots=True)

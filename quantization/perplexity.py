@@ -23,9 +23,10 @@ def perplexity(directory: Path, windows: Tensor, options: ModelOptions = AS_STOR
     """
     decoder = Decoder.load(directory, None, Group(), options=options)
     length = windows.shape[1] - 1
-    caches = [allocate_cache(-(-length // BLOCK_SIZE), block_size=BLOCK_SIZE, num_kv_heads=decoder.num_kv_heads,
-                             head_dim=decoder.config.attention.head_dim, dtype=decoder.dtype, device="cpu")
-              for _ in range(decoder.config.num_layers)]
+    layout = decoder.facts.layout
+    caches = [allocate_cache(-(-length // BLOCK_SIZE), block_size=BLOCK_SIZE, num_kv_heads=layout.num_kv_heads,
+                             head_dim=layout.head_dim, dtype=decoder.dtype, device="cpu")
+              for _ in range(layout.num_layers)]
     metadata = whole_sequence(length)
     losses = [_loss(decoder, window, metadata, caches) for window in windows]
     return math.exp(sum(losses) / len(losses))

@@ -54,6 +54,8 @@ class ShardConfig:
     """The rotary scaling that takes the place of the checkpoint's; null keeps the checkpoint's."""
     rope_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """The factor of that scaling."""
+    model_impl: Literal["auto", "native", "transformers"] = "auto"
+    """Who computes the model: the decoder of this project, transformers, or auto: transformers what is not native."""
     kv_cache_dtype: Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None = None
     """The dtype of the KV memory; null is that of the weights."""
     model_id: str | None = None

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.shard.execution.kv_cache import KvShape
-from penstock.shard.execution.memory import States, allocate
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.execution.memory import allocate
+from penstock.shard.models.model import Model
 from tests.paths import DEMO_MODEL
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -96,18 +96,16 @@ def make_tiny(
 
 
 def prompt_logits(
-    decoder: Decoder, ids: Tensor, block_size: int = 16, output_rows: Tensor | None = None
+    decoder: Model, ids: Tensor, block_size: int = 16, output_rows: Tensor | None = None
 ) -> Tensor | None:
     """The logits after every token, or some, of one prompt, run as a single step: [T, V] on rank 0, None elsewhere.
 
     The blocks are out of order and full of NaN, so what is read before it is written shows.
     """
     num_tokens, num_blocks = len(ids), -(-len(ids) // block_size)
-    config, shape = decoder.config, decoder.state_shape
-    kv = KvShape(config.num_attention_blocks, decoder.num_kv_heads, config.attention.head_dim, block_size,
-                 decoder.dtype)
-    states = None if shape is None else States(shape, config.recurrent_blocks)
-    caches = allocate(config.num_layers, kv, num_blocks, states, 1)
+    layout = decoder.facts.layout
+    kv = KvShape(layout.num_caches, layout.num_kv_heads, layout.head_dim, block_size, decoder.dtype)
+    caches = allocate(layout, kv, num_blocks, 1)
     for cache in caches:
         cache.data.fill_(0xFF)
     table = torch.arange(num_blocks).flip(0)

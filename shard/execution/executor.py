@@ -20,19 +20,18 @@ from penstock.shard.devices import gpu
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
 from penstock.shard.execution import batch, prompt_logprobs, sampler
 from penstock.shard.execution.batch import Padding
-from penstock.shard.execution.gpu_memory import check_weights, options_of, part_of_memory, trial_blocks
+from penstock.shard.execution.gpu_memory import check_weights, part_of_memory, trial_blocks
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_memory, kv_budget, num_blocks
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.memory import States, allocate
+from penstock.shard.execution.memory import States, allocate, forget
+from penstock.shard.execution.model import load_model
 from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch, RowPromptLogprobs
 from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
-from penstock.shard.models.decoder import Decoder
-from penstock.shard.models.reading import DTYPES
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
 
@@ -75,19 +74,17 @@ class Executor:
         self._group = group
         kv_dtype = cache_dtype(config.kv_cache_dtype)
         check_weights(config, gpu.free_memory() if gpu.is_used() else part_of_memory(group))
-        self.decoder = Decoder.load(config.model, DTYPES[config.dtype] if config.dtype else None, group, progress,
-                                    options_of(config))
-        model = self.decoder.config
+        self.model = load_model(config, group, progress)
+        layout = self.model.facts.layout
         self.kv_shape = KvShape(
-            model.num_attention_blocks, self.decoder.num_kv_heads, model.attention.head_dim, config.block_size,
-            kv_dtype or self.decoder.dtype)
+            layout.num_caches, layout.num_kv_heads, layout.head_dim, config.block_size, kv_dtype or self.model.dtype,
+            layout.token_bytes)
         self._digest = Checkpoint(config.model).digest()
-        shape = self.decoder.state_shape
-        self.states = None if shape is None else States(shape, model.recurrent_blocks)
+        self.states = None if layout.state is None else States(layout.state, layout.state_layers)
         self.kept = self._keep_memory()
         self.num_states = self._num_states()
         if gpu.is_used() and config.kv_memory is None:
-            self.allocate(trial_blocks(self.kv_shape, config, model.context_length))
+            self.allocate(trial_blocks(self.kv_shape, config, self.model.facts.context_length))
         else:
             self.allocate(self._num_blocks())
         self._device = Device(dispatch.device())
@@ -98,15 +95,14 @@ class Executor:
     def allocate(self, num_blocks: int) -> None:
         """Replace the KV memory by one of so many blocks, and of one more that no order names: the rows that pad a
         captured step write there. So they do in one more state."""
-        model = self.decoder.config
+        facts = self.model.facts
         self.caches: Sequence[LayerMemory] = []  # what was before must go first
-        self.bounds = Bounds(self._config.block_size, num_blocks, model.context_length, model.vocab_size,
+        self.bounds = Bounds(self._config.block_size, num_blocks, facts.context_length, facts.vocab_size,
                              self.num_states or None)
         self.caches = self._allocate(num_blocks + 1, self.kept)
 
     def _allocate(self, num_blocks: int, kept: KeptMemory | None = None) -> Sequence[LayerMemory]:
-        num_layers = self.decoder.config.num_layers
-        return allocate(num_layers, self.kv_shape, num_blocks, self.states, self.num_states + 1, kept)
+        return allocate(self.model.facts.layout, self.kv_shape, num_blocks, self.num_states + 1, kept)
 
     @contextmanager
     def aside(self, num_blocks: int) -> Iterator[None]:
@@ -121,12 +117,12 @@ class Executor:
     @property
     def numerics(self) -> str:
         """Names what decides every bit of an answer, apart from the weights."""
-        weights = self.decoder.config.quantization.numerics
-        return f"{dispatch.path()}/{self._dtype}/{weights}kv-{self._kv_dtype}/contract-{CONTRACT_VERSION}"
+        own = self.model.facts.numerics
+        return f"{dispatch.path()}/{self._dtype}/{own}kv-{self._kv_dtype}/contract-{CONTRACT_VERSION}"
 
     @property
     def _dtype(self) -> str:
-        return str(self.decoder.dtype).removeprefix("torch.")
+        return str(self.model.dtype).removeprefix("torch.")
 
     @property
     def _kv_dtype(self) -> str:
@@ -134,10 +130,10 @@ class Executor:
 
     def _keep_memory(self) -> KeptMemory | None:
         """Returns the memory that outlives this shard, if it was given a file for it; a GPU's ends with its process."""
-        if self._config.memory_fd is None or gpu.is_used():
+        if self._config.memory_fd is None or gpu.is_used() or not self.model.facts.layout.num_caches:
             return None
         # The weights' digest has nothing of config.json, which may turn keys otherwise when the next shard reads it.
-        model = hashlib.sha256(repr(self.decoder.config).encode()).hexdigest()
+        model = hashlib.sha256(self.model.facts.identity.encode()).hexdigest()
         layout = (self.numerics, self._digest, model, str(self.kv_shape), self._group.rank, self._group.world_size)
         return KeptMemory(self._config.memory_fd, repr(layout))
 
@@ -148,7 +144,7 @@ class Executor:
         if found is None and self._config.kv_memory is not None and not gpu.is_used():
             check_kv_memory(self._config.kv_memory, self._group.world_size)
         others = self.num_states * self.states.num_bytes if self.states else 0
-        return num_blocks(self.kv_shape, self._config.kv_memory, self.decoder.config.context_length,
+        return num_blocks(self.kv_shape, self._config.kv_memory, self.model.facts.context_length,
                           self._group.world_size, found.first_blocks if found else None, others)
 
     def _num_states(self) -> int:
@@ -158,7 +154,7 @@ class Executor:
         if self.kept and self.kept.found and self.kept.found.num_states:
             return self.kept.found.num_states
         memory = gpu.free_memory() if gpu.is_used() and self._config.kv_memory is None else kv_budget(
-            self.kv_shape, self._config.kv_memory, self.decoder.config.context_length, self._group.world_size)
+            self.kv_shape, self._config.kv_memory, self.model.facts.context_length, self._group.world_size)
         return self.states.number(memory, self._config.max_step_rows)
 
     def facts(self, step_tokens: int) -> Facts:
@@ -171,7 +167,7 @@ class Executor:
             block_size=self.bounds.block_size,
             num_blocks=self.bounds.num_blocks,
             vocab_size=self.bounds.vocab_size,
-            eos_token_ids=self.decoder.config.eos_token_ids,
+            eos_token_ids=self.model.facts.eos_token_ids,
             context_length=self.bounds.context_length,
             rank=self._group.rank,
             world_size=self._group.world_size,
@@ -228,6 +224,7 @@ class Executor:
         """Take the step in and run the model."""
         slots = self._open_slots()
         slots.apply(step)
+        forget(self.caches, step.cleared_slots)
         sampled = [row for row in step.rows if row.is_sampled]
         sampling_batch = sampler.prepare(sampled, slots, answers=self._group.rank == 0)
         prompt_batch = prompt_logprobs.prepare(step.rows, slots)
@@ -238,9 +235,9 @@ class Executor:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.graphs and padding:
             return Outputs(self.graphs.replay(inputs, len(step.rows)), [], sampling_batch, prompt_batch, inputs.columns)
-        hidden = self.decoder.forward(inputs.input_ids, inputs.metadata, self.caches)
-        logits = self.decoder.logits(hidden, inputs.output_rows)
-        of_prompts = prompt_logprobs.launch(prompt_batch, inputs, partial(self.decoder.logits, hidden))
+        hidden = self.model.forward(inputs.input_ids, inputs.metadata, self.caches)
+        logits = self.model.logits(hidden, inputs.output_rows)
+        of_prompts = prompt_logprobs.launch(prompt_batch, inputs, partial(self.model.logits, hidden))
         return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns)
 
     @torch.inference_mode()

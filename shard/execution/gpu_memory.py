@@ -10,9 +10,11 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.kv_cache import DEFAULT_MAX_BLOCKS, KvMemoryError, KvShape, num_blocks
 from penstock.shard.execution.slots import Bounds
+from penstock.shard.models.keys import Keys
 from penstock.shard.models.model_options import ModelOptions
-from penstock.shard.models.reading import DTYPES, read_model_config
+from penstock.shard.models.reading import DTYPES, dtype_of, is_native, read_model_config
 from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.dense import dense_everywhere
 from penstock.shard.weights.format import memory_of
 
 HEADROOM = 0.02                          # of the GPU's memory: for what falls between the pieces it is dealt out in
@@ -52,7 +54,8 @@ def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_l
 
 def options_of(config: ShardConfig) -> ModelOptions:
     """Returns what the settings ask of the model."""
-    return ModelOptions(config.quantize, config.activations, config.rope_scaling, config.rope_factor)
+    return ModelOptions(
+        config.quantize, config.activations, config.rope_scaling, config.rope_factor, config.model_impl)
 
 
 def check_weights(config: ShardConfig, free: int) -> None:
@@ -61,14 +64,17 @@ def check_weights(config: ShardConfig, free: int) -> None:
 
     Raises also what reading a checkpoint's headers raises.
     """
-    model = read_model_config(config.model, options_of(config))
-    dtype = DTYPES[config.dtype] if config.dtype else model.dtype
-    needed = memory_of(Checkpoint(config.model), model.format_of, dtype) // config.world_size
+    options = options_of(config)
+    model = read_model_config(config.model, options) if is_native(config.model, options) else None
+    own_dtype = dtype_of(Keys.read(config.model / "config.json"), config.model)
+    dtype = DTYPES[config.dtype] if config.dtype else own_dtype
+    format_of = model.format_of if model else dense_everywhere
+    needed = memory_of(Checkpoint(config.model), format_of, dtype) // config.world_size
     holder, wishes = ("its GPU", _help(config)) if gpu.is_used() else (_machine_of(config), HELP_WITHOUT_GPU)
     if needed > free:
         raise KvMemoryError(f"The weights do not fit: this shard's part of them takes {_size(needed)}, {holder} has "
                             f"{_size(free)} free, {_size(needed - free)} are missing. {wishes}")
-    if needed + model.angle_bytes > free:
+    if model and needed + model.angle_bytes > free:
         raise KvMemoryError(
             f"{config.model / 'config.json'}: max_position_embeddings {model.context_length} with head_dim "
             f"{model.attention.head_dim}: the angles of all positions take {_size(model.angle_bytes)}, {holder} has "

@@ -16,7 +16,7 @@ from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import Row
-from penstock.shard.models.decoder import Decoder
+from penstock.shard.models.model import Model
 from penstock.shard.progress import LoadProgress
 
 
@@ -52,16 +52,16 @@ class _CudaGraph:
 
 
 class DecodeGraphs:
-    """Captures and replays the steps of one decoder over its caches, which have one block and one state more than
+    """Captures and replays the steps of one model over its caches, which have one block and one state more than
     `bounds` says.
 
     All ranks of a group capture and replay alike. Logits hold until the next replay, of any size: they share memory.
     """
 
-    def __init__(self, decoder: Decoder, caches: Sequence[LayerMemory], bounds: Bounds, sizes: Sequence[int]) -> None:
+    def __init__(self, model: Model, caches: Sequence[LayerMemory], bounds: Bounds, sizes: Sequence[int]) -> None:
         """Makes room for the inputs of the largest of `sizes`; `capture` does the rest."""
         self.sizes = tuple(sorted(sizes))
-        self._decoder = decoder
+        self._model = model
         self._caches = caches
         self._captured: dict[int, Captured] = {}
         num_rows, scratch = max(self.sizes, default=0), bounds.num_blocks
@@ -122,5 +122,5 @@ class DecodeGraphs:
         metadata = AttentionMetadata(
             self._positions[:size], self._slot_mapping[:size], self._tables[:size], self._starts[:size],
             self._counts[:size], None if self._slots is None else self._slots[:size], is_decode=True)
-        hidden = self._decoder.forward(self._ids[:size], metadata, self._caches)
-        return self._decoder.logits(hidden, self._rows[:size])
+        hidden = self._model.forward(self._ids[:size], metadata, self._caches)
+        return self._model.logits(hidden, self._rows[:size])

@@ -34,11 +34,17 @@ class KvShape:
     head_dim: int
     block_size: int
     dtype: torch.dtype
+    token_bytes: int = 0                 # of each token, which something else than the caches takes
 
     @property
     def block_bytes(self) -> int:
         """Returns the bytes of one block in all layers."""
-        return self.num_layers * block_bytes(
+        return self.num_layers * self._cache_bytes + self.block_size * self.token_bytes
+
+    @property
+    def _cache_bytes(self) -> int:
+        """Returns the bytes of one block in one layer."""
+        return block_bytes(
             block_size=self.block_size, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim, dtype=self.dtype)
 
     def least_blocks(self, context_length: int) -> int:
@@ -48,7 +54,7 @@ class KvShape:
     def allocate(self, num_blocks: int, kept: KeptMemory | None = None) -> list[KvCache]:
         """Returns a cache for each layer: in memory that is new, or in what is kept. The system gives a processor's
         memory as it is first written to."""
-        size = num_blocks * self.block_bytes // self.num_layers
+        size = num_blocks * self._cache_bytes
         memories = [None] * self.num_layers if kept is None else kept.map([size] * self.num_layers)
         return [
             allocate_cache(num_blocks, block_size=self.block_size, num_kv_heads=self.num_kv_heads,

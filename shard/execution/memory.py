@@ -1,12 +1,14 @@
 """What one shard keeps of sequences: keys and values in blocks, and in hybrid models a state for each slot."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.kernels import dispatch
-from penstock.kernels.recurrent_state import LayerMemory, StateShape
+from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvMemoryError, KvShape
+from penstock.shard.fallback.alone import OwnStates
+from penstock.shard.models.model import MemoryLayout, SequenceState
 
 STATES_SHARE = 0.5
 """The most of its memory that a shard has for states; the rest is for keys and values."""
@@ -14,15 +16,15 @@ STATES_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Describes the states of a model whose blocks `recurrent` have one."""
+    """Describes the states of a model some of whose layers have one."""
 
-    shape: StateShape
-    recurrent: frozenset[int]
+    shape: SequenceState
+    layers: frozenset[int]
 
     @property
     def num_bytes(self) -> int:
-        """Returns the bytes of one sequence's states in all these blocks."""
-        return self.shape.num_bytes * len(self.recurrent)
+        """Returns the bytes of one sequence's states in all these layers."""
+        return self.shape.num_bytes * len(self.layers)
 
     def number(self, memory: int, most: int) -> int:
         """Returns how many sequences have their states in a part of `memory` bytes, at most `most`.
@@ -39,13 +41,19 @@ class States:
 
 
 def allocate(
-    num_layers: int, kv: KvShape, num_blocks: int, states: States | None, num_states: int,
-    kept: KeptMemory | None = None,
+    layout: MemoryLayout, kv: KvShape, num_blocks: int, num_states: int, kept: KeptMemory | None = None
 ) -> Sequence[LayerMemory]:
-    """Returns the memory of each of a decoder's blocks: a cache, or states. kept: where the caches lie, if they are to
+    """Returns the memory of each of a model's layers: a cache, or states. kept: where the caches lie, if they are to
     outlive the shard; states do not"""
     caches = iter(kv.allocate(num_blocks, kept))
-    if states is None:
+    if layout.state is None:
         return list(caches)
-    return [states.shape.allocate(num_states, dispatch.device()) if block in states.recurrent else next(caches)
-            for block in range(num_layers)]
+    return [layout.state.allocate(num_states, dispatch.device()) if layer in layout.state_layers else next(caches)
+            for layer in range(layout.num_layers)]
+
+
+def forget(memories: Iterable[LayerMemory], slots: Iterable[int]) -> None:
+    """Let go of what is kept of sequences that are gone, where their memory is not simply written again."""
+    for memory in memories:
+        if isinstance(memory, OwnStates):
+            memory.forget(slots)

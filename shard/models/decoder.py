@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
-from penstock.kernels.recurrent_state import LayerMemory, StateShape
+from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers.block import read_block
 from penstock.shard.layers.fused import fuse, fuse_blocks
@@ -22,20 +22,13 @@ from penstock.shard.layers.recurrence_parts import OwnRecurrence
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.layers.vocab import Embedding, VocabHead
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.model import Hidden, MemoryLayout, ModelFacts
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress, RankWeights
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """What the blocks make of a step's T tokens: the residual stream and what is yet to be added to it, both [T, C]."""
-
-    x: Tensor
-    delta: Tensor
 
 
 class Decoder:
@@ -45,10 +38,9 @@ class Decoder:
         group, names = weights.group, config.names
         self.config = config
         self.dtype = weights.dtype
-        self.num_kv_heads = len(OwnHeads.of(config.attention, group).kv_heads)  # of this rank
-        self.state_shape: StateShape | None = None  # of a sequence on this rank, in a block that carries a state
-        if config.recurrence is not None:
-            self.state_shape = OwnRecurrence.of(config.recurrence, group).state_shape(weights.dtype)
+        self.facts = ModelFacts(
+            config.vocab_size, config.context_length, _layout(config, weights), config.eos_token_ids,
+            config.quantization.numerics, identity=repr(config))
         self.inequality = _inequality(config, group.world_size)
         embedding = weights.vocabulary(names.embedding, config.vocab_size, config.hidden_size)
         is_tied = config.head.is_tied or names.head not in weights
@@ -83,11 +75,6 @@ class Decoder:
                 log.warning("The context ends at %d tokens: %s", config.context_length, config.limitation)
         return decoder
 
-    @property
-    def keeps_tp_equality(self) -> bool:
-        """Tells whether any number of shards that divides 8 gives these bits; `inequality` says why not."""
-        return not self.inequality
-
     def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[LayerMemory]) -> Hidden:
         """Runs the blocks on token ids, int64 [T], each block with its own cache."""
         x, delta = self._embedding(input_ids, metadata.positions), None
@@ -102,6 +89,15 @@ class Decoder:
         """Returns float32 logits [R, V] after R of the tokens, int64 indices into T, on rank 0; None on the others."""
         normed, _ = self._norm(hidden.x[rows], hidden.delta[rows])
         return self._head(normed)
+
+
+def _layout(config: ModelConfig, weights: RankWeights) -> MemoryLayout:
+    """Returns what this rank keeps of a sequence."""
+    state = None
+    if config.recurrence is not None:
+        state = OwnRecurrence.of(config.recurrence, weights.group).state_shape(weights.dtype)
+    num_kv_heads = len(OwnHeads.of(config.attention, weights.group).kv_heads)
+    return MemoryLayout(config.num_layers, num_kv_heads, config.attention.head_dim, state, config.recurrent_blocks)
 
 
 def _recurrent_inputs(config: ModelConfig) -> dict[str, int]:

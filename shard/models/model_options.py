@@ -15,13 +15,14 @@ ACTIVATIONS = {INT8: Activations.INT8, BF16: Activations.FLOAT}
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """The settings --quantize, --activations, --rope-scaling and --rope-factor; None leaves the choice to the
-    checkpoint."""
+    """The settings --quantize, --activations, --rope-scaling, --rope-factor and --model-impl; None leaves the choice to
+    the checkpoint."""
 
     quantize: str | None = None
     activations: Literal["int8", "bf16"] | None = None
     rope_scaling: Literal["linear", "dynamic"] | None = None
     rope_factor: float = 1.0             # of that scaling
+    implementation: Literal["auto", "native", "transformers"] = "auto"
 
     def activations_for(self, keys: Keys, weights: str, are_whole: bool) -> Activations:
         """Returns what the inputs of coded weights are multiplied as; `are_whole` says whether their levels are whole

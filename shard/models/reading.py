@@ -8,6 +8,7 @@ import torch
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.families import FAMILIES, OF_IMAGES, Family
 from penstock.shard.models.keys import Keys, ModelConfigError, is_integer
+from penstock.shard.models.model import NATIVE
 from penstock.shard.models.model_options import AS_STORED, PLAIN, ModelOptions, Quantization
 from penstock.shard.models.parts import ExpertsLayout
 from penstock.shard.models.quantization import KEY, read_weight_format
@@ -34,16 +35,27 @@ def read_model_config(directory: str | Path, options: ModelOptions = AS_STORED) 
     config = family(keys)
     quantization = read_weight_format(keys, options, config.names)
     _check_places(keys, config, options, quantization)
-    dtype = _dtype(keys) or _dtype_of_weights(directory)
-    return replace(config, architecture=architecture, dtype=dtype, eos_token_ids=_eos_token_ids(keys),
-                   quantization=quantization)
+    return replace(config, architecture=architecture, dtype=dtype_of(keys, directory),
+                   eos_token_ids=eos_token_ids(keys), quantization=quantization)
+
+
+def is_native(directory: Path, options: ModelOptions) -> bool:
+    """Tells whether the decoder is to compute a checkpoint's model: it was asked to, or it knows the architecture and
+    nobody else was asked. Raises ModelConfigError."""
+    if options.implementation != "auto":
+        return options.implementation == NATIVE
+    return _is_known(Keys.read(directory / "config.json"))
+
+
+def _is_known(keys: Keys) -> bool:
+    names = keys.get("architectures")
+    return isinstance(names, list) and len(names) == 1 and str(names[0]) in FAMILIES
 
 
 def _architecture(keys: Keys) -> str:
-    names = keys.get("architectures")
-    if not isinstance(names, list) or len(names) != 1 or str(names[0]) not in FAMILIES:
+    if not _is_known(keys):
         raise keys.error("architectures", f"one of {', '.join(FAMILIES)}")
-    return str(names[0])
+    return str(keys.get("architectures")[0])
 
 
 def _scaled(family: Family, keys: Keys, scaling: str, factor: float) -> Keys:
@@ -72,11 +84,12 @@ def _check_places(keys: Keys, config: ModelConfig, options: ModelOptions, quanti
         raise keys.error(KEY, "none, for one tensor has the weights of all experts")
 
 
-def _dtype(keys: Keys) -> torch.dtype | None:
+def dtype_of(keys: Keys, directory: str | Path) -> torch.dtype:
+    """Returns the dtype that a configuration names, or that of the checkpoint's weights. Raises ModelConfigError."""
     key = "dtype" if keys.get("dtype") is not None else "torch_dtype"
     name = keys.get(key)
     if name is None:
-        return None
+        return _dtype_of_weights(directory)
     if str(name) not in DTYPES:
         raise keys.error(key, f"one of {', '.join(DTYPES)}")
     return DTYPES[str(name)]
@@ -91,7 +104,8 @@ def _dtype_of_weights(directory: str | Path) -> torch.dtype:
         return torch.float32
 
 
-def _eos_token_ids(keys: Keys) -> tuple[int, ...]:
+def eos_token_ids(keys: Keys) -> tuple[int, ...]:
+    """Returns the ids of the tokens that end an answer. Raises ModelConfigError."""
     key = "eos_token_id"
     path = keys.path.with_name("generation_config.json")
     if path.exists():

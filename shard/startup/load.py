@@ -2,6 +2,7 @@
 and its decode steps captured."""
 
 import logging
+from dataclasses import replace
 
 import torch
 
@@ -11,6 +12,7 @@ from penstock.shard.devices import gpu
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import out_of_memory
 from penstock.shard.execution.graphs import DecodeGraphs
+from penstock.shard.models.model import NATIVE
 from penstock.shard.progress import LoadProgress
 from penstock.shard.startup.trial import fit_kv_memory
 from penstock.shard.startup.warmup import warm_up
@@ -27,10 +29,12 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
     try:
         with progress.reading():
             executor = Executor(config, group, progress.read)
+        if executor.model.facts.implementation != NATIVE:
+            config = replace(config, cuda_graphs=(0,))  # others' code may wait for the device
         if gpu.is_used():
             fit_kv_memory(executor, config)
             warm_up(executor, group, config, progress)
-            executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
+            executor.graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, config.graph_sizes)
             executor.graphs.capture(progress)
         elif config.rank == 0:
             _say_what_has_no_effect(config)

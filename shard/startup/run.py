@@ -109,9 +109,9 @@ def batches(config: ShardConfig) -> str:
 
 
 def _equality(executor: Executor) -> str:
-    if executor.decoder.keeps_tp_equality:
-        return "any number of shards that divides 8 gives the same bits"
-    return f"another number of shards gives other bits, for {executor.decoder.inequality}"
+    if executor.model.inequality:
+        return f"another number of shards gives other bits, for {executor.model.inequality}"
+    return "any number of shards that divides 8 gives the same bits"
 
 
 @contextmanager

@@ -270,9 +270,8 @@ def test_what_keeps_the_equality(tmp_path: Path) -> None:
     make_tiny(tmp_path / "odd", heads=2, kv_heads=2, intermediate=100)
     make_tiny(tmp_path / "three", **THREE_WAYS)
     for world_size in (1, 2, 4, 8):
-        assert Decoder.load(tmp_path / "even", None, Group(0, world_size)).keeps_tp_equality
+        assert not Decoder.load(tmp_path / "even", None, Group(0, world_size)).inequality
     odd = Decoder.load(tmp_path / "odd", None, Group(0, 2))
-    assert not odd.keeps_tp_equality
     assert odd.inequality == "8 does not divide inner size of feed-forward networks = 100"
     three = Decoder.load(tmp_path / "three", None, Group(0, 3))
     assert three.inequality == "3 shards do not divide the 8 segments of a row-parallel sum"

@@ -16,7 +16,7 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.slots import OrderError
 from penstock.shard.execution.step import Row, RowResult, Sampling, Step
-from penstock.shard.models.decoder import Hidden
+from penstock.shard.models.model import Hidden
 from penstock.shard.startup.measure import measure_step_tokens
 from tests.shard.ranks import Sampled, make_config, run_program
 from tests.shard.step_programs import Program, Request, alone, initial, make_row, prompt_step
@@ -131,10 +131,10 @@ def test_prompt_logprobs_take_no_more_memory_for_longer_chunks(
 ) -> None:
     sizes: list[int] = []
 
-    def count(hidden: Hidden, rows: torch.Tensor, logits=executor.decoder.logits) -> object:  # type: ignore[no-untyped-def]
+    def count(hidden: Hidden, rows: torch.Tensor, logits=executor.model.logits) -> object:  # type: ignore[no-untyped-def]
         sizes.append(len(rows))
         return logits(hidden, rows)
-    monkeypatch.setattr(executor.decoder, "logits", count)
+    monkeypatch.setattr(executor.model, "logits", count)
     prompt_result(executor, [5] * 200, [5] * 150)
     assert sizes == [0, 64, 64, 22]
 
@@ -221,7 +221,7 @@ def test_kept_memory_is_of_no_use_to_a_model_that_computes_otherwise(tmp_path: P
     config = replace(make_config(make_tiny(tmp_path / "model", is_old_config=True)), memory_fd=memory_fd)
     first = memory_id()
     assert memory_id() == first
-    assert " at 0x" not in repr(Executor(config, Group()).decoder.config), "addresses differ in the next process"
+    assert " at 0x" not in Executor(config, Group()).model.facts.identity, "addresses differ in the next process"
     change(rope_theta=5000.0)
     turned = memory_id()
     assert turned != first

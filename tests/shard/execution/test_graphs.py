@@ -18,7 +18,7 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.execution.batch import StepInputs
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.graphs import DecodeGraphs
-from penstock.shard.models.decoder import Hidden
+from penstock.shard.models.model import Hidden
 from tests.family_models import make_family
 from tests.shard.ranks import ROOT, make_config, run_program
 from tests.shard.step_programs import Request, alone, batched, initial, make_row
@@ -37,14 +37,14 @@ class Compared:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, SIZES)
+        self.graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, SIZES)
         self.graphs.capture()
         self.seen: list[tuple[int, int]] = []
-        self._logits = executor.decoder.logits
-        self._forward = executor.decoder.forward
+        self._logits = executor.model.logits
+        self._forward = executor.model.forward
         self._is_replaying = False
-        executor.decoder.forward = self.forward  # type: ignore[method-assign]
-        executor.decoder.logits = self.logits  # type: ignore[method-assign]
+        executor.model.forward = self.forward  # type: ignore[method-assign]
+        executor.model.logits = self.logits  # type: ignore[method-assign]
 
     def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: list) -> Hidden:  # type: ignore[type-arg]
         hidden = self._forward(input_ids, metadata, caches)
@@ -112,7 +112,7 @@ def test_replayed_is_eager(model: Path, dtype: str) -> None:
 def test_states_are_those_of_steps_that_are_not_replayed(tmp_path: Path) -> None:
     executor = Executor(make_config(make_family(tmp_path, "qwen3_5")), Group())
     expected = run_program(executor, PROGRAM)
-    executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, SIZES)
+    executor.graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, SIZES)
     executor.graphs.capture()
     assert run_program(executor, PROGRAM) == expected
 
@@ -146,14 +146,14 @@ def run_rank(path: str, rank: int) -> None:
 def test_which_steps_are_captured(model: Path) -> None:
     """Every row must be one sampled token without prompt logprobs, and no more of them than the largest size."""
     executor = Executor(make_config(model), Group())
-    graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, SIZES)
+    graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, SIZES)
     decode = make_row(0, 5, from_last_sample=True)
     assert [graphs.size_of([decode] * count) for count in range(1, 9)] == [1, 2, 4, 4, 7, 7, 7, None]
     for other in (make_row(1, 0, [4, 5], initial_state=initial(2)),
                   make_row(1, 5, from_last_sample=True, is_sampled=False),
                   make_row(1, 5, from_last_sample=True, prompt_logprob_ids=[3])):
         assert graphs.size_of([decode, other]) is None
-    none = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, ())
+    none = DecodeGraphs(executor.model, executor.caches, executor.bounds, ())
     none.capture()
     assert none.size_of([decode]) is None
 
@@ -163,7 +163,7 @@ def test_capturing_changes_no_block(model: Path) -> None:
     executor = Executor(make_config(model), Group())
     run_program(executor, alone([Request([5, 6, 7], 4)]))
     before = [cache.data[:-1].clone() for cache in executor.caches]
-    graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, SIZES)
+    graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, SIZES)
     graphs.run_largest()
     graphs.capture()
     assert all(torch.equal(cache.data[:-1], data) for cache, data in zip(executor.caches, before, strict=True))

@@ -92,7 +92,7 @@ def main(model: str) -> None:
             warm_up(executor, Group(), config)
             assert executor._slots is None
             warmed = set(kernels)
-            executor.graphs = DecodeGraphs(executor.decoder, executor.caches, executor.bounds, config.graph_sizes)
+            executor.graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, config.graph_sizes)
             executor.graphs.capture()
             for seed in range(2):
                 for program in workload(seed):

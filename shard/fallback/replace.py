@@ -1,0 +1,130 @@
+"""Puts our layers in the place of transformers' modules that compute the same."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from penstock.kernels import dispatch
+from penstock.shard.communication.distributed import Group
+from penstock.shard.fallback.equal import GATED_LINEARS, gate_of, norm_of
+from penstock.shard.fallback.modules import OurMlp, OurNorm, Packed, PackedEmbedding, PackedLinear
+from penstock.shard.fallback.stored_modules import StoredModules
+from penstock.shard.layers.norm import make_norm
+from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.format import ITSELF, LinearPart, Place
+from penstock.shard.weights.rank_weights import RankWeights
+
+TRANSPOSED = Place(is_transposed=True)   # as the Conv1D of GPT-2's kin has its weight
+
+
+class Replacer:
+    """Replaces the modules of one model, layer by layer, so that no more than a layer is held twice."""
+
+    def __init__(
+        self, model: Any, path: Path, dtype: torch.dtype, kept: frozenset[str] = frozenset()
+    ) -> None:
+        """path: of the checkpoint; kept: the names of modules that stay as they are"""
+        self._model = model
+        self._kept = {id(module) for name, module in model.named_modules(remove_duplicate=False) if name in kept}
+        self._dtype = dtype
+        self._stored = StoredModules(model, path)
+        self._weights = RankWeights(Checkpoint(path, self._stored), Group(), dtype)
+        self._places: dict[int, list[tuple[nn.Module, str]]] = {}
+        for parent in model.modules():
+            for name, child in parent.named_children():
+                self._places.setdefault(id(child), []).append((parent, name))
+        self.counts: Counter[str] = Counter()
+
+    def run(self) -> Counter[str]:
+        """Replaces what it can, moves the rest to where the kernels compute, and returns how many there were of each.
+        """
+        self._replace_vocabulary()
+        for kind in (self._mlp, self._linear, self._norm):
+            for name, module in list(self._model.named_modules()):
+                replacement = kind(name, module)
+                if replacement is not None:
+                    self._put(name, module, replacement)
+        self._model.to(dispatch.device())
+        return self.counts
+
+    def _replace_vocabulary(self) -> None:
+        """Replaces the head and the embedding, which are one weight where they are tied."""
+        names = {id(module): name for name, module in self._model.named_modules()}
+        head, embedding = self._model.get_output_embeddings(), self._model.get_input_embeddings()
+        packed = None
+        is_tied = head is not None and embedding is not None and head.weight is embedding.weight
+        if self._is_replaced(head, nn.Linear):
+            name = names[id(head)]
+            packed = self._packed(name, head.weight, ITSELF)
+            self._put(name, head, PackedLinear(packed, self._bias(name, head), self._dtype, torch.float32))
+        if self._is_replaced(embedding, nn.Embedding) and embedding.max_norm is None:
+            name = names[id(embedding)]
+            packed = packed if is_tied and packed is not None else self._packed(name, embedding.weight, ITSELF)
+            self._put(name, embedding, PackedEmbedding(packed, self._dtype))
+
+    def _mlp(self, name: str, module: nn.Module) -> nn.Module | None:
+        activation = None if id(module) in self._kept else gate_of(module)
+        if activation is None:
+            return None
+        gate, up, down = (module.get_submodule(linear) for linear in GATED_LINEARS)
+        if not all(self._is_replaced(linear, nn.Linear) for linear in (gate, up, down)):
+            return None
+        parts = [self._part(f"{name}.{linear}", module.get_submodule(linear).weight, ITSELF)
+                 for linear in GATED_LINEARS[:2]]
+        bias = self._weights.biases(parts) if gate.bias is not None and up.bias is not None else None
+        if bias is None and (gate.bias is not None or up.bias is not None):
+            return None
+        gate_up = PackedLinear(self._weights.linears(parts), bias, self._dtype)
+        down_name = f"{name}.{GATED_LINEARS[2]}"
+        own_down = PackedLinear(self._packed(down_name, down.weight, ITSELF), self._bias(down_name, down), self._dtype)
+        for linear in GATED_LINEARS:
+            self._stored.forget(f"{name}.{linear}")
+        return OurMlp(gate_up, own_down, activation)
+
+    def _linear(self, name: str, module: nn.Module) -> nn.Module | None:
+        from transformers.pytorch_utils import Conv1D
+
+        if not (self._is_replaced(module, nn.Linear) or self._is_replaced(module, Conv1D)):
+            return None
+        place = TRANSPOSED if isinstance(module, Conv1D) else ITSELF
+        return PackedLinear(self._packed(name, module.weight, place), self._bias(name, module), self._dtype)
+
+    def _norm(self, name: str, module: nn.Module) -> nn.Module | None:
+        config = None if id(module) in self._kept else norm_of(module)
+        if config is None:
+            return None
+        weights = [tensor.to(dispatch.device())[None] if isinstance(tensor, Tensor) else None
+                   for tensor in (module.weight, getattr(module, "bias", None))]
+        assert weights[0] is not None, "a norm that was found to be ours has a weight"
+        return OurNorm(make_norm(config, weights[0], weights[1]), weights[0][0])
+
+    def _is_replaced(self, module: Any, kind: type[nn.Module]) -> bool:
+        """Tells whether a module is of this class itself, and its numbers are those that are computed with."""
+        return type(module) is kind and module.weight.dtype is self._dtype and id(module) not in self._kept
+
+    def _part(self, name: str, weight: Any, place: Place) -> tuple[str, LinearPart]:
+        outputs, inputs = weight.shape[::-1] if place.is_transposed else weight.shape
+        return name, LinearPart(outputs, inputs, slice(0, outputs), slice(0, inputs), place)
+
+    def _packed(self, name: str, weight: Any, place: Place) -> Any:
+        return self._weights.linears([self._part(name, weight, place)])
+
+    def _bias(self, name: str, module: Any) -> Tensor | None:
+        if getattr(module, "bias", None) is None:
+            return None
+        return self._weights.whole(f"{name}.bias", *module.bias.shape)
+
+    def _put(self, name: str, module: nn.Module, replacement: nn.Module) -> None:
+        self.counts[type(module).__name__] += 1
+        for parent, attribute in self._places[id(module)]:
+            setattr(parent, attribute, replacement)
+        self._stored.forget(name)
+
+
+def read_weights(model: nn.Module) -> frozenset[str]:
+    """Returns the names of our modules whose weights a model's code has taken without calling them."""
+    return frozenset(name for name, module in model.named_modules(remove_duplicate=False)
+                     if isinstance(module, Packed) and module.was_read)
