@@ -13,7 +13,8 @@ class Facts:
     step runs in about 250 ms. `numerics` names the kernels and number formats that decide every bit. While `memory_id`
     stays as it was, so does what the KV memory holds. `first_blocks` is how many blocks the group had at its first
     start: it may have found less since. `num_states` is how many sequences can run at once, of a model that carries a
-    state from token to token beside the keys and values; 0 for other models.
+    state from token to token beside the keys and values; 0 for other models. `implementation` says who computes the
+    model, native or transformers, and `keeps_bits` whether it was seen to keep the bit contract.
     """
 
     model_id: str
@@ -31,6 +32,8 @@ class Facts:
     memory_id: str
     first_blocks: int = 0
     num_states: int = 0
+    implementation: str = "native"
+    keeps_bits: bool = True
 
     @property
     def most_blocks(self) -> int:
@@ -64,6 +67,10 @@ class Facts:
     @property
     def is_deterministic(self) -> bool:
         """Whether no answer depends on what is computed beside it; on GPUs that is so only where it was asked for."""
+        return self.keeps_bits and self._has_fixed_order
+
+    @property
+    def _has_fixed_order(self) -> bool:
         return not self.has_gpus or self.numerics.partition("/")[0].endswith("-deterministic")
 
     def differences(self, other: "Facts", besides: Collection[str]) -> list[str]:

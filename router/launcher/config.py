@@ -24,6 +24,7 @@ class LauncherConfig(ServerConfig):
     quantize: str | None
     activations: str | None
     """What the inputs of quantised linears are multiplied as."""
+    model_impl: str | None
     rope_scaling: str | None
     rope_factor: float | None
     kv_memory: int | None

@@ -157,8 +157,9 @@ class Executor:
             self.kv_shape, self._config.kv_memory, self.model.facts.context_length, self._group.world_size)
         return self.states.number(memory, self._config.max_step_rows)
 
-    def facts(self, step_tokens: int) -> Facts:
-        """Returns what the router must know, and declares the KV memory in use; `step_tokens` is measured by others."""
+    def facts(self, step_tokens: int, keeps_bits: bool = True) -> Facts:
+        """Returns what the router must know, and declares the KV memory in use; both arguments are measured by others.
+        """
         header = self.kept.seal(self.bounds.num_blocks, step_tokens, self.num_states) if self.kept else None
         return Facts(
             model_id=self._config.model_id or str(self._config.model),
@@ -176,7 +177,9 @@ class Executor:
             step_tokens=step_tokens,
             memory_id=header.id if header else secrets.token_hex(8),
             first_blocks=header.first_blocks if header else self.bounds.num_blocks,
-            num_states=self.num_states)
+            num_states=self.num_states,
+            implementation=self.model.facts.implementation,
+            keeps_bits=keeps_bits)
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""

@@ -137,6 +137,8 @@ class Facts:
     memory_id: str                       # new whenever the KV memory began empty
     first_blocks: int                    # of the first of the shards of this rank
     num_states: int = 0                  # of sequences that can run at once; 0 if they have none beside keys and values
+    implementation: str = "native"       # or transformers
+    keeps_bits: bool = True              # no answer depends on how it is computed
 
     @property
     def answers(self) -> bool:

@@ -14,12 +14,14 @@ from penstock.shard.communication import distributed
 from penstock.shard.config import ShardConfig, physical_cores
 from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.executor import Executor
+from penstock.shard.models.model import NATIVE
 from penstock.shard.process import ParentWatch
 from penstock.shard.progress import LoadProgress
 from penstock.shard.serving.agreement import Agreement
 from penstock.shard.serving.server import serve
 from penstock.shard.serving.worker import StepObserver, Worker
 from penstock.shard.startup import promise
+from penstock.shard.startup.bit_trial import keeps_bits
 from penstock.shard.startup.load import load
 from penstock.shard.startup.measure import MAX_TOKENS, settle_step_tokens
 from penstock.shard.startup.phases import Phases
@@ -56,12 +58,14 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
         log.info(machine.describe(len(physical_cores())))
     reserve_at_start(executor.kept, progress, config.world_size)
     phases.end("KV memory")
-    facts = executor.facts(steps.submit(_measure, config, executor, group).result())
+    step_tokens = steps.submit(_measure, config, executor, group).result()
+    is_native = executor.model.facts.implementation == NATIVE
+    facts = executor.facts(step_tokens, is_native or steps.submit(keeps_bits, executor, group).result())
     settle()
     phases.end("first steps")
     log.info("kernels %s, dtype %s, %d blocks of %d tokens, %d threads, %d prompt tokens a step, numerics %s; %s; %s",
              dispatch.path(), facts.dtype, facts.num_blocks, facts.block_size, num_threads,
-             facts.step_tokens, facts.numerics, batches(config), _equality(executor))
+             facts.step_tokens, facts.numerics, batches(config, facts.keeps_bits), _equality(executor))
     if executor.kept and not executor.kept.is_reserved:
         executor.kept.reserve_in_idle_time()
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
@@ -100,8 +104,10 @@ def _begin_thread(config: ShardConfig, num_threads: int, cpus: tuple[int, ...]) 
     dispatch.set_threads(num_threads, cpus)
 
 
-def batches(config: ShardConfig) -> str:
+def batches(config: ShardConfig, keeps_bits: bool = True) -> str:
     """Says in words whether answers depend on what is computed beside them."""
+    if not keeps_bits:
+        return "answers may change with the batch, as a trial has shown of this model"
     if not dispatch.is_deterministic():
         return "answers may change with the batch, which --deterministic prevents"
     asked = ", with and without --deterministic" if config.deterministic and not gpu.is_used() else ""

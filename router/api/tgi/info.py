@@ -19,8 +19,8 @@ async def info(request: web.Request) -> web.Response:
 
 def describe(service: Service) -> dict[str, Any]:
     """Returns what `/info` tells: TGI's fields, those that it had until version 3, the formats and kernels that decide
-    every bit of an answer, whether an answer depends on nothing else that is in the batch, and whether equal beginnings
-    of texts are computed once.
+    every bit of an answer, whether an answer depends on nothing else that is in the batch, whether equal beginnings of
+    texts are computed once, and who computes the model.
 
     `waiting_served_ratio` and `max_waiting_tokens` are 0: since prefill is chunked, a request waits for neither.
     """
@@ -49,6 +49,7 @@ def describe(service: Service) -> dict[str, Any]:
         "numerics": facts.numerics,
         "deterministic": facts.is_deterministic,
         "prefix_caching": facts.shares_prefixes,
+        "model_implementation": facts.implementation,
     }
 
 

@@ -108,3 +108,4 @@ class Info(BaseModel):
     numerics: str
     deterministic: bool
     prefix_caching: bool
+    model_implementation: str

@@ -18,7 +18,8 @@ async def test_info(server: Server) -> None:
         "validation_workers": 2, "max_client_batch_size": 4, "router": "text-generation-router", "version": "0.1.0",
         "sha": None, "docker_label": None, "model_dtype": "float32", "model_device_type": "cpu",
         "waiting_served_ratio": 0.0, "max_batch_total_tokens": 4096, "max_waiting_tokens": 0, "max_batch_size": 128,
-        "numerics": "scripted", "deterministic": True, "prefix_caching": True}
+        "numerics": "scripted", "deterministic": True, "prefix_caching": True,
+        "model_implementation": "native"}
 
 
 async def test_info_keeps_the_limit_on_kv_tokens_when_the_group_has_room_for_more(start: Start) -> None:

@@ -1,0 +1,49 @@
+"""Finds by trial whether a model keeps the bit contract: others' code promises nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from penstock.shard.communication.distributed import Group
+from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.step import NO_IDS, Row, Step, StreamLimits
+from penstock.shard.startup.measure import prompts, smallest_bounds
+
+LENGTHS = (53, 17, 1)
+CHUNK = 20                               # tokens of the first prompt that are computed beside the others
+
+
+def keeps_bits(executor: Executor, group: Group) -> bool:
+    """Tells whether the logits of a few prompts have the same bits computed alone and whole, together, and in chunks
+    with the tokens of others beside them. All ranks call it together. It leaves the executor without slots."""
+    bounds = smallest_bounds(executor, group)
+    lengths = [min(length, bounds.context_length) for length in LENGTHS[:bounds.num_states]]
+    together = prompts(bounds, lengths)
+    first, *others = together.rows
+    limits = StreamLimits(0, max_slots=len(lengths), max_step_tokens=sum(lengths),
+                          max_blocks_per_slot=-(-max(lengths) // bounds.block_size))
+
+    def logits_of(*steps: Step) -> list[Tensor]:
+        executor.open(limits)
+        found = [executor.forward(step).logits for step in steps]
+        executor.close()
+        return [] if found[0] is None else [row for logits in found if logits is not None for row in logits.cpu()]
+
+    alone = [logits_of(Step(0, (), (row,))) for row in together.rows]
+    begun, rest = _cut(first, min(CHUNK, lengths[0] - 1))
+    in_chunks = logits_of(Step(0, (), (begun, *others)), Step(1, (), (rest,)))
+    expected = [row for rows in alone for row in rows]
+    is_kept = all(map(torch.equal, logits_of(together), expected)) and all(
+        map(torch.equal, in_chunks, expected[1:] + expected[:1]))
+    verdict = torch.tensor([int(is_kept)])
+    group.broadcast(verdict)
+    return bool(verdict)
+
+
+def _cut(row: Row, length: int) -> tuple[Row, Row]:
+    """Returns a prompt's row as two, the first of so many tokens, after which nothing is sampled."""
+    begun = replace(row, token_ids=row.token_ids[:length], is_sampled=False)
+    return begun, replace(row, start=length, token_ids=row.token_ids[length:], new_blocks=np.empty(0, np.int32),
+                          initial_state=None, prompt_logprob_ids=NO_IDS)
