@@ -8,6 +8,7 @@ import time
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Literal
 
 from penstock.bench.engine.sequences import GREEDY, Sequences, random_prompts
 from penstock.bench.engine.trial import Result, Split, Trial
@@ -38,9 +39,13 @@ def budget(trial: Trial) -> int:
 
 
 class OwnEngine:
-    def __init__(self, model: Path, num_threads: int, quantize: str | None = None) -> None:
+    def __init__(
+        self, model: Path, num_threads: int, quantize: str | None = None,
+        model_impl: Literal["auto", "native", "transformers"] = "auto",
+    ) -> None:
         dispatch.set_threads(num_threads)
-        self._executor = Executor(ShardConfig(model=model, quantize=quantize, kv_memory=KV_MEMORY), Group())
+        config = ShardConfig(model=model, quantize=quantize, model_impl=model_impl, kv_memory=KV_MEMORY)
+        self._executor = Executor(config, Group())
         self._numbers = count()
 
     def run(self, trial: Trial) -> Result:
@@ -66,7 +71,7 @@ class OwnEngine:
 
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
-    engine = OwnEngine(Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
+    engine = OwnEngine(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None)
     settle()                             # as shards do before they serve
     connection.send(None)
     while request := connection.recv():

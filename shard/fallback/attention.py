@@ -58,6 +58,11 @@ def answering(calls: Calls) -> Iterator[None]:
         _calls.reset(token)
 
 
+def is_answering() -> bool:
+    """Tells whether the calls of attention are taken."""
+    return _calls.get(None) is not None
+
+
 def _attend(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **options: Any
 ) -> tuple[Tensor, None]:
@@ -144,4 +149,5 @@ class PagedCalls:
         rows = part[0].transpose(0, 1)
         if rows.shape[2] != dim:
             rows = pad(rows, (0, dim - rows.shape[2]))
-        return rows.to(self._dtype).contiguous()
+        rows = rows.to(self._dtype)
+        return rows if rows[:1].is_contiguous() else rows.contiguous()

@@ -16,13 +16,12 @@ def rows_of(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1]).contiguous()
 
 
-class Packed(nn.Module):
-    """Holds a packed weight."""
+class Replacement(nn.Module):
+    """Stands for a module with a weight [out_features, in_features], which is packed or a part of one that is."""
 
-    def __init__(self, packed: PackedWeight, dtype: torch.dtype) -> None:
+    def __init__(self, out_features: int, in_features: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.packed = packed
-        self.in_features, self.out_features = packed.in_features, packed.out_features
+        self.in_features, self.out_features = in_features, out_features
         self.was_read = False            # by code that does not call the module, but takes its weight
         # A model's dtype and device are those of its first parameter.
         self.sample = nn.Parameter(torch.full((1, 1), torch.nan, dtype=dtype, device=dispatch.device()), False)
@@ -34,14 +33,15 @@ class Packed(nn.Module):
         return self.sample.expand(self.out_features, self.in_features)
 
 
-class PackedLinear(Packed):
+class PackedLinear(Replacement):
     """Stands for `nn.Linear`."""
 
     def __init__(
         self, packed: PackedWeight, bias: Tensor | None, dtype: torch.dtype, out_dtype: torch.dtype | None = None
     ) -> None:
         """dtype: of the weight as it was; out_dtype: of results, if not that of the inputs"""
-        super().__init__(packed, dtype)
+        super().__init__(packed.out_features, packed.in_features, dtype)
+        self.packed = packed
         self.bias = bias
         self._out_dtype = out_dtype
 
@@ -50,8 +50,47 @@ class PackedLinear(Packed):
         return out.view(*x.shape[:-1], self.out_features)
 
 
-class PackedEmbedding(Packed):
+class SideBySide:
+    """Linears of the same input, packed as one: the first that is called computes all."""
+
+    def __init__(self, packed: PackedWeight, bias: Tensor | None, widths: list[int]) -> None:
+        self._packed = packed
+        self._bias = bias
+        self._widths = widths
+        self._x: Tensor | None = None
+        self._left: dict[int, Tensor] = {}
+
+    def output(self, x: Tensor, number: int) -> Tensor:
+        """Returns what the linear of this number makes of x, [T, N]; its rows may lie apart."""
+        if self._x is not x or number not in self._left:
+            outputs = linear(rows_of(x), self._packed, self._bias)
+            self._x, self._left = x, dict(enumerate(torch.split(outputs, self._widths, dim=1)))
+        output = self._left.pop(number)
+        if not self._left:
+            self._x = None
+        return output
+
+
+class OneOfSeveral(Replacement):
+    """Stands for an `nn.Linear` beside others."""
+
+    def __init__(
+        self, together: SideBySide, number: int, out_features: int, in_features: int, dtype: torch.dtype
+    ) -> None:
+        super().__init__(out_features, in_features, dtype)
+        self._together = together
+        self._number = number
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._together.output(x, self._number).view(*x.shape[:-1], self.out_features)
+
+
+class PackedEmbedding(Replacement):
     """Stands for `nn.Embedding`."""
+
+    def __init__(self, packed: PackedWeight, dtype: torch.dtype) -> None:
+        super().__init__(packed.out_features, packed.in_features, dtype)
+        self.packed = packed
 
     def forward(self, ids: Tensor) -> Tensor:
         return weight_rows(self.packed, ids.reshape(-1)).view(*ids.shape, self.in_features)

@@ -10,13 +10,23 @@ from torch import Tensor, nn
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.fallback.equal import GATED_LINEARS, gate_of, norm_of
-from penstock.shard.fallback.modules import OurMlp, OurNorm, Packed, PackedEmbedding, PackedLinear
+from penstock.shard.fallback.modules import (
+    OneOfSeveral,
+    OurMlp,
+    OurNorm,
+    PackedEmbedding,
+    PackedLinear,
+    Replacement,
+    SideBySide,
+)
+from penstock.shard.fallback.rotation import replace_rotation
 from penstock.shard.fallback.stored_modules import StoredModules
 from penstock.shard.layers.norm import make_norm
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.format import ITSELF, LinearPart, Place
 from penstock.shard.weights.rank_weights import RankWeights
 
+QKV = ("q_proj", "k_proj", "v_proj")
 TRANSPOSED = Place(is_transposed=True)   # as the Conv1D of GPT-2's kin has its weight
 
 
@@ -42,11 +52,15 @@ class Replacer:
         """Replaces what it can, moves the rest to where the kernels compute, and returns how many there were of each.
         """
         self._replace_vocabulary()
+        for name, module in list(self._model.named_modules()):
+            self._put_together(name, module)
         for kind in (self._mlp, self._linear, self._norm):
             for name, module in list(self._model.named_modules()):
                 replacement = kind(name, module)
                 if replacement is not None:
                     self._put(name, module, replacement)
+        if not self._kept and replace_rotation(self._model):
+            self.counts["rotation"] += 1
         self._model.to(dispatch.device())
         return self.counts
 
@@ -64,6 +78,21 @@ class Replacer:
             name = names[id(embedding)]
             packed = packed if is_tied and packed is not None else self._packed(name, embedding.weight, ITSELF)
             self._put(name, embedding, PackedEmbedding(packed, self._dtype))
+
+    def _put_together(self, name: str, module: nn.Module) -> None:
+        """Replaces q, k and v of an attention by one linear, where they are three."""
+        linears: list[Any] = [getattr(module, child, None) for child in QKV]
+        if not all(self._is_replaced(linear, nn.Linear) for linear in linears):
+            return
+        if len({(linear.in_features, linear.bias is None) for linear in linears}) != 1:
+            return
+        parts = [self._part(f"{name}.{child}", linear.weight, ITSELF)
+                 for child, linear in zip(QKV, linears, strict=True)]
+        bias = self._weights.biases(parts) if linears[0].bias is not None else None
+        together = SideBySide(self._weights.linears(parts), bias, [part.out_features for _, part in parts])
+        for number, (path, part) in enumerate(parts):
+            self._put(path, linears[number], OneOfSeveral(
+                together, number, part.out_features, part.in_features, self._dtype))
 
     def _mlp(self, name: str, module: nn.Module) -> nn.Module | None:
         activation = None if id(module) in self._kept else gate_of(module)
@@ -127,4 +156,4 @@ class Replacer:
 def read_weights(model: nn.Module) -> frozenset[str]:
     """Returns the names of our modules whose weights a model's code has taken without calling them."""
     return frozenset(name for name, module in model.named_modules(remove_duplicate=False)
-                     if isinstance(module, Packed) and module.was_read)
+                     if isinstance(module, Replacement) and module.was_read)
