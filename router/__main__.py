@@ -58,7 +58,7 @@ def main() -> None:
     try:
         # Outside the event loop, which it would hold up: a tokenizer with many added tokens takes seconds, in which
         # SIGTERM ends the process at once.
-        tokenizer = Tokenizer.load(config.model_dir / "tokenizer.json", config.validation_workers)
+        tokenizer = Tokenizer.load(config.tokenizer_json, config.validation_workers)
         uvloop.run(serve(config, tokenizer))
     except (TokenizerError, LimitError, InvalidArgument) as error:
         _refuse(config, error)
@@ -126,7 +126,7 @@ async def _answer(
                       version=importlib.metadata.version("penstock"),
                       compute_type=config.compute_type or environment.compute_type(facts))
     grammars = None if config.disable_grammar_support else GrammarCompiler(
-        config.model_dir / "tokenizer.json", facts.vocab_size, facts.eos_token_ids)
+        config.tokenizer_json, facts.vocab_size, facts.eos_token_ids)
     access = Access(Keys(config.api_key, config.api_key_file), Keys(config.metrics_key), config.cors_allow_origin)
     if config.api_key_file:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, access.api_keys)

@@ -110,7 +110,9 @@ class RouterConfig(ServerConfig):
     revision: str | None
     """The commit of the Hub's repository, or what the user gave for a directory."""
     model_dir: Path
-    """The directory of tokenizer.json."""
+    """The directory of the chat templates."""
+    tokenizer_json: Path
+    """The file of the tokenizer, which is elsewhere if it was made and could not be written there."""
     shard_sockets: tuple[str, ...]
     """The gRPC targets of the shards, in rank order."""
     keeps_folder: bool = False

@@ -20,6 +20,7 @@ from penstock.router.launcher.launch import serve
 from penstock.router.launcher.lazy_group import LazyGroup
 from penstock.router.launcher.option_types import Command
 from penstock.router.launcher.options import OPTIONS
+from penstock.router.launcher.tokenizer_files.place import tokenizer_of
 
 if TYPE_CHECKING:
     from penstock.router.text.watermark import Detection
@@ -118,11 +119,13 @@ def _detect(directory: Path, text: str, gamma: float) -> "Detection":
         vocab_size = config.get("vocab_size") if isinstance(config, dict) else None
         if not isinstance(vocab_size, int):
             raise click.ClickException(f"{directory / 'config.json'} has no `vocab_size`")
-        tokenizer = Tokenizer.load(directory / "tokenizer.json")
+        tokenizer = Tokenizer.load(tokenizer_of(directory))
         token_ids = asyncio.run(tokenizer.encode(text, add_special_tokens=False))
         return detect(token_ids, vocab_size, gamma)
     except (OSError, ValueError, TokenizerError) as error:
         raise click.ClickException(str(error)) from error
+    except InvalidArgument as error:
+        raise click.ClickException(error.message.removeprefix("`model_id`: ")) from error
 
 
 @contextmanager

@@ -14,6 +14,9 @@ from penstock.router.launcher import sigterm
 from penstock.router.launcher.download import DownloadError
 from penstock.router.launcher.gguf.folder import write_checkpoint
 from penstock.router.launcher.gguf.metadata import GgufError
+from penstock.router.launcher.tokenizer_files.place import TOKENIZER
+from penstock.router.launcher.tokenizer_files.sources import ACCEPTED
+from penstock.router.launcher.tokenizer_files.sources import find as find_source
 from penstock.system.leftovers import CHECKPOINT_FOLDER
 
 GGUF = ".gguf"
@@ -28,6 +31,8 @@ class Checkpoint:
     revision: str | None
     made_of: Path | None = None
     """The GGUF file that the directory was made of."""
+    tokenizer: Path | None = None
+    """The tokenizer.json that was made for a directory without one."""
 
 
 def find(
@@ -119,9 +124,11 @@ def _check(directory: Path) -> None:
     if ggufs and not any(directory.glob("*.safetensors")):
         raise InvalidArgument(f"`model_id`: {directory} has GGUF files; name one of them: "
                               f"{', '.join(str(directory / name) for name in ggufs[:3])}")
-    for name in ("config.json", "tokenizer.json"):
-        if not (directory / name).is_file():
-            raise InvalidArgument(f"`model_id`: {directory} has no file {name}")
+    if not (directory / "config.json").is_file():
+        raise InvalidArgument(f"`model_id`: {directory} has no file config.json")
+    if not (directory / TOKENIZER).is_file() and find_source(directory) is None:
+        raise InvalidArgument(f"`model_id`: {directory} has no file {TOKENIZER}, nor what one can be made of: "
+                              f"{ACCEPTED}")
     index = directory / "model.safetensors.index.json"
     if index.is_file() and not (directory / "model.safetensors").is_file():
         _check_parts(index)

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from penstock.router.launcher.programs import group_programs, router_program
 from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
 from penstock.router.launcher.socket_folder import SocketFolder, socket_folder
 from penstock.router.launcher.supervisor import Supervisor
+from penstock.router.launcher.tokenizer_files.place import tokenizer_of
 from penstock.router.notices import Notice, NoticePipe
 
 log = logging.getLogger(__name__)
@@ -67,6 +69,7 @@ def launch(config: LauncherConfig) -> int:
         sigterm.unwind()
         folder = stack.enter_context(socket_folder(config.shard_uds_path, config.num_shard))
         checkpoint = stack.enter_context(hub.in_directory(found, folder.path))
+        checkpoint = replace(checkpoint, tokenizer=tokenizer_of(checkpoint.path))
         memories = stack.enter_context(shard_memories(config.num_shard))
         log.info("Starting %d shard%s of %s", config.num_shard, "s" * (config.num_shard > 1), config.model_id)
         return asyncio.run(_supervise(config, checkpoint, folder, listener, memories))

@@ -13,6 +13,7 @@ from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.processes import Program
 from penstock.router.launcher.shard_memory import ShardMemory
 from penstock.router.launcher.socket_folder import SocketFolder
+from penstock.router.launcher.tokenizer_files.place import TOKENIZER
 
 SHARD_SETTINGS = (
     "model_id", "dtype", "quantize", "activations", "model_impl", "rope_scaling", "rope_factor", "kv_memory",
@@ -61,7 +62,8 @@ def router_program(
     config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fd: int
 ) -> Program:
     router = config.for_router(
-        model_dir=checkpoint.path, revision=checkpoint.revision,
+        model_dir=checkpoint.path, tokenizer_json=checkpoint.tokenizer or checkpoint.path / TOKENIZER,
+        revision=checkpoint.revision,
         shard_sockets=[f"unix:{folder.socket(rank)}" for rank in range(config.num_shard)],
         keeps_folder=folder.was_there, listen_fd=listen_fd, notices_fd=notices_fd)
     program = program_of("the router", "router", ["--config", router.to_json()])

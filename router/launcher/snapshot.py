@@ -22,8 +22,8 @@ from huggingface_hub.utils import build_hf_headers, filter_repo_objects  # type:
 from penstock.router.launcher import download
 from penstock.router.launcher.download import DownloadError, RemoteFile
 
-FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer*"]
-NOT_FILES = ["*/*.safetensors", "*/*.json", "tokenizer*/*", "consolidated*"]
+FILES = ["*.safetensors", "*.json", "*.jinja", "tokenizer*", "tiktoken.model", "*.tiktoken", "merges.txt"]
+NOT_FILES = ["*/*.safetensors", "*/*.json", "*/*.tiktoken", "tokenizer*/*", "consolidated*"]
 """The files that are not downloaded: sub-directories hold other formats, except `additional_chat_templates`, and
 `consolidated` files hold the same weights once more."""
 ANSWER_SECONDS = 30.0

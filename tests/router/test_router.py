@@ -26,7 +26,7 @@ from tests.router.text.tokenizers_for_tests import DEMO
 def config(*arguments: str, **of_router: Any) -> RouterConfig:
     with main.make_context("launcher", ["--model-id", "m", *arguments]) as context:
         return LauncherConfig.from_options(context.params).for_router(**{
-            "model_dir": DEMO.parent, "revision": None, "shard_sockets": (), "listen_fd": -1,
+            "model_dir": DEMO.parent, "tokenizer_json": DEMO, "revision": None, "shard_sockets": (), "listen_fd": -1,
             "notices_fd": -1} | of_router)
 
 

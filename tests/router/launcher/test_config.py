@@ -209,8 +209,8 @@ def test_compute_type(parse):
 def router_config(parse) -> RouterConfig:
     config = parse("--max-input-tokens", "7", "--max-batch-size", "3", "--hostname", "::1", "--pipeline-depth", "3",
                    "--max-shard-downtime", "4")
-    return config.for_router(model_dir=Path("/models/a b"), revision="abc", shard_sockets=["unix:/x-0", "unix:/x-1"],
-                             listen_fd=3, notices_fd=4)
+    return config.for_router(model_dir=Path("/models/a b"), tokenizer_json=Path("/models/a b/tokenizer.json"),
+                             revision="abc", shard_sockets=["unix:/x-0", "unix:/x-1"], listen_fd=3, notices_fd=4)
 
 
 def test_router_config_survives_json(router_config):
@@ -269,6 +269,7 @@ def test_programs_of_a_group(parse):
     told = RouterConfig.from_argv([*router.argv[router.argv.index("penstock.router") + 1:], "--signs-fd", "5"])
     assert told.shard_sockets == ("unix:/tmp/s/shard-0", "unix:/tmp/s/shard-1")
     assert told.model_dir == Path("/models/m")
+    assert told.tokenizer_json == Path("/models/m/tokenizer.json")
 
 
 @pytest.mark.parametrize("was_there", [True, False])

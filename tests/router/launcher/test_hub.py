@@ -32,6 +32,17 @@ def test_directory_stays(checkpoint, monkeypatch):
     assert hub.find(str(checkpoint), revision="v1") == hub.Checkpoint(checkpoint, "v1")
 
 
+@pytest.mark.parametrize("names", [
+    ["tokenizer.model"], ["tekken.json"], ["qwen.tiktoken"], ["vocab.json", "merges.txt"]])
+def test_files_that_a_tokenizer_is_made_of_will_do(checkpoint, names):
+    (checkpoint / "tokenizer.json").unlink()
+    for name in names:
+        with pytest.raises(InvalidArgument, match=r"nor what one can be made of: tekken\.json, tokenizer\.model"):
+            hub.find(str(checkpoint))
+        (checkpoint / name).touch()
+    assert hub.find(str(checkpoint)).path == checkpoint
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_missing_file_is_named(checkpoint, name):
     (checkpoint / name).unlink()
@@ -141,7 +152,9 @@ def test_gguf_file_of_the_hub_is_downloaded_with_its_other_parts(tmp_path, monke
 @pytest.mark.parametrize(("name", "is_wanted"), [
     ("model-00001-of-00002.safetensors", True), ("model.safetensors.index.json", True), ("tokenizer.json", True),
     ("chat_template.jinja", True), ("additional_chat_templates/rag.jinja", True), ("chat_template.json", True),
-    ("special_tokens_map.json", True), ("tokenizer/vocab.jinja", False),
+    ("special_tokens_map.json", True), ("tokenizer.model", True), ("tekken.json", True), ("qwen.tiktoken", True),
+    ("tiktoken.model", True), ("vocab.json", True), ("merges.txt", True), ("original/tiktoken.model", False),
+    ("tokenizer/vocab.jinja", False),
     ("generation_config.json", True), ("pytorch_model.bin", False),
     ("consolidated.safetensors", False), ("onnx/config.json", False), ("original/tokenizer.model", False)])
 def test_only_what_is_read_is_downloaded(name, is_wanted):

@@ -1,7 +1,8 @@
 """How byte-level BPE tokenizers split texts before they merge, by GGUF's name, tokenizer.ggml.pre.
 
-GGUF files have the name alone. The expressions are those of the tokenizer.json files that llama.cpp's converter knows
-the names by (https://github.com/ggml-org/llama.cpp/blob/master/convert_hf_to_gguf_update.py).
+GGUF files have the name alone, and the other files not even that. The expressions are those of the tokenizer.json
+files that llama.cpp's converter knows the names by
+(https://github.com/ggml-org/llama.cpp/blob/master/convert_hf_to_gguf_update.py).
 """
 
 from dataclasses import dataclass
@@ -65,3 +66,8 @@ PRE_TOKENIZERS = {
                              r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)", r"\p{N}+",
                              "[0-9][0-9][0-9]")),
 }
+_NO_HAN = r"&&[^\p{Han}]"
+_KIMI = (r"[\p{Han}]+|" + _CASED.replace(r"\p{M}]", rf"\p{{M}}{_NO_HAN}]").replace("{end}", f"{_CONTRACTIONS}?")
+         + rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}")
+KIMI = PreTokenizer((_KIMI,))
+"""What tokenization_kimi.py says, which GGUF files have no name for."""

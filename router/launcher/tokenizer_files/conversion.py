@@ -1,0 +1,37 @@
+"""The tokenizer.json that is made of a model's other files."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from penstock.router.launcher.fields import FileError
+from penstock.router.launcher.tokenizer_files import gpt2, sentencepiece, tekken, tiktoken
+from penstock.router.launcher.tokenizer_files.settings import Settings
+from penstock.router.launcher.tokenizer_files.sources import MODEL, TEKKEN, VOCABULARY, Source
+
+
+def convert(source: Source) -> str:
+    """Returns the text of tokenizer.json. Raises FileError."""
+    try:
+        settings = Settings.read(source.path.parent)
+        content = json.dumps(_converter(source.path)(source.path, settings), ensure_ascii=False)
+        content.encode()
+        tokenizers.Tokenizer.from_str(content)
+    except FileError:
+        raise
+    except Exception as error:  # the package raises nothing narrower
+        raise FileError(source.path, f"what it says makes no tokenizer: {error}") from error
+    return content
+
+
+def _converter(path: Path) -> Callable[[Path, Settings], dict[str, Any]]:
+    if path.name == TEKKEN:
+        return tekken.tokenizer
+    if path.name == VOCABULARY:
+        return gpt2.tokenizer
+    if path.name != MODEL or tiktoken.is_tiktoken(path):
+        return tiktoken.tokenizer
+    return sentencepiece.tokenizer

@@ -1,0 +1,74 @@
+"""Where a tokenizer.json is found or made."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from penstock.router.config import InvalidArgument
+from penstock.router.launcher.tokenizer_files import place
+from penstock.router.launcher.tokenizer_files.place import tokenizer_of
+from penstock.router.launcher.tokenizer_files.sources import find
+from tests.paths import DEMO_MODEL
+from tests.router.launcher.tokenizer_files.test_gpt2 import LINES
+from tests.router.launcher.tokenizer_files.texts import DEMO, write
+
+NOWHERE = Path("/proc/nothing")
+"""Where even root can't write."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = tmp_path / "model"
+    made.mkdir()
+    write(made, vocab__json=DEMO["vocab"], merges__txt=LINES)
+    return made
+
+
+def test_it_is_made_once_beside_the_model(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert tokenizer_of(folder) == folder / "tokenizer.json"
+        assert tokenizer_of(folder) == folder / "tokenizer.json"
+    assert re.fullmatch(rf"Made {folder}/tokenizer\.json of vocab\.json in \d+\.\d s", "\n".join(caplog.messages))
+    assert sorted(path.name for path in folder.iterdir()) == ["merges.txt", "tokenizer.json", "vocab.json"]
+    theirs = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
+    assert Tokenizer.from_file(str(folder / "tokenizer.json")).encode("def open(x):").ids == theirs.encode(
+        "def open(x):").ids
+
+
+def test_the_cache_has_it_where_the_folder_cannot_be_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = place._make
+    monkeypatch.setattr(place, "_make", lambda model, source, places: make(
+        model, source, [NOWHERE / "tokenizer.json", *places[1:]]))
+    source = find(folder)
+    assert source is not None
+    cached = tmp_path / "cache/penstock/tokenizers" / source.digest() / "tokenizer.json"
+    assert tokenizer_of(folder) == cached
+    monkeypatch.setattr(place, "_make", None)
+    assert tokenizer_of(folder) == cached, "what is cached is not made anew"
+    write(folder, tokenizer_config__json={"eos_token": "<|im_end|>"})
+    assert source.digest() != cached.parent.name, "other files make another tokenizer"
+
+
+def test_nowhere_to_write(folder: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"`model_id`: tokenizer\.json cannot be written to /proc/nothing "
+                                              r"\(No such file or directory\): give a folder that can be as XDG_CACHE"):
+        place._make(folder, folder / "vocab.json", [NOWHERE / "tokenizer.json"])
+
+
+def test_damaged_files_are_named_in_a_sentence(folder: Path) -> None:
+    write(folder, merges__txt="no merge")
+    with pytest.raises(InvalidArgument, match=rf"^`model_id`: {folder}/merges\.txt: expected two tokens [^\n]*$"):
+        tokenizer_of(folder)
+    assert not (folder / "tokenizer.json").exists()
+
+
+def test_a_folder_without_any_names_what_there_may_be(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"has no file tokenizer\.json, nor what one can be made of: tekken"
+                                              r"\.json, tokenizer\.model, tiktoken\.model, \*\.tiktoken, or vocab\.json with"):
+        tokenizer_of(tmp_path)
