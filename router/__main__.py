@@ -141,6 +141,8 @@ async def _answer(
         add_rpc(app, config, access, tracing, drain_seconds)
     runner = make_runner(app, shutdown_timeout=drain_seconds)
     await runner.setup()
+    if grammars is not None:
+        await grammars.warm()
     listener = socket.socket(fileno=config.listen_fd)
     await Site(runner, listener, backlog=BACKLOG, ssl_context=ssl_context).start()
     tell_ready()

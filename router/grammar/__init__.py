@@ -1,1 +1,2 @@
-"""Structured output, from what a client asks for to the masks of the next tokens; may import errors and scheduling."""
+"""Structured output, from what a client asks for to the masks of the next tokens; may import errors, scheduling and
+text."""

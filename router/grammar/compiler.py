@@ -1,13 +1,10 @@
 """The compiler of grammars, which runs llguidance off the event loop."""
 
 import asyncio
-import json
-import logging
 import re
 from collections import OrderedDict
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
-from operator import itemgetter
 from pathlib import Path
 
 import llguidance
@@ -16,14 +13,10 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from penstock.router.grammar.matcher import Grammar, GrammarError, failure, in_one_sentence
 from penstock.router.grammar.schema import prepare
 from penstock.router.grammar.spec import GrammarSpec
-
-log = logging.getLogger(__name__)
+from penstock.router.grammar.vocabulary import load
 
 MAX_SOURCE = 65_536
 """The most characters of a grammar. The slowest grammar of this length takes about half a second to compile."""
-MAX_ADDED_TOKENS = 4096
-"""The most added tokens of a tokenizer that grammars use. llguidance compares each with all the others while nothing
-else runs: 4,096 take 0.2 s, 200,000 would take minutes."""
 _PATIENCE = 10.0
 """The seconds after which a grammar that is still not compiled is refused, for cases that the limits do not foresee."""
 
@@ -55,7 +48,7 @@ class GrammarCompiler:
         self._num_bytes = (vocab_size + 31) // 32 * 4
         self._max_cached = max_cached
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="grammar")
-        self._tokenizer = self._threads.submit(_load, tokenizer_json, vocab_size, sorted(eos_token_ids))
+        self._tokenizer = self._threads.submit(_load, tokenizer_json, vocab_size, eos_token_ids)
         self._grammars: OrderedDict[GrammarSpec, Future[Grammar]] = OrderedDict()
 
     async def compile(self, spec: GrammarSpec) -> Grammar:
@@ -77,6 +70,11 @@ class GrammarCompiler:
                 del self._grammars[spec]
             raise
 
+    async def warm(self) -> None:
+        """Waits until the tokenizer is read, which keeps Python's lock for a fraction of a second: were answers under
+        way, they would stand still. Does not raise if it can't be used."""
+        await asyncio.wait([asyncio.wrap_future(self._tokenizer)])
+
     def close(self) -> None:
         """Stops the threads without waiting for what they compile."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -95,28 +93,11 @@ class GrammarCompiler:
         return Grammar(matcher, self._num_bytes)
 
 
-def _load(tokenizer_json: Path, vocab_size: int, eos_token_ids: list[int]) -> LLTokenizer:
+def _load(tokenizer_json: Path, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer:
     try:
-        text = tokenizer_json.read_text(encoding="utf-8")
-        if text.count('"special"') > MAX_ADDED_TOKENS:
-            text = _without_most_added(text, vocab_size, eos_token_ids)
-        return LLTokenizer(text, n_vocab=vocab_size, eos_token=eos_token_ids)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        return load(tokenizer_json, vocab_size, eos_token_ids)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise GrammarError(f"this model's tokenizer can't be used for grammars: {error}") from error
-
-
-def _without_most_added(tokenizer_json: str, vocab_size: int, eos_token_ids: Collection[int]) -> str:
-    """Drops those of many added tokens that the model can't sample, and then all but the first: no grammar asks for
-    them."""
-    tokenizer = json.loads(tokenizer_json)
-    added = sorted((token for token in tokenizer["added_tokens"] if token["id"] < vocab_size), key=itemgetter("id"))
-    tokenizer["added_tokens"], dropped = added[:MAX_ADDED_TOKENS], added[MAX_ADDED_TOKENS:]
-    for token in dropped:
-        if token["id"] in eos_token_ids:
-            raise ValueError(f"the end token {token['id']} comes after {MAX_ADDED_TOKENS} added tokens")
-    if dropped:
-        log.warning("Of the tokenizer's %d added tokens, grammars use the first %d alone", len(added), MAX_ADDED_TOKENS)
-    return json.dumps(tokenizer)
 
 
 def _limits() -> LLParserLimits:

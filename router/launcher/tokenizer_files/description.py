@@ -22,14 +22,6 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
-def byte_characters() -> list[str]:
-    """Returns the characters that stand for the 256 bytes in byte-level tokens, as GPT-2 chose them: printable ones for
-    themselves, and those from U+0100 on for the others, in their order."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
-
-
 def added_token(token_id: int, text: str, is_special: bool, **flags: bool) -> dict[str, Any]:
     """Returns an item of `added_tokens`: a token that is found in texts as it stands."""
     return {"id": token_id, "content": text, "special": is_special, "single_word": False, "lstrip": False,

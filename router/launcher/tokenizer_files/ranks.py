@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.router.launcher.fields import FileError
-from penstock.router.launcher.tokenizer_files.description import byte_characters, byte_level, merges
+from penstock.router.launcher.tokenizer_files.description import byte_level, merges
 from penstock.router.launcher.tokenizer_files.pre_tokenizers import PreTokenizer
 from penstock.router.launcher.tokenizer_files.settings import Settings
 from penstock.router.launcher.tokenizer_files.vocabulary import Vocabulary
+from penstock.router.text.byte_characters import byte_characters
 
 
 def spelled(tokens: Mapping[bytes, int]) -> dict[str, int]:

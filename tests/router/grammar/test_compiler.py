@@ -123,9 +123,17 @@ async def test_the_loop_goes_on_meanwhile(compiler):
 
 
 async def test_a_tokenizer_that_cannot_be_used(tmp_path):
-    for path, reason in [(tmp_path / "none.json", "No such file"), (Path(__file__), "can't be used for grammars"),
-                         (TOKENIZER_JSON, "vocab size too small")]:
-        compiler = GrammarCompiler(path, 100, [EOS_ID])
+    tokenizer = json.loads(TOKENIZER_JSON.read_text())
+    for name, change in [("decoder", {"decoder": {"type": "WordPiece"}}), ("none", {"decoder": None}),
+                         ("ids", {"added_tokens": [{"id": "0", "content": "a", "special": True}]})]:
+        (tmp_path / f"{name}.json").write_text(json.dumps(tokenizer | change))
+    for path, eos_id, reason in [
+            (tmp_path / "no.json", EOS_ID, "No such file"), (Path(__file__), EOS_ID, "can't be used for grammars"),
+            (TOKENIZER_JSON, 100, r"the end tokens \[100\] are not among the model's 100 tokens"),
+            (tmp_path / "decoder.json", EOS_ID, "none of ByteLevel, ByteFallback and Metaspace: WordPiece"),
+            (tmp_path / "none.json", EOS_ID, "can't be used"), (tmp_path / "ids.json", EOS_ID, "can't be used")]:
+        compiler = GrammarCompiler(path, 100, [eos_id])
+        await compiler.warm()
         with pytest.raises(GrammarError, match=reason):
             await compiler.compile(GrammarSpec("regex", "a"))
         compiler.close()
@@ -159,25 +167,15 @@ def many_added(folder: Path, first_id: int, number: int) -> Path:
 
 
 async def test_added_tokens_that_the_model_has_not_are_no_obstacle(tmp_path):
-    """200,000 took llguidance minutes, in which the router did nothing else."""
     compiler = GrammarCompiler(many_added(tmp_path, 8192, 200_000), 8192, [EOS_ID])
     assert accepts(await compiler.compile(json_spec(ADDRESS)), '{"street":"Main","number":3}')
     compiler.close()
 
 
-async def test_grammars_do_without_most_of_many_added_tokens(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(compiler_module, "MAX_ADDED_TOKENS", 13)
-    compiler = GrammarCompiler(many_added(tmp_path, 8192, 40), 8232, [EOS_ID])
-    mask = (await compiler.compile(GrammarSpec("regex", "added[0-9]+!"))).start().mask()
+async def test_grammars_use_all_of_many_added_tokens(tmp_path):
+    number = 40_963
+    compiler = GrammarCompiler(many_added(tmp_path, 8192, number), 8192 + number, [EOS_ID, 8191 + number])
+    mask = (await compiler.compile(GrammarSpec("regex", "added409[0-9]+!"))).start().mask()
     compiler.close()
-    allowed = [token_id for token_id in range(8192, 8232) if allows(mask, token_id)]
-    assert allowed == [8192, 8194, 8196, 8198, 8200], "of the ten that are left beside the tokenizer's three"
-    assert caplog.messages == ["Of the tokenizer's 43 added tokens, grammars use the first 13 alone"]
-
-
-async def test_an_end_token_that_grammars_would_do_without_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiler_module, "MAX_ADDED_TOKENS", 13)
-    compiler = GrammarCompiler(many_added(tmp_path, 8192, 40), 8232, [EOS_ID, 8230])
-    with pytest.raises(GrammarError, match="used for grammars: the end token 8230 comes after 13 added tokens"):
-        await compiler.compile(json_spec(ADDRESS))
-    compiler.close()
+    allowed = [token_id for token_id in range(8192, 8192 + number) if allows(mask, token_id)]
+    assert allowed == [8192 + index for index in (*range(4090, 4100, 2), *range(40900, 40963, 2))], "others are special"

@@ -8,8 +8,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from penstock.router.launcher.tokenizer_files.conversion import convert
-from penstock.router.launcher.tokenizer_files.description import byte_characters
 from penstock.router.launcher.tokenizer_files.sources import find
+from penstock.router.text.byte_characters import byte_characters
 from tests.paths import DEMO_MODEL, ROOT
 from tests.router.launcher.gguf.test_tokenizer import random_text
 
