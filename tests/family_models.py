@@ -80,6 +80,14 @@ def of_images(config: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any],
     return made, renamed | {"model.visual.merger.norm.weight": torch.ones(8)}
 
 
+def with_next(config: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
+    """A layer more, which predicts the token after the next one."""
+    last = f"model.layers.{config['num_hidden_layers'] - 1}."
+    further = {name.replace(last, f"model.layers.{config['num_hidden_layers']}."): tensor.clone()
+               for name, tensor in tensors.items() if name.startswith(last)}
+    return config | {"num_nextn_predict_layers": 1}, tensors | further
+
+
 def of(model_type: str, **keys: Any) -> FamilyModel:
     return FamilyModel(model_type, keys)
 
@@ -91,6 +99,10 @@ def old(model_type: str, **keys: Any) -> FamilyModel:
 MAMBA = {"mamba_n_heads": 8, "mamba_d_state": 12, "mamba_d_conv": 4, "mamba_expand": 2}
 DELTA = {"linear_num_key_heads": 4, "linear_num_value_heads": 8, "linear_key_head_dim": 12, "linear_value_head_dim": 20,
          "head_dim": 16, "layer_types": [LINEAR, FULL]}
+LATENT = {"num_key_value_heads": 8, "n_routed_experts": 8, "num_experts_per_tok": 3, "kv_lora_rank": 24,
+          "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "first_k_dense_replace": 1, **MOE}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10000.0,
+        "beta_fast": 32, "beta_slow": 1, "mscale_all_dim": 0.707}
 FAMILY_MODELS = {
     "bamba": of("bamba", attn_layer_indices=[1], **MAMBA),
     "bloom": FamilyModel("bloom", sizes={"vocab_size": 160, "hidden_size": 64, "n_layer": 2, "n_head": 8}),
@@ -98,6 +110,15 @@ FAMILY_MODELS = {
     "cohere": of("cohere", use_qk_norm=True, logit_scale=0.3),
     "cohere, tied": of("cohere", attention_bias=True, tie_word_embeddings=True),
     "cohere2": of("cohere2", head_dim=16, **TYPES),
+    "deepseek_v2": of("deepseek_v2", q_lora_rank=None, v_head_dim=16, rope_parameters=YARN | {"mscale": 0.707},
+                      **LATENT),
+    "deepseek_v2, groups": of("deepseek_v2", q_lora_rank=40, v_head_dim=32, topk_method="group_limited_greedy",
+                              n_group=4, topk_group=2, routed_scaling_factor=4.0, **LATENT),
+    "deepseek_v3": FamilyModel("deepseek_v3", {
+        "q_lora_rank": 40, "v_head_dim": 16, "n_group": 4, "topk_group": 2, "attention_bias": True,
+        "rope_parameters": YARN | {"mscale": 1.0}, **LATENT}, convert=with_next),
+    "deepseek_v3, halves": of("deepseek_v3", q_lora_rank=None, v_head_dim=24, n_group=1, topk_group=1,
+                              rope_interleave=False, norm_topk_prob=False, **LATENT),
     "ernie4_5": of("ernie4_5", head_dim=16, use_bias=True),
     "exaone4": of("exaone4", **TYPES),
     "exaone4, no window": of("exaone4", sliding_window=None, layer_types=[FULL, FULL]),
@@ -125,6 +146,8 @@ FAMILY_MODELS = {
                    use_qk_norm=True, routed_scaling_factor=1.5, **MOE),
     "glm4_moe, groups": of("glm4_moe", head_dim=16, n_routed_experts=16, num_experts_per_tok=3, n_group=4, topk_group=2,
                            first_k_dense_replace=0, attention_bias=True, norm_topk_prob=False, **MOE),
+    "glm4_moe_lite": of("glm4_moe_lite", q_lora_rank=40, v_head_dim=32, **{
+        key: LATENT[key] for key in LATENT if key != "first_k_dense_replace"}),
     "granite": of("granite", embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.3,
                   logits_scaling=2.0),
     "granitemoe": of("granitemoe", num_local_experts=8, embedding_multiplier=3.0, attention_multiplier=0.4,
@@ -225,6 +248,9 @@ def spread(model: torch.nn.Module, seed: int) -> None:
             parameter.copy_(noise - 2)       # so that much of a state is left after many tokens
         else:                                # norms' weights, which are zeros where 1 is added to them
             parameter.copy_(noise * 0.1 + int(parameter.any()))
+    for name, buffer in model.named_buffers():
+        if name.endswith("correction_bias"):
+            buffer.copy_(torch.randn(buffer.shape, generator=generator) * 0.1)
 
 
 def make_speaking(path: Path, name: str) -> Path:

@@ -18,6 +18,9 @@ KNOWN = {
     "Cohere2ForCausalLM": Known("Command R7B, Command A", (
         "CohereLabs/c4ai-command-r7b-12-2024", "CohereLabs/c4ai-command-a-03-2025")),
     "CohereForCausalLM": Known("Command R", ("CohereLabs/c4ai-command-r-v01",)),
+    "DeepseekV2ForCausalLM": Known("DeepSeek V2, V2 Lite", (
+        "deepseek-ai/DeepSeek-V2-Lite-Chat", "deepseek-ai/DeepSeek-V2-Chat-0628")),
+    "DeepseekV3ForCausalLM": Known("DeepSeek V3 and R1", ("deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-R1")),
     "Ernie4_5ForCausalLM": Known("ERNIE 4.5", ("baidu/ERNIE-4.5-0.3B-PT",)),
     "Ernie4_5_MoeForCausalLM": Known("ERNIE 4.5, mixtures", ("baidu/ERNIE-4.5-21B-A3B-PT",)),
     "Exaone4ForCausalLM": Known("EXAONE 4", ("LGAI-EXAONE/EXAONE-4.0-32B",)),
@@ -31,6 +34,7 @@ KNOWN = {
     "GemmaForCausalLM": Known("Gemma", ("google/gemma-1.1-2b-it", "google/gemma-7b")),
     "Glm4ForCausalLM": Known("GLM 4, of 2025", ("zai-org/GLM-4-9B-0414",)),
     "Glm4MoeForCausalLM": Known("GLM 4.5", ("zai-org/GLM-4.5", "zai-org/GLM-4.5-Air")),
+    "Glm4MoeLiteForCausalLM": Known("GLM 4.7 Flash", ("zai-org/GLM-4.7-Flash",)),
     "GlmForCausalLM": Known("GLM 4, of 2024", ("zai-org/glm-4-9b-chat-hf",)),
     "GptOssForCausalLM": Known("gpt-oss", ("openai/gpt-oss-20b", "openai/gpt-oss-120b")),
     "GraniteForCausalLM": Known("Granite 3", ("ibm-granite/granite-3.3-8b-instruct", "ibm/PowerLM-3b")),

@@ -7,6 +7,7 @@ from torch import Tensor
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.layers.attention import Attention
+from penstock.shard.layers.latent_attention import LatentAttention
 from penstock.shard.layers.mixture import Mixture
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.norm import NoNorm, read_norm
@@ -14,6 +15,7 @@ from penstock.shard.layers.recurrence import Recurrence
 from penstock.shard.layers.residual import Residual
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.names import BlockNames
 from penstock.shard.weights.rank_weights import RankWeights
 
 
@@ -116,8 +118,7 @@ def read_block(config: ModelConfig, weights: RankWeights, index: int, rotary: Ro
         before, after = (read_norm(config.norm, weights, name, config.hidden_size) for name in (norm, post_norm))
         return Residual(before, after, config.residual_multiplier)
 
-    mixer: Mixer = (Recurrence(config, weights, names) if index in config.recurrent_blocks
-                    else Attention(config, weights, names, index, rotary))
+    mixer = _read_mixer(config, weights, names, index, rotary)
     attention = AttentionHalf(residual(names.attention_norm, names.attention_post_norm), mixer)
     experts = config.experts_of(index)
     network = Mlp(config, weights, names) if experts is None else Mixture(config, experts, weights, names)
@@ -125,3 +126,14 @@ def read_block(config: ModelConfig, weights: RankWeights, index: int, rotary: Ro
     if config.is_parallel:
         return ParallelBlock(attention, feed_forward, not isinstance(feed_forward.residual.norm, NoNorm))
     return SerialBlock(attention, feed_forward)
+
+
+def _read_mixer(
+    config: ModelConfig, weights: RankWeights, names: BlockNames, index: int, rotary: Rotary | None
+) -> Mixer:
+    if index in config.recurrent_blocks:
+        return Recurrence(config, weights, names)
+    if config.attention.latent is None:
+        return Attention(config, weights, names, index, rotary)
+    assert rotary is not None
+    return LatentAttention(config, config.attention.latent, weights, names, rotary)

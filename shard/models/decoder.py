@@ -110,7 +110,7 @@ def _inequality(config: ModelConfig, world_size: int) -> str:
     if NUM_SEGMENTS % world_size:
         return f"{world_size} shards do not divide the {NUM_SEGMENTS} segments of a row-parallel sum"
     inputs = {
-        "heads * dimensions": config.attention.num_heads * config.attention.head_dim,
+        "heads * dimensions": config.attention.num_heads * config.attention.output_dim,
         **_recurrent_inputs(config),
         **{f"inner size of {kind}": size for kind, size in config.inner_sizes.items()},
     }

@@ -16,6 +16,11 @@ class BlockNames:
     v: str = "self_attn.v_proj"
     q_norm: str = "self_attn.q_norm"     # in families that have it
     k_norm: str = "self_attn.k_norm"
+    query_latent: str = "self_attn.q_a_proj"  # these make the latent rows, of families that have them
+    query_latent_norm: str = "self_attn.q_a_layernorm"
+    latent: str = "self_attn.kv_a_proj_with_mqa"
+    latent_norm: str = "self_attn.kv_a_layernorm"
+    kv: str = "self_attn.kv_b_proj"      # k and v of the latent row, head by head
     attention_output: str = "self_attn.o_proj"
     attention_post_norm: str = ""        # of what attention gives
     feed_forward_norm: str = "post_attention_layernorm"

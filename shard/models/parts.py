@@ -40,6 +40,19 @@ class HeadNorm(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class LatentConfig:
+    """How keys and values, and often queries, are stored as products of two linears (DeepSeek-AI 2024): the first makes
+    a short row of a token, the latent one, which is normalised, the second all heads of it. Of q and k only the last
+    dimensions turn, and those of k are the same for all heads."""
+
+    query_rank: int                      # dimensions of the queries' latent row; 0 if they have none
+    rank: int                            # of the keys' and values'
+    plain_dim: int                       # of a head's q and k, what does not turn
+    turned_dim: int                      # and what does
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionConfig:
     """The attention of all blocks; what differs between them has an entry for each."""
 
@@ -58,11 +71,17 @@ class AttentionConfig:
     softcap: float = 0.0                 # of the scores; 0 for none
     has_sinks: bool = False              # of each head, one more score in the denominator
     clip: float = 0.0                    # q, k and v go from -clip to clip; 0 for no bounds
+    latent: LatentConfig | None = None
 
     @property
     def share(self) -> int:
         """Returns how many heads read one KV head."""
         return self.num_heads // self.num_kv_heads
+
+    @property
+    def output_dim(self) -> int:
+        """Returns how many dimensions of each head the output projection reads."""
+        return self.head_dim if self.latent is None else self.latent.value_dim
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,9 +154,14 @@ def linears_of(config: "ModelConfig", world_size: int) -> list[Linear]:
     def row_parallel(name: str, inputs: int) -> Linear:
         return Linear(name, hidden, inputs, num_own_segments(inputs * world_size, world_size) or 1, is_partial)
 
+    form = attention.latent
+    inputs = [Linear("qkv_proj", (heads + 2 * kv_heads) * attention.head_dim, hidden)] if form is None else [
+        Linear("q_a, kv_a", form.query_rank + form.rank + form.turned_dim, hidden),
+        Linear("q_b_proj", heads * (form.plain_dim + form.turned_dim), form.query_rank or hidden),
+        Linear("kv_b_proj", heads * (form.plain_dim + form.value_dim), form.rank)]
     return [
-        Linear("qkv_proj", (heads + 2 * kv_heads) * attention.head_dim, hidden),
-        row_parallel("o_proj", heads * attention.head_dim),
+        *inputs,
+        row_parallel("o_proj", heads * attention.output_dim),
         Linear("gate_up_proj", (1 + config.mlp.is_gated) * inner, hidden),
         row_parallel("down_proj", inner),
         Linear("lm_head", -(-config.vocab_size // world_size), hidden, is_float32=True, max_rows=MAX_HEAD_ROWS),

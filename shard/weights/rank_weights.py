@@ -78,6 +78,11 @@ class RankWeights:
         dtype = torch.float32 if entry.dtype == "F32" else self.dtype
         return DENSE.pack([[self._read(stored) for stored in DENSE.tensors(linear, part)]], [part], 1, dtype)
 
+    def all_outputs(self, outputs: Mapping[str, int], in_features: int) -> list[tuple[str, LinearPart]]:
+        """Returns linears that every rank has whole. outputs: the name of each, and its number of outputs"""
+        return [(name, LinearPart(length, in_features, slice(0, length), slice(0, in_features)))
+                for name, length in outputs.items()]
+
     def own_outputs(
         self, outputs: Mapping[str, int], in_features: int, place: Place = ITSELF
     ) -> list[tuple[str, LinearPart]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.families.alibi import bloom, mpt
 from penstock.shard.models.families.cohere import cohere, cohere2
+from penstock.shard.models.families.deepseek import deepseek_v2, deepseek_v3, glm4_moe_lite
 from penstock.shard.models.families.falcon import falcon
 from penstock.shard.models.families.gemma import gemma1, gemma2, gemma3
 from penstock.shard.models.families.gpt import gpt2, gpt_bigcode, gpt_j, gpt_neox, opt
@@ -56,6 +57,8 @@ FAMILIES: dict[str, Family] = {
     "BloomForCausalLM": bloom,
     "Cohere2ForCausalLM": cohere2,
     "CohereForCausalLM": cohere,
+    "DeepseekV2ForCausalLM": deepseek_v2,
+    "DeepseekV3ForCausalLM": deepseek_v3,
     "Ernie4_5ForCausalLM": ERNIE,
     "Ernie4_5_MoeForCausalLM": ernie_moe,
     "Exaone4ForCausalLM": exaone4,
@@ -69,6 +72,7 @@ FAMILIES: dict[str, Family] = {
     "GemmaForCausalLM": gemma1,
     "Glm4ForCausalLM": GLM4,
     "Glm4MoeForCausalLM": glm4_moe,
+    "Glm4MoeLiteForCausalLM": glm4_moe_lite,
     "GlmForCausalLM": GLM,
     "GptOssForCausalLM": gpt_oss,
     "GraniteForCausalLM": granite,

@@ -80,7 +80,7 @@ def glm4_moe(keys: Keys) -> ModelConfig:
         top_k(keys, "n_routed_experts"), Scoring.SIGMOID, keys.switch("norm_topk_prob", True),
         keys.number("routed_scaling_factor", 1.0), num_groups=keys.integer("n_group", 1),
         top_groups=keys.integer("topk_group", 1), group_best=2)
-    route = _checked(keys, route, "n_routed_experts", "n_group")
+    route = checked_groups(keys, route, "n_routed_experts", "n_group")
     config = with_experts(family(keys), keys, route, "n_routed_experts", "moe_intermediate_size")
     assert config.experts is not None
     shared = keys.integer("n_shared_experts", 1, least=0) * config.experts.inner_size
@@ -143,7 +143,7 @@ def top_k(keys: Keys, count: str) -> int:
     return keys.integer("num_experts_per_tok", most=keys.integer(count, most=MAX_EXPERTS))
 
 
-def _checked(keys: Keys, route: RouteForm, count: str, groups: str) -> RouteForm:
+def checked_groups(keys: Keys, route: RouteForm, count: str, groups: str) -> RouteForm:
     """Returns the form if its groups fit the experts; one group is none."""
     if route.num_groups == 1:
         return replace(route, top_groups=1, group_best=1)

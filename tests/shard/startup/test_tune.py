@@ -13,6 +13,7 @@ from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.startup import tune
 from penstock.shard.weights import dense
+from tests.family_models import make_family
 from tests.kernel_sets import HAS_GPU
 from tests.paths import ROOT
 from tests.tiny_models import make_tiny
@@ -24,16 +25,19 @@ def model(tmp_path):
                      context=32)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_shapes_are_those_that_are_packed(monkeypatch, tmp_path, family):
-    model = make_tiny(tmp_path, family, head_dim=24, intermediate=100)
+@pytest.mark.parametrize(("make", "number"), [
+    (lambda path: make_tiny(path, "llama", head_dim=24, intermediate=100), 5),
+    (lambda path: make_tiny(path, "qwen3", head_dim=24, intermediate=100), 5),
+    (lambda path: make_family(path, "deepseek_v3", first_k_dense_replace=2), 7)], ids=["llama", "qwen3", "deepseek_v3"])
+def test_shapes_are_those_that_are_packed(monkeypatch, tmp_path, make, number):
+    model = make(tmp_path)
     packed = []
     monkeypatch.setattr(dense, "pack", lambda weight, segments, pack=dense.pack: (
         packed.append((*weight.shape, segments)), pack(weight, segments))[1])
     Decoder.load(model, None, Group())
     expected = {(shape.outputs, shape.inputs, shape.segments)
                 for shape in tune.linears_of(read_model_config(model), world_size=1)}
-    assert len(expected) == 5
+    assert len(expected) == number
     assert set(packed) == expected
 
 

@@ -1,0 +1,101 @@
+"""DeepSeek's families and those of their form: latent attention, shared experts beside those that the router chooses,
+and dense first blocks. Layers beyond `num_hidden_layers`, which predict further tokens, are not read."""
+
+import math
+from dataclasses import replace
+
+from penstock.kernels.route.form import RouteForm, Scoring
+from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.families.mixtures import checked_groups, top_k, with_experts
+from penstock.shard.models.families.usual import MAX_HEAD_DIM, Usual
+from penstock.shard.models.keys import Keys
+from penstock.shard.models.names import BlockNames, TensorNames
+from penstock.shard.models.parts import LatentConfig, NormConfig
+
+MAX_RANK = 1 << 16
+LATENT_EPS = 1e-6                        # which no key says
+COUNT, INNER = "n_routed_experts", "moe_intermediate_size"
+CHOICE_BIAS = "mlp.gate.e_score_correction_bias"
+
+
+def deepseek_v2(keys: Keys) -> ModelConfig:
+    """Experts score by a softmax."""
+    keys.expect("scoring_func", "softmax")
+    keys.expect("norm_topk_prob", False)
+    method = keys.get("topk_method", "greedy")
+    if method not in ("greedy", "group_limited_greedy"):
+        raise keys.error("topk_method", "greedy or group_limited_greedy")
+    route = RouteForm(top_k(keys, COUNT), Scoring.SOFTMAX, scale=keys.number("routed_scaling_factor", 1.0))
+    if method != "greedy":
+        route = replace(route, num_groups=keys.integer("n_group"), top_groups=keys.integer("topk_group"))
+    config = _with_latents(replace(_usual(keys, has_choice_bias=False), is_interleaved=True), keys)
+    return _with_shared(config, keys, checked_groups(keys, route, COUNT, "n_group"), dense=0, shared=2)
+
+
+def deepseek_v3(keys: Keys) -> ModelConfig:
+    """Experts score by sigmoids, to which a bias is added for the choice, and come from the best groups."""
+    keys.expect("topk_method", "noaux_tc")
+    return _with_sigmoids(keys, groups=8, top_groups=4, scale=2.5)
+
+
+def glm4_moe_lite(keys: Keys) -> ModelConfig:
+    """The same, but that `mlp_layer_types` says which blocks have experts."""
+    config = _with_sigmoids(keys, groups=1, top_groups=1, scale=1.8)
+    kinds = keys.get("mlp_layer_types")
+    if kinds is None:
+        return config
+    if not isinstance(kinds, list) or len(kinds) != config.num_layers or {*kinds} - {"dense", "sparse"}:
+        raise keys.error("mlp_layer_types", f"a list of {config.num_layers}, each dense or sparse")
+    return replace(config, plain_blocks=frozenset(block for block, kind in enumerate(kinds) if kind == "dense"))
+
+
+def _with_sigmoids(keys: Keys, groups: int, top_groups: int, scale: float) -> ModelConfig:
+    keys.expect("scoring_func", "sigmoid")
+    family = replace(_usual(keys, has_choice_bias=True), is_interleaved=keys.switch("rope_interleave", True))
+    route = RouteForm(
+        top_k(keys, COUNT), Scoring.SIGMOID, keys.switch("norm_topk_prob", True),
+        keys.number("routed_scaling_factor", scale), num_groups=keys.integer("n_group", groups),
+        top_groups=keys.integer("topk_group", top_groups), group_best=2)
+    return _with_shared(_with_latents(family, keys), keys, checked_groups(keys, route, COUNT, "n_group"), 3, 1)
+
+
+def _usual(keys: Keys, has_choice_bias: bool) -> Usual:
+    """Returns what the family has in common with others. Each head has keys and values of its own."""
+    has_query_latent = keys.get("q_lora_rank") is not None
+    block = BlockNames(q="self_attn.q_b_proj" if has_query_latent else "self_attn.q_proj",
+                       choice_bias=CHOICE_BIAS if has_choice_bias else "")
+    return Usual(kv_heads="", qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-6,
+                 names=TensorNames(block=block))
+
+
+def _with_latents(family: Usual, keys: Keys) -> ModelConfig:
+    """Returns a config whose heads are as large as the larger of what k and v have: so the cache holds both."""
+    form = LatentConfig(
+        keys.integer("q_lora_rank", most=MAX_RANK) if keys.get("q_lora_rank") is not None else 0,
+        keys.integer("kv_lora_rank", most=MAX_RANK),
+        *(keys.integer(key, most=MAX_HEAD_DIM) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")))
+    keys.expect("mlp_bias", False)
+    config = family(keys.including({"head_dim": form.turned_dim}))
+    scored = form.plain_dim + form.turned_dim
+    attention = replace(config.attention, head_dim=max(scored, form.value_dim), latent=form,
+                        scale=scored**-0.5 * _stretch(keys) ** 2)
+    return replace(config, attention=attention, head_norm=NormConfig(LATENT_EPS))
+
+
+def _stretch(keys: Keys) -> float:
+    """Returns the factor of q, and of k, in contexts that YaRN makes longer."""
+    rope = keys.section("rope_scaling", "rope_parameters")
+    if rope.get("mscale_all_dim") in (None, 0):
+        return 1.0
+    return 0.1 * rope.number("mscale_all_dim") * math.log(max(rope.number("factor"), 1.0)) + 1.0
+
+
+def _with_shared(config: ModelConfig, keys: Keys, route: RouteForm, dense: int, shared: int) -> ModelConfig:
+    """dense, shared: how many blocks have no experts, and how many experts all tokens have, where no key says"""
+    keys.expect("moe_layer_freq", 1)
+    config = with_experts(config, keys, route, COUNT, INNER)
+    assert config.experts is not None
+    size = keys.integer("n_shared_experts", shared, least=0) * config.experts.inner_size
+    plain = min(keys.integer("first_k_dense_replace", dense, least=0), config.num_layers)
+    experts = replace(config.experts, shared_size=size, has_choice_bias=bool(config.names.block.choice_bias))
+    return replace(config, experts=experts, plain_blocks=frozenset(range(plain)))
