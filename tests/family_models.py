@@ -104,6 +104,7 @@ LATENT = {"num_key_value_heads": 8, "n_routed_experts": 8, "num_experts_per_tok"
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 10000.0,
         "beta_fast": 32, "beta_slow": 1, "mscale_all_dim": 0.707}
 FAMILY_MODELS = {
+    "arcee": of("arcee", mlp_bias=True),
     "bamba": of("bamba", attn_layer_indices=[1], **MAMBA),
     "bloom": FamilyModel("bloom", sizes={"vocab_size": 160, "hidden_size": 64, "n_layer": 2, "n_head": 8}),
     "bloom, 12 heads": FamilyModel("bloom", sizes={"vocab_size": 160, "hidden_size": 96, "n_layer": 2, "n_head": 12}),
@@ -119,6 +120,8 @@ FAMILY_MODELS = {
         "rope_parameters": YARN | {"mscale": 1.0}, **LATENT}, convert=with_next),
     "deepseek_v3, halves": of("deepseek_v3", q_lora_rank=None, v_head_dim=24, n_group=1, topk_group=1,
                               rope_interleave=False, norm_topk_prob=False, **LATENT),
+    "dots1": of("dots1", n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=2, first_k_dense_replace=1,
+                n_group=4, topk_group=2, sliding_window=20, max_window_layers=1, **MOE),
     "ernie4_5": of("ernie4_5", head_dim=16, use_bias=True),
     "exaone4": of("exaone4", **TYPES),
     "exaone4, no window": of("exaone4", sliding_window=None, layer_types=[FULL, FULL]),
@@ -132,6 +135,7 @@ FAMILY_MODELS = {
     "gemma3": of("gemma3_text", head_dim=16, query_pre_attn_scalar=20, rope_parameters={
         SLIDING: {"rope_type": "default", "rope_theta": 10000.0},
         FULL: {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0}}, **TYPES),
+    "flex_olmo": of("flex_olmo", num_experts=8, num_experts_per_tok=3),
     "glm": of("glm", head_dim=16, attention_bias=True),
     "glm4": of("glm4", head_dim=16),
     "gpt2": old("gpt2"),
@@ -152,6 +156,10 @@ FAMILY_MODELS = {
                   logits_scaling=2.0),
     "granitemoe": of("granitemoe", num_local_experts=8, embedding_multiplier=3.0, attention_multiplier=0.4,
                      residual_multiplier=0.3, logits_scaling=2.0),
+    "granitemoeshared": of("granitemoeshared", num_local_experts=8, shared_intermediate_size=48,
+                           embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.3,
+                           logits_scaling=2.0),
+    "helium": of("helium", head_dim=8),
     "granitemoehybrid": of("granitemoehybrid", num_local_experts=0, shared_intermediate_size=96, layer_types=[
         LINEAR, FULL], embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.3, **MAMBA),
     "granitemoehybrid, experts": of(
@@ -170,6 +178,7 @@ FAMILY_MODELS = {
     "internlm3": FamilyModel("llama", {"attention_bias": True, "mlp_bias": True}, convert=internlm3),
     "llama": of("llama"),
     "llama, biases": of("llama", attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    "minimax_m2": of("minimax_m2", head_dim=16, num_local_experts=8, num_experts_per_tok=3, rotary_dim=8),
     "mistral": of("mistral", sliding_window=None),
     "mistral, window": of("mistral", sliding_window=20),
     "mixtral": of("mixtral", num_local_experts=8),
@@ -197,9 +206,13 @@ FAMILY_MODELS = {
     "qwen3_moe": of("qwen3_moe", head_dim=16, num_experts=8, num_experts_per_tok=3, norm_topk_prob=True, **MOE),
     "seed_oss": of("seed_oss", head_dim=16),
     "smollm3": of("smollm3", no_rope_layers=[1, 0]),
+    "solar_open": of("solar_open", head_dim=16, n_routed_experts=8, num_experts_per_tok=3, **MOE),
     "stablelm": of("stablelm", use_qkv_bias=True),
     "stablelm, parallel": of("stablelm", use_parallel_residual=True, qk_layernorm=True),
     "starcoder2": of("starcoder2", sliding_window=20),
+    # Of a tied embedding transformers clears the padding token's row as it loads it.
+    "youtu": of("youtu", num_key_value_heads=8, q_lora_rank=40, kv_lora_rank=24, qk_nope_head_dim=16, v_head_dim=16,
+                qk_rope_head_dim=8, pad_token_id=None),
 }
 """By a name for the test: what transformers calls the family, and what is special."""
 ORIGINAL = "original"                    # the folder, in the checkpoint's, of what transformers reads in its place

@@ -13,6 +13,7 @@ class Known:
 
 
 KNOWN = {
+    "ArceeForCausalLM": Known("Arcee AFM", ("arcee-ai/AFM-4.5B",)),
     "BambaForCausalLM": Known("Bamba", ("ibm-ai-platform/Bamba-9B-v1",)),
     "BloomForCausalLM": Known("BLOOM", ("bigscience/bloom-560m", "bigscience/bloomz-1b1")),
     "Cohere2ForCausalLM": Known("Command R7B, Command A", (
@@ -21,10 +22,12 @@ KNOWN = {
     "DeepseekV2ForCausalLM": Known("DeepSeek V2, V2 Lite", (
         "deepseek-ai/DeepSeek-V2-Lite-Chat", "deepseek-ai/DeepSeek-V2-Chat-0628")),
     "DeepseekV3ForCausalLM": Known("DeepSeek V3 and R1", ("deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-R1")),
+    "Dots1ForCausalLM": Known("dots.llm1", ("rednote-hilab/dots.llm1.inst",)),
     "Ernie4_5ForCausalLM": Known("ERNIE 4.5", ("baidu/ERNIE-4.5-0.3B-PT",)),
     "Ernie4_5_MoeForCausalLM": Known("ERNIE 4.5, mixtures", ("baidu/ERNIE-4.5-21B-A3B-PT",)),
     "Exaone4ForCausalLM": Known("EXAONE 4", ("LGAI-EXAONE/EXAONE-4.0-32B",)),
     "FalconForCausalLM": Known("Falcon", ("tiiuae/falcon-7b",)),
+    "FlexOlmoForCausalLM": Known("FlexOlmo", ("allenai/FlexOlmo-7x7B-1T",)),
     "GPT2LMHeadModel": Known("GPT-2", ("openai-community/gpt2", "distilbert/distilgpt2")),
     "GPTBigCodeForCausalLM": Known("StarCoder, SantaCoder", ("bigcode/starcoder", "bigcode/gpt_bigcode-santacoder")),
     "GPTJForCausalLM": Known("GPT-J", ("EleutherAI/gpt-j-6b",)),
@@ -41,10 +44,13 @@ KNOWN = {
     "GraniteMoeForCausalLM": Known("Granite 3, mixtures", ("ibm/PowerMoE-3b",)),
     "GraniteMoeHybridForCausalLM": Known("Granite 4", (
         "ibm-granite/granite-4.0-h-tiny", "ibm-granite/granite-4.0-h-micro")),
+    "GraniteMoeSharedForCausalLM": Known("Granite 4, first mixtures"),
+    "HeliumForCausalLM": Known("Helium", ("kyutai/helium-1-2b",)),
     "InternLM2ForCausalLM": Known("InternLM 2", ("internlm/internlm2-chat-7b",)),
     "InternLM3ForCausalLM": Known("InternLM 3", ("internlm/internlm3-8b-instruct",)),
     "LlamaForCausalLM": Known("Llama 2 and 3, SmolLM 2", (
         "meta-llama/Llama-3.1-8B-Instruct", "HuggingFaceTB/SmolLM2-360M-Instruct")),
+    "MiniMaxM2ForCausalLM": Known("MiniMax M2", ("MiniMaxAI/MiniMax-M2",)),
     "MistralForCausalLM": Known("Mistral", ("mistralai/Mistral-7B-Instruct-v0.3",)),
     "MixtralForCausalLM": Known("Mixtral", ("mistralai/Mixtral-8x7B-Instruct-v0.1",)),
     "MptForCausalLM": Known("MPT", ("ybelkada/mpt-7b-bf16-sharded",)),
@@ -67,6 +73,8 @@ KNOWN = {
     "Qwen3_5MoeForCausalLM": Known("Qwen3.5, mixtures, their decoder alone"),
     "SeedOssForCausalLM": Known("Seed-OSS", ("ByteDance-Seed/Seed-OSS-36B-Instruct",)),
     "SmolLM3ForCausalLM": Known("SmolLM3", ("HuggingFaceTB/SmolLM3-3B",)),
+    "SolarOpenForCausalLM": Known("Solar Open", ("upstage/Solar-Open-100B",)),
     "StableLmForCausalLM": Known("StableLM", ("stabilityai/stablelm-3b-4e1t",)),
     "Starcoder2ForCausalLM": Known("StarCoder2", ("bigcode/starcoder2-3b", "bigcode/starcoder2-7b")),
+    "YoutuForCausalLM": Known("Youtu-LLM", ("tencent/Youtu-LLM-2B",)),
 }

@@ -37,8 +37,8 @@ numbers are as old as the page. What is so today is tested anew by `tests/shard/
   tokens. Logits are a few units large.
 - *greedy*: two prompts are answered with the 200 tokens that transformers answers with, in float32.
 
-Of latent attention (DeepSeek, GLM 4.7 Flash) the cache has the keys and values of all heads, not the row that they come
-of: for a token in a layer of DeepSeek V2 Lite 6,144 numbers where that row has 576, and 49,152 in one of V3.
+Of latent attention (DeepSeek, GLM 4.7 Flash, Youtu) the cache has the keys and values of all heads, not the row that
+they come of: for a token in a layer of DeepSeek V2 Lite 6,144 numbers where that row has 576, and 49,152 in one of V3.
 
 The next are about bits, in bfloat16, of logits and of all that is sampled from them. *yes*: six requests of 1 to 70
 prompt tokens, half of them sampled, have the same bits as each by itself, its prompt in one step, on one thread and one

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.families.alibi import bloom, mpt
 from penstock.shard.models.families.cohere import cohere, cohere2
-from penstock.shard.models.families.deepseek import deepseek_v2, deepseek_v3, glm4_moe_lite
+from penstock.shard.models.families.deepseek import deepseek_v2, deepseek_v3, glm4_moe_lite, youtu
 from penstock.shard.models.families.falcon import falcon
 from penstock.shard.models.families.gemma import gemma1, gemma2, gemma3
 from penstock.shard.models.families.gpt import gpt2, gpt_bigcode, gpt_j, gpt_neox, opt
@@ -20,9 +20,11 @@ from penstock.shard.models.families.hybrids import (
 )
 from penstock.shard.models.families.layer_normed import NEMOTRON, STARCODER2, phi2, stablelm
 from penstock.shard.models.families.llama import (
+    ARCEE,
     ERNIE,
     GLM,
     GLM4,
+    HELIUM,
     INTERNLM2,
     INTERNLM3,
     LLAMA,
@@ -39,30 +41,37 @@ from penstock.shard.models.families.llama import (
     smollm3,
 )
 from penstock.shard.models.families.mixtures import (
+    dots1,
     ernie_moe,
+    flex_olmo,
     glm4_moe,
     gpt_oss,
     granite_moe,
+    minimax_m2,
     mixtral,
     olmoe,
     phimoe,
     qwen2_moe,
     qwen3_moe,
+    solar_open,
 )
 from penstock.shard.models.keys import Keys
 
 Family = Callable[[Keys], ModelConfig]
 FAMILIES: dict[str, Family] = {
+    "ArceeForCausalLM": ARCEE,
     "BambaForCausalLM": bamba,
     "BloomForCausalLM": bloom,
     "Cohere2ForCausalLM": cohere2,
     "CohereForCausalLM": cohere,
     "DeepseekV2ForCausalLM": deepseek_v2,
     "DeepseekV3ForCausalLM": deepseek_v3,
+    "Dots1ForCausalLM": dots1,
     "Ernie4_5ForCausalLM": ERNIE,
     "Ernie4_5_MoeForCausalLM": ernie_moe,
     "Exaone4ForCausalLM": exaone4,
     "FalconForCausalLM": falcon,
+    "FlexOlmoForCausalLM": flex_olmo,
     "GPT2LMHeadModel": gpt2,
     "GPTBigCodeForCausalLM": gpt_bigcode,
     "GPTJForCausalLM": gpt_j,
@@ -78,9 +87,12 @@ FAMILIES: dict[str, Family] = {
     "GraniteForCausalLM": granite,
     "GraniteMoeForCausalLM": granite_moe,
     "GraniteMoeHybridForCausalLM": granite_hybrid,
+    "GraniteMoeSharedForCausalLM": granite_moe,
+    "HeliumForCausalLM": HELIUM,
     "InternLM2ForCausalLM": INTERNLM2,
     "InternLM3ForCausalLM": INTERNLM3,
     "LlamaForCausalLM": LLAMA,
+    "MiniMaxM2ForCausalLM": minimax_m2,
     "MistralForCausalLM": MISTRAL,
     "MixtralForCausalLM": mixtral,
     "MptForCausalLM": mpt,
@@ -103,8 +115,10 @@ FAMILIES: dict[str, Family] = {
     "Qwen3_5MoeForCausalLM": qwen3_5_moe,
     "SeedOssForCausalLM": SEED_OSS,
     "SmolLM3ForCausalLM": smollm3,
+    "SolarOpenForCausalLM": solar_open,
     "StableLmForCausalLM": stablelm,
     "Starcoder2ForCausalLM": STARCODER2,
+    "YoutuForCausalLM": youtu,
 }
 """What reads the rest of config.json. It raises ModelConfigError."""
 OF_IMAGES = ("Qwen3_5ForConditionalGeneration",)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.kernels.route.form import RouteForm, Scoring
 from penstock.shard.models.config import ModelConfig
-from penstock.shard.models.families.mixtures import checked_groups, top_k, with_experts
+from penstock.shard.models.families.mixtures import checked_groups, sigmoid_route, top_k, with_shared
 from penstock.shard.models.families.usual import MAX_HEAD_DIM, Usual
 from penstock.shard.models.keys import Keys
 from penstock.shard.models.names import BlockNames, TensorNames
@@ -14,7 +14,7 @@ from penstock.shard.models.parts import LatentConfig, NormConfig
 
 MAX_RANK = 1 << 16
 LATENT_EPS = 1e-6                        # which no key says
-COUNT, INNER = "n_routed_experts", "moe_intermediate_size"
+COUNT = "n_routed_experts"
 CHOICE_BIAS = "mlp.gate.e_score_correction_bias"
 
 
@@ -29,7 +29,8 @@ def deepseek_v2(keys: Keys) -> ModelConfig:
     if method != "greedy":
         route = replace(route, num_groups=keys.integer("n_group"), top_groups=keys.integer("topk_group"))
     config = _with_latents(replace(_usual(keys, has_choice_bias=False), is_interleaved=True), keys)
-    return _with_shared(config, keys, checked_groups(keys, route, COUNT, "n_group"), dense=0, shared=2)
+    keys.expect("moe_layer_freq", 1)
+    return with_shared(config, keys, checked_groups(keys, route, COUNT, "n_group"), dense=0, shared=2)
 
 
 def deepseek_v3(keys: Keys) -> ModelConfig:
@@ -49,14 +50,17 @@ def glm4_moe_lite(keys: Keys) -> ModelConfig:
     return replace(config, plain_blocks=frozenset(block for block, kind in enumerate(kinds) if kind == "dense"))
 
 
+def youtu(keys: Keys) -> ModelConfig:
+    """Latent attention without experts."""
+    family = replace(_usual(keys, has_choice_bias=False), is_interleaved=keys.switch("rope_interleave", True))
+    return _with_latents(replace(family, is_tied=True), keys)
+
+
 def _with_sigmoids(keys: Keys, groups: int, top_groups: int, scale: float) -> ModelConfig:
     keys.expect("scoring_func", "sigmoid")
     family = replace(_usual(keys, has_choice_bias=True), is_interleaved=keys.switch("rope_interleave", True))
-    route = RouteForm(
-        top_k(keys, COUNT), Scoring.SIGMOID, keys.switch("norm_topk_prob", True),
-        keys.number("routed_scaling_factor", scale), num_groups=keys.integer("n_group", groups),
-        top_groups=keys.integer("topk_group", top_groups), group_best=2)
-    return _with_shared(_with_latents(family, keys), keys, checked_groups(keys, route, COUNT, "n_group"), 3, 1)
+    keys.expect("moe_layer_freq", 1)
+    return with_shared(_with_latents(family, keys), keys, sigmoid_route(keys, groups, top_groups, scale), dense=3)
 
 
 def _usual(keys: Keys, has_choice_bias: bool) -> Usual:
@@ -88,14 +92,3 @@ def _stretch(keys: Keys) -> float:
     if rope.get("mscale_all_dim") in (None, 0):
         return 1.0
     return 0.1 * rope.number("mscale_all_dim") * math.log(max(rope.number("factor"), 1.0)) + 1.0
-
-
-def _with_shared(config: ModelConfig, keys: Keys, route: RouteForm, dense: int, shared: int) -> ModelConfig:
-    """dense, shared: how many blocks have no experts, and how many experts all tokens have, where no key says"""
-    keys.expect("moe_layer_freq", 1)
-    config = with_experts(config, keys, route, COUNT, INNER)
-    assert config.experts is not None
-    size = keys.integer("n_shared_experts", shared, least=0) * config.experts.inner_size
-    plain = min(keys.integer("first_k_dense_replace", dense, least=0), config.num_layers)
-    experts = replace(config.experts, shared_size=size, has_choice_bias=bool(config.names.block.choice_bias))
-    return replace(config, experts=experts, plain_blocks=frozenset(range(plain)))

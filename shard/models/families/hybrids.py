@@ -21,8 +21,7 @@ QWEN3_NEXT = Usual(
     head_norm=HeadNorm.SHARED, head_dim=256, rotary_share=0.25, norm_offset=1.0, qkv=Qkv.GATED,
     qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-6, names=QWEN_NAMES)
 GRANITE_HYBRID_BLOCK = replace(
-    GRANITE_NAMES.block, recurrence="mamba", gate_up="shared_mlp.input_linear", down="shared_mlp.output_linear",
-    shared_gate="shared_mlp.input_linear", shared_up="shared_mlp.input_linear", shared_down="shared_mlp.output_linear")
+    GRANITE_NAMES.block, recurrence="mamba", gate_up="shared_mlp.input_linear", down="shared_mlp.output_linear")
 BAMBA = Usual(rotary_share=0.5, default_eps=1e-5, qkv_bias="attention_bias", output_bias="attention_bias",
               mlp_bias="mlp_bias", names=TensorNames(norm="model.final_layernorm", block=BlockNames(
                   recurrence="mamba", feed_forward_norm="pre_ff_layernorm", gate="feed_forward.gate_proj",

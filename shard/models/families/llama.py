@@ -51,6 +51,9 @@ QWEN3 = Usual(qkv_bias="attention_bias", output_bias="attention_bias", head_norm
 SEED_OSS = replace(LLAMA, output_bias="attention_out_bias", head_dim=128)
 ERNIE = replace(LLAMA, qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", is_interleaved=True,
                 theta=500000.0, is_tied=True)
+ARCEE = replace(LLAMA, is_gated=False, default_activation="relu2", default_eps=1e-5)
+HELIUM = replace(LLAMA, output_bias=False, is_interleaved=True, head_dim=128, theta=100000.0,
+                 default_eps=1e-8)
 INTERNLM3 = replace(LLAMA, qkv_bias="qkv_bias", output_bias="bias", mlp_bias="bias")
 INTERNLM2 = replace(
     LLAMA, qkv_bias="bias", output_bias="bias", mlp_bias=False, qkv=Qkv.BY_KV_HEAD, names=TensorNames(

@@ -5,11 +5,12 @@ from dataclasses import replace
 from penstock.kernels.activation import Activation
 from penstock.kernels.route.form import RouteForm, Scoring
 from penstock.shard.models.config import ModelConfig
-from penstock.shard.models.families.llama import ERNIE, LLAMA, QWEN2, QWEN3, granite
+from penstock.shard.models.families.llama import ERNIE, LLAMA, OLMO2, QWEN2, QWEN3, granite
 from penstock.shard.models.families.usual import Usual, read_activation, window_everywhere, windows_by_kind
 from penstock.shard.models.keys import Keys, is_integer
 from penstock.shard.models.names import BlockNames, TensorNames
 from penstock.shard.models.parts import ExpertsConfig, ExpertsLayout, HeadNorm
+from penstock.shard.models.rotary_scaling import SHARE
 
 MAX_EXPERTS = 4096
 MIXTRAL_NAMES = TensorNames(block=BlockNames(
@@ -23,7 +24,8 @@ PHIMOE = replace(MIXTRAL, is_centred=True, norm_bias=True, default_eps=1e-5, qkv
                  output_bias="attention_bias")
 GRANITE_NAMES = TensorNames(block=BlockNames(
     router="block_sparse_moe.router.layer", expert_gate="block_sparse_moe.input_linear",
-    expert_up="block_sparse_moe.input_linear", expert_down="block_sparse_moe.output_linear"))
+    expert_up="block_sparse_moe.input_linear", expert_down="block_sparse_moe.output_linear",
+    shared_gate="shared_mlp.input_linear", shared_up="shared_mlp.input_linear", shared_down="shared_mlp.output_linear"))
 GPT_OSS = Usual(
     qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-5, head_dim=64, theta=150000.0,
     windows=windows_by_kind(2, 128), names=TensorNames(block=BlockNames(
@@ -32,6 +34,10 @@ GPT_OSS = Usual(
 OLMOE = Usual(head_norm=HeadNorm.WHOLE, qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-5)
 GLM4_MOE = Usual(qkv_bias="attention_bias", rotary_share=0.5, default_eps=1e-5, names=TensorNames(block=BlockNames(
     choice_bias="mlp.gate.e_score_correction_bias")))
+SOLAR_OPEN = Usual(qkv_bias="attention_bias", theta=1e6, head_dim=128, default_eps=1e-5, names=GLM4_MOE.names)
+MINIMAX_M2 = Usual(head_norm=HeadNorm.WHOLE, theta=5e6, head_dim=128, default_eps=1e-6, names=TensorNames(
+    block=replace(MIXTRAL_NAMES.block, choice_bias="block_sparse_moe.e_score_correction_bias")))
+FLEX_OLMO = replace(OLMO2, default_eps=1e-6)
 ERNIE_MOE = replace(ERNIE, names=TensorNames(block=BlockNames(
     choice_bias="mlp.moe_statics.e_score_correction_bias")))
 
@@ -76,17 +82,37 @@ def qwen3_moe(keys: Keys) -> ModelConfig:
 def glm4_moe(keys: Keys) -> ModelConfig:
     """Experts score by sigmoids, and all tokens have a shared one; the first blocks have none."""
     family = replace(GLM4_MOE, head_norm=HeadNorm.SHARED if keys.switch("use_qk_norm") else HeadNorm.NONE)
-    route = RouteForm(
-        top_k(keys, "n_routed_experts"), Scoring.SIGMOID, keys.switch("norm_topk_prob", True),
-        keys.number("routed_scaling_factor", 1.0), num_groups=keys.integer("n_group", 1),
-        top_groups=keys.integer("topk_group", 1), group_best=2)
-    route = checked_groups(keys, route, "n_routed_experts", "n_group")
-    config = with_experts(family(keys), keys, route, "n_routed_experts", "moe_intermediate_size")
+    return with_shared(family(keys), keys, sigmoid_route(keys), dense=1)
+
+
+def dots1(keys: Keys) -> ModelConfig:
+    """Qwen3's attention, and the same experts."""
+    windows = {"use_sliding_window": True, "max_window_layers": keys.get("max_window_layers", 62)}
+    family = replace(QWEN3, head_dim=None, names=GLM4_MOE.names)
+    return with_shared(family(keys.including(windows)), keys, sigmoid_route(keys, is_normalised=False), dense=0)
+
+
+def solar_open(keys: Keys) -> ModelConfig:
+    """Llama's attention, and the same experts in all blocks."""
+    keys.expect("use_qk_norm", False)
+    keys.expect("first_k_dense_replace", 0)
+    config = SOLAR_OPEN(keys.including({"intermediate_size": keys.integer("moe_intermediate_size")}))
+    return with_shared(config, keys, sigmoid_route(keys), dense=0)
+
+
+def minimax_m2(keys: Keys) -> ModelConfig:
+    """Mixtral's experts, which score by sigmoids; older files say how many of a head's dimensions turn."""
+    for key, value in (("use_qk_norm", True), ("qk_norm_type", "per_layer"), ("scoring_func", "sigmoid"),
+                       ("use_routing_bias", True), ("shared_intermediate_size", 0)):
+        keys.expect(key, value)
+    if any(kind != 1 for kind in keys.get("attn_type_list") or ()):
+        raise keys.error("attn_type_list", "1 for each layer")
+    if keys.get("rotary_dim") is not None and keys.get(SHARE) is None:
+        keys = keys.including({SHARE: keys.integer("rotary_dim") / keys.integer("head_dim", MINIMAX_M2.head_dim)})
+    route = RouteForm(top_k(keys, "num_local_experts"), Scoring.SIGMOID, is_normalised=True)
+    config = with_experts(MINIMAX_M2(keys), keys, route, "num_local_experts", "intermediate_size")
     assert config.experts is not None
-    shared = keys.integer("n_shared_experts", 1, least=0) * config.experts.inner_size
-    dense = keys.integer("first_k_dense_replace", 1, least=0)
-    return replace(config, experts=replace(config.experts, shared_size=shared, has_choice_bias=True),
-                   plain_blocks=frozenset(range(min(dense, config.num_layers))))
+    return replace(config, experts=replace(config.experts, has_choice_bias=True))
 
 
 def ernie_moe(keys: Keys) -> ModelConfig:
@@ -107,11 +133,18 @@ def ernie_moe(keys: Keys) -> ModelConfig:
                    plain_blocks=frozenset(plain))
 
 
+def flex_olmo(keys: Keys) -> ModelConfig:
+    return with_experts(FLEX_OLMO(keys), keys, _softmax(keys), "num_experts", "intermediate_size")
+
+
 def granite_moe(keys: Keys) -> ModelConfig:
+    """Some have an expert that all tokens have."""
     route = RouteForm(top_k(keys, "num_local_experts"), is_normalised=True)
     config = with_experts(granite(keys), keys, route, "num_local_experts", "intermediate_size")
     assert config.experts is not None
-    return replace(config, names=GRANITE_NAMES, experts=replace(config.experts, layout=ExpertsLayout.STACKED))
+    shared = keys.integer("shared_intermediate_size", 0, least=0)
+    return replace(config, names=GRANITE_NAMES, experts=replace(
+        config.experts, layout=ExpertsLayout.STACKED, shared_size=shared))
 
 
 def gpt_oss(keys: Keys) -> ModelConfig:
@@ -132,6 +165,30 @@ def with_experts(config: ModelConfig, keys: Keys, route: RouteForm, count: str, 
     experts = ExpertsConfig(
         keys.integer(count, most=MAX_EXPERTS), keys.integer(inner), route, read_activation(keys, "hidden_act", "silu"))
     return replace(config, experts=experts)
+
+
+def with_shared(config: ModelConfig, keys: Keys, route: RouteForm, dense: int, shared: int = 1) -> ModelConfig:
+    """Returns the config with experts of DeepSeek's keys: all tokens have some of them, and the first blocks none.
+
+    dense, shared: how many blocks have none, and how many all tokens have, where no key says
+    """
+    config = with_experts(config, keys, route, "n_routed_experts", "moe_intermediate_size")
+    assert config.experts is not None
+    size = keys.integer("n_shared_experts", shared, least=0) * config.experts.inner_size
+    plain = min(keys.integer("first_k_dense_replace", dense, least=0), config.num_layers)
+    experts = replace(config.experts, shared_size=size, has_choice_bias=bool(config.names.block.choice_bias))
+    return replace(config, experts=experts, plain_blocks=frozenset(range(plain)))
+
+
+def sigmoid_route(
+    keys: Keys, groups: int = 1, top_groups: int = 1, scale: float = 1.0, is_normalised: bool = True
+) -> RouteForm:
+    """Reads a choice by sigmoids from the groups with the best pairs; the rest is what holds where no key says."""
+    route = RouteForm(
+        top_k(keys, "n_routed_experts"), Scoring.SIGMOID, keys.switch("norm_topk_prob", is_normalised),
+        keys.number("routed_scaling_factor", scale), num_groups=keys.integer("n_group", groups),
+        top_groups=keys.integer("topk_group", top_groups), group_best=2)
+    return checked_groups(keys, route, "n_routed_experts", "n_group")
 
 
 def _softmax(keys: Keys) -> RouteForm:
