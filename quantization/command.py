@@ -12,6 +12,8 @@ from penstock.quantization.report import Report
 from penstock.quantization.run import Job, quantise
 from penstock.quantization.settings import BITS, FORMATS, METHODS, SettingsError, make_settings
 from penstock.quantization.texts import random_windows, windows_of
+from penstock.shard.communication.own_inputs import NUM_SEGMENTS
+from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.reading import read_model_config
 
 DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -58,6 +60,7 @@ def main(
         if config.place.is_transposed:
             raise SettingsError(f"{model}: the linears of {config.architecture} are stored [inputs, outputs], of "
                                 "which no quantised form is known")
+        _check_blocks(model, config)
         settings = make_settings(**chosen, scale_dtype=config.dtype)
         length = min(length, config.context_length)
         tokenizer = model / "tokenizer.json"
@@ -74,6 +77,16 @@ def main(
         raise click.ClickException(str(error)) from error
     report.write(out)
     _say(report, out)
+
+
+def _check_blocks(model: Path, config: ModelConfig) -> None:
+    """Raises SettingsError for blocks with other linears than q, k, v, output, gate, up and down, or with odd ones."""
+    if config.experts is not None or config.recurrence is not None or config.attention.latent is not None:
+        raise SettingsError(f"{model}: blocks of {config.architecture} have experts, a state or latent rows, whose "
+                            "linears no method rounds yet; --quantize rounds them when they are loaded")
+    odd = [size for size in config.inner_sizes.values() if size % NUM_SEGMENTS]
+    if odd:
+        raise SettingsError(f"{model}: the inner size {odd[0]} is no multiple of {NUM_SEGMENTS}")
 
 
 def _say(report: Report, out: Path) -> None:

@@ -27,12 +27,14 @@ class Attention:
         self, config: ModelConfig, weights: RankWeights, names: BlockNames, index: int, rotary: Rotary | None
     ) -> None:
         """Reads its slice of the weights. index: of the block, counted from 0; rotary: None if it does not rotate."""
-        attention, own = config.attention, OwnHeads.of(config.attention, weights.group)
+        attention, group = config.attention, weights.group
+        own = OwnHeads.of(attention, group.rank, group.world_size)
         parts = qkv_parts(attention, own, names, config.hidden_size, config.place)
         self.qkv = ColumnParallel(weights, parts, attention.qkv_bias)
-        self.head_norms = read_head_norms(attention, config.head_norm, weights, own, names.q_norm, names.k_norm)
+        self.head_norms = read_head_norms(attention, config.head_norm, weights, names.q_norm, names.k_norm)
         self.output = RowParallel(weights, names.attention_output, attention.num_heads * attention.head_dim,
-                                  config.hidden_size, attention.output_bias, config.place)
+                                  config.hidden_size, attention.output_bias, config.place,
+                                  own.outputs(attention, group.rank, group.world_size))
         self.rotary = rotary
         self.is_interleaved = attention.is_interleaved
         self.num_heads = len(own.heads)

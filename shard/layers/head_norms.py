@@ -1,9 +1,11 @@
 """The norms of q and k before they are rotated."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers.heads import OwnHeads
@@ -33,38 +35,43 @@ class EachHead:
 class AllHeads:
     """Normalises all heads of a token as one row; they come from all ranks."""
 
-    def __init__(self, norm: Norm, group: Group, own: range, num_heads: int) -> None:
+    def __init__(self, norm: Norm, group: Group, owned: Sequence[range]) -> None:
+        """owned: the heads of every rank; some may have the same"""
         self.norm = norm
         self._group = group
-        self._own = own
-        self._holders = max(1, len(own) * group.world_size // num_heads)  # ranks that have the same heads
+        self._own = owned[group.rank]
+        self._most = max(map(len, owned))
+        self._first_owners = [rank for rank, own in enumerate(owned) if own not in owned[:rank]]
+        self._lengths = [len(own) for own in owned]
 
     def __call__(self, x: Tensor) -> Tensor:
-        gathered = self._group.all_gather(x.contiguous())[::self._holders]
-        rows = gathered.permute(1, 0, 2, 3).flatten(1).contiguous()
-        normed, _ = self.norm(rows)
+        gathered = self._group.all_gather(pad(x, (0, 0, 0, self._most - x.shape[1])).contiguous())
+        rows = torch.cat([gathered[rank, :, :self._lengths[rank]] for rank in self._first_owners], dim=1)
+        normed, _ = self.norm(rows.flatten(1).contiguous())
         return normed.view(len(x), -1, x.shape[2])[:, self._own.start:self._own.stop]
 
 
 def read_head_norms(
-    attention: AttentionConfig, config: NormConfig, weights: RankWeights, own: OwnHeads, q_norm: str, k_norm: str
+    attention: AttentionConfig, config: NormConfig, weights: RankWeights, q_norm: str, k_norm: str
 ) -> tuple[HeadNorms, HeadNorms] | None:
     """Makes the norms of q and of k from the checkpoint's tensors of these names, for families that have them."""
     if attention.head_norm is HeadNorm.NONE:
         return None
-    return (_read(attention, config, weights, q_norm, attention.num_heads, own.heads),
-            _read(attention, config, weights, k_norm, attention.num_kv_heads, own.kv_heads))
+    owned = OwnHeads.of_all(attention, weights.group.world_size)
+    return (_read(attention, config, weights, q_norm, attention.num_heads, [each.heads for each in owned]),
+            _read(attention, config, weights, k_norm, attention.num_kv_heads, [each.kv_heads for each in owned]))
 
 
 def _read(
-    attention: AttentionConfig, config: NormConfig, weights: RankWeights, name: str, num_heads: int, own: range
+    attention: AttentionConfig, config: NormConfig, weights: RankWeights, name: str, num_heads: int,
+    owned: Sequence[range],
 ) -> HeadNorms:
-    size = attention.head_dim
+    size, own = attention.head_dim, owned[weights.group.rank]
     if attention.head_norm is HeadNorm.SHARED:
         return EachHead(make_norm(config, weights.whole(f"{name}.weight", size)[None], None))
     if attention.head_norm is HeadNorm.WHOLE:
         weight = weights.whole(f"{name}.weight", num_heads * size)[None]
-        return AllHeads(make_norm(config, weight, None), weights.group, own, num_heads)
+        return AllHeads(make_norm(config, weight, None), weights.group, owned)
     if "{head}" in name:
         weight = torch.stack([weights.whole(f"{name.format(head=head)}.weight", size) for head in own])
     else:

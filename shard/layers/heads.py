@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from penstock.shard.communication.distributed import Group
+from penstock.shard.communication.own_inputs import OwnInputs, dealt_out, inputs_of_heads
 from penstock.shard.layers.rows import merged
 from penstock.shard.models.names import BlockNames
 from penstock.shard.models.parts import AttentionConfig, Qkv
@@ -12,16 +12,33 @@ from penstock.shard.weights.format import LinearPart, Place
 
 @dataclass(frozen=True, slots=True)
 class OwnHeads:
-    """The heads of one rank, and the KV heads that they read. More ranks than KV heads have some of them twice."""
+    """The heads of one rank, and the KV heads that they read, as many of its heads each. More ranks than KV heads have
+    some of them twice. Some ranks may have more than others."""
 
     heads: range
     kv_heads: range
 
     @classmethod
-    def of(cls, attention: AttentionConfig, group: Group) -> "OwnHeads":
-        own = group.part(attention.num_heads)
-        heads = range(own.start, own.stop)
-        return cls(heads, range(heads[0] // attention.share, heads[-1] // attention.share + 1))
+    def of(cls, attention: AttentionConfig, rank: int, world_size: int) -> "OwnHeads":
+        num_kv_heads, share = attention.num_kv_heads, attention.share
+        if world_size <= num_kv_heads:
+            own = dealt_out(num_kv_heads, rank, world_size)
+            return cls(range(own.start * share, own.stop * share), range(own.start, own.stop))
+        holders = world_size // num_kv_heads
+        kv_head, number = divmod(rank, holders)
+        first, own = kv_head * share, dealt_out(share, number, holders)
+        return cls(range(first + own.start, first + own.stop), range(kv_head, kv_head + 1))
+
+    @classmethod
+    def of_all(cls, attention: AttentionConfig, world_size: int) -> "list[OwnHeads]":
+        """Returns those of every rank."""
+        return [cls.of(attention, rank, world_size) for rank in range(world_size)]
+
+    def outputs(self, attention: AttentionConfig, rank: int, world_size: int) -> OwnInputs:
+        """Returns which inputs of the output projection are those of these heads, which are this rank's."""
+        size = attention.output_dim
+        part = slice(self.heads.start * size, self.heads.stop * size)
+        return inputs_of_heads(part, attention.num_heads * size, rank, world_size)
 
 
 def qkv_parts(

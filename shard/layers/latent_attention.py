@@ -14,12 +14,14 @@ from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.paged_attention import paged_attention
 from penstock.kernels.rope import rope
+from penstock.shard.layers.heads import OwnHeads
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
 from penstock.shard.layers.norm import read_norm
 from penstock.shard.layers.rope import Rotary
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.names import BlockNames
 from penstock.shard.models.parts import LatentConfig
+from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.rank_weights import RankWeights
 
 
@@ -30,8 +32,9 @@ class LatentAttention:
         self, config: ModelConfig, form: LatentConfig, weights: RankWeights, names: BlockNames, rotary: Rotary
     ) -> None:
         """Reads its slice of the weights."""
-        attention, hidden = config.attention, config.hidden_size
-        heads = attention.num_heads
+        attention, hidden, heads = config.attention, config.hidden_size, config.attention.num_heads
+        rank, world_size = weights.group.rank, weights.group.world_size
+        own = OwnHeads.of(attention, rank, world_size)
         self._form = form
         self._head_dim = attention.head_dim
         self._scale = attention.scale
@@ -44,12 +47,12 @@ class LatentAttention:
             self._query_norm = read_norm(config.head_norm, weights, names.query_latent_norm, form.query_rank)
         self._latents = ColumnParallel(weights, weights.all_outputs(latents, hidden), attention.qkv_bias)
         self._norm = read_norm(config.head_norm, weights, names.latent_norm, form.rank)
-        self._q = ColumnParallel(weights, weights.own_outputs(
-            {names.q: heads * (form.plain_dim + form.turned_dim)}, form.query_rank or hidden), has_bias=False)
-        self._kv = ColumnParallel(weights, weights.own_outputs(
-            {names.kv: heads * (form.plain_dim + form.value_dim)}, form.rank), has_bias=False)
+        self._q = ColumnParallel(weights, [_rows_of(
+            names.q, heads, own, form.plain_dim + form.turned_dim, form.query_rank or hidden)], has_bias=False)
+        self._kv = ColumnParallel(weights, [_rows_of(
+            names.kv, heads, own, form.plain_dim + form.value_dim, form.rank)], has_bias=False)
         self._output = RowParallel(weights, names.attention_output, heads * form.value_dim, hidden,
-                                   attention.output_bias, config.place)
+                                   attention.output_bias, config.place, own.outputs(attention, rank, world_size))
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: KvCache) -> Tensor:
         """Returns what each token of x [T, C] gets from those that it sees, [T, C]."""
@@ -67,7 +70,7 @@ class LatentAttention:
         kv_write(k, self._padded(v), cache, metadata.slot_mapping)
         attended = paged_attention(q, cache, metadata.tables, metadata.starts, metadata.counts, scale=self._scale,
                                    is_decode=metadata.is_decode)
-        return self._output(attended[:, :, :form.value_dim].flatten(1))
+        return self._output(attended[:, :, :form.value_dim].flatten(1).contiguous())
 
     def _heads(self, x: Tensor, last: int) -> tuple[Tensor, Tensor]:
         """Returns of each head of x what does not turn, and its last dimensions."""
@@ -78,3 +81,9 @@ class LatentAttention:
     def _padded(self, x: Tensor) -> Tensor:
         """Returns heads of the cache's size: zeros change neither products nor sums."""
         return pad(x, (0, self._head_dim - x.shape[2])).contiguous()
+
+
+def _rows_of(name: str, heads: int, own: OwnHeads, size: int, in_features: int) -> tuple[str, LinearPart]:
+    """Returns a rank's part of a linear with `size` outputs for each head."""
+    rows = slice(own.heads.start * size, own.heads.stop * size)
+    return name, LinearPart(heads * size, in_features, rows, slice(0, in_features))

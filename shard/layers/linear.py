@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.linear import linear
+from penstock.shard.communication.own_inputs import OwnInputs
 from penstock.shard.weights.format import LinearPart, Place
 from penstock.shard.weights.rank_weights import RankWeights
-
-NUM_SEGMENTS = 8  # of the inputs of a RowParallel over the whole group
 
 
 class ColumnParallel:
@@ -32,12 +31,14 @@ class RowParallel:
     """A linear whose inputs are split over the ranks: each adds its own products, and the sums meet in a fixed tree."""
 
     def __init__(
-        self, weights: RankWeights, name: str, in_features: int, out_features: int, has_bias: bool, place: Place
+        self, weights: RankWeights, name: str, in_features: int, out_features: int, has_bias: bool, place: Place,
+        own: OwnInputs | None = None
     ) -> None:
+        """own: this rank's inputs, if they are not its part of an inner width"""
         self.bias = weights.whole(f"{name}.bias", out_features) if has_bias else None
         self._group = weights.group
-        segments = segments_of(in_features, weights.group.world_size)
-        self.weight = weights.row_parallel(name, out_features, in_features, segments, place)
+        own = own or weights.own_inner(in_features)
+        self.weight = weights.row_parallel(name, out_features, in_features, own, place)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiplies x [T, this rank's share of in_features] into [T, out_features], the same bits on every rank."""
@@ -58,14 +59,3 @@ class RowParallel:
         if self.bias is not None:
             total = total + self.bias
         return total.to(dtype)
-
-
-def segments_of(in_features: int, world_size: int) -> int:
-    """Returns in how many segments a rank sums its inputs. Without whole ones the ranks still add in one order, but
-    another number of ranks adds in another."""
-    return num_own_segments(in_features, world_size) or 1
-
-
-def num_own_segments(in_features: int, world_size: int) -> int:
-    """Returns how many of the 8 segments one rank owns; 0 if they cannot be dealt out whole and of one length."""
-    return 0 if NUM_SEGMENTS % world_size or in_features % NUM_SEGMENTS else NUM_SEGMENTS // world_size

@@ -7,7 +7,6 @@ from penstock.kernels.experts import Experts, experts
 from penstock.kernels.linear import PackedWeight, linear
 from penstock.kernels.route import route
 from penstock.kernels.route.form import RouteForm, Scoring
-from penstock.shard.layers.linear import segments_of
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.names import BlockNames
 from penstock.shard.models.parts import ExpertsConfig, ExpertsLayout
@@ -91,7 +90,7 @@ def _read_expert(
         place = Place(number, mixture.num_experts, mixture.layout is ExpertsLayout.TRANSPOSED, is_alternating)
         parts = weights.own_halves(gate, inner, hidden, place)
         if is_alternating:
-            own = weights.group.part(inner)
+            own = weights.own_inner(inner).part
             parts = [(gate, LinearPart(2 * inner, hidden, slice(2 * own.start + half, 2 * own.stop, 2), columns, place))
                      for half in range(2)]
     return weights.linears(parts), _row_parallel(weights, down, inner, hidden, place)
@@ -100,11 +99,11 @@ def _read_expert(
 def _biases(weights: RankWeights, mixture: ExpertsConfig, names: BlockNames, hidden: int) -> tuple[Tensor, Tensor]:
     """Reads a rank's biases of all experts' [gate; up], whose rows alternate, and those of down, float32."""
     count, inner = mixture.num_experts, mixture.inner_size
-    own = weights.group.part(inner)
+    own = weights.own_inner(inner).part
     stored = weights.whole(f"{names.expert_gate}_bias", count, 2 * inner)
     gate_up = torch.cat([stored[:, half::2][:, own] for half in range(2)], dim=1).contiguous()
     return gate_up, weights.whole(f"{names.expert_down}_bias", count, hidden, dtype=torch.float32)
 
 
 def _row_parallel(weights: RankWeights, name: str, inner: int, hidden: int, place: Place) -> PackedWeight:
-    return weights.row_parallel(name, hidden, inner, segments_of(inner, weights.group.world_size), place)
+    return weights.row_parallel(name, hidden, inner, weights.own_inner(inner), place)

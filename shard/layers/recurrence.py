@@ -11,6 +11,7 @@ from penstock.kernels.recurrence import recurrence
 from penstock.kernels.recurrence.heads import RecurrentHeads
 from penstock.kernels.recurrent_state import RecurrentState
 from penstock.kernels.rms_norm import rms_norm
+from penstock.shard.communication.own_inputs import inputs_of_heads
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
 from penstock.shard.layers.recurrence_parts import OwnRecurrence
 from penstock.shard.models.config import ModelConfig
@@ -35,8 +36,10 @@ class Recurrence:
         self._is_normed_first = form.is_delta
         self._eps = config.norm.eps
         self._own_values = own.values
-        self._output = RowParallel(weights, f"{name}.out_proj", form.num_heads * form.value_dim, config.hidden_size,
-                                   False, config.place)
+        inputs = form.num_heads * form.value_dim
+        self._output = RowParallel(
+            weights, f"{name}.out_proj", inputs, config.hidden_size, False, config.place,
+            inputs_of_heads(own.values, inputs, weights.group.rank, weights.group.world_size))
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: RecurrentState) -> Tensor:
         """Returns what each token of x [T, C] reads of its sequence's state, [T, C]."""

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import torch
 
+from penstock.shard.communication.own_inputs import inner_inputs
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model_options import PLAIN, Quantization
 from penstock.shard.models.names import USUAL_NAMES, TensorNames
@@ -98,9 +99,10 @@ class ModelConfig:
         def obstacles(shards: int) -> list[str]:
             is_a_rank_empty = -(-self.vocab_size // shards) * (shards - 1) >= self.vocab_size
             found = {
-                f"{heads} heads": heads % shards,
-                f"{kv_heads} KV heads": kv_heads % shards and shards % kv_heads,  # more shards have some of them twice
-                **{f"{kind} of inner size {size}": size % shards for kind, size in self.inner_sizes.items()},
+                f"{heads} heads": shards > heads,
+                f"{kv_heads} KV heads": shards > kv_heads and shards % kv_heads,  # they have some of them twice
+                **{f"{kind} of inner size {size}": inner_inputs(size, shards - 1, shards).is_empty
+                   for kind, size in self.inner_sizes.items()},
                 f"{self.vocab_size} tokens": is_a_rank_empty,
                 **self._recurrent_obstacles(shards),
             }

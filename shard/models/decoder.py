@@ -13,10 +13,10 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.communication.distributed import Group
+from penstock.shard.communication.own_inputs import NUM_SEGMENTS
 from penstock.shard.layers.block import read_block
 from penstock.shard.layers.fused import fuse, fuse_blocks
 from penstock.shard.layers.heads import OwnHeads
-from penstock.shard.layers.linear import NUM_SEGMENTS, num_own_segments
 from penstock.shard.layers.norm import read_norm
 from penstock.shard.layers.recurrence_parts import OwnRecurrence
 from penstock.shard.layers.rope import Rotary
@@ -96,23 +96,22 @@ def _layout(config: ModelConfig, weights: RankWeights) -> MemoryLayout:
     state = None
     if config.recurrence is not None:
         state = OwnRecurrence.of(config.recurrence, weights.group).state_shape(weights.dtype)
-    num_kv_heads = len(OwnHeads.of(config.attention, weights.group).kv_heads)
+    num_kv_heads = len(OwnHeads.of(config.attention, weights.group.rank, weights.group.world_size).kv_heads)
     return MemoryLayout(config.num_layers, num_kv_heads, config.attention.head_dim, state, config.recurrent_blocks)
-
-
-def _recurrent_inputs(config: ModelConfig) -> dict[str, int]:
-    form = config.recurrence
-    return {} if form is None else {"recurrent heads * dimensions": form.num_heads * form.value_dim}
 
 
 def _inequality(config: ModelConfig, world_size: int) -> str:
     """Says why another number of shards gives other bits; the text is empty if it does not."""
     if NUM_SEGMENTS % world_size:
         return f"{world_size} shards do not divide the {NUM_SEGMENTS} segments of a row-parallel sum"
-    inputs = {
-        "heads * dimensions": config.attention.num_heads * config.attention.output_dim,
-        **_recurrent_inputs(config),
-        **{f"inner size of {kind}": size for kind, size in config.inner_sizes.items()},
-    }
-    odd = [f"{name} = {size}" for name, size in inputs.items() if not num_own_segments(size, world_size)]
-    return f"{NUM_SEGMENTS} does not divide {' and '.join(odd)}" if odd else ""
+    attention, form = config.attention, config.recurrence
+    inputs = {"heads * dimensions": attention.num_heads * attention.output_dim}
+    if form is not None:
+        inputs["recurrent heads * dimensions"] = form.num_heads * form.value_dim
+    odd = [f"{name} = {size}" for name, size in inputs.items() if size % NUM_SEGMENTS]
+    if odd:
+        return f"{NUM_SEGMENTS} does not divide {' and '.join(odd)}"
+    if len({len(own.heads) for own in OwnHeads.of_all(attention, world_size)}) > 1:
+        return (f"{attention.num_heads} heads, which read {attention.num_kv_heads} KV heads, cannot be dealt out "
+                f"evenly over {world_size} shards")
+    return ""

@@ -117,7 +117,7 @@ def batches(config: ShardConfig, keeps_bits: bool = True) -> str:
 def _equality(executor: Executor) -> str:
     if executor.model.inequality:
         return f"another number of shards gives other bits, for {executor.model.inequality}"
-    return "any number of shards that divides 8 gives the same bits"
+    return "any number of shards that divides 8 and has as many heads on each gives the same bits"
 
 
 @contextmanager

@@ -126,16 +126,18 @@ def run(model: Path, world_size: int, dtype: str | None, device: str, is_determi
 
 
 def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_rows: int) -> list[Job]:
-    """Returns what there is to measure for one rank, small steps first. Outside deterministic mode torch multiplies
+    """Returns what there is to measure for the ranks, small steps first. Outside deterministic mode torch multiplies
     matrices, in its own ways."""
     from penstock.kernels import dispatch
+    from penstock.shard.layers.heads import OwnHeads
 
-    heads = config.attention
-    attention = Attention(heads.num_heads // world_size, max(1, heads.num_kv_heads // world_size), heads.head_dim,
-                          min(config.context_length, ATTENDED))
+    length = min(config.context_length, ATTENDED)
+    attentions = dict.fromkeys(
+        Attention(len(own.heads), len(own.kv_heads), config.attention.head_dim, length)
+        for own in OwnHeads.of_all(config.attention, world_size))
     jobs = [Job(f"attention, {phase}", num_rows, partial(attention.tune, phase, num_rows, dtype))
-            for phase, num_rows in (("decode", min(DECODED, max_rows)),
-                                    ("prefill", min(max_rows, attention.context_length)))]
+            for attention in attentions
+            for phase, num_rows in (("decode", min(DECODED, max_rows)), ("prefill", min(max_rows, length)))]
     if not dispatch.is_deterministic():
         return jobs
     return jobs + [
@@ -145,25 +147,33 @@ def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_ro
 
 
 def linears_of(config: "ModelConfig", world_size: int) -> list[Linear]:
-    from penstock.shard.layers.linear import num_own_segments
+    """Returns the linears of all ranks, of which some may have more than others."""
+    return list(dict.fromkeys(
+        linear for rank in range(world_size) for linear in _linears_of_rank(config, rank, world_size)))
 
-    attention, hidden, inner = config.attention, config.hidden_size, config.mlp.inner_size // world_size
-    heads, kv_heads = attention.num_heads // world_size, max(1, attention.num_kv_heads // world_size)
-    is_partial = world_size > 1
 
-    def row_parallel(name: str, inputs: int) -> Linear:
-        return Linear(name, hidden, inputs, num_own_segments(inputs * world_size, world_size) or 1, is_partial)
+def _linears_of_rank(config: "ModelConfig", rank: int, world_size: int) -> list[Linear]:
+    from penstock.shard.communication.own_inputs import OwnInputs, inner_inputs
+    from penstock.shard.layers.heads import OwnHeads
 
-    form = attention.latent
-    inputs = [Linear("qkv_proj", (heads + 2 * kv_heads) * attention.head_dim, hidden)] if form is None else [
+    attention, hidden, form = config.attention, config.hidden_size, config.attention.latent
+    inner, own = inner_inputs(config.mlp.inner_size, rank, world_size), OwnHeads.of(attention, rank, world_size)
+    heads = len(own.heads)
+
+    def row_parallel(name: str, inputs: OwnInputs) -> list[Linear]:
+        if len({*inputs.lengths}) == 1:
+            return [Linear(name, hidden, sum(inputs.lengths), len(inputs.segments), world_size > 1)]
+        return [Linear(name, hidden, length, is_float32=True) for length in inputs.lengths if length]
+
+    inputs = [Linear("qkv_proj", (heads + 2 * len(own.kv_heads)) * attention.head_dim, hidden)] if form is None else [
         Linear("q_a, kv_a", form.query_rank + form.rank + form.turned_dim, hidden),
         Linear("q_b_proj", heads * (form.plain_dim + form.turned_dim), form.query_rank or hidden),
         Linear("kv_b_proj", heads * (form.plain_dim + form.value_dim), form.rank)]
     return [
         *inputs,
-        row_parallel("o_proj", heads * attention.output_dim),
-        Linear("gate_up_proj", (1 + config.mlp.is_gated) * inner, hidden),
-        row_parallel("down_proj", inner),
+        *row_parallel("o_proj", own.outputs(attention, rank, world_size)),
+        Linear("gate_up_proj", (1 + config.mlp.is_gated) * sum(inner.lengths), hidden),
+        *row_parallel("down_proj", inner),
         Linear("lm_head", -(-config.vocab_size // world_size), hidden, is_float32=True, max_rows=MAX_HEAD_ROWS),
     ]
 

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight
+from penstock.kernels.linear.segmented import join
 from penstock.kernels.linear.stacked import stack as stack_weights
 from penstock.shard.communication.distributed import Group
+from penstock.shard.communication.own_inputs import OwnInputs, inner_inputs
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.dense import DENSE, dense_everywhere, stack
 from penstock.shard.weights.format import ITSELF, FormatOf, LinearError, LinearPart, Place
@@ -86,11 +88,11 @@ class RankWeights:
     def own_outputs(
         self, outputs: Mapping[str, int], in_features: int, place: Place = ITSELF
     ) -> list[tuple[str, LinearPart]]:
-        """Returns this rank's parts of linears that are split by their outputs.
+        """Returns this rank's parts of linears whose outputs are the inner ones of a feed-forward network.
 
         outputs: the name of each linear and its number of outputs over all ranks
         """
-        return [(name, LinearPart(length, in_features, self.group.part(length), slice(0, in_features), place))
+        return [(name, LinearPart(length, in_features, self.own_inner(length).part, slice(0, in_features), place))
                 for name, length in outputs.items()]
 
     def own_halves(
@@ -98,20 +100,30 @@ class RankWeights:
     ) -> list[tuple[str, LinearPart]]:
         """Returns this rank's parts of two linears that are stored as one, each with `length` outputs over all ranks,
         one behind the other."""
-        own = self.group.part(length)
+        own = self.own_inner(length).part
         return [(linear, LinearPart(2 * length, in_features, slice(first + own.start, first + own.stop),
                                     slice(0, in_features), place)) for first in (0, length)]
 
     def vocabulary(self, layer: str, vocab_size: int, width: int) -> PackedWeight:
         """Reads this rank's rows of a layer that has one for each token."""
-        return self.linears(self.own_outputs({layer: vocab_size}, width))
+        own = self.group.part(vocab_size)
+        return self.linears([(layer, LinearPart(vocab_size, width, own, slice(0, width)))])
+
+    def own_inner(self, length: int) -> OwnInputs:
+        """Returns what this rank has of the inner width of a feed-forward network."""
+        return inner_inputs(length, self.group.rank, self.group.world_size)
 
     def row_parallel(
-        self, linear: str, out_features: int, in_features: int, segments: int, place: Place = ITSELF
+        self, linear: str, out_features: int, in_features: int, own: OwnInputs, place: Place = ITSELF
     ) -> PackedWeight:
-        """Reads what a linear does with this rank's inputs. `segments`: number of them that this rank sums apart."""
-        part = LinearPart(out_features, in_features, slice(0, out_features), self.group.part(in_features), place)
-        return self._pack([(linear, part)], segments)
+        """Reads what a linear does with this rank's inputs."""
+        def read(columns: slice, segments: int) -> PackedWeight:
+            part = LinearPart(out_features, in_features, slice(0, out_features), columns, place)
+            return self._pack([(linear, part)], segments)
+
+        if len({*own.lengths}) == 1:
+            return read(own.part, len(own.segments))
+        return join([read(each, 1) for each in own.segments if each.start < each.stop], len(own.segments))
 
     def warn_of_unread(self) -> None:
         """Logs the tensors that nothing asked for: a hint that this is not the model that config.json describes."""

@@ -50,8 +50,11 @@ shard.
   token, so that prompts share nothing.
 - *replayed*: on the way all that was computed is lost twice, with steps in flight, and comes again.
 - *threads*: on two threads.
-- *shards*: the numbers of shards, each a process, that have these bits, alone and batched; 1, 2 and 4 were tried. What
-  a larger model can be split over depends on its sizes, and the server says it.
+- *shards*: the numbers of shards, each a process, that have these bits, alone and batched; 1, 2 and 4 were tried. No
+  number of shards has to divide a model's sizes. Over 2, 4 or 8 any inner width has these bits, and heads do where all
+  shards have as many; with other numbers, or heads, the server says at start that it has other bits. It refuses, with
+  the numbers that will do, to leave a shard without heads, tokens or inner width; also more shards than KV heads must
+  be a multiple of these, and recurrent heads be divided.
 
 The last are about files. Checkpoints in safetensors are what all of this was measured with.
 

@@ -13,6 +13,7 @@ from penstock.quantization import run as run_module
 from penstock.quantization.command import main
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
+from tests.family_models import make_family
 from tests.paths import ROOT
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
 
@@ -121,3 +122,14 @@ def test_rounding_needs_no_text_and_other_methods_do(model: Path, tmp_path: Path
     refused = CliRunner().invoke(main, [str(model), str(tmp_path / "gptq"), "--method", "gptq"])
     assert refused.exit_code == 1
     assert "--method gptq chooses the codes by a text: give one as --calibration" in refused.output
+
+
+@pytest.mark.parametrize(("family", "keys", "message"), [
+    ("deepseek_v2", {}, "blocks of DeepseekV2ForCausalLM have experts, a state or latent rows, whose linears"),
+    ("llama", {"intermediate_size": 100}, "the inner size 100 is no multiple of 8")])
+def test_blocks_that_no_method_knows_are_refused(
+    family: str, keys: dict[str, int], message: str, tmp_path: Path
+) -> None:
+    refused = run(make_family(tmp_path / "model", family, **keys), tmp_path / "out", "--method", "rtn")
+    assert refused.exit_code == 1
+    assert message in refused.output

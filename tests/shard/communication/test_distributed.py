@@ -267,12 +267,12 @@ def test_ranks_do_not_call_other_users(tmp_path: Path) -> None:
 
 def test_what_keeps_the_equality(tmp_path: Path) -> None:
     make_tiny(tmp_path / "even", heads=8, kv_heads=8)
-    make_tiny(tmp_path / "odd", heads=2, kv_heads=2, intermediate=100)
+    make_tiny(tmp_path / "odd", heads=2, kv_heads=2, head_dim=6)
     make_tiny(tmp_path / "three", **THREE_WAYS)
     for world_size in (1, 2, 4, 8):
         assert not Decoder.load(tmp_path / "even", None, Group(0, world_size)).inequality
     odd = Decoder.load(tmp_path / "odd", None, Group(0, 2))
-    assert odd.inequality == "8 does not divide inner size of feed-forward networks = 100"
+    assert odd.inequality == "8 does not divide heads * dimensions = 12"
     three = Decoder.load(tmp_path / "three", None, Group(0, 3))
     assert three.inequality == "3 shards do not divide the 8 segments of a row-parallel sum"
 

@@ -329,14 +329,15 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
 
 def test_world_sizes(tmp_path: Path) -> None:
     config = read(tmp_path, num_attention_heads=12, num_key_value_heads=12, intermediate_size=704)
-    for world_size in (1, 2, 4):
+    for world_size in range(1, 13):
         config.check_world_size(world_size)
-    with pytest.raises(ModelConfigError, match=r"over 3 shards, .* has feed-forward networks of inner size 704; it can "
-                                               r"be over 1, 2, 4$"):
-        config.check_world_size(3)
-    with pytest.raises(ModelConfigError, match="has 12 heads, 12 KV heads; it can be"):
-        config.check_world_size(8)
-    with pytest.raises(ModelConfigError, match=r"over 4 shards.* has 5 tokens; it can be over 1, 2$"):
+    with pytest.raises(ModelConfigError, match=r"over 13 shards, .* has 12 heads, 12 KV heads; it can be over 1, 2, 3"):
+        config.check_world_size(13)
+    with pytest.raises(ModelConfigError, match=r"over 8 shards, .* feed-forward networks of inner size 9; it can "
+                                               r"be over 1, 2, 3, 5, 6, 7, 9$"):
+        read(tmp_path, num_attention_heads=9, num_key_value_heads=9, intermediate_size=9,
+             head_dim=32).check_world_size(8)
+    with pytest.raises(ModelConfigError, match=r"over 4 shards.* has 5 tokens; it can be over 1, 2, 3, 5$"):
         read(tmp_path, num_attention_heads=8, num_key_value_heads=8, vocab_size=5).check_world_size(4)
 
 

@@ -26,8 +26,8 @@ def model(tmp_path):
 
 
 @pytest.mark.parametrize(("make", "number"), [
-    (lambda path: make_tiny(path, "llama", head_dim=24, intermediate=100), 5),
-    (lambda path: make_tiny(path, "qwen3", head_dim=24, intermediate=100), 5),
+    (lambda path: make_tiny(path, "llama", head_dim=24, intermediate=104), 5),
+    (lambda path: make_tiny(path, "qwen3", head_dim=24, intermediate=100), 6),
     (lambda path: make_family(path, "deepseek_v3", first_k_dense_replace=2), 7)], ids=["llama", "qwen3", "deepseek_v3"])
 def test_shapes_are_those_that_are_packed(monkeypatch, tmp_path, make, number):
     model = make(tmp_path)
@@ -47,6 +47,17 @@ def test_ranks_have_a_part_each(model):
         tune.Linear("qkv_proj", 256, 64), tune.Linear("o_proj", 64, 128, 4, is_float32=True),
         tune.Linear("gate_up_proj", 96, 64), tune.Linear("down_proj", 64, 48, 4, is_float32=True),
         tune.Linear("lm_head", 81, 64, is_float32=True, max_rows=tune.MAX_HEAD_ROWS)]
+
+
+def test_ranks_may_have_more_than_others(tmp_path):
+    config = read_model_config(make_tiny(tmp_path, heads=6, kv_heads=3, hidden=48, intermediate=92))
+    assert tune.linears_of(config, world_size=2) == [
+        tune.Linear("qkv_proj", 128, 48), tune.Linear("o_proj", 48, 64, is_float32=True),
+        tune.Linear("gate_up_proj", 96, 48), tune.Linear("down_proj", 48, 48, 4, is_float32=True),
+        tune.Linear("lm_head", 80, 48, is_float32=True, max_rows=tune.MAX_HEAD_ROWS),
+        tune.Linear("qkv_proj", 256, 48), tune.Linear("o_proj", 48, 128, is_float32=True),
+        tune.Linear("gate_up_proj", 88, 48), tune.Linear("down_proj", 48, 12, is_float32=True),
+        tune.Linear("down_proj", 48, 8, is_float32=True)]
 
 
 def run(model, *flags, **variables):
@@ -97,9 +108,9 @@ def test_a_processor_has_nothing_to_tune(model, monkeypatch, capfd):
 
 @pytest.mark.slow
 def test_what_is_wrong_with_the_model_is_said(model, environment):
-    refused = run(model, "--world-size", "3", **environment)
+    refused = run(model, "--world-size", "4", **environment)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith("tune: the model cannot be split over 3 shards")
+    assert refused.stderr.startswith("tune: the model cannot be split over 4 shards")
 
 
 def test_row_counts_are_powers_of_two():

@@ -99,8 +99,8 @@ def test_ranks_have_the_bits_of_one(folder: Path, world_size: int) -> None:
     y = torch.randn(5, inner, generator=torch.Generator().manual_seed(2)).bfloat16()
     down, share = "model.layers.0.mlp.down_proj", inner // world_size
     sums = [linear(y[:, rank * share : (rank + 1) * share].contiguous(),
-                   each.row_parallel(down, hidden, inner, 8 // world_size), partial=True)
+                   each.row_parallel(down, hidden, inner, each.own_inner(inner)), partial=True)
             for rank, each in enumerate(ranks)]
     while len(sums) > 1:
         sums = [left + right for left, right in zip(sums[::2], sums[1::2], strict=True)]
-    assert torch.equal(sums[0].bfloat16(), linear(y, whole.row_parallel(down, hidden, inner, 8)))
+    assert torch.equal(sums[0].bfloat16(), linear(y, whole.row_parallel(down, hidden, inner, whole.own_inner(inner))))

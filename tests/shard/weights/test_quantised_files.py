@@ -15,11 +15,13 @@ from torch import Tensor
 
 from penstock.kernels.linear import linear
 from penstock.shard.communication.distributed import Group, connect
+from penstock.shard.communication.own_inputs import OwnInputs
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.models.rounding_methods import ROUNDINGS
 from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.rank_weights import RankWeights
 from penstock.shard.weights.stored import CheckpointError
 from tests.shard.spawned_ranks import Results, run_ranks
@@ -102,13 +104,29 @@ def test_ranks_have_the_bits_of_one(name: str, world_size: int, tmp_path: Path) 
         row_parallel, share = f"{BLOCK}.{name_of_linear}", inputs // world_size
         if name == "gptq-4-desc-act":
             with pytest.raises(CheckpointError, match=r"_proj.g_idx: its groups \(desc_act\) mix inputs of several"):
-                ranks[0].row_parallel(row_parallel, 64, inputs, 8 // world_size)
+                ranks[0].row_parallel(row_parallel, 64, inputs, ranks[0].own_inner(inputs))
             continue
         sums = [linear(x[:, rank * share : (rank + 1) * share].contiguous(),
-                       each.row_parallel(row_parallel, 64, inputs, 8 // world_size), partial=True)
+                       each.row_parallel(row_parallel, 64, inputs, each.own_inner(inputs)), partial=True)
                 for rank, each in enumerate(ranks)]
-        expected = linear(x[:, :inputs].contiguous(), whole.row_parallel(row_parallel, 64, inputs, 8), partial=True)
+        expected = linear(x[:, :inputs].contiguous(),
+                          whole.row_parallel(row_parallel, 64, inputs, whole.own_inner(inputs)), partial=True)
         assert torch.equal(in_pairs(sums), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_may_begin_and_end_anywhere(name: str) -> None:
+    """Also within the words, blocks and groups that a format has."""
+    folder = FOLDER / name
+    weights = RankWeights(Checkpoint(folder), Group(), torch.float32, format_of=read_model_config(folder).format_of)
+    up, down, rows, columns = f"{BLOCK}.mlp.up_proj", f"{BLOCK}.mlp.down_proj", slice(13, 77), slice(5, 118)
+    whole, part = (linear(torch.eye(64), weights.linears([(up, LinearPart(128, 64, own, slice(0, 64)))]))
+                   for own in (slice(0, 128), rows))
+    assert torch.equal(part, whole[:, rows])
+    if name != "gptq-4-desc-act":        # whose groups mix the inputs
+        whole, part = (linear(torch.eye(own.stop - own.start), weights.row_parallel(down, 64, 128, OwnInputs((own,))))
+                       for own in (slice(0, 128), columns))
+        assert torch.equal(part, whole[columns])
 
 
 @pytest.mark.slow

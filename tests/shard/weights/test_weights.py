@@ -94,8 +94,8 @@ def test_slices_of_the_ranks_make_the_whole(models: Path) -> None:
     checkpoint = Checkpoint(models / "one")
     ranks = [RankWeights(checkpoint, Group(rank, 3), torch.float32) for rank in range(3)]
     rows = [unpacked(weights.linears(weights.own_outputs({name: outputs}, inputs))) for weights in ranks]
-    columns = [unpacked(weights.row_parallel(name, outputs, inputs, segments=1)) for weights in ranks]
-    assert [len(part) for part in rows] == [22, 22, 20]
+    columns = [unpacked(weights.row_parallel(name, outputs, inputs, weights.own_inner(inputs))) for weights in ranks]
+    assert [len(part) for part in rows] == [16, 16, 32]
     assert torch.equal(torch.cat(rows), expected)
     assert torch.equal(torch.cat(columns, dim=1), expected)
 
