@@ -145,8 +145,8 @@ FAULTS = (
           "partials[:num_paired // 2] + partials[num_paired // 2:num_paired]",
           ("tests/shard/communication/test_distributed.py",)),
     Fault("sharding", "inputs-of-the-first-rank", "shard/weights/rank_weights.py",
-          "slice(0, out_features), self.group.part(in_features))",
-          "slice(0, out_features), slice(0, in_features // self.group.world_size))", ("tests/shard/weights",)),
+          "inner_inputs(length, self.group.rank, self.group.world_size)",
+          "inner_inputs(length, 0, self.group.world_size)", ("tests/shard/weights",)),
     Fault("sharding", "fused-without-a-window", "kernels/fused/attention.py",
           "window=self.window,", "window=0,", ("tests/shard/layers",)),
 
