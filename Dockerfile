@@ -33,9 +33,13 @@ ARG TORCH=torch==2.13.0
 # Arguments of pip for torch alone, whose build for processors PyPI does not have. Without them pip brings the one for
 # GPUs: the image works on processors, too, but is five times as large.
 ARG PIP_TORCH_ARGS=""
+# transformers==5.23.0, say, lets models be served that are not native, and takes 120 MB.
+ARG TRANSFORMERS=""
 ARG VARIANT=cpu
 RUN /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile \
         ${PIP_TORCH_ARGS} "${TORCH}" \
+    && if [ -n "${TRANSFORMERS}" ]; then \
+        /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile "${TRANSFORMERS}"; fi \
     && if [ "${VARIANT}" = cuda ] && ! /opt/penstock/bin/python -c 'import triton'; then \
         echo "VARIANT is cuda, but this torch is for processors: leave PIP_TORCH_ARGS out" >&2; exit 1; fi \
     && /opt/tools/bin/cyclonedx-py environment --output-reproducible --output-file /opt/penstock/sbom.json \

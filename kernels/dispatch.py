@@ -97,6 +97,13 @@ def set_threads(count: int, cpus: Sequence[int] = ()) -> None:
     torch.set_num_threads(count if kernel_set() == "reference" else 1)
 
 
+def set_wait(factor: int) -> None:
+    """Sets how long the ops' threads wait awake for the next op, as a multiple of what suits our own models. A call of
+    a thread that sleeps costs as much as a small op."""
+    if kernel_set() == "cpu":
+        _library().set_wait(factor)
+
+
 def choose(op: str) -> Any:
     """Returns the module that implements `op`, which fulfils the op's Protocol. Each op binds it once, at import."""
     name = kernel_set()

@@ -174,6 +174,8 @@ struct SampleBatch {
 // One pool for the process, of `count` threads with the one that calls; cpus, if not null, says where each stays, the
 // caller first.
 void penstock_set_threads(int64_t count, const int64_t* cpus);
+// How long its threads wait awake for the next call before they sleep: a multiple of about 20 microseconds.
+void penstock_set_wait(int64_t factor);
 
 // Memory that the ranks of a group share, all zeros at first: how much of it, and an exchange through it.
 // transfers: int64 [world_size, 4], for each peer what to send (address, bytes) and where to put what comes (address,

@@ -16,8 +16,9 @@ namespace penstock {
 namespace {
 
 // Some 20 microseconds: longer than the Python between two ops of a step, shorter than the pause between two steps, so
-// threads stay awake within a step and leave the cores to others outside.
-constexpr int kSpins = 600;
+// threads stay awake within a step and leave the cores to others outside. Where there is more Python, it is to be more.
+constexpr int64_t kSpins = 600;
+std::atomic<int64_t> spins{kSpins};
 
 void pin(pthread_t thread, int64_t cpu) {
   cpu_set_t only;
@@ -27,7 +28,7 @@ void pin(pthread_t thread, int64_t cpu) {
 }
 
 uint32_t wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
-  for (int spin = 0; spin < kSpins; spin++) {
+  for (int64_t left = spins.load(std::memory_order_relaxed); left > 0; left--) {
     if (const uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
     _mm_pause();
   }
@@ -112,6 +113,10 @@ void run(int64_t n, Work work, void* context) {
 }
 
 }  // namespace penstock
+
+extern "C" void penstock_set_wait(int64_t factor) {
+  penstock::spins.store(penstock::kSpins * factor, std::memory_order_relaxed);
+}
 
 extern "C" void penstock_set_threads(int64_t count, const int64_t* cpus) {
   const std::lock_guard lock(penstock::mutex);

@@ -82,7 +82,8 @@ def _random_linear(like: nn.Module, generator: torch.Generator) -> nn.Linear:
 
 def _with_parameters(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:
     clone = copy.copy(module)
-    clone._parameters = {name: nn.Parameter(value, requires_grad=False) for name, value in values.items()}
+    clone._parameters = module._parameters | {
+        name: nn.Parameter(value, requires_grad=False) for name, value in values.items()}
     return clone
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from penstock.kernels import dispatch
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.communication.distributed import Group
@@ -27,6 +28,7 @@ from penstock.shard.weights.rank_weights import Progress
 
 log = logging.getLogger(__name__)
 
+WAIT_FACTOR = 10                         # transformers runs so much more Python between two ops than our layers do
 DEFAULT_CONTEXT = 32768                  # tokens, of a model whose configuration names no number
 
 
@@ -74,6 +76,7 @@ class TransformersModel:
         _check_options(keys, options, group)
         dtype = dtype or dtype_of(keys, directory)
         register()
+        dispatch.set_wait(WAIT_FACTOR)
         prepared = _prepare(keys, directory, dtype, progress)
         log.info("%s", prepared)
         config = prepared.model.config
@@ -83,10 +86,12 @@ class TransformersModel:
             numerics=f"{TRANSFORMERS}-{architectures.version()}/", implementation=TRANSFORMERS, identity=repr(config))
         return cls(prepared.way, prepared.hidden, facts, dtype)
 
+    @torch.inference_mode()
     def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[LayerMemory]) -> Hidden:
         states = self._way.forward(input_ids, metadata, caches)
         return Hidden(states, states)
 
+    @torch.inference_mode()
     def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
         return self._hidden.logits(hidden.x[rows])
 
