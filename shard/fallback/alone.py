@@ -64,7 +64,7 @@ class Alone:
     def __init__(self, model: Any, hidden: Hidden, advance: Advance) -> None:
         self._model = model
         self._hidden = hidden
-        self._advance = advance
+        self.advance = advance
         parameters = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in parameters
         self._cache_name = "cache_params" if "mamba" in type(model).__name__.lower() else "past_key_values"
@@ -86,7 +86,7 @@ class Alone:
         if start == 0:
             states.sequences[slot] = OneSequence(ids[None, :0])
         sequence = states.sequences[slot]
-        is_apart = self._advance is Advance.TOKENS and start
+        is_apart = self.advance is Advance.TOKENS and start
         pieces = torch.split(ids, 1) if is_apart else (ids,)
         parts = [self._step(sequence, piece) for piece in pieces]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -94,7 +94,7 @@ class Alone:
     def _step(self, sequence: OneSequence, ids: Tensor) -> Tensor:
         count, is_first = len(ids), not sequence.ids.shape[1]
         sequence.ids = torch.cat([sequence.ids, ids[None]], dim=1)
-        if self._advance is Advance.WHOLE:
+        if self.advance is Advance.WHOLE:
             states, _ = self._hidden.whole(input_ids=sequence.ids, use_cache=False)
             return states[-count:]
         if is_first:

@@ -93,7 +93,7 @@ class PackedEmbedding(Replacement):
         self.packed = packed
 
     def forward(self, ids: Tensor) -> Tensor:
-        return weight_rows(self.packed, ids.reshape(-1)).view(*ids.shape, self.in_features)
+        return weight_rows(self.packed, ids.reshape(-1).long()).view(*ids.shape, self.in_features)
 
 
 class OurNorm(nn.Module):

@@ -1,0 +1,1 @@
+"""Every causal language model of transformers, tiny, as the fallback runs it."""
