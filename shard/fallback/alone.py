@@ -66,7 +66,6 @@ class Alone:
         self._hidden = hidden
         self.advance = advance
         parameters = inspect.signature(model.forward).parameters
-        self._takes_positions = "position_ids" in parameters
         self._cache_name = "cache_params" if "mamba" in type(model).__name__.lower() else "past_key_values"
         are_few = "logits_to_keep" in parameters and not hidden.are_logits
         self._keeps_few_logits = {"logits_to_keep": 1} if are_few else {}
@@ -95,7 +94,7 @@ class Alone:
         count, is_first = len(ids), not sequence.ids.shape[1]
         sequence.ids = torch.cat([sequence.ids, ids[None]], dim=1)
         if self.advance is Advance.WHOLE:
-            states, _ = self._hidden.whole(input_ids=sequence.ids, use_cache=False)
+            states, _ = self._hidden.whole(**inputs_of_all(self._model, sequence.ids))
             return states[-count:]
         if is_first:
             sequence.inputs = self._first_inputs(count)
@@ -110,10 +109,7 @@ class Alone:
     def _first_inputs(self, count: int) -> dict[str, Any]:
         from transformers import DynamicCache
 
-        inputs: dict[str, Any] = {"use_cache": True, "attention_mask": torch.ones(1, count, dtype=torch.int64,
-                                                                                 device=self._model.device)}
-        if self._takes_positions:
-            inputs["position_ids"] = torch.arange(count, device=self._model.device)[None]
+        inputs: dict[str, Any] = {"use_cache": True} | _of_tokens(self._model, count)
         if self._model._supports_default_dynamic_cache():
             inputs[self._cache_name] = DynamicCache(config=self._model.config.get_text_config(decoder=True))
         return inputs
@@ -140,6 +136,21 @@ class Alone:
             sizes.append(num_bytes(states.sequences[0].inputs))
         of_token = -(-max(0, sizes[1] - sizes[0]) // 8)
         return max(0, sizes[0] - 4 * of_token), of_token
+
+
+def inputs_of_all(model: Any, ids: Tensor) -> dict[str, Any]:
+    """Returns what a model is given to compute all of a sequence's token ids [1, T] at once, as its `generate` does."""
+    inputs: dict[str, Any] = model.prepare_inputs_for_generation(
+        ids, is_first_iteration=True, use_cache=False, **_of_tokens(model, ids.shape[1]))
+    # Some classes keep the last token's logits alone, unless told to keep all by a 0.
+    return inputs | ({"logits_to_keep": 0} if "logits_to_keep" in inputs else {})
+
+
+def _of_tokens(model: Any, count: int) -> dict[str, Tensor]:
+    """Returns the mask of a sequence's first tokens, and their positions if the model takes any."""
+    mask = torch.ones(1, count, dtype=torch.int64, device=model.device)
+    takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+    return {"attention_mask": mask} | ({"position_ids": mask.cumsum(1) - 1} if takes_positions else {})
 
 
 def num_bytes(value: Any, seen: set[int] | None = None) -> int:

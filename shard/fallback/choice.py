@@ -11,7 +11,7 @@ from penstock.kernels import dispatch
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.paged_attention import allocate_cache
 from penstock.kernels.recurrent_state import LayerMemory
-from penstock.shard.fallback.alone import Advance, Alone
+from penstock.shard.fallback.alone import Advance, Alone, inputs_of_all
 from penstock.shard.fallback.attention import UnpagedError
 from penstock.shard.fallback.hidden import Hidden
 from penstock.shard.fallback.paged import Paged
@@ -38,9 +38,12 @@ def prompts(vocab_size: int) -> list[Tensor]:
 
 
 def plain_logits(model: Any, ids: Sequence[Tensor]) -> list[Tensor]:
-    """Returns what the model's own code makes of each of these sequences alone, [T, V], without a cache."""
-    return [model(input_ids=sequence[None].to(model.device), use_cache=False).logits[0].float().cpu()
-            for sequence in ids]
+    """Returns what the model's own code makes of each of these sequences alone, [T, V], without a cache. Raises
+    ValueError if that is not a row for each token."""
+    found = [model(**inputs_of_all(model, sequence[None].to(model.device))).logits[0].float().cpu() for sequence in ids]
+    if [len(logits) for logits in found] != list(map(len, ids)):
+        raise ValueError("it does not give logits after each of its tokens")
+    return found
 
 
 def choose_way(model: Any, dtype: torch.dtype, expected: Sequence[Tensor]) -> tuple[Way, Hidden, str]:
@@ -49,19 +52,27 @@ def choose_way(model: Any, dtype: torch.dtype, expected: Sequence[Tensor]) -> tu
     reasons: list[str] = []
     vocab_size = expected[0].shape[1]
     for are_logits in (False, True):
-        hidden = Hidden(model, vocab_size, are_logits)
+        try:
+            hidden = Hidden(model, vocab_size, are_logits)
+        except Exception as error:       # any model's code may end in any
+            reasons.append(_told(error))
+            continue
         for make in _makers(model, hidden, dtype, own):
             try:
                 way = make()
                 found = _run(way, hidden, dtype)
-            except Exception as error:  # any model's code may end in any
-                reasons.append(f"{error}" if isinstance(error, UnpagedError) else f"{type(error).__name__}: {error}")
+            except Exception as error:   # any model's code may end in any
+                reasons.append(_told(error))
                 continue
             errors = list(map(_relative_error, found, expected))
             if all(each <= TOLERANCE[dtype] for each in errors):
                 return way, hidden, reasons[0] if reasons else ""
             reasons.append(f"its logits differ by {max(errors, key=str):.1g} of their size")
     raise NoWayError("; ".join(dict.fromkeys(reason.splitlines()[0][:200] for reason in reasons)))
+
+
+def _told(error: Exception) -> str:
+    return f"{error}" if isinstance(error, UnpagedError) else f"{type(error).__name__}: {error}"
 
 
 def _relative_error(found: Tensor, expected: Tensor) -> float:

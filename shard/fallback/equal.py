@@ -27,7 +27,7 @@ def norm_of(module: nn.Module) -> NormConfig | None:
         return None
     eps = next((getattr(module, name) for name in EPS_NAMES if isinstance(getattr(module, name, None), float)), None)
     weight, bias = weights["weight"], weights.get("bias")
-    if eps is None or weight.dim() != 1 or _num_inputs(module) != 1:
+    if eps is None or weight.dim() != 1 or _num_inputs(module) != 1 or _may_have_more(module):
         return None
     generator = torch.Generator().manual_seed(0)
     sample = {name: torch.randn(len(weight), generator=generator) for name in weights}
@@ -89,9 +89,17 @@ def _with_parameters(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Modu
 
 def _num_inputs(module: nn.Module) -> int:
     """Returns how many inputs the module's forward cannot do without."""
+    return sum(parameter.default is inspect.Parameter.empty for parameter in _positional(module))
+
+
+def _may_have_more(module: nn.Module) -> bool:
+    """Tells whether there are inputs that the module's forward can do without, such as a gate."""
+    return len(_positional(module)) > _num_inputs(module)
+
+
+def _positional(module: nn.Module) -> list[inspect.Parameter]:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(parameter.kind in kinds and parameter.default is inspect.Parameter.empty
-               for parameter in inspect.signature(module.forward).parameters.values())
+    return [parameter for parameter in inspect.signature(module.forward).parameters.values() if parameter.kind in kinds]
 
 
 def _computed(module: nn.Module, x: Tensor) -> Tensor | None:

@@ -32,12 +32,12 @@ class Compared:
     is_equal: bool                       # both prompts are continued with transformers' tokens
     way: str                             # how it is run
     replaced: tuple[tuple[str, int], ...]  # transformers' modules in whose place ours stand, and how many
-    has_bits: bool                       # batched, in pieces, and alone have the same
+    has_bits: bool | None                # batched, in pieces, and alone have the same; None: that was not tried
     distinct: int                        # tokens among those generated
 
 
-def compare(name: str, folder: Path, num_tokens: int) -> Compared:
-    """Makes a checkpoint of a class, and continues two prompts by both."""
+def compare(name: str, folder: Path, num_tokens: int, with_bits: bool = False) -> Compared:
+    """Makes a checkpoint of a class, and continues two prompts by both. Raises what ends either."""
     path = make_checkpoint(name, folder / name)
     expected = their_tokens(name, path, num_tokens)
     requests = [Request(prompt, num_tokens) for prompt in _prompts(path)]
@@ -45,11 +45,11 @@ def compare(name: str, folder: Path, num_tokens: int) -> Compared:
         executor = Executor(replace(make_config(path, "float32"), model_impl=TRANSFORMERS), Group())
     together = run_program(executor, batched(requests, 5, NUM_BLOCKS))
     (found,) = prepared
+    has_bits = together == run_program(executor, alone(requests, NUM_BLOCKS)) if with_bits else None
     tokens = [[sampled.token_id for sampled in output] for output in together]
     return Compared(
         name, tokens == expected, f"own cache, {found.way.advance.value}" if isinstance(found.way, Alone) else PAGED,
-        tuple(sorted(found.counts.items())), together == run_program(executor, alone(requests, NUM_BLOCKS)),
-        len({token for output in tokens for token in output}))
+        tuple(sorted(found.counts.items())), has_bits, len({token for output in tokens for token in output}))
 
 
 def _prompts(path: Path) -> list[list[int]]:

@@ -11,7 +11,9 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "BambaForCausalLM": {"attn_layer_indices": [1]},
     "BigBirdForCausalLM": {"attention_type": "original_full"},
     "BltForCausalLM": {"encoder_hash_byte_group_vocab": 160},
-    "DbrxForCausalLM": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0}, "ffn_config": {"hidden_size": 64}},
+    "CohereCompassForCausalLM": {"rope_parameters": {FULL: {"rope_type": "default", "rope_theta": 10000.0}}},
+    "DbrxForCausalLM": {
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0}, "ffn_config": {"hidden_size": 64}},
     "DeepseekV2ForCausalLM": EXPERTS,
     "Dots1ForCausalLM": EXPERTS | {"first_k_dense_replace": 1},
     "Dots3NoteForCausalLM": {"head_dim": 32},
@@ -27,10 +29,13 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "MinistralForCausalLM": HEADS,
     "MoshiForCausalLM": {"sliding_window": 256},
     "NemotronForCausalLM": HEADS,
-    "Qwen4ExpForCausalLM": {"layer_types": [LINEAR, FULL]},
+    "Qwen4ExpForCausalLM": {
+        "indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 16,
+        "indexer_compress_ratio": 4},
     "ReformerModelWithLMHead": {
         "attn_layers": ["local", "lsh"], "attention_head_size": 16, "axial_pos_shape": [16, 16],
-        "axial_pos_embds_dim": [32, 32], "local_attn_chunk_length": 8, "lsh_attn_chunk_length": 8},
+        "axial_pos_embds_dim": [32, 32], "local_attn_chunk_length": 8, "lsh_attn_chunk_length": 8,
+        "num_buckets": 4},
     "XLMWithLMHeadModel": {"causal": True},
     "XmodForCausalLM": {"languages": ["en_XX"], "default_language": "en_XX"},
     "ZambaForCausalLM": {"layers_block_type": [LINEAR, "hybrid", "hybrid"], "num_hidden_layers": 3},
