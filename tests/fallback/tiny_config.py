@@ -19,12 +19,13 @@ SIZES = {name: size for size, names in {
         "router_hidden_size hidden_size_per_layer_input linear_key_head_dim linear_value_head_dim mamba_d_head",
     256: "max_position_embeddings n_positions max_seq_len max_sequence_length",
     16: "head_dim attention_head_dim rotary_dim q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim "
-        "index_head_dim index_n_heads patch_size mamba_d_state state_size",
-    20: "sliding_window attention_chunk_size index_topk",
+        "index_head_dim index_n_heads swa_head_dim patch_size mamba_d_state state_size",
+    20: "sliding_window sliding_window_size attention_chunk_size index_topk",
     4: "num_attention_heads n_head n_heads num_heads decoder_attention_heads encoder_attention_heads num_experts "
-       "num_local_experts n_routed_experts num_router_experts mamba_n_heads linear_num_value_heads depth_heads",
+       "num_local_experts n_routed_experts num_router_experts mamba_n_heads linear_num_value_heads "
+       "swa_num_attention_heads",
     2: "num_hidden_layers n_layer n_layers num_layers decoder_layers encoder_layers depth num_key_value_heads "
-       "num_experts_per_tok linear_num_key_heads",
+       "num_experts_per_tok linear_num_key_heads swa_num_key_value_heads",
     1: "n_group topk_group first_k_dense_replace n_shared_experts pad_token_id mamba_n_groups",
     0: "bos_token_id",
 }.items() for name in names.split()} | {"eos_token_id": 2, "is_decoder": True}
