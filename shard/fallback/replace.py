@@ -61,6 +61,9 @@ class Replacer:
                     self._put(name, module, replacement)
         if not self._kept and replace_rotation(self._model):
             self.counts["rotation"] += 1
+        for module in self._model.modules():
+            if not [*module.children(), *module.parameters(recurse=False)]:
+                module.register_forward_pre_hook(_contiguous)
         self._model.to(dispatch.device())
         return self.counts
 
@@ -151,6 +154,11 @@ class Replacer:
         for parent, attribute in self._places[id(module)]:
             setattr(parent, attribute, replacement)
         self._stored.forget(name)
+
+
+def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Lets torch compute an activation of a part of each row in the same way for one row and for many."""
+    return tuple(each.contiguous() if isinstance(each, Tensor) else each for each in inputs)
 
 
 def read_weights(model: nn.Module) -> frozenset[str]:
