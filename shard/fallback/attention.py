@@ -146,8 +146,12 @@ class PagedCalls:
 
     def _rows(self, part: Tensor, dim: int) -> Tensor:
         """Returns [T, heads, dim] of [1, heads, T, D]."""
-        rows = part[0].transpose(0, 1)
-        if rows.shape[2] != dim:
-            rows = pad(rows, (0, dim - rows.shape[2]))
-        rows = rows.to(self._dtype)
-        return rows if rows[:1].is_contiguous() else rows.contiguous()
+        if part.shape[3] != dim:
+            part = pad(part, (0, dim - part.shape[3]))
+        return rows_of_heads(part.to(self._dtype))
+
+
+def rows_of_heads(part: Tensor) -> Tensor:
+    """Returns [T, heads, D] of [1, heads, T, D], whose rows may lie apart."""
+    rows = part[0].transpose(0, 1)
+    return rows if rows[:1].is_contiguous() else rows.contiguous()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from penstock.kernels.rope import rope
-from penstock.shard.fallback.attention import is_answering
+from penstock.shard.fallback.attention import is_answering, rows_of_heads
 
 NAME = "apply_rotary_pos_emb"
 HEADS, TOKENS, WIDTH = 2, 3, 8           # of the trial
@@ -34,7 +34,7 @@ class Rotation:
             self._cos_half, self._sin_half = (
                 angles[0, :, :width // 2].float().contiguous() for angles in (cos, sin))
             self._positions = torch.arange(q.shape[2], device=q.device)
-        rotated = rope(q[0].transpose(0, 1), k[0].transpose(0, 1), self._cos_half, self._sin_half, self._positions)
+        rotated = rope(rows_of_heads(q), rows_of_heads(k), self._cos_half, self._sin_half, self._positions)
         return tuple(part.transpose(0, 1)[None] for part in rotated)
 
 
