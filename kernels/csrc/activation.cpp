@@ -1,3 +1,5 @@
+#include "activation.h"
+
 #include "abi.h"
 #include "rows.h"
 #include "sigmoid.h"
@@ -53,16 +55,18 @@ INLINE Vec gated(Vec gate, Vec up) {
 }
 
 template <int64_t kActivation, class T>
+void activate_row(const T* row, T* out, int64_t width, bool is_gated) {
+  for_vectors(width, [&](int64_t i, int64_t n) {
+    const Vec value = load(row + i, n);
+    store(out + i, is_gated ? gated<kActivation>(value, load(row + width + i, n)) : activated<kActivation>(value), n);
+  });
+}
+
+template <int64_t kActivation, class T>
 void activate(const T* x, T* out, int64_t rows, int64_t width, bool is_gated) {
   parallel_rows(rows, width, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
-      const T* from = x + (is_gated ? 2 : 1) * row * width;
-      const T* up = from + width;
-      T* to = out + row * width;
-      for_vectors(width, [&](int64_t i, int64_t n) {
-        const Vec value = load(from + i, n);
-        store(to + i, is_gated ? gated<kActivation>(value, load(up + i, n)) : activated<kActivation>(value), n);
-      });
+      activate_row<kActivation>(x + (is_gated ? 2 : 1) * row * width, out + row * width, width, is_gated);
     }
   });
 }
@@ -76,6 +80,16 @@ void with_activation(int64_t activation, F&& f) {
 }
 
 }  // namespace
+
+void activate_gate_of_row(int64_t activation, int64_t dtype, const void* row, void* out, int64_t width) {
+  with_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    with_activation(activation, [&](auto kind) {
+      activate_row<kind>(static_cast<const T*>(row), static_cast<T*>(out), width, true);
+    });
+  });
+}
+
 }  // namespace penstock
 
 extern "C" void penstock_activation(int64_t activation, int64_t is_gated, int64_t dtype, const void* x, void* out,

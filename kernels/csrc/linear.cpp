@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstddef>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
+#include <vector>
 
 #include "abi.h"
 #include "linear.h"
@@ -19,14 +22,13 @@
 #include "quantised.h"
 #include "ranges.h"
 #include "scratch.h"
+#include "units.h"
 #include "vec.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kColumns = kGroup / kLanes;  // registers of outputs in a group
-constexpr int kRows = 6;                   // of a tile; with 4 columns they leave 8 registers for x and w
-constexpr int kTiles = 8;                  // of a piece of work
 constexpr int64_t kBlockBytes = 16 << 10;  // of a panel: stays in the first cache while the tiles pass over it
 constexpr int64_t kAhead = 16 << 10;       // bytes that a panel is read ahead of its use
 constexpr int64_t kConvertedRows = 512;    // of x at a time, where x has to be converted
@@ -223,89 +225,79 @@ struct Linear {
     });
   }
 
-  // The rows of x, which are as `convert` makes them, by the outputs of a group: sums [segments, rows, kGroup].
-  void multiply_apart(const X* x, int64_t rows, int64_t group, float* out) const {
+  // The rows of x, which are as `convert` makes them, by the outputs of a group.
+  void add_apart(const X* x, int64_t rows, int64_t group, const Totals& totals) const {
     thread_local Scratch scratch;
-    const Tiles tiles{rows, (rows + kRows - 1) / kRows};
-    const int64_t size = layout.segments * kRows * kPanel;
-    for (int64_t begin = 0; begin < tiles.count; begin += kTiles) {
-      const int64_t end = std::min(tiles.count, begin + kTiles);
-      const int columns = columns_of(tiles.num_rows(end - 1));
-      float* sums = scratch.get<float>((end - begin) * size);
+    const Units units(rows, 1);
+    float* const sums = scratch.get<float>(kTiles * kRows * kPanel);
+    for (int64_t begin = 0, end; begin < units.tiles; begin = end) {
+      end = units.end_of_piece(begin);
+      const int columns = columns_of(units.num_rows(end - 1));
       for (int column = 0; column < kColumns; column += columns) {
         const W* panel = w + group * layout.group_size() + column * layout.column_stride();
-        sum_columns(x, tiles, begin, end, panel, 0, sums, size, true);
-        for (int64_t t = begin; t < end; t++) {
-          const float* from = sums + (t - begin) * size;
-          for (int64_t s = 0; s < layout.segments; s++) {
-            for (int64_t r = 0; r < tiles.num_rows(t); r++, from += columns * kLanes) {
-              float* to = out + (s * rows + tiles.first_row(t) + r) * kGroup + column * kLanes;
-              std::memcpy(to, from, static_cast<size_t>(columns * kLanes) * sizeof(float));
-            }
-          }
-        }
+        sum_columns(x, units, begin, end, panel, 0, sums, kRows * kPanel, [&](int64_t tile, int64_t s, const float* from) {
+          totals.add(from, units.first_row(tile), units.num_rows(tile), s, column * kLanes, columns);
+        });
       }
     }
   }
 
- private:
-  struct Tiles {
-    int64_t rows, count;
-    int64_t first_row(int64_t tile) const { return rows * tile / count; }
-    int num_rows(int64_t tile) const { return static_cast<int>(first_row(tile + 1) - first_row(tile)); }
-  };
+  Units units(int64_t rows) const { return {rows, layout.groups}; }
+  const char* panel(int64_t group) const { return reinterpret_cast<const char*>(w + group * layout.group_size()); }
 
-  // x has `rows` rows, which are those from first_row on of the output.
-  void multiply(const X* x, int64_t first_row, int64_t rows) const {
-    const Tiles tiles{rows, (rows + kRows - 1) / kRows};
-    const int64_t chunks = (tiles.count + kTiles - 1) / kTiles, most = chunks ? (tiles.count + chunks - 1) / chunks : 0;
-    const auto cut = [&](int64_t i) {
-      const int64_t tile = i % tiles.count;
-      return i - tile + std::min(tiles.count, (tile / most + 1) * most);
-    };
-    parallel_ranges(layout.groups * tiles.count, cut, [&](int64_t begin, int64_t end, int64_t next) {
-      const int64_t group = begin / tiles.count, begin_tile = begin % tiles.count;
-      const int64_t ahead = (next / tiles.count - group) * layout.group_size() * static_cast<int64_t>(sizeof(W));
-      multiply_group(x, first_row, tiles, begin_tile, begin_tile + end - begin, group, ahead);
-    });
-  }
-
-  // The rows of a few tiles by the outputs of a group, whose successor is `ahead` bytes ahead.
-  void multiply_group(const X* x, int64_t first_row, Tiles tiles, int64_t begin, int64_t end, int64_t group,
-                      int64_t ahead) const {
+  // Some units of rows of x, which are those from first_row on of the output; most likely the panel at `next` is read next.
+  void multiply_piece(const X* x, int64_t first_row, const Units& units, int64_t begin, int64_t end,
+                      const char* next) const {
     thread_local Scratch scratch;
-    const int columns = columns_of(tiles.num_rows(end - 1));  // of one row or two only if there is no other tile
+    const int64_t group = units.panel(begin), ahead = next - panel(group);
+    const int64_t first = units.tile(begin), last = first + end - begin;
+    const int columns = columns_of(units.num_rows(last - 1));  // of one row or two only if there is no other tile
     const int64_t sums_size = kRows * kPanel, levels = std::bit_width(static_cast<uint64_t>(layout.segments));
     float* sums = scratch.get<float>((end - begin) * levels * sums_size);
     for (int column = 0; column < kColumns; column += columns) {
-      const W* panel = w + group * layout.group_size() + column * layout.column_stride();
-      sum_columns(x, tiles, begin, end, panel, ahead, sums, levels * sums_size, false);
-      for (int64_t t = begin; t < end; t++) {
-        output.write(sums + (t - begin) * levels * sums_size, first_row + tiles.first_row(t), tiles.num_rows(t),
+      const W* own = w + group * layout.group_size() + column * layout.column_stride();
+      sum_columns(x, units, first, last, own, ahead, sums, levels * sums_size, nullptr);
+      for (int64_t t = first; t < last; t++) {
+        output.write(sums + (t - first) * levels * sums_size, first_row + units.first_row(t), units.num_rows(t),
                      group * kGroup + column * kLanes, columns);
       }
     }
   }
 
-  // Segment sums wait in a binary counter of tiles: after segment s there is one for each bit of s + 1. If they stay apart,
-  // there is one for each segment.
-  void sum_columns(const X* x, Tiles tiles, int64_t begin, int64_t end, const W* panel, int64_t ahead, float* sums,
-                   int64_t sums_stride, bool is_apart) const {
+ private:
+  // x has `rows` rows, which are those from first_row on of the output.
+  void multiply(const X* x, int64_t first_row, int64_t rows) const {
+    const Units all = units(rows);
+    const auto cut = [&](int64_t unit) { return all.end_of_piece(unit); };
+    parallel_ranges(all.count(), cut, [&](int64_t begin, int64_t end, int64_t next) {
+      multiply_piece(x, first_row, all, begin, end, panel(all.panel(next)));
+    });
+  }
+
+  // Segment sums wait in a binary counter of tiles: after segment s there is one for each bit of s + 1. Where there is a
+  // `take`, it is given each tile's sums of each segment instead.
+  template <class Take>
+  void sum_columns(const X* x, const Units& units, int64_t begin, int64_t end, const W* panel, int64_t ahead, float* sums,
+                   int64_t sums_stride, Take take) const {
+    constexpr bool kIsApart = !std::is_same_v<Take, std::nullptr_t>;
     constexpr int64_t kStep = Layout<W>::kStep, kStepBytes = kStep * static_cast<int64_t>(sizeof(W));
     const int64_t block = end - begin == 1 ? std::max<int64_t>(layout.steps, 1) : kBlockBytes / kStepBytes;
-    const int columns = columns_of(tiles.num_rows(end - 1));
+    const int columns = columns_of(units.num_rows(end - 1));
     for (uint64_t s = 0; s < static_cast<uint64_t>(layout.segments); s++) {
       for (int64_t k = 0; k == 0 || k < layout.steps; k += block) {
         const int64_t step = static_cast<int64_t>(s) * layout.steps + k;
         const int64_t steps = std::min(block, layout.steps - k);
-        const int merges = k + steps == layout.steps && !is_apart ? std::countr_one(s) : 0;
-        const int64_t place = is_apart ? static_cast<int64_t>(s) : std::popcount(s);
+        const bool is_last = k + steps == layout.steps;
         for (int64_t t = begin; t < end; t++) {
-          const int rows = tiles.num_rows(t);
-          float* own_sums = sums + (t - begin) * sums_stride + place * rows * columns * kLanes;
-          run_tile<Kernel>(rows, {x + tiles.first_row(t) * layout.padded_inputs() + step * kDepth<W>,
+          const int rows = units.num_rows(t);
+          float* own_sums = sums + (t - begin) * sums_stride + (kIsApart ? 0 : std::popcount(s) * rows * columns * kLanes);
+          run_tile<Kernel>(rows, {x + units.first_row(t) * layout.padded_inputs() + step * kDepth<W>,
                                   layout.padded_inputs(), panel + step * kStep, layout.column_stride(), steps,
-                                  prefetched(t - begin, end - begin, ahead, kStepBytes), own_sums, k > 0, merges});
+                                  prefetched(t - begin, end - begin, ahead, kStepBytes), own_sums, k > 0,
+                                  is_last && !kIsApart ? std::countr_one(s) : 0});
+          if constexpr (kIsApart) {
+            if (is_last) take(t, static_cast<int64_t>(s), own_sums);
+          }
         }
       }
     }
@@ -375,12 +367,62 @@ void prepare_row(const void* packed, const void* x, int64_t x_dtype, void* prepa
   });
 }
 
-void multiply_apart(const void* packed, int64_t x_dtype, const void* prepared, int64_t rows, int64_t group, float* sums) {
+void add_apart(const void* packed, int64_t x_dtype, const void* prepared, int64_t rows, int64_t group,
+               const Totals& totals) {
   if (static_cast<const Header*>(packed)->dtype == kQuantised) {
-    return multiply_apart_coded(packed, prepared, rows, group, sums);
+    return add_apart_of_coded(packed, prepared, rows, group, totals);
   }
   with_linear(x_dtype, packed, {}, [&]<class Kernel>(const Linear<Kernel>& linear) {
-    linear.multiply_apart(static_cast<const typename Kernel::X*>(prepared), rows, group, sums);
+    linear.add_apart(static_cast<const typename Kernel::X*>(prepared), rows, group, totals);
+  });
+}
+
+namespace {
+
+bool is_coded(const Product& product) { return static_cast<const Header*>(product.packed)->dtype == kQuantised; }
+
+Units units_of(const Product& product, int64_t x_dtype) {
+  if (is_coded(product)) return units_of_coded(product.packed, product.rows);
+  Units units(0, 0);
+  with_linear(x_dtype, product.packed, {}, [&](const auto& linear) { units = linear.units(product.rows); });
+  return units;
+}
+
+const char* panel_of(const Product& product, int64_t x_dtype, int64_t panel) {
+  if (is_coded(product)) return panel_of_coded(product.packed, panel);
+  const char* found = nullptr;
+  with_linear(x_dtype, product.packed, {}, [&](const auto& linear) { found = linear.panel(panel); });
+  return found;
+}
+
+void multiply_piece(const Product& product, int64_t x_dtype, const Units& units, int64_t begin, int64_t end,
+                    const char* next) {
+  if (is_coded(product)) return multiply_piece_of_coded(product, units, begin, end, next);
+  with_linear(x_dtype, product.packed, product.output, [&]<class Kernel>(const Linear<Kernel>& linear) {
+    linear.multiply_piece(static_cast<const typename Kernel::X*>(product.prepared), 0, units, begin, end, next);
+  });
+}
+
+}  // namespace
+
+void multiply_each(const Product* products, int64_t count, int64_t x_dtype) {
+  std::vector<Units> units;
+  std::vector<int64_t> firsts{0};  // of all units
+  for (int64_t i = 0; i < count; i++) {
+    units.push_back(units_of(products[i], x_dtype));
+    firsts.push_back(firsts.back() + units.back().count());
+  }
+  const auto product_of = [&](int64_t unit) {
+    return static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end() - 1, unit) - firsts.begin() - 1);
+  };
+  const auto cut = [&](int64_t unit) {
+    const size_t i = product_of(unit);
+    return firsts[i] + units[i].end_of_piece(unit - firsts[i]);
+  };
+  parallel_ranges(firsts.back(), cut, [&](int64_t begin, int64_t end, int64_t next) {
+    const size_t i = product_of(begin), j = product_of(next);
+    const char* const panel = panel_of(products[j], x_dtype, units[j].panel(next - firsts[j]));
+    multiply_piece(products[i], x_dtype, units[i], begin - firsts[i], end - firsts[i], panel);
   });
 }
 
@@ -402,13 +444,20 @@ extern "C" void penstock_linear_apart(const void* x, int64_t x_dtype, int64_t ro
   parallel(rows, [&](int64_t r) {
     prepare_row(packed, static_cast<const std::byte*>(x) + r * x_bytes, x_dtype, prepared + r * stride);
   });
+  const std::vector<float> ones(static_cast<size_t>(rows), 1.f);
+  std::vector<int64_t> numbers(static_cast<size_t>(rows));
+  std::iota(numbers.begin(), numbers.end(), 0);
   parallel((header.outputs + kGroup - 1) / kGroup, [&](int64_t group) {
     thread_local Scratch own;
-    float* sums = own.get<float>(header.segments * rows * kGroup);
-    multiply_apart(packed, x_dtype, prepared, rows, group, sums);
+    const int64_t stride = header.segments * kGroup;
+    float* const sums = own.get<float>(rows * stride);
+    std::fill_n(sums, rows * stride, 0.f);
+    add_apart(packed, x_dtype, prepared, rows, group, {sums, 0, stride, numbers.data(), ones.data()});
     const int64_t first = group * kGroup, width = std::min<int64_t>(kGroup, header.outputs - first);
-    for (int64_t row = 0; row < header.segments * rows; row++) {
-      std::copy_n(sums + row * kGroup, width, out + row * header.outputs + first);
+    for (int64_t s = 0; s < header.segments; s++) {
+      for (int64_t r = 0; r < rows; r++) {
+        std::copy_n(sums + r * stride + s * kGroup, width, out + (s * rows + r) * header.outputs + first);
+      }
     }
   });
 }

@@ -15,13 +15,12 @@
 #include "quantised_tile.h"
 #include "ranges.h"
 #include "scratch.h"
+#include "units.h"
 
 namespace penstock {
 namespace {
 
 constexpr int64_t kRowsAtATime = 256;
-constexpr int kRows = 6;            // of a tile
-constexpr int kTiles = 8;           // of a piece of work
 constexpr int kFewTiles = 3;
 constexpr int kColumns = kPanel / kLanes;
 #if defined(__AVX512F__)
@@ -74,24 +73,26 @@ struct Multiplication {
     }
   }
 
+  // Some units of rows of x, which are those from first_row on of the output; most likely the panel at `next` is read next.
+  void multiply_piece(const Rows<X>& x, int64_t first_row, const Units& units, int64_t begin, int64_t end,
+                      const char* next) const {
+    const bool has_no_totals = w.header.num_pieces == w.header.header.segments && kHasManyRegisters;
+    const int64_t panel = units.panel(begin), count = end - begin;
+    const int64_t next_step = next == w.panel(panel) ? 0 : (Kernel::kBytes / count + 63) / 64 * 64;
+    for (int64_t i = 0; i < count; i++) {
+      const int64_t tile = units.tile(begin) + i, row = units.first_row(tile);
+      const char* const slice = next + w.header.panel_bytes * i / count;
+      const bool is_wide = i == 0 || has_no_totals || (w.header.bits == 8 && count <= kFewTiles);
+      multiply_tile(x, row, units.num_rows(tile), first_row + row, panel, is_wide, slice, next_step);
+    }
+  }
+
  private:
   void multiply(const Rows<X>& x, int64_t first_row, int64_t rows) const {
-    const int64_t tiles = (rows + kRows - 1) / kRows, panels = w.num_panels();
-    const bool has_no_totals = w.header.num_pieces == w.header.header.segments && kHasManyRegisters;
-    const int64_t chunks = (tiles + kTiles - 1) / kTiles, most = (tiles + chunks - 1) / chunks;
-    const auto cut = [&](int64_t i) {
-      const int64_t tile = i % tiles;
-      return i - tile + std::min(tiles, (tile / most + 1) * most);
-    };
-    parallel_ranges(panels * tiles, cut, [&](int64_t begin, int64_t end, int64_t next) {
-      const int64_t panel = begin / tiles, next_panel = next / tiles, count = end - begin;
-      const int64_t next_step = next_panel == panel ? 0 : (Kernel::kBytes / count + 63) / 64 * 64;
-      for (int64_t i = 0; i < count; i++) {
-        const int64_t tile = begin - panel * tiles + i, row = rows * tile / tiles;
-        const char* const slice = w.panel(next_panel) + w.header.panel_bytes * i / count;
-        const bool is_wide = i == 0 || has_no_totals || (w.header.bits == 8 && count <= kFewTiles);
-        multiply_tile(x, row, rows * (tile + 1) / tiles - row, first_row + row, panel, is_wide, slice, next_step);
-      }
+    const Units units(rows, w.num_panels());
+    const auto cut = [&](int64_t unit) { return units.end_of_piece(unit); };
+    parallel_ranges(units.count(), cut, [&](int64_t begin, int64_t end, int64_t next) {
+      multiply_piece(x, first_row, units, begin, end, w.panel(units.panel(next)));
     });
   }
 
@@ -108,26 +109,23 @@ struct Multiplication {
   }
 };
 
-// Sums [segments, rows, kGroup] of the rows of x by the panels of a group.
+// The rows of x by the panels of a group.
 template <class Kernel>
-void sum_apart(const Coded& w, const Rows<typename Kernel::X>& x, int64_t rows, int64_t group, float* out) {
+void add_apart(const Coded& w, const Rows<typename Kernel::X>& x, int64_t rows, int64_t group, const Totals& totals) {
   thread_local Scratch scratch;
-  const int64_t segments = w.header.header.segments, tiles = (rows + kRows - 1) / kRows;
-  float* const sums = scratch.get<float>((segments + 1) * kRows * kPanel);
+  const Units units(rows, 1);
+  float* const sums = scratch.get<float>((w.header.header.segments + 1) * kRows * kPanel);
   const int64_t end = std::min<int64_t>(w.num_panels(), (group + 1) * (kGroup / kPanel));
   for (int64_t panel = group * (kGroup / kPanel); panel < end; panel++) {
-    for (int64_t tile = 0; tile < tiles; tile++) {
-      const int64_t row = rows * tile / tiles, count = rows * (tile + 1) / tiles - row;
-      const int columns = tile == 0 ? kColumns : columns_of(static_cast<int>(count));
+    for (int64_t tile = 0; tile < units.tiles; tile++) {
+      const int64_t row = units.first_row(tile);
+      const int count = units.num_rows(tile), columns = tile == 0 ? kColumns : columns_of(count);
       for (int64_t lane = 0; lane < kPanel; lane += columns * kLanes) {
-        run_tile<Kernel>(static_cast<int>(count), columns, {&w.header, w.pieces, w.panel(panel), x[row].numbers,
-                         x.stride(), x[row].scales, lane, sums, w.panel(panel), 0, true});
-        const float* from = sums;
-        for (int64_t s = 0; s < segments; s++) {
-          for (int64_t r = 0; r < count; r++, from += columns * kLanes) {
-            float* const to = out + (s * rows + row + r) * kGroup + panel % (kGroup / kPanel) * kPanel + lane;
-            std::copy_n(from, columns * kLanes, to);
-          }
+        run_tile<Kernel>(count, columns, {&w.header, w.pieces, w.panel(panel), x[row].numbers, x.stride(),
+                                          x[row].scales, lane, sums, w.panel(panel), 0, true});
+        for (int64_t s = 0; s < w.header.header.segments; s++) {
+          totals.add(sums + s * count * columns * kLanes, row, count, s, panel % (kGroup / kPanel) * kPanel + lane,
+                     columns);
         }
       }
     }
@@ -192,10 +190,22 @@ void prepare_row_of_coded(const void* packed, const void* x, int64_t x_dtype, vo
   });
 }
 
-void multiply_apart_coded(const void* packed, const void* prepared, int64_t rows, int64_t group, float* sums) {
+void add_apart_of_coded(const void* packed, const void* prepared, int64_t rows, int64_t group, const Totals& totals) {
   const Coded w(packed);
   with_kernel(w, [&]<class Kernel>(std::type_identity<Kernel>) {
-    sum_apart<Kernel>(w, rows_of<Kernel>(w, prepared), rows, group, sums);
+    add_apart<Kernel>(w, rows_of<Kernel>(w, prepared), rows, group, totals);
+  });
+}
+
+Units units_of_coded(const void* packed, int64_t rows) { return {rows, Coded(packed).num_panels()}; }
+
+const char* panel_of_coded(const void* packed, int64_t panel) { return Coded(packed).panel(panel); }
+
+void multiply_piece_of_coded(const Product& product, const Units& units, int64_t begin, int64_t end, const char* next) {
+  const Coded w(product.packed);
+  with_kernel(w, [&]<class Kernel>(std::type_identity<Kernel>) {
+    Multiplication<Kernel>{w, product.output}.multiply_piece(rows_of<Kernel>(w, product.prepared), 0, units, begin, end,
+                                                             next);
   });
 }
 
