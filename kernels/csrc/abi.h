@@ -108,6 +108,30 @@ struct Experts {
   int64_t bias_dtype;
 };
 
+// A mixture and its norm. router gives the logits of as many experts as it has outputs, shared_gate, if it is not null, that
+// of the shared expert, which is the first of `experts` where there is one.
+struct MixtureLayer {
+  int64_t width;
+  float eps;
+  const void* norm;
+  int64_t norm_dtype;
+  const void* router;
+  const void* router_bias;
+  int64_t router_bias_dtype;
+  const float* choice_bias;
+  int64_t scoring;
+  int64_t top_k;
+  int64_t is_normalised;
+  float scale;
+  int64_t groups;
+  int64_t top_groups;
+  int64_t group_best;
+  float jitter;
+  int64_t has_shared;
+  const void* shared_gate;
+  const Experts* experts;
+};
+
 // As kernels/recurrence/heads.py; skip may be null.
 struct RecurrentHeads {
   int64_t heads;
@@ -270,12 +294,15 @@ void penstock_attention_layer(const AttentionLayer* layer, const AttentionMetada
                               const void* delta, void* total, void* out, int64_t partial, int64_t* status);
 void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total, void* out,
                         int64_t partial, int64_t num_tokens);
+void penstock_mixture_layer(const MixtureLayer* layer, int64_t dtype, const void* x, const void* delta, void* total,
+                            void* out, int64_t partial, int64_t num_tokens);
 
-// `count` blocks, each an attention layer with its cache and an MLP layer; the caches are of one size. x [tokens, width]
-// goes in and becomes the residual stream, delta what is yet to be added to it. *status as of penstock_attention_layer.
+// `count` blocks, each an attention layer with its cache and an MLP layer or, where that is null, a mixture; the caches are
+// of one size. x [tokens, width] goes in and becomes the residual stream, delta what is yet to be added to it. *status as
+// of penstock_attention_layer.
 void penstock_blocks(int64_t count, const AttentionLayer* const* attention, const MlpLayer* const* mlp,
-                     const AttentionMetadata* metadata, int64_t dtype, void* const* caches, int64_t cache_dtype,
-                     int64_t num_blocks, int64_t block_size, void* x, void* delta, int64_t* status);
+                     const MixtureLayer* const* mixtures, const AttentionMetadata* metadata, int64_t dtype,
+                     void* const* caches, int64_t cache_dtype, int64_t num_blocks, int64_t block_size, void* x, void* delta, int64_t* status);
 
 // What is wrong with the batch, and then nothing is sampled, or 0: 1 for histories, 2 for biases, 3 for masks that are none
 // of this vocabulary, or not all that there is.

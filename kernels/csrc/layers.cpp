@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "abi.h"
+#include "packed.h"
 #include "scratch.h"
 
 namespace penstock {
@@ -102,15 +103,59 @@ extern "C" void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const v
   multiply(normed, dtype, num_tokens, a.down, a.down_bias, a.down_bias_dtype, out, partial);
 }
 
+extern "C" void penstock_mixture_layer(const MixtureLayer* layer, int64_t dtype, const void* x, const void* delta,
+                                       void* total, void* out, int64_t partial, int64_t num_tokens) {
+  const MixtureLayer& a = *layer;
+  const int64_t count = static_cast<const Header*>(a.router)->outputs, chosen = a.top_k + a.has_shared;
+  thread_local Scratch scratch;
+  int64_t bytes = Parts::size(num_tokens * a.width, bytes_of(dtype));
+  for (const int64_t size : {count, a.top_k, a.top_k, chosen, chosen, int64_t{1}, int64_t{1}}) {
+    bytes += Parts::size(num_tokens * size, 4);
+  }
+  std::byte* const normed = scratch.get<std::byte>(bytes);
+  Parts parts(normed + Parts::size(num_tokens * a.width, bytes_of(dtype)), 4);
+  const auto floats = [&](int64_t size) { return reinterpret_cast<float*>(parts.take(num_tokens * size)); };
+  const auto numbers = [&](int64_t size) { return reinterpret_cast<int32_t*>(parts.take(num_tokens * size)); };
+  float *const logits = floats(count), *weights = floats(a.top_k);
+  int32_t* ids = numbers(a.top_k);
+
+  penstock_rms_norm(dtype, a.norm_dtype, x, delta, a.norm, a.eps, normed, total, num_tokens, a.width);
+  penstock_linear(normed, dtype, num_tokens, a.router, a.router_bias, a.router_bias_dtype, logits, kF32);
+  penstock_route(logits, a.choice_bias, num_tokens, count, a.scoring, a.top_k, a.is_normalised, a.scale, a.groups,
+                 a.top_groups, a.group_best, a.jitter, ids, weights);
+  if (a.has_shared) {
+    float *const gate = floats(1), *const all_weights = floats(chosen);
+    int32_t *const zeros = numbers(1), *const all_ids = numbers(chosen);
+    if (a.shared_gate) {
+      penstock_linear(normed, dtype, num_tokens, a.shared_gate, nullptr, kF32, all_weights, kF32);
+      penstock_route(all_weights, nullptr, num_tokens, 1, kSigmoidScore, 1, 0, 1.f, 1, 1, 1, 0.f, zeros, gate);
+    }
+    for (int64_t t = 0; t < num_tokens; t++) {
+      all_ids[t * chosen] = 0;
+      all_weights[t * chosen] = a.shared_gate ? gate[t] : 1.f;
+      for (int64_t k = 0; k < a.top_k; k++) {
+        all_ids[t * chosen + 1 + k] = ids[t * a.top_k + k] + 1;
+        all_weights[t * chosen + 1 + k] = weights[t * a.top_k + k];
+      }
+    }
+    ids = all_ids, weights = all_weights;
+  }
+  penstock_experts(a.experts, normed, dtype, ids, weights, num_tokens, chosen, out, partial ? kF32 : dtype);
+}
+
 // A layer's norm has read x and delta, and written their sum, before its last op writes delta: both can stay in place.
 extern "C" void penstock_blocks(int64_t count, const AttentionLayer* const* attention, const MlpLayer* const* mlp,
-                                const AttentionMetadata* metadata, int64_t dtype, void* const* caches,
-                                int64_t cache_dtype, int64_t num_blocks, int64_t block_size, void* x, void* delta,
-                                int64_t* status) {
+                                const MixtureLayer* const* mixtures, const AttentionMetadata* metadata, int64_t dtype,
+                                void* const* caches, int64_t cache_dtype, int64_t num_blocks, int64_t block_size,
+                                void* x, void* delta, int64_t* status) {
   for (int64_t i = 0; i < count; i++) {
     penstock_attention_layer(attention[i], metadata, dtype, caches[i], cache_dtype, num_blocks, block_size, x,
                              i ? delta : nullptr, x, delta, 0, status);
     if (*status) return;
-    penstock_mlp_layer(mlp[i], dtype, x, delta, x, delta, 0, metadata->num_tokens);
+    if (mlp[i]) {
+      penstock_mlp_layer(mlp[i], dtype, x, delta, x, delta, 0, metadata->num_tokens);
+    } else {
+      penstock_mixture_layer(mixtures[i], dtype, x, delta, x, delta, 0, metadata->num_tokens);
+    }
   }
 }

@@ -10,6 +10,7 @@ from penstock.kernels import native
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.checks import FLOATS, check_tensor
 from penstock.kernels.fused.attention import AttentionLayer, refuse
+from penstock.kernels.fused.mixture import MixtureLayer
 from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.native import DTYPES
@@ -18,18 +19,20 @@ from penstock.kernels.native import DTYPES
 class Blocks:
     """Holds the two halves of each block; a call runs one half after the other. C is the width of all."""
 
-    def __init__(self, attention: Sequence[AttentionLayer], mlp: Sequence[MlpLayer]) -> None:
+    def __init__(self, attention: Sequence[AttentionLayer], feed_forward: Sequence[MlpLayer | MixtureLayer]) -> None:
         """Raises ValueError for halves that do not make blocks of one width."""
-        if len(attention) != len(mlp):
-            raise ValueError(f"Blocks: {len(attention)} attention layers, {len(mlp)} MLP layers")
-        widths = {layer.width for layer in attention} | {layer.width for layer in mlp}
+        if len(attention) != len(feed_forward):
+            raise ValueError(f"Blocks: {len(attention)} attention layers, {len(feed_forward)} feed-forward layers")
+        widths = {layer.width for layer in attention} | {layer.width for layer in feed_forward}
         if len(widths) != 1:
             raise ValueError(f"Blocks: layers have the widths {sorted(widths)}, expected one")
-        self._layers = (*attention, *mlp)  # whose memory the addresses are of
+        self._layers = (*attention, *feed_forward)  # whose memory the addresses are of
         self._width = widths.pop()
         self._count = len(attention)
         self._attention = _addresses([layer.address for layer in attention])
-        self._mlp = _addresses([layer.address for layer in mlp])
+        self._mlp, self._mixtures = (
+            _addresses([layer.address if isinstance(layer, kind) else None for layer in feed_forward])
+            for kind in (MlpLayer, MixtureLayer))
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, caches: Sequence[KvCache]) -> tuple[Tensor, Tensor]:
         """Returns (total, delta): the residual stream behind the last block, and what is yet to be added to it.
@@ -49,11 +52,12 @@ class Blocks:
         memories = _addresses([cache.data.data_ptr() for cache in caches])
         native.library.blocks(
             self._count, ctypes.addressof(self._attention), ctypes.addressof(self._mlp),
-            ctypes.addressof(metadata.struct), DTYPES[x.dtype], ctypes.addressof(memories), DTYPES[first.dtype],
-            first.data.shape[0], first.block_size, x.data_ptr(), delta.data_ptr(), ctypes.addressof(status))
+            ctypes.addressof(self._mixtures), ctypes.addressof(metadata.struct), DTYPES[x.dtype],
+            ctypes.addressof(memories), DTYPES[first.dtype], first.data.shape[0], first.block_size, x.data_ptr(),
+            delta.data_ptr(), ctypes.addressof(status))
         refuse(status.value, x, metadata, first)
         return x, delta
 
 
-def _addresses(values: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
+def _addresses(values: Sequence[int | None]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * len(values))(*values)

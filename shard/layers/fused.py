@@ -7,8 +7,10 @@ from torch import Tensor
 from penstock.kernels import fused
 from penstock.kernels.activation import Activation
 from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.experts.cpu import Compiled
 from penstock.kernels.fused.attention import AttentionLayer
 from penstock.kernels.fused.blocks import Blocks
+from penstock.kernels.fused.mixture import MixtureLayer
 from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.linear import PackedWeight
@@ -22,6 +24,7 @@ from penstock.shard.layers.block import (
     SerialBlock,
 )
 from penstock.shard.layers.head_norms import EachHead, HeadNorms
+from penstock.shard.layers.mixture import Mixture
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.norm import RmsNorm
 
@@ -55,8 +58,31 @@ class FusedMlp:
             down=layer.down.weight, down_bias=layer.down.bias)
 
     def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        x, out = self.kernel(x, delta, self.down.is_partial)
+        x, out = self.kernel(x, delta, self.is_partial)
         return x, self.down.join(out, x.dtype)
+
+    @property
+    def is_partial(self) -> bool:
+        return self.down.is_partial
+
+
+class FusedMixture:
+    """Computes what a `FeedForwardHalf` with a mixture does in one call, and then joins the ranks' sums."""
+
+    def __init__(self, norm: RmsNorm, layer: Mixture) -> None:
+        self.layer = layer
+        self.kernel = MixtureLayer(
+            norm=norm.weight, eps=norm.eps, router=layer.router, router_bias=layer.router_bias,
+            choice_bias=layer.choice_bias, form=layer.route_form, experts=layer.experts,
+            has_shared=layer.has_shared, shared_gate=layer.shared_gate)
+
+    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        x, out = self.kernel(x, delta, self.is_partial)
+        return x, self.layer.join(out, x.dtype)
+
+    @property
+    def is_partial(self) -> bool:
+        return self.layer.is_partial
 
 
 def fuse(block: Block) -> Block:
@@ -68,7 +94,8 @@ def fuse(block: Block) -> Block:
     if not fused.is_available() or not isinstance(block, SerialBlock):
         return block
     attention, feed_forward = block.attention, block.feed_forward
-    return SerialBlock(fuse_attention(attention) or attention, fuse_mlp(feed_forward) or feed_forward)
+    return SerialBlock(fuse_attention(attention) or attention,
+                       fuse_mlp(feed_forward) or fuse_mixture(feed_forward) or feed_forward)
 
 
 def fuse_blocks(blocks: Sequence[Block]) -> Blocks | None:
@@ -76,18 +103,19 @@ def fuse_blocks(blocks: Sequence[Block]) -> Blocks | None:
 
     There is none if some half has no faster form, or if the ranks have sums to join between the halves.
     """
-    attention, mlp = [], []
+    attention: list[AttentionLayer] = []
+    feed_forward: list[MlpLayer | MixtureLayer] = []
     for block in blocks:
         if not isinstance(block, SerialBlock):
             return None
         first, second = block.attention, block.feed_forward
-        if not isinstance(first, FusedAttention) or not isinstance(second, FusedMlp):
+        if not isinstance(first, FusedAttention) or not isinstance(second, FusedMlp | FusedMixture):
             return None
-        if first.output.is_partial or second.down.is_partial:
+        if first.output.is_partial or second.is_partial:
             return None
         attention.append(first.kernel)
-        mlp.append(second.kernel)
-    return Blocks(attention, mlp)
+        feed_forward.append(second.kernel)
+    return Blocks(attention, feed_forward)
 
 
 def fuse_attention(half: AttentionStep) -> FusedAttention | None:
@@ -120,6 +148,19 @@ def fuse_mlp(half: FeedForwardStep) -> FusedMlp | None:
         return None
     is_swiglu = layer.is_gated and layer.activation is Activation.SILU
     return FusedMlp(norm, layer) if is_swiglu and _are_compiled(layer.gate_up.weight, layer.down.weight) else None
+
+
+def fuse_mixture(half: FeedForwardStep) -> FusedMixture | None:
+    """Returns the faster form of a mixture of experts, if it has one."""
+    if not isinstance(half, FeedForwardHalf):
+        return None
+    layer, norm = half.layer, half.residual.norm
+    if type(layer) is not Mixture or not isinstance(norm, RmsNorm) or not half.residual.is_plain:
+        return None
+    if layer.down_bias is not None or not isinstance(layer.experts.prepared, Compiled):
+        return None
+    routers = (layer.router,) if layer.shared_gate is None else (layer.router, layer.shared_gate)
+    return FusedMixture(norm, layer) if _are_compiled(*routers) else None
 
 
 def _shared_weight(norms: HeadNorms, eps: float) -> Tensor | None:

@@ -21,53 +21,62 @@ class Mixture:
 
     def __init__(self, config: ModelConfig, mixture: ExpertsConfig, weights: RankWeights, names: BlockNames) -> None:
         hidden, count = config.hidden_size, mixture.num_experts
-        self._group = weights.group
-        self._route = mixture.route
-        self._router = weights.plain(names.router, count, hidden)
-        self._router_bias = weights.whole(f"{names.router}.bias", count) if mixture.has_bias else None
-        self._choice_bias = None
+        self.group = weights.group
+        self.route_form = mixture.route
+        self.router = weights.plain(names.router, count, hidden)
+        self.router_bias = weights.whole(f"{names.router}.bias", count) if mixture.has_bias else None
+        self.choice_bias = None
         if mixture.has_choice_bias:
             shape = weights.shape(names.choice_bias) or (count,)  # ERNIE's has an axis more
-            self._choice_bias = weights.whole(names.choice_bias, *shape, dtype=torch.float32).view(-1)
+            self.choice_bias = weights.whole(names.choice_bias, *shape, dtype=torch.float32).view(-1)
         each = [_read_expert(weights, mixture, names, hidden, number) for number in range(count)]
         gate_up, down = zip(*each, strict=True)
-        self._shared = 0                 # how many experts come before the router's
-        self._shared_weight: PackedWeight | None = None
+        self.has_shared = False              # as expert 0, before those of the router
+        self.shared_gate: PackedWeight | None = None
         if mixture.shared_size:
             size = mixture.shared_size
             shared = (weights.own_halves(names.shared_gate, size, hidden) if names.shared_gate == names.shared_up
                       else weights.own_outputs({names.shared_gate: size, names.shared_up: size}, hidden))
             gate_up = weights.linears(shared), *gate_up
             down = _row_parallel(weights, names.shared_down, size, hidden, ITSELF), *down
-            self._shared = 1
+            self.has_shared = True
         if mixture.is_shared_gated:
-            self._shared_weight = weights.plain(names.shared_weight, 1, hidden)
+            self.shared_gate = weights.plain(names.shared_weight, 1, hidden)
         gate_up_bias: Tensor | None = None
-        self._down_bias: Tensor | None = None
+        self.down_bias: Tensor | None = None
         if mixture.has_bias:
-            gate_up_bias, self._down_bias = _biases(weights, mixture, names, hidden)
-        self._experts = Experts(gate_up, down, mixture.activation, gate_up_bias)
+            gate_up_bias, self.down_bias = _biases(weights, mixture, names, hidden)
+        self.experts = Experts(gate_up, down, mixture.activation, gate_up_bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Returns what becomes of each token of x [T, C], [T, C]."""
-        logits = linear(x, self._router, self._router_bias, torch.float32)
-        ids, weights = route(logits, self._choice_bias, self._route)
-        if self._shared:
+        logits = linear(x, self.router, self.router_bias, torch.float32)
+        ids, weights = route(logits, self.choice_bias, self.route_form)
+        if self.has_shared:
             ids, weights = self._with_shared(x, ids, weights)
-        is_partial = self._group.world_size > 1
-        out = experts(x, ids, weights, self._experts, is_partial or self._down_bias is not None)
-        total = self._group.sum(out) if is_partial else out
-        if self._down_bias is not None:
-            for chosen, weight in zip(ids.unbind(1), weights.unbind(1), strict=True):  # in one order
-                total = total + self._down_bias[chosen] * weight[:, None]
+        if self.down_bias is None:
+            return self.join(experts(x, ids, weights, self.experts, self.is_partial), x.dtype)
+        total = self.join(experts(x, ids, weights, self.experts, partial=True), torch.float32)
+        for chosen, weight in zip(ids.unbind(1), weights.unbind(1), strict=True):  # in one order
+            total = total + self.down_bias[chosen] * weight[:, None]
         return total.to(x.dtype)
+
+    @property
+    def is_partial(self) -> bool:
+        """Tells whether a rank's sums are only a part of the whole, which `join` makes of them."""
+        return self.group.world_size > 1
+
+    def join(self, out: Tensor, dtype: torch.dtype) -> Tensor:
+        """Makes whole what the kernels computed of this rank's slices of the experts, [T, C]. `out` may be
+        overwritten."""
+        return self.group.sum(out).to(dtype) if self.is_partial else out
 
     def _with_shared(self, x: Tensor, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Puts the shared expert first, as number 0."""
         first = torch.zeros_like(ids[:, :1])
         own = torch.ones_like(weights[:, :1])
-        if self._shared_weight is not None:
-            own = sigmoid(linear(x, self._shared_weight, out_dtype=torch.float32))
+        if self.shared_gate is not None:
+            own = sigmoid(linear(x, self.shared_gate, out_dtype=torch.float32))
         return torch.cat([first, ids + 1], dim=1), torch.cat([own, weights], dim=1)
 
 

@@ -3,12 +3,16 @@
 import pytest
 import torch
 
+from penstock.kernels.activation import Activation
 from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.experts import Experts
 from penstock.kernels.fused.attention import AttentionLayer
 from penstock.kernels.fused.blocks import Blocks
+from penstock.kernels.fused.mixture import MixtureLayer
 from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.linear import pack
 from penstock.kernels.paged_attention import allocate_cache
+from penstock.kernels.route.form import RouteForm
 
 HEADS, KV_HEADS, HEAD_DIM, WIDTH, INNER = 6, 2, 24, 80, 100
 OUTPUTS = (HEADS + 2 * KV_HEADS) * HEAD_DIM
@@ -27,6 +31,13 @@ def make_mlp(**changes):
     made = {"norm": torch.ones(WIDTH), "eps": 1e-5, "gate_up": pack(torch.ones(2 * INNER, WIDTH)), "gate_up_bias": None,
             "down": pack(torch.ones(WIDTH, INNER)), "down_bias": None}
     return MlpLayer(**made | changes)
+
+
+def make_mixture(**changes):
+    experts = Experts([pack(torch.ones(32, WIDTH))] * 3, [pack(torch.ones(WIDTH, 16))] * 3, Activation.SILU)
+    made = {"norm": torch.ones(WIDTH), "eps": 1e-5, "router": pack(torch.ones(3, WIDTH)), "router_bias": None,
+            "choice_bias": None, "form": RouteForm(2), "experts": experts, "has_shared": False, "shared_gate": None}
+    return MixtureLayer(**made | changes)
 
 
 def make_metadata(**changes):
@@ -70,6 +81,17 @@ def test_weights_of_an_mlp_that_do_not_fit(cpu_kernels, changes, message):
         make_mlp(**changes)
 
 
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"norm": torch.ones(WIDTH + 1)}, r"norm has shape \[81\], expected \[80\]"),
+    ({"router_bias": torch.ones(4)}, r"router_bias has shape \[4\], expected \[3\]"),
+    ({"choice_bias": torch.ones(3).half()}, r"choice_bias \[3\] has dtype torch.float16"),
+    ({"has_shared": True}, r"experts, their inputs and outputs are \[3, 80, 80\], expected \[4, 80, 80\]"),
+])
+def test_weights_of_a_mixture_that_do_not_fit(cpu_kernels, changes, message):
+    with pytest.raises(ValueError, match=f"MixtureLayer: {message}"):
+        make_mixture(**changes)
+
+
 def test_inputs_that_do_not_fit(cpu_kernels):
     with pytest.raises(ValueError, match=r"AttentionLayer: x has shape \[5, 80\], expected \[4, 80\]"):
         attend(make_attention(), make_metadata(), torch.ones(5, WIDTH))
@@ -79,6 +101,8 @@ def test_inputs_that_do_not_fit(cpu_kernels):
         make_mlp()(torch.ones(4, 81), None, False)
     with pytest.raises(ValueError, match=r"MlpLayer: delta has shape \[3, 80\], expected \[4, 80\]"):
         make_mlp()(torch.ones(4, WIDTH), torch.ones(3, WIDTH), False)
+    with pytest.raises(ValueError, match=r"MixtureLayer: x has shape \[4, 81\], expected \[4, 80\]"):
+        make_mixture()(torch.ones(4, 81), None, False)
 
 
 @pytest.mark.parametrize(("changes", "message"), [
@@ -110,7 +134,7 @@ def make_caches(*num_blocks):
 
 def test_blocks_that_do_not_fit(cpu_kernels):
     attention, mlp = make_attention(), make_mlp()
-    with pytest.raises(ValueError, match=r"Blocks: 2 attention layers, 1 MLP layers"):
+    with pytest.raises(ValueError, match=r"Blocks: 2 attention layers, 1 feed-forward layers"):
         Blocks([attention, attention], [mlp])
     narrow = make_mlp(norm=torch.ones(8), gate_up=pack(torch.ones(8, 8)), down=pack(torch.ones(8, 4)))
     with pytest.raises(ValueError, match=r"Blocks: layers have the widths \[8, 80\], expected one"):

@@ -11,43 +11,44 @@ from penstock.kernels.fused.blocks import Blocks
 from penstock.kernels.paged_attention import allocate_cache
 from penstock.shard.communication.distributed import Group
 from penstock.shard.layers import fused
-from penstock.shard.layers.block import AttentionHalf, FeedForwardHalf, ParallelBlock, SerialBlock
-from penstock.shard.layers.fused import FusedAttention, FusedMlp, fuse, fuse_attention, fuse_blocks, fuse_mlp
+from penstock.shard.layers.block import FeedForwardHalf, ParallelBlock, SerialBlock
+from penstock.shard.layers.fused import (
+    FusedAttention,
+    FusedMlp,
+    fuse,
+    fuse_attention,
+    fuse_blocks,
+    fuse_mlp,
+)
 from penstock.shard.layers.mlp import Mlp
 from penstock.shard.layers.norm import LayerNorm
-from penstock.shard.models import decoder
 from penstock.shard.models.decoder import Decoder
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES
 from tests.kernels.compiled import poison
+from tests.shard.layers.halves import (
+    MIXTURE,
+    SHAPE,
+    WIDTH,
+    OneOfTwo,
+    compare_feed_forward,
+    load,
+    random,
+    set_all,
+)
 from tests.tiny_models import SLIDING_LAYERS, make_tiny
 
-WIDTH = 72
 STARTS, COUNTS = [0, 37, 5], [33, 1, 2]
 NUM_TOKENS = sum(COUNTS)
 BLOCK_SIZE, NUM_BLOCKS = 16, 12
-SHAPE = {"heads": 6, "kv_heads": 2, "head_dim": 24, "hidden": WIDTH, "intermediate": 104, "layers": 1, "vocab": 16}
 MODELS = {
     "plain": {"family": "llama"},
     "biases": {"family": "llama", "has_bias": True},
     "head norms": {"family": "qwen3", "use_sliding_window": False},
     "window": {"family": "mistral", "sliding_window": 9},
+    "mixture": MIXTURE,
     "head norms, biases, window": {"family": "qwen3", "max_window_layers": 0, "attention_bias": True, **SLIDING_LAYERS},
 }
-
-
-class OneOfTwo(Group):
-    """The second rank of a group, the sums of which are its own share; it notes these shares."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rank, self.world_size = 1, 2
-        self.shares: list[torch.Tensor] = []
-
-    def sum(self, partial):
-        assert partial.dtype == torch.float32
-        self.shares.append(partial.clone())
-        return partial
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +61,6 @@ def models(tmp_path_factory) -> dict[str, Path]:
 def cpu_kernels(request, monkeypatch):
     """Every instruction path of the processor's compiled kernels."""
     kernel_sets.use(monkeypatch, request.param)
-
-
-def load(monkeypatch, path, dtype=torch.float32, group=None) -> tuple[AttentionHalf, FeedForwardHalf]:
-    """The halves of a model of one block, op by op."""
-    with monkeypatch.context() as patch:
-        patch.setattr(decoder, "fuse", lambda block: block)
-        block, = Decoder.load(path, dtype, group or Group())._blocks
-    return block.attention, block.feed_forward
-
-
-def random(*shape, dtype=torch.float32, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype) / shape[-1] ** 0.5
 
 
 def make_metadata(**changes) -> AttentionMetadata:
@@ -140,23 +129,13 @@ def test_mlp_has_the_bits_of_its_ops(models, monkeypatch, model, dtype, group, n
     _, layer = load(monkeypatch, models[model], dtype, group)
     fast = fuse_mlp(layer)
     assert type(fast) is FusedMlp
-    poison(monkeypatch)
-    x = random(num_tokens, WIDTH, dtype=dtype)
-    for delta in (None, random(num_tokens, WIDTH, dtype=dtype, seed=1)):
-        total, out = fast(x, delta)
-        expected = layer(x, delta)
-        assert out.dtype == dtype
-        assert torch.equal(total, expected[0])
-        assert torch.equal(out, expected[1])
-        assert out.isfinite().all()
-        if isinstance(group, OneOfTwo):
-            assert torch.equal(*group.shares[-2:])
+    compare_feed_forward(monkeypatch, layer, fast, dtype, group, num_tokens)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_blocks_have_the_bits_of_their_halves(models, monkeypatch, dtype):
-    """Three blocks of two kinds, the first of which is given nothing to add."""
-    plain = [SerialBlock(*load(monkeypatch, models[model], dtype)) for model in ("plain", "biases", "plain")]
+    """Blocks of three kinds, the first of which is given nothing to add."""
+    plain = [SerialBlock(*load(monkeypatch, models[model], dtype)) for model in ("plain", "biases", "mixture", "plain")]
     blocks = [fuse(block) for block in plain]
     caches = [[make_cache(block.attention, dtype) for block in plain] for _ in range(2)]
     metadata, x, delta = make_metadata(), random(NUM_TOKENS, WIDTH, dtype=dtype), None
@@ -184,11 +163,6 @@ def test_a_decoder_runs_fused_layers(models):
     block, = decoder._blocks
     assert (type(block.attention), type(block.feed_forward)) == (FusedAttention, FusedMlp)
     assert isinstance(decoder._whole, Blocks)
-
-
-def set_all(patch, target, values):
-    for name, value in values.items():
-        patch.setattr(target, name, value)
 
 
 ATTENTIONS = [{"is_interleaved": True}, {"rotary": None}, {"softcap": 2.0}, {"clip": 1.0}, {"slopes": torch.ones(6)}]
