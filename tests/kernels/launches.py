@@ -10,10 +10,12 @@ from penstock.kernels import dispatch
 from penstock.kernels.activation import Activation
 from penstock.kernels.activation import gpu as activation
 from penstock.kernels.causal_conv import gpu as causal_conv
+from penstock.kernels.experts import Experts
+from penstock.kernels.experts import gpu as experts
 from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.kv_write import gpu as kv_write
 from penstock.kernels.layer_norm import gpu as layer_norm
-from penstock.kernels.linear import fixed_order
+from penstock.kernels.linear import DenseWeight, fixed_order
 from penstock.kernels.paged_attention import gpu as paged_attention
 from penstock.kernels.paged_attention.score_form import ScoreForm
 from penstock.kernels.prompt_logprobs import gpu as prompt_logprobs
@@ -100,6 +102,21 @@ def routes() -> None:
         route.route(torch.zeros(3, 128), torch.zeros(128) if form.scoring is Scoring.SIGMOID else None, form)
 
 
+def mixtures() -> None:
+    """Of Qwen3 30B-A3B's shape, then biases of gpt-oss's."""
+    for dtype, inner, kind in (*((dtype, 768, Activation.SILU) for dtype in DTYPES),
+                               (torch.bfloat16, 2880, Activation.CLAMPED_SWIGLU)):
+        gate_up = DenseWeight(2 * inner, 2048, 1, dtype, torch.empty(2 * inner, 2048, dtype=dtype))
+        down = DenseWeight(2048, inner, 8, dtype, torch.empty(2048, inner, dtype=dtype))
+        bias = None if kind is Activation.SILU else torch.empty(4, 2 * inner, dtype=dtype)
+        with mock.patch("penstock.kernels.experts._implementation", experts):
+            layer = Experts([gate_up] * 4, [down] * 4, kind, bias)
+        for is_deterministic in (False, True):
+            with mock.patch.object(dispatch, "is_deterministic", lambda chosen=is_deterministic: chosen):
+                ids = torch.arange(2, dtype=torch.int32).repeat(3, 1)
+                experts.experts(torch.empty(3, 2048, dtype=dtype), ids, torch.ones(3, 2), layer, dtype)
+
+
 def rotations() -> None:
     for dtype, head_dim, half in (
             *((dtype, 128, 64) for dtype in DTYPES), (torch.bfloat16, 80, 16), (torch.bfloat16, 256, 128)):
@@ -159,8 +176,8 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, caps, routes, rotations, states, cache_writes, attention, linears, coded_linears, logprobs,
-    samples)
+    norms, activations, caps, routes, mixtures, rotations, states, cache_writes, attention, linears, coded_linears,
+    logprobs, samples)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from penstock.kernels import dispatch
 from penstock.kernels.activation import Activation
 from penstock.kernels.activation import reference as activation
 from penstock.kernels.experts import Experts, experts
@@ -78,6 +79,24 @@ def test_a_token_has_the_same_bits_in_any_batch_and_with_any_threads(dtype, kern
         with threads(count):
             assert torch.equal(experts(x, ids, weights, layer)[:some], alone)
             assert torch.equal(experts(x[:some], ids[:some], weights[:some], layer), alone)
+
+
+@pytest.mark.slow_in_interpreter
+@pytest.mark.parametrize("is_deterministic", [False, True])
+def test_tiles_of_one_expert_and_tokens_in_parts(is_deterministic, gpu_kernels, monkeypatch):
+    """All tokens have one expert, more than a tile has rows; another has none."""
+    from penstock.kernels.experts import gpu
+
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", is_deterministic)
+    matrices = weights_of(torch.float32, (16, 24, 16))
+    x, weights = randn(70, WIDTH, seed=7), choices(70)[1][:, :2].contiguous()
+    ids = torch.tensor([[0, 1], [0, 1], [0, 1]], dtype=torch.int32).repeat(24, 1)[:70].contiguous()
+    layer = packed(matrices)
+    out = experts(x, ids, weights, layer)
+    expected = exact(x, ids, weights, matrices, Activation.SILU, None)
+    assert (out.double() - expected).norm() <= 1e-6 * expected.norm()
+    monkeypatch.setattr(gpu, "SUMS", 30 * OUTPUTS * 2 * (8 if is_deterministic else 1))
+    assert torch.equal(experts(x, ids, weights, layer), out)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
