@@ -1,7 +1,8 @@
 """How fast an engine computes MODEL, without HTTP: decode at several batch sizes, and prefill.
 
 `penstock bench engine` measures Penstock's, and beside it those of vLLM and llama.cpp where they are named. MODEL is
-a directory, or a GGUF file; without one it is a random one of SmolLM2-360M's shape, in a checkout of Penstock.
+a directory, or a GGUF file; without one it is a random one of SmolLM2-360M's shape, in a checkout of Penstock
+(`python -m penstock.bench.programs.model` makes others, such as a mixture of experts).
 The engines take turns within every round, and a ratio is the median of the rounds' ratios, for a shared machine is now
 faster, now slower. Prompts are random, answers greedy, nothing is cached and no answer ends early.
 """
@@ -19,6 +20,7 @@ import click
 import torch
 from tqdm import tqdm
 
+from penstock.bench.engine.memory_bound import read_bytes
 from penstock.bench.engine.trial import Result, Trial
 from penstock.bench.load.option_types import Numbers
 from penstock.bench.programs.children import exit_on_sigterm
@@ -136,6 +138,20 @@ def print_table(rows: Iterator[list[str]]) -> None:
     print()
 
 
+def print_bound(rounds: Rounds, trials: Sequence[Trial], own: str, num_bytes: int) -> None:
+    """Prints how fast memory is, what this allows, and how much of it one sequence reaches."""
+    speeds = rounds.memory_speeds
+    speed = median(speeds)
+    print(f"torch.sum reads {speed / 1e9:.1f} GB/s ({min(speeds) / 1e9:.1f} to {max(speeds) / 1e9:.1f}): the "
+          f"{num_bytes / 1e9:.3f} GB of weights that one token needs take {1e3 * num_bytes / speed:.1f} ms, a limit of "
+          f"{speed / num_bytes:.1f} decode steps/s")
+    for trial in trials:
+        if trial.new > 1 and trial.sequences == 1 and not trial.is_sampled:
+            shares = [result.rate * num_bytes / speed
+                      for result, speed in zip(rounds.results[trial.name, own], speeds, strict=True)]
+            print(f"{own} reaches {median(shares):.2f} of it at one sequence")
+
+
 def report(rounds: Rounds, trials: Sequence[Trial], names: list[str], model: Path) -> None:
     results, own = rounds.results, names[0]
     print_table(rate_table(results, trials, names))
@@ -144,11 +160,7 @@ def report(rounds: Rounds, trials: Sequence[Trial], names: list[str], model: Pat
         if trial.is_sampled:
             greedy = results[trial.name.removesuffix(", sampled"), own]
             print(f"Sampled ÷ greedy at {trial.sequences} sequences: {ratio(results[trial.name, own], greedy)}")
-    speed = median(rounds.memory_speeds)
-    weights = sum(file.stat().st_size for file in ([model] if model.is_file() else model.glob("*.safetensors")))
-    print(f"torch.sum reads {speed / 1e9:.1f} GB/s ({min(rounds.memory_speeds) / 1e9:.1f} to "
-          f"{max(rounds.memory_speeds) / 1e9:.1f}): the checkpoint's {weights / 1e9:.3f} GB take "
-          f"{1e3 * weights / speed:.1f} ms, a limit of {speed / weights:.1f} decode steps/s")
+    print_bound(rounds, trials, own, read_bytes(model))
     for name, share in rounds.idle_shares.items():
         if share > IDLE_SHARE:
             print(f"{name} took up to {100 * share:.0f} % of a core while another engine was measured")

@@ -1,4 +1,4 @@
-"""`python -m penstock.bench.programs.model OUT` writes a random Llama checkpoint of a given shape in bfloat16.
+"""`python -m penstock.bench.programs.model OUT` writes a random checkpoint of a given shape in bfloat16.
 
 Speed does not depend on what the weights are. The tokenizer is the demo model's, with unused tokens up to the shape's
 vocabulary, so that every id can be turned into text.
@@ -25,7 +25,13 @@ SHAPES: dict[str, dict[str, Any]] = {
                     "num_key_value_heads": 8, "intermediate_size": 14336, "rope_theta": 5e5},
     "demo": {"vocab_size": 8192, "hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8,
              "num_key_value_heads": 4, "intermediate_size": 704, "rope_theta": 1e4},
+    # A mixture of experts of 1.0 billion parameters, of which a token has 0.32
+    "qwen3-moe-1b": {"model_type": "qwen3_moe", "vocab_size": 32768, "hidden_size": 1024, "num_hidden_layers": 24,
+                     "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "num_experts": 32,
+                     "num_experts_per_tok": 8, "norm_topk_prob": True, "moe_intermediate_size": 384,
+                     "intermediate_size": 3072, "rope_theta": 1e6},
 }
+"""By name, the keys of config.json; the family is Llama where there is no other."""
 
 
 def write_model(folder: Path, shape: str, seed: int = 0) -> int:
@@ -33,16 +39,18 @@ def write_model(folder: Path, shape: str, seed: int = 0) -> int:
     if not DEMO_MODEL.is_dir():
         raise click.ClickException("a random model is made in a checkout of Penstock only: name a model instead")
     import torch  # these two take seconds to import
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     sizes = dict(SHAPES[shape])
     rotation = {"rope_type": "default", "rope_theta": sizes.pop("rope_theta")}
     tokenizer = AutoTokenizer.from_pretrained(DEMO_MODEL)
     tokenizer.add_tokens([f"<|unused_{number}|>" for number in range(len(tokenizer), sizes["vocab_size"])])
     torch.manual_seed(seed)
-    model: Any = LlamaForCausalLM(LlamaConfig(
-        **sizes, rope_parameters=rotation, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id))
+    any_model: Any = AutoModelForCausalLM
+    config = AutoConfig.for_model(
+        sizes.pop("model_type", "llama"), **sizes, rope_parameters=rotation, max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id)
+    model = any_model.from_config(config)
     model.to(torch.bfloat16)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
