@@ -142,16 +142,19 @@ class PagedCalls:
             q, cache, metadata.tables, metadata.starts, metadata.counts, scale=scale, window=form.window,
             softcap=options.get("softcap") or 0.0, sinks=None if sinks is None else sinks.float().contiguous(),
             is_decode=metadata.is_decode)
-        return attended[..., :form.value_dim].to(dtype)[None]
+        if form.value_dim != dim:
+            attended = attended[..., :form.value_dim]
+        return attended[None] if attended.dtype is dtype else attended.to(dtype)[None]
 
     def _rows(self, part: Tensor, dim: int) -> Tensor:
         """Returns [T, heads, dim] of [1, heads, T, D]."""
         if part.shape[3] != dim:
             part = pad(part, (0, dim - part.shape[3]))
-        return rows_of_heads(part.to(self._dtype))
+        return rows_of_heads(part if part.dtype is self._dtype else part.to(self._dtype))
 
 
 def rows_of_heads(part: Tensor) -> Tensor:
     """Returns [T, heads, D] of [1, heads, T, D], whose rows may lie apart."""
     rows = part[0].transpose(0, 1)
-    return rows if rows[:1].is_contiguous() else rows.contiguous()
+    _, head, number = rows.stride()
+    return rows if number == 1 and head == rows.shape[2] else rows.contiguous()

@@ -13,7 +13,7 @@ from penstock.shard.layers.norm import Norm
 
 def rows_of(x: Tensor) -> Tensor:
     """Returns x [..., C] as contiguous rows [T, C]."""
-    return x.reshape(-1, x.shape[-1]).contiguous()
+    return x[0] if x.dim() == 3 and len(x) == 1 and x.is_contiguous() else x.reshape(-1, x.shape[-1]).contiguous()
 
 
 class Replacement(nn.Module):
@@ -101,11 +101,11 @@ class OurNorm(nn.Module):
 
     def __init__(self, norm: Norm, weight: Tensor) -> None:
         super().__init__()
-        self._norm = norm
+        self.norm = norm
         self.register_buffer("weight", weight, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self._norm(rows_of(x))[0].view(x.shape)
+        return self.norm(rows_of(x))[0].view(x.shape)
 
 
 class OurMlp(nn.Module):
@@ -115,9 +115,9 @@ class OurMlp(nn.Module):
         super().__init__()
         self.gate_up = gate_up
         self.down_proj = down
-        self._activation = activation
+        self.activation = activation
 
     def forward(self, x: Tensor, *_: Any) -> Tensor:
         inner = linear(rows_of(x), self.gate_up.packed, self.gate_up.bias)
-        out: Tensor = self.down_proj(activate_gate(inner, self._activation))
+        out: Tensor = self.down_proj(activate_gate(inner, self.activation))
         return out.view(*x.shape[:-1], out.shape[-1])

@@ -19,6 +19,7 @@ from penstock.shard.fallback.modules import (
     Replacement,
     SideBySide,
 )
+from penstock.shard.fallback.pre_norm import fuse_layer
 from penstock.shard.fallback.rotation import replace_rotation
 from penstock.shard.fallback.stored_modules import StoredModules
 from penstock.shard.layers.norm import make_norm
@@ -61,8 +62,12 @@ class Replacer:
                     self._put(name, module, replacement)
         if not self._kept and replace_rotation(self._model):
             self.counts["rotation"] += 1
+        for layer in list(self._model.modules()):
+            if not self._kept and fuse_layer(layer):
+                self.counts[type(layer).__name__] += 1
         for module in self._model.modules():
-            if not [*module.children(), *module.parameters(recurse=False)]:
+            has_parts = any(True for _ in module.children()) or any(True for _ in module.parameters(recurse=False))
+            if not has_parts and not isinstance(module, OurNorm):
                 module.register_forward_pre_hook(_contiguous)
         self._model.to(dispatch.device())
         return self.counts
