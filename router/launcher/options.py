@@ -84,8 +84,8 @@ OPTIONS: list[click.Parameter] = [
     Option("--activations", MODEL, "Penstock: what quantised linears multiply with: inputs in 8 bits, or as they are. "
            "Default: int8 for weights that are whole numbers, and bf16 for others.",
            type=click.Choice(["int8", "bf16"])),
-    Option("--model-impl", MODEL, "Who computes the model: this server's own decoder (native), transformers' classes "
-           "with this server's ops in them (transformers), or auto: native where the architecture is. Default: auto.",
+    Option("--model-impl", MODEL, "Penstock: who computes the model: its own decoder (native), transformers' classes "
+           "with its ops in them (transformers), or auto: native where the architecture is. Default: auto.",
            type=click.Choice(["auto", "native", "transformers"])),
     Option("--rope-scaling", MODEL, "How rotary embeddings are scaled, by --rope-factor. Default: as the checkpoint "
            "says. dynamic changes nothing up to the checkpoint's context, where sequences end.",

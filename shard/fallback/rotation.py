@@ -24,11 +24,13 @@ class Rotation:
         self._theirs = theirs
         self._cos: Tensor | None = None  # of the step, which is the same in all layers
 
-    def __call__(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if options or len(args) != 4 or not is_answering():
+            return self._theirs(*args, **options)
+        q, k, cos, sin = args
         width = q.shape[-1]
-        is_ours = is_answering() and not args and not options and cos.shape == (1, q.shape[2], width)
-        if not is_ours or k.shape[-1] != width:
-            return self._theirs(q, k, cos, sin, *args, **options)
+        if cos.shape != (1, q.shape[2], width) or k.shape[-1] != width:
+            return self._theirs(*args)
         if self._cos is not cos:
             self._cos = cos
             self._cos_half, self._sin_half = (

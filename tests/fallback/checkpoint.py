@@ -12,6 +12,7 @@ from tests.fallback.tiny_config import tiny_config
 def make_checkpoint(name: str, folder: Path) -> Path:
     """Writes a tiny model of a class into a new folder, and returns the folder."""
     model_class = getattr(transformers, name)
+    torch.manual_seed(1)                 # of the weights that stay as the class makes them
     model = model_class(tiny_config(name, model_class.config_class))
     _spread(model)
     model.generation_config = transformers.GenerationConfig()

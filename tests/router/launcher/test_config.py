@@ -94,6 +94,7 @@ def test_variables_without_a_flag_must_be_utf_8(invoke, monkeypatch, variable, v
     (["--kv-cache-dtype", "fp8_e5m2"], "kv_cache_dtype", "fp8_e5m2"),
     (["--quantize", "bitsandbytes-nf4"], "quantize", "bitsandbytes-nf4"),
     (["--activations", "bf16"], "activations", "bf16"),
+    (["--model-impl", "transformers"], "model_impl", "transformers"),
     (["--rope-scaling", "dynamic"], "rope_scaling", "dynamic"),
     (["--rope-factor", "2.5"], "rope_scaling", "linear"),
     (["--watermark-gamma", "0.25"], "watermark_gamma", 0.25),

@@ -33,7 +33,7 @@ OTHERWISE = {
     "--usage-stats": "off",
     "--cuda-graphs": None,          # TGI's sizes, and larger ones as far as the batch can grow
 }
-ADDED = {"--activations": None, "--device": "auto", "--deterministic": False, "--kv-memory": None,
+ADDED = {"--activations": None, "--model-impl": None, "--device": "auto", "--deterministic": False, "--kv-memory": None,
          "--block-size": None, "--threads": None,
          "--pipeline-depth": 2, "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
          "--startup-timeout": 120, "--grpc-port": None,
