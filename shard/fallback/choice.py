@@ -1,6 +1,5 @@
 """Chooses how a model of transformers is run: by the first way that gives the logits that its own code gives alone."""
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,8 +14,6 @@ from penstock.shard.fallback.alone import Advance, Alone, inputs_of_all
 from penstock.shard.fallback.attention import UnpagedError
 from penstock.shard.fallback.hidden import Hidden
 from penstock.shard.fallback.paged import Paged
-
-log = logging.getLogger(__name__)
 
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 """Of logits, as the norm of the difference: other orders of sums are below it, another computation is above."""

@@ -29,7 +29,7 @@ def load(directory: Path, dtype: torch.dtype, progress: Progress | None) -> Any:
     keys = Keys.read(directory / "config.json")
     model_class = architectures.model_class(keys)
     check_counts(keys)
-    _check_shapes(directory)
+    _check_files(directory)
     with _quiet(), _telling(progress):
         try:
             model, found = model_class.from_pretrained(
@@ -54,7 +54,7 @@ def check_counts(keys: Keys) -> None:
             check_counts(keys.section(name))
 
 
-def _check_shapes(directory: Path) -> None:
+def _check_files(directory: Path) -> None:
     """Raises CheckpointError for files that are missing, cut short or damaged."""
     Checkpoint(directory)
 
