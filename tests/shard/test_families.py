@@ -104,6 +104,7 @@ def test_batched_is_alone(model: Path, dtype: str, requests: list[Request], expe
     assert together(make_config(model, dtype), requests, tmp_path) == expected
 
 
+@pytest.mark.slow                        # the batches of the test before have chunks, too
 def test_chunked_is_whole(model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path) -> None:
     assert first_in_chunks(make_config(model, dtype), requests, tmp_path) == [expected[:1]] * len(CHUNKS)
 
