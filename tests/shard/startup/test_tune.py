@@ -21,7 +21,7 @@ from tests.tiny_models import make_tiny
 
 @pytest.fixture
 def model(tmp_path):
-    return make_tiny(tmp_path / "model", heads=2, kv_heads=1, head_dim=6, hidden=8, intermediate=20, vocab=48,
+    return make_tiny(tmp_path / "model", heads=2, kv_heads=1, head_dim=6, hidden=8, intermediate=16, vocab=48,
                      context=32)
 
 
@@ -83,7 +83,7 @@ def test_every_shape_is_measured_and_saved(model, environment, tmp_path):
         f"{phase}, 2 on 1 heads of 6, float32 on float32, ordered" for phase in ("decode", "prefill")}
     saved = content["linear"]
     assert set(saved) == {f"16 x [{shape}, float32" for shape in (
-        "24, 8] in 1", "8, 12] in 1", "40, 8] in 1", "48, 8] in 1", "8, 20] in 1")}
+        "24, 8] in 1", "8, 12] in 1", "32, 8] in 1", "48, 8] in 1", "8, 16] in 8")}
     rows = [line.split() for line in tuned.stdout.splitlines()[3:8]]
     assert [row[:2] for row in rows] == [[name, "16"] for name in (
         "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head")]
