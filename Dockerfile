@@ -63,7 +63,9 @@ COPY --from=kernels /src/kernels/lib /src/kernels/lib
 RUN /opt/tools/bin/pip --python /opt/penstock/bin/python install --no-cache-dir --no-compile --no-deps \
         --no-build-isolation --target /opt/own /src \
     && rm -r /opt/own/penstock/kernels/lib \
-    && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/own
+    && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/own \
+    && mkdir -p /opt/model/penstock \
+    && for part in kernels quantization shard; do mv "/opt/own/penstock/$part" /opt/model/penstock; done
 
 FROM ${BASE_IMAGE} AS runtime
 ARG VARIANT=cpu
@@ -80,6 +82,7 @@ COPY --from=packages /opt/torch /
 COPY --from=packages /opt/penstock /opt/penstock
 COPY deploy/demo_model/checkpoint /opt/penstock/demo_model
 COPY --from=kernels /src/kernels/lib /opt/penstock/own/penstock/kernels/lib
+COPY --from=own /opt/model /opt/penstock/own
 COPY --from=own /opt/own /opt/penstock/own
 ENV PATH=/opt/penstock/own/bin:/opt/penstock/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -17,13 +17,23 @@ CHUNK = 20                               # tokens of the first prompt that are c
 
 def keeps_bits(executor: Executor, group: Group) -> bool:
     """Tells whether the logits of a few prompts have the same bits computed alone and whole, together, and in chunks
-    with the tokens of others beside them. All ranks call it together. It leaves the executor without slots."""
+    with the tokens of others beside them. All ranks call it together. It leaves the executor without slots, and its KV
+    memory as it was: sequences may go on with what earlier shards have left there."""
     bounds = smallest_bounds(executor, group)
     lengths = [min(length, bounds.context_length) for length in LENGTHS[:bounds.num_states]]
-    together = prompts(bounds, lengths)
-    first, *others = together.rows
+    num_blocks = sum(-(-length // bounds.block_size) for length in lengths)
+    with executor.aside(num_blocks):
+        is_kept = _compare(executor, prompts(bounds, lengths))
+    verdict = torch.tensor([int(is_kept)])
+    group.broadcast(verdict)
+    return bool(verdict)
+
+
+def _compare(executor: Executor, together: Step) -> bool:
+    """Tells whether the prompts of a step have the same logits alone and in chunks."""
+    lengths = [len(row.token_ids) for row in together.rows]
     limits = StreamLimits(0, max_slots=len(lengths), max_step_tokens=sum(lengths),
-                          max_blocks_per_slot=-(-max(lengths) // bounds.block_size))
+                          max_blocks_per_slot=-(-max(lengths) // executor.bounds.block_size))
 
     def logits_of(*steps: Step) -> list[Tensor]:
         executor.open(limits)
@@ -31,15 +41,13 @@ def keeps_bits(executor: Executor, group: Group) -> bool:
         executor.close()
         return [] if found[0] is None else [row for logits in found if logits is not None for row in logits.cpu()]
 
+    first, *others = together.rows
     alone = [logits_of(Step(0, (), (row,))) for row in together.rows]
     begun, rest = _cut(first, min(CHUNK, lengths[0] - 1))
     in_chunks = logits_of(Step(0, (), (begun, *others)), Step(1, (), (rest,)))
     expected = [row for rows in alone for row in rows]
-    is_kept = all(map(torch.equal, logits_of(together), expected)) and all(
+    return all(map(torch.equal, logits_of(together), expected)) and all(
         map(torch.equal, in_chunks, expected[1:] + expected[:1]))
-    verdict = torch.tensor([int(is_kept)])
-    group.broadcast(verdict)
-    return bool(verdict)
 
 
 def _cut(row: Row, length: int) -> tuple[Row, Row]:

@@ -97,11 +97,13 @@ def serve(
     log = tmp_path / f"server-{port}.log"
     temporary = tmp_path / "tmp"
     temporary.mkdir(exist_ok=True)
+    # Once transformers is imported, torch makes a folder that is there for later processes, too.
+    own = {"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch")}
     command = launcher_command(model, port, *flags, shell=shell)
     with log.open("ab") as output:
         process = subprocess.Popen(cgroup.command(command) if cgroup else command,
                                    stdout=output, stderr=subprocess.STDOUT,
-                                   env={**os.environ, **(environment or {}), "TMPDIR": str(temporary)})
+                                   env={**os.environ, **(environment or {}), **own})
     server = Server(process, port, log)
     processes: list[psutil.Process] = []
     try:

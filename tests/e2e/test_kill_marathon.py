@@ -177,6 +177,15 @@ async def test_families(tmp_path: Path, family: str, every_case: bool) -> None:
     await survive_a_few(tmp_path, every_case, model=make_speaking(tmp_path / "model", family))
 
 
+@pytest.mark.slow
+@pytest.mark.alone
+async def test_what_transformers_computes(tmp_path: Path) -> None:
+    """A new shard tries whether it keeps the bits, beside keys and values that the dead one has left."""
+    rng = random.Random(2028)
+    rounds = [make_asks(rng, 8, longest=160)]
+    await survive(tmp_path, KILLS[:1] * 2, rounds, rng, 3, "--num-shard", "1", "--model-impl", "transformers")
+
+
 async def survive_a_few(tmp_path: Path, every_case: bool, *flags: str, model: Path = DEMO_MODEL) -> None:
     rng = random.Random(2027)
     blows = [*KILLS, *HANGS] if every_case else [rng.choice(KILLS)]
