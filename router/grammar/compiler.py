@@ -73,7 +73,7 @@ class GrammarCompiler:
     async def warm(self) -> None:
         """Waits until the tokenizer is read, which keeps Python's lock for a fraction of a second: were answers under
         way, they would stand still. Does not raise if it can't be used."""
-        await asyncio.wait([asyncio.wrap_future(self._tokenizer)])
+        await asyncio.gather(asyncio.wrap_future(self._tokenizer), return_exceptions=True)
 
     def close(self) -> None:
         """Stops the threads without waiting for what they compile."""

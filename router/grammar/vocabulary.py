@@ -74,6 +74,8 @@ def _bytes_of(decoder: Any) -> Callable[[str], bytes]:
         return lambda text: _spelled(text, byte_of)
     if "Metaspace" in kinds:
         mark = kinds["Metaspace"]["replacement"]
+        if "ByteFallback" in kinds:
+            return lambda text: _fallen_back(text, [mark])
         return lambda text: text.replace(mark, " ").encode()
     if "ByteFallback" in kinds:
         marks = [step["pattern"]["String"] for step in steps if step["type"] == "Replace" and step["content"] == " "]

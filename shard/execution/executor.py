@@ -32,6 +32,7 @@ from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
+from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
 
@@ -79,6 +80,9 @@ class Executor:
         self.kv_shape = KvShape(
             layout.num_caches, layout.num_kv_heads, layout.head_dim, config.block_size, kv_dtype or self.model.dtype,
             layout.token_bytes)
+        if kv_dtype is not None and not layout.num_caches:
+            raise ModelConfigError(f"{config.model}: --kv-cache-dtype {config.kv_cache_dtype}: the model keeps no keys "
+                                   "and values in blocks, so there is nothing that it could be the dtype of")
         self._digest = Checkpoint(config.model).digest()
         self.states = None if layout.state is None else States(layout.state, layout.state_layers)
         self.kept = self._keep_memory()
@@ -184,10 +188,15 @@ class Executor:
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""
         self._slots = SlotTable(limits, self.bounds, self._device)
+        self._forget_all()
 
     def close(self) -> None:
         """Forget all slots."""
         self._slots = None
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        forget(self.caches, range(self.num_states + 1))
 
     def execute(self, step: Step, late_masks: Callable[[], Masks] = dict) -> StepResult:
         """Launch a step and wait for its result."""

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 class _Given(nn.Module):
     """Stands for a base model, and answers with hidden states that are there already."""
 
-    def __init__(self, like: Any, states: Tensor) -> None:
+    def __init__(self, kind: Any, states: Tensor) -> None:
+        """kind: the class of what the base model answers"""
         super().__init__()
-        self._answer = (states,) if isinstance(like, tuple) else type(like)(last_hidden_state=states)
+        self._answer = (states,) if kind is tuple else kind(last_hidden_state=states)
 
     def forward(self, *_: Any, **__: Any) -> Any:
         return self._answer
@@ -25,7 +26,8 @@ class Hidden:
     def __init__(self, model: Any, vocab_size: int, are_logits: bool = False) -> None:
         """are_logits: logits of all tokens are computed at once, and stand for their hidden states"""
         self._model = model
-        self._answer: Any = None
+        self._kind: Any = tuple
+        self._states = torch.empty(0)
         self.vocab_size = vocab_size
         self.are_logits = are_logits
         self.base = model if are_logits else _first_called(model)
@@ -35,8 +37,8 @@ class Hidden:
         """Returns the hidden states [T, C] of one sequence, or of tokens flattened to one, by the base model alone."""
         if self.are_logits:
             return _logits(self._model(**inputs))
-        self._answer = self.base(**inputs)
-        return self._states()
+        self._keep(self.base, (), self.base(**inputs))
+        return self._states
 
     def whole(self, **inputs: Any) -> tuple[Tensor, Any]:
         """Returns the hidden states [T, C] that the whole model makes on its way, and its answer."""
@@ -45,26 +47,23 @@ class Hidden:
             return _logits(answer), answer
         with _hooked(self.base, self._keep):
             answer = self._model(**inputs)
-        return self._states(), answer
+        return self._states, answer
 
     def logits(self, states: Tensor) -> Tensor:
         """Returns float32 logits [R, V] of hidden states [R, C]."""
         if self._place is None:
             return states
         parent, name = self._place
-        parent._modules[name] = _Given(self._answer, states[None])
+        parent._modules[name] = _Given(self._kind, states[None])
         try:
             ids = torch.zeros(1, len(states), dtype=torch.int64, device=states.device)
             return _logits(self._model(input_ids=ids, use_cache=False))
         finally:
             parent._modules[name] = self.base
 
-    def _states(self) -> Tensor:
-        states: Tensor = self._answer[0]
-        return states[0]
-
     def _keep(self, _: nn.Module, __: Any, answer: Any) -> None:
-        self._answer = answer
+        """Keeps nothing of an answer but the states: it may have a sequence's cache in it."""
+        self._kind, self._states = type(answer), answer[0][0]
 
 
 def _logits(answer: Any) -> Tensor:

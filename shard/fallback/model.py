@@ -98,7 +98,8 @@ class TransformersModel:
 
 def _check_options(keys: Keys, options: ModelOptions, group: Group) -> None:
     """Raises ModelConfigError for what only native models have."""
-    wishes = {"--quantize": options.quantize, "--rope-scaling": options.rope_scaling}
+    wishes = {"--quantize": options.quantize, "--activations": options.activations,
+              "--rope-scaling": options.rope_scaling}
     for name, value in wishes.items():
         if value is not None:
             raise ModelConfigError(f"{keys.path}: {name} {value}: architectures: the model is computed by "
@@ -145,11 +146,12 @@ def _context_length(config: Any) -> int:
     context in which they do not."""
     text = config.get_text_config(decoder=True)
     names = ("max_position_embeddings", "n_positions", "seq_length", "max_sequence_length", "max_seq_len",
-             "context_length", "n_ctx")
+             "context_length", "n_ctx", "max_target_positions")
     lengths = [value for value in (getattr(text, name, None) for name in names) if isinstance(value, int) and value > 0]
     rope = getattr(text, "rope_parameters", None) or {}
-    if rope.get("rope_type") in ("dynamic", "longrope"):
-        original = rope.get("original_max_position_embeddings") or getattr(
-            text, "original_max_position_embeddings", None)
-        lengths[:1] = [min([*lengths[:1], *([original] if original else [])])]
+    for each in (rope, *(value for value in rope.values() if isinstance(value, dict))):  # layers may have their own
+        if each.get("rope_type") in ("dynamic", "longrope"):
+            original = each.get("original_max_position_embeddings") or getattr(
+                text, "original_max_position_embeddings", None)
+            lengths[:1] = [min([*lengths[:1], *([original] if original else [])], default=DEFAULT_CONTEXT)]
     return lengths[0] if lengths else DEFAULT_CONTEXT

@@ -20,7 +20,7 @@ from penstock.shard.fallback.modules import (
     SideBySide,
 )
 from penstock.shard.fallback.pre_norm import fuse_layer
-from penstock.shard.fallback.rotation import replace_rotation
+from penstock.shard.fallback.rotation import replace_rotation, restore_rotation
 from penstock.shard.fallback.stored_modules import StoredModules
 from penstock.shard.layers.norm import make_norm
 from penstock.shard.weights.checkpoint import Checkpoint
@@ -60,7 +60,9 @@ class Replacer:
                 replacement = kind(name, module)
                 if replacement is not None:
                     self._put(name, module, replacement)
-        if not self._kept and replace_rotation(self._model):
+        if self._kept:
+            restore_rotation(self._model)
+        elif replace_rotation(self._model):
             self.counts["rotation"] += 1
         for layer in list(self._model.modules()):
             if not self._kept and fuse_layer(layer):

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from penstock.kernels import dispatch
 from penstock.kernels.rope import rope
 from penstock.shard.fallback.attention import is_answering, rows_of_heads
 
@@ -21,16 +22,16 @@ class Rotation:
     """Stands for a module's function while a step runs onto the paged cache; at other times that is called."""
 
     def __init__(self, theirs: Rotate) -> None:
-        self._theirs = theirs
+        self.theirs = theirs
         self._cos: Tensor | None = None  # of the step, which is the same in all layers
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         if options or len(args) != 4 or not is_answering():
-            return self._theirs(*args, **options)
+            return self.theirs(*args, **options)
         q, k, cos, sin = args
         width = q.shape[-1]
         if cos.shape != (1, q.shape[2], width) or k.shape[-1] != width:
-            return self._theirs(*args)
+            return self.theirs(*args)
         if self._cos is not cos:
             self._cos = cos
             self._cos_half, self._sin_half = (
@@ -56,9 +57,17 @@ def replace_rotation(model: nn.Module) -> bool:
         return False
     rows, angles = ([part[0].transpose(0, 1).contiguous() for part in (q, k)],
                     [part[0, :, :WIDTH // 2].contiguous() for part in (cos, sin)])
-    found = rope(rows[0], rows[1], angles[0], angles[1], torch.arange(TOKENS))
+    on_device = [part.to(dispatch.device()) for part in (*rows, *angles, torch.arange(TOKENS))]
+    found = [part.cpu() for part in rope(on_device[0], on_device[1], on_device[2], on_device[3], on_device[4])]
     if not all((one[0].transpose(0, 1) - other).abs().max() < TOLERANCE for one, other in zip(
             expected, found, strict=True)):
         return False
     setattr(module, NAME, Rotation(theirs))
     return True
+
+
+def restore_rotation(model: nn.Module) -> None:
+    """Puts back the function that ours stands for, if it does."""
+    module = sys.modules[type(model).__module__]
+    if isinstance(found := getattr(module, NAME, None), Rotation):
+        setattr(module, NAME, found.theirs)

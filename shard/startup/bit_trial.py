@@ -1,6 +1,7 @@
 """Finds by trial whether a model keeps the bit contract: others' code promises nothing."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -13,12 +14,16 @@ from penstock.shard.startup.measure import prompts, smallest_bounds
 
 LENGTHS = (53, 17, 1)
 CHUNK = 20                               # tokens of the first prompt that are computed beside the others
+SINGLE = 3                               # of its last tokens, which come one by one, as those of an answer do
 
 
 def keeps_bits(executor: Executor, group: Group) -> bool:
-    """Tells whether the logits of a few prompts have the same bits computed alone and whole, together, and in chunks
-    with the tokens of others beside them. All ranks call it together. It leaves the executor without slots, and its KV
-    memory as it was: sequences may go on with what earlier shards have left there."""
+    """Tells whether the logits of a few prompts have the same bits computed alone and whole, together, in chunks with
+    the tokens of others beside them, and token by token, as an answer is before it is replayed.
+
+    All ranks call it together. It leaves the executor without slots, and its KV memory as it was: sequences may go on
+    with what earlier shards have left there.
+    """
     bounds = smallest_bounds(executor, group)
     lengths = [min(length, bounds.context_length) for length in LENGTHS[:bounds.num_states]]
     num_blocks = sum(-(-length // bounds.block_size) for length in lengths)
@@ -43,15 +48,18 @@ def _compare(executor: Executor, together: Step) -> bool:
 
     first, *others = together.rows
     alone = [logits_of(Step(0, (), (row,))) for row in together.rows]
-    begun, rest = _cut(first, min(CHUNK, lengths[0] - 1))
-    in_chunks = logits_of(Step(0, (), (begun, *others)), Step(1, (), (rest,)))
+    most = lengths[0] - 1
+    begun, *rest = _cut(first, sorted({min(CHUNK, most), *range(max(1, most - SINGLE + 1), most + 1)}))
+    in_chunks = logits_of(Step(0, (), (begun, *others)),
+                          *(Step(number, (), (row,)) for number, row in enumerate(rest, start=1)))
     expected = [row for rows in alone for row in rows]
     return all(map(torch.equal, logits_of(together), expected)) and all(
         map(torch.equal, in_chunks, expected[1:] + expected[:1]))
 
 
-def _cut(row: Row, length: int) -> tuple[Row, Row]:
-    """Returns a prompt's row as two, the first of so many tokens, after which nothing is sampled."""
-    begun = replace(row, token_ids=row.token_ids[:length], is_sampled=False)
-    return begun, replace(row, start=length, token_ids=row.token_ids[length:], new_blocks=np.empty(0, np.int32),
-                          initial_state=None, prompt_logprob_ids=NO_IDS)
+def _cut(row: Row, positions: list[int]) -> list[Row]:
+    """Returns a prompt's row as several, cut at these positions; a token is sampled after the last alone."""
+    parts = [replace(row, start=begin, token_ids=row.token_ids[begin:end], is_sampled=end == row.count)
+             for begin, end in pairwise([0, *positions, row.count])]
+    return [parts[0], *(replace(part, new_blocks=np.empty(0, np.int32), initial_state=None,
+                                prompt_logprob_ids=NO_IDS) for part in parts[1:])]

@@ -82,7 +82,8 @@ def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) 
     settle = partial(settle_step_tokens, executor, group, most)
     if gpu.is_used() or (executor.kept and executor.kept.found):
         return settle()
-    kv = sum(memory.data.nbytes for memory in executor.caches)
+    kv = max(sum(memory.data.nbytes for memory in executor.caches),  # what comes with each sequence has the same room
+             executor.bounds.num_blocks * executor.kv_shape.block_bytes)
     step_tokens, found = promise.measured(
         settle, kv, config.max_step_tokens, config.max_step_rows * executor.bounds.vocab_size)
     if found is not None:
@@ -115,6 +116,8 @@ def batches(config: ShardConfig, keeps_bits: bool = True) -> str:
 
 
 def _equality(executor: Executor) -> str:
+    if executor.model.facts.implementation != NATIVE:
+        return "it runs on one shard alone"
     if executor.model.inequality:
         return f"another number of shards gives other bits, for {executor.model.inequality}"
     return "any number of shards that divides 8 and has as many heads on each gives the same bits"

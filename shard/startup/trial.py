@@ -51,10 +51,12 @@ def run_largest_step(executor: Executor, config: ShardConfig) -> None:
     lengths = largest_lengths(bounds, config.max_step_tokens, config.max_step_rows)
     width = -(-bounds.context_length // bounds.block_size)
     executor.open(StreamLimits(0, max_slots=len(lengths), max_step_tokens=sum(lengths), max_blocks_per_slot=width))
-    for cache in executor.caches:
-        cache.data[0].zero_()            # which was never written, and is read now
     step = prompts(bounds, lengths, ALL_SAMPLERS)
-    executor.execute(replace(step, rows=(_at_end(step.rows[0], bounds), *step.rows[1:])))
+    if all(len(cache.data) for cache in executor.caches):  # else a sequence's memory is there from its first token on
+        for cache in executor.caches:
+            cache.data[0].zero_()        # which was never written, and is read now
+        step = replace(step, rows=(_at_end(step.rows[0], bounds), *step.rows[1:]))
+    executor.execute(step)
     executor.close()
 
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def tokenizer_of(folder: Path) -> Path:
     """Returns the tokenizer.json of a model's folder. Without one it is made of what is there in its place, once: it is
-    kept in the folder, or in the user's cache if that can't be written. Raises InvalidArgument."""
+    kept in the user's cache, or in the folder if that can't be written. Raises InvalidArgument."""
     made = folder / TOKENIZER
     if made.exists():
         return made
@@ -35,7 +35,7 @@ def tokenizer_of(folder: Path) -> Path:
     if cached is not None and cached.exists():
         return cached
     start = time.monotonic()
-    path = _make(folder, source.path, [made] if cached is None else [made, cached])
+    path = _make(folder, source.path, [made] if cached is None else [cached, made])
     log.info("Made %s of %s in %.1f s", path, source.path.name, time.monotonic() - start)
     return path
 

@@ -50,11 +50,14 @@ class Settings:
         path = folder / FILES[0]
         listed = [_added(Fields(path, {"added_tokens_decoder": value}), "added_tokens_decoder", value, _id(path, key))
                   for key, value in _object(config, "added_tokens_decoder").items()]
-        listed += [Added(text, known.integer(text), True, {}) for text in known]
         roles = {name: _added(fields, name, fields[name]) for fields in (special, config) for name in ROLES
                  if name in fields}
         more = [_added(fields, name, item) for fields in (special, config) for name in LISTS if name in fields
                 for item in _items(fields, name)]
+        if "added_tokens_decoder" not in config:
+            special_texts = {token.text for token in (*roles.values(), *more)}
+            listed += [Added(text, known.integer(text), text in special_texts,
+                             {"normalized": text not in special_texts}) for text in known]
         return cls(path, config.text("tokenizer_class", "") or None, model.text("model_type", "") or None,
                    {name: token.text for name, token in roles.items()},
                    (*listed, *roles.values(), *more), _switch(config, "add_bos_token"),

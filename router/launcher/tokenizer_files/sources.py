@@ -6,7 +6,7 @@ from pathlib import Path
 
 from penstock.router.launcher.tokenizer_files.settings import FILES, read_bytes
 
-VERSION = b"1"
+VERSION = b"2"
 """Of what is made: another one is made anew of the same files."""
 TEKKEN, MODEL, VOCABULARY, MERGES = "tekken.json", "tokenizer.model", "vocab.json", "merges.txt"
 ACCEPTED = f"{TEKKEN}, {MODEL}, tiktoken.model, *.tiktoken, or {VOCABULARY} with {MERGES}"

@@ -33,6 +33,14 @@ def test_tokens_are_what_llguidance_reads(tmp_path: Path, path: Path) -> None:
     assert (ours.vocab_size, ours.eos_tokens) == (theirs.vocab_size, theirs.eos_tokens)
 
 
+def test_byte_tokens_beside_a_mark_for_spaces(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁a", -1.0), ("<0x0A>", -2.0)], unk_id=0))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    ours = load(tmp_path / "tokenizer.json", 3, [0])
+    assert [ours.decode_bytes([token_id]) for token_id in (1, 2)] == [b" a", b"\n"]
+
+
 def test_unigram_tokens_whose_decoder_knows_no_bytes(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁a", -1.0), ("é", -2.0)], unk_id=0))
     tokenizer.decoder = decoders.Metaspace()

@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import LlamaConfig, WhisperConfig
 
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
-from penstock.shard.fallback.model import TransformersModel
+from penstock.shard.fallback.alone import OwnStates
+from penstock.shard.fallback.model import TransformersModel, _context_length
+from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model_options import AS_STORED
 from penstock.shard.startup.bit_trial import keeps_bits
+from penstock.shard.startup.measure import measure_step_tokens
 from tests.family_models import make_family
 from tests.shard.equalities import (
     CHUNKS,
@@ -65,6 +69,32 @@ def test_a_model_whose_code_sums_otherwise_in_a_batch_is_found_out(tmp_path: Pat
     """Its experts are multiplied by torch, in another order for each number of rows."""
     executor = Executor(config_of(make_family(tmp_path, "qwen3_moe"), "float32"), Group())
     assert not keeps_bits(executor, Group())
+
+
+def test_a_model_that_is_replayed_otherwise_than_it_was_computed_is_found_out(tmp_path: Path) -> None:
+    """GPT-J keeps keys and values in a cache of transformers' own: one token behind others has other bits than whole.
+    """
+    executor = Executor(config_of(make_family(tmp_path, "gptj"), "float32"), Group())
+    assert not keeps_bits(executor, Group())
+
+
+def test_sequences_with_caches_of_their_own_go_with_the_stream(tmp_path: Path) -> None:
+    path = make_family(tmp_path, "gptj")
+    executor = Executor(config_of(path, "float32"), Group())
+    keeps_bits(executor, Group())
+    measure_step_tokens(executor, Group(), 32)
+    assert not any(states.sequences for states in executor.caches if isinstance(states, OwnStates))
+    with pytest.raises(ModelConfigError, match="--kv-cache-dtype int8: the model keeps no keys"):
+        Executor(replace(config_of(path, "float32"), kv_cache_dtype="int8"), Group())
+
+
+def test_the_context_ends_where_rotations_would_change() -> None:
+    layers = {"full_attention": {"rope_type": "longrope", "original_max_position_embeddings": 64}}
+    config = LlamaConfig(max_position_embeddings=256)
+    assert _context_length(config) == 256
+    config.rope_parameters = layers
+    assert _context_length(config) == 64
+    assert _context_length(WhisperConfig(max_target_positions=48)) == 48
 
 
 def test_a_model_with_a_state_goes_on_where_it_was(tmp_path: Path) -> None:

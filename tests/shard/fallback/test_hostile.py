@@ -71,6 +71,7 @@ def test_files_that_are_cut_short_end_in_a_sentence(model: Path, tmp_path: Path)
 
 def test_what_native_models_alone_have_is_refused(model: Path) -> None:
     assert "--quantize int8" in refusal(model, ModelOptions(quantize="int8"))
+    assert "--activations int8" in refusal(model, ModelOptions(activations="int8"))
     assert "--rope-scaling linear" in refusal(model, ModelOptions(rope_scaling="linear"))
     assert "runs on 1 shard, not on 2" in refusal(model, group=Group(0, 2))
 

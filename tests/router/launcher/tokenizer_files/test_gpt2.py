@@ -26,6 +26,17 @@ def test_ids_and_texts_are_transformers(tmp_path: Path, tokenizer_class: Any, mo
     assert ours.get_vocab() == theirs.get_vocab()
 
 
+@pytest.mark.parametrize("decoder", [{}, {"added_tokens_decoder": {
+    "8192": {"content": "<think>", "special": False}, "8193": {"content": "<pad>", "special": True}}}])
+def test_added_tokens_are_special_where_transformers_has_them_so(tmp_path: Path, decoder: dict[str, Any]) -> None:
+    write(tmp_path, vocab__json=DEMO["vocab"], merges__txt=LINES, added_tokens__json={"<think>": 8192, "<pad>": 8193},
+          tokenizer_config__json={"tokenizer_class": "GPT2Tokenizer", "pad_token": "<pad>"} | CONFIG | decoder)
+    theirs = GPT2Tokenizer.from_pretrained(tmp_path).added_tokens_decoder
+    ours = converted(tmp_path).get_added_tokens_decoder()
+    for token_id in (8192, 8193):
+        assert (ours[token_id].content, ours[token_id].special) == (theirs[token_id].content, theirs[token_id].special)
+
+
 def test_the_architecture_tells_how_texts_are_split_where_no_class_does(tmp_path: Path) -> None:
     write(tmp_path, vocab__json=DEMO["vocab"], merges__txt=LINES)
     assert len(converted(tmp_path).pre_tokenizer.pre_tokenize_str("123")) == 1

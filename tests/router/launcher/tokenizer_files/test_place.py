@@ -28,31 +28,34 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_it_is_made_once_beside_the_model(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def cached(folder: Path) -> Path:
+    """Where the user's cache has what is made of a folder's files."""
+    source = find(folder)
+    assert source is not None
+    return folder.parent / "cache/penstock/tokenizers" / source.digest() / "tokenizer.json"
+
+
+def test_the_cache_has_it_once_for_each_content(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = cached(folder)
     with caplog.at_level(logging.INFO):
-        assert tokenizer_of(folder) == folder / "tokenizer.json"
-        assert tokenizer_of(folder) == folder / "tokenizer.json"
+        assert [tokenizer_of(folder) for _ in range(2)] == [path] * 2
+    assert re.fullmatch(rf"Made {path} of vocab\.json in \d+\.\d s", "\n".join(caplog.messages))
+    assert sorted(each.name for each in folder.iterdir()) == ["merges.txt", "vocab.json"]
+    write(folder, tokenizer_config__json={"eos_token": "<|im_end|>"})
+    assert tokenizer_of(folder) == cached(folder) != path
+
+
+def test_it_is_made_once_beside_the_model_where_there_is_no_cache(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(NOWHERE))
+    with caplog.at_level(logging.INFO):
+        assert [tokenizer_of(folder) for _ in range(2)] == [folder / "tokenizer.json"] * 2
     assert re.fullmatch(rf"Made {folder}/tokenizer\.json of vocab\.json in \d+\.\d s", "\n".join(caplog.messages))
     assert sorted(path.name for path in folder.iterdir()) == ["merges.txt", "tokenizer.json", "vocab.json"]
     theirs = Tokenizer.from_file(str(DEMO_MODEL / "tokenizer.json"))
     assert Tokenizer.from_file(str(folder / "tokenizer.json")).encode("def open(x):").ids == theirs.encode(
         "def open(x):").ids
-
-
-def test_the_cache_has_it_where_the_folder_cannot_be_written(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = place._make
-    monkeypatch.setattr(place, "_make", lambda model, source, places: make(
-        model, source, [NOWHERE / "tokenizer.json", *places[1:]]))
-    source = find(folder)
-    assert source is not None
-    cached = tmp_path / "cache/penstock/tokenizers" / source.digest() / "tokenizer.json"
-    assert tokenizer_of(folder) == cached
-    monkeypatch.setattr(place, "_make", None)
-    assert tokenizer_of(folder) == cached, "what is cached is not made anew"
-    write(folder, tokenizer_config__json={"eos_token": "<|im_end|>"})
-    assert source.digest() != cached.parent.name, "other files make another tokenizer"
 
 
 def test_nowhere_to_write(folder: Path) -> None:
@@ -65,7 +68,7 @@ def test_damaged_files_are_named_in_a_sentence(folder: Path) -> None:
     write(folder, merges__txt="no merge")
     with pytest.raises(InvalidArgument, match=rf"^`model_id`: {folder}/merges\.txt: expected two tokens [^\n]*$"):
         tokenizer_of(folder)
-    assert not (folder / "tokenizer.json").exists()
+    assert not cached(folder).exists()
 
 
 def test_a_folder_without_any_names_what_there_may_be(tmp_path: Path) -> None:
