@@ -14,6 +14,7 @@ from penstock.shard.execution.executor import Executor
 from penstock.shard.fallback.alone import Alone
 from penstock.shard.fallback.model import Prepared
 from penstock.shard.models.model import TRANSFORMERS
+from penstock.shard.startup.bit_trial import keeps_bits
 from tests.fallback.checkpoint import make_checkpoint
 from tests.shard.ranks import make_config, run_program
 from tests.shard.step_programs import Request, alone, batched
@@ -32,7 +33,7 @@ class Compared:
     is_equal: bool                       # both prompts are continued with transformers' tokens
     way: str                             # how it is run
     replaced: tuple[tuple[str, int], ...]  # transformers' modules in whose place ours stand, and how many
-    has_bits: bool | None                # batched, in pieces, and alone have the same; None: that was not tried
+    has_bits: bool | None                # batched, in pieces, alone and replayed have the same; None: it was not tried
     distinct: int                        # tokens among those generated
 
 
@@ -45,7 +46,8 @@ def compare(name: str, folder: Path, num_tokens: int, with_bits: bool = False) -
         executor = Executor(replace(make_config(path, "float32"), model_impl=TRANSFORMERS), Group())
     together = run_program(executor, batched(requests, 5, NUM_BLOCKS))
     (found,) = prepared
-    has_bits = together == run_program(executor, alone(requests, NUM_BLOCKS)) if with_bits else None
+    has_bits = (keeps_bits(executor, Group()) and together == run_program(executor, alone(requests, NUM_BLOCKS))
+                if with_bits else None)
     tokens = [[sampled.token_id for sampled in output] for output in together]
     return Compared(
         name, tokens == expected, f"own cache, {found.way.advance.value}" if isinstance(found.way, Alone) else PAGED,

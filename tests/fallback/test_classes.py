@@ -7,7 +7,7 @@ import pytest
 from penstock.shard.fallback.architectures import causal_models
 from tests.fallback.comparison import PAGED, compare
 from tests.fallback.page import NO, PAGE, YES, parse, render
-from tests.fallback.unequal import UNEQUAL
+from tests.fallback.unequal import BORDERLINE, UNEQUAL
 
 NUM_TOKENS = 40
 LEAST_SHARE = 0.85
@@ -25,7 +25,7 @@ def test_each_way_generates_the_same_tokens(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(causal_models() - UNEQUAL.keys()))
+@pytest.mark.parametrize("name", sorted(causal_models() - UNEQUAL.keys() - BORDERLINE.keys()))
 def test_every_class_generates_the_same_tokens(name: str, tmp_path: Path) -> None:
     found = compare(name, tmp_path, NUM_TOKENS)
     assert found.is_equal
@@ -50,5 +50,6 @@ def test_the_page_has_the_form_that_the_command_gives_it() -> None:
 def test_the_page_has_every_class_and_names_those_that_are_not_equal() -> None:
     rows, _ = parse(PAGE.read_text())
     assert {row.name for row in rows} == causal_models() >= UNEQUAL.keys()
-    assert {row.name: row.reason for row in rows if row.equal == NO} == UNEQUAL
+    reasons = {row.name: row.reason for row in rows if row.equal == NO}
+    assert UNEQUAL.items() <= reasons.items() <= (UNEQUAL | BORDERLINE).items()
     assert sum(row.equal == YES for row in rows) >= LEAST_SHARE * len(rows)

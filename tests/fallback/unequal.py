@@ -18,3 +18,9 @@ UNEQUAL = {
     "XLMWithLMHeadModel": MASKED,
     "XLNetLMHeadModel": MASKED,
 }
+
+BORDERLINE = {
+    "Zamba2ForCausalLM": "transformers' own `generate` goes on from its states with other logits (by 4%) than the whole "
+                         "text has; the fallback does so, too, or computes the text again, as a trial finds it nearer",
+}
+"""Those that are equal on some machines."""
