@@ -30,8 +30,8 @@ transformers here, as `--model-impl transformers` has it. **No checkpoint of the
 - *run with*: the paged cache, as native models are; or, sequence by sequence, a cache of the class's own, which takes
   tokens in chunks, or one by one after the first chunk; or nothing is kept, and all tokens are computed again.
 - *bits*: the two, batched and in pieces, have the bits that each has by itself, and so have three others whole, in
-  pieces and token by token, which is what a start tries. Where it says *{NO}*, tokens were equal, but logits differed in
-  their last bits, which may turn a token elsewhere.
+  pieces and token by token, which is what a start tries. Where it says *{NO}*, tokens were equal, but logits differed
+  in their last bits, which may turn a token elsewhere.
 - *replaced*: in the place of how many modules of transformers' ours stand.
 
 A slow test (`tests/fallback/test_classes.py`) demands today that those be equal which are so here.

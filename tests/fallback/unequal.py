@@ -20,7 +20,7 @@ UNEQUAL = {
 }
 
 BORDERLINE = {
-    "Zamba2ForCausalLM": "transformers' own `generate` goes on from its states with other logits (by 4%) than the whole "
-                         "text has; the fallback does so, too, or computes the text again, as a trial finds it nearer",
+    "Zamba2ForCausalLM": "transformers' own `generate` goes on from its states with other logits (by 4%) than the "
+                         "whole text has; the fallback does so, too, or computes the text again, as a trial finds it nearer",
 }
 """Those that are equal on some machines."""
