@@ -21,6 +21,6 @@ UNEQUAL = {
 
 BORDERLINE = {
     "Zamba2ForCausalLM": "transformers' own `generate` goes on from its states with other logits (by 4%) than the "
-                         "whole text has; the fallback does so, too, or computes the text again, as a trial finds it nearer",
+                         "whole text has; the fallback does so, or computes all again, as a trial has it",
 }
 """Those that are equal on some machines."""

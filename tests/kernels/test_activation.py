@@ -44,6 +44,7 @@ def test_values_are_rounded_once(num_tokens, activation, dtype, kernel_set):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", NAMES)
+@pytest.mark.slow_in_interpreter
 def test_compiled_values(dtype, activation, compiled_kernels, monkeypatch):
     poison(monkeypatch)
     for width in (8, 15, 16, 17, 100, 704):
@@ -71,6 +72,7 @@ def test_every_number_is_near(activation, bound, cpu_kernels):
 
 
 @pytest.mark.parametrize("activation", NAMES)
+@pytest.mark.slow_in_interpreter
 def test_a_row_has_the_same_bits_in_any_batch_and_with_any_threads(activation, kernel_set):
     gate_up = numbers(100, 2 * 101)
     alone = torch.cat([activate_gate(row[None], activation) for row in gate_up])

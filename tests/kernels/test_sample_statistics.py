@@ -52,6 +52,7 @@ def test_the_positions_of_one_seed(kind, kernel_set):
     assert p_value(ids, warped) > 0.001
 
 
+@pytest.mark.slow
 def test_no_seed_is_better_than_another(kernel_set):
     """One seed in a thousand fails the test above by chance; over many seeds the p-values are uniform."""
     logits, rows = LOGITS.expand(4000, -1).contiguous(), [{"position": position} for position in range(4000)]

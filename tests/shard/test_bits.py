@@ -114,6 +114,7 @@ def test_chunked_is_whole(
     assert run(make_config(model, dtype), programs, tmp_path) == [whole] * len(CHUNKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kv_cache_dtype", ["int8"])
 def test_a_cache_of_8_bits_keeps_the_contract(
     model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path, kv_cache_dtype: str

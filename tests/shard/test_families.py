@@ -77,6 +77,7 @@ def typical_error(logits: Tensor, expected: Tensor) -> float:
     return float(((logits - expected).double().norm(dim=1) / expected.double().norm(dim=1)).median())
 
 
+@pytest.mark.slow
 def test_every_family_is_in_the_table(tmp_path: Path) -> None:
     folders = [make_family(tmp_path / str(index), name) for index, name in enumerate(FAMILY_MODELS)]
     assert {read_model_config(folder).architecture for folder in folders} == set(FAMILIES)
@@ -100,6 +101,7 @@ def test_greedy_tokens_are_those_of_transformers(model: Path, tmp_path: Path) ->
     assert our_greedy_tokens(model, tmp_path) == their_greedy_tokens(model)
 
 
+@pytest.mark.slow
 def test_batched_is_alone(model: Path, dtype: str, requests: list[Request], expected: Outputs, tmp_path: Path) -> None:
     assert together(make_config(model, dtype), requests, tmp_path) == expected
 

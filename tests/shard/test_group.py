@@ -169,6 +169,7 @@ def test_stream_limits_that_only_one_shard_got(
         assert serve(shards) == expected
 
 
+@pytest.mark.slow
 def test_routers_that_all_count_from_one(shards: list[Shard], expected: list[list[tuple[int, float]]]) -> None:
     """Equal stream limits are told apart by their streams, once the shards have noticed that the old ones ended."""
     for favoured in (0, 1):

@@ -169,6 +169,7 @@ def test_harmful_template(source, sentence):
     assert template.render(HELLO, chat_template="good") == "fine"
 
 
+@pytest.mark.slow
 def test_template_that_does_not_compile_in_time(caplog):
     template = ChatTemplate({"default": "{{ (9 ** 9) ** (9 ** 9) }}"}, {})
     assert "the chat template 'default' can't be used: Template error: rendering took too long" in caplog.text

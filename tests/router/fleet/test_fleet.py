@@ -228,6 +228,7 @@ async def test_the_end_of_a_group_at_rest_is_noticed(tmp_path: Path) -> None:
             await waiting
 
 
+@pytest.mark.slow
 async def test_waits_that_are_cancelled_leave_nothing(tmp_path: Path) -> None:
     """The engine begins one whenever it has nothing to do, and a stream may last for months."""
     async with running(tmp_path, EchoShard(0), EchoShard(1)) as (fleet, _):

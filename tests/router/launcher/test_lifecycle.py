@@ -74,6 +74,7 @@ def test_dead_router_is_started_again_and_shards_live_on(launch):
         assert "the router was ended by SIGKILL, starting it again" in run.errors
 
 
+@pytest.mark.slow
 def test_routers_that_served_may_die_as_often_as_they_like(launch):
     with launch() as run:
         run.wait_for(*READY)
@@ -94,6 +95,7 @@ def test_router_that_is_stopped_is_found_by_its_silence(launch):
         assert re.search(r" the router has given no sign of life for 1\.[5-9] s, starting it again\n", run.errors)
 
 
+@pytest.mark.slow
 def test_router_that_starts_slowly_is_not_silent(launch):
     """On a busy machine it imports for longer than a step may take."""
     with launch("--step-timeout", "1", router="dawdles") as run:
@@ -101,6 +103,7 @@ def test_router_that_starts_slowly_is_not_silent(launch):
         assert "starting it again" not in run.errors
 
 
+@pytest.mark.slow
 def test_sighup_is_for_routers_that_know_it(launch, tmp_path):
     (tmp_path / "keys").write_text("key\n")
     with launch("--api-key-file", str(tmp_path / "keys"), router="dawdles") as run:

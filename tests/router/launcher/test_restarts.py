@@ -29,7 +29,9 @@ def send(run: Launch, number: signal.Signals) -> None:
         os.kill(pid, number)
 
 
-@pytest.mark.parametrize(("shard", "flags"), [("0", []), ("1", []), ("1", ["--master-port", "29500"])])
+@pytest.mark.parametrize(("shard", "flags"), [
+    ("1", []), *(pytest.param(shard, flags, marks=pytest.mark.slow)
+                 for shard, flags in [("0", []), ("1", ["--master-port", "29500"])])])
 def test_dead_shard_takes_the_other_with_it_and_leaves_the_router(launch, shard, flags):
     with launch(*flags) as run:
         run.wait_for(*READY)
@@ -67,6 +69,7 @@ def test_shard_whose_socket_is_removed_is_started_again(launch):
         end(run)
 
 
+@pytest.mark.slow
 def test_step_that_does_not_end_is_found_by_its_age(launch):
     """An exchange that never returns holds every shard."""
     with launch("--step-timeout", "1") as run:
@@ -112,6 +115,7 @@ def test_five_deaths_without_a_step_end_all(launch):
         assert_nothing_is_left(run)
 
 
+@pytest.mark.slow
 def test_completed_steps_are_a_new_beginning(launch):
     with launch(shard_0="steps", shard_1="steps crashes") as run:
         run.wait_for(*["shard-1 ready"] * 7)

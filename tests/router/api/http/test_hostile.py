@@ -68,6 +68,7 @@ async def test_a_body_without_a_length_is_cut_off_at_the_limit(server: Server) -
     assert await other
 
 
+@pytest.mark.slow
 async def test_a_body_that_lies_about_its_length(start: Start) -> None:
     server = await start(replace(LIMITS, body_timeout=0.1))
     body = b'{"inputs": "a"}'
@@ -88,6 +89,7 @@ async def test_headers_that_drip(start: Start) -> None:
             assert await end == b""
 
 
+@pytest.mark.slow
 async def test_a_body_that_drips(start: Start) -> None:
     server = await start(replace(LIMITS, body_timeout=0.2))
     async with connection(server) as (reader, writer), asyncio.timeout(PATIENCE):
