@@ -25,13 +25,14 @@ help:       ## List the targets
 setup: .venv/stamp  ## Install everything into .venv, and compile the kernels
 	@.venv/bin/python -m penstock.kernels.build
 
+# Python compiles what is imported when it is imported: to compile all that is installed takes a minute.
 .venv/stamp: pyproject.toml setup.py
 	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo '$(NEEDS)'; exit 1; }
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --upgrade 'pip>=25.1'
-	.venv/bin/pip install $(PIP_TORCH_ARGS) '$(TORCH)'
-	.venv/bin/pip show --quiet triton 2> /dev/null || .venv/bin/pip install '$(TRITON)'
-	.venv/bin/pip install --editable . --group dev
+	.venv/bin/pip install --no-compile $(PIP_TORCH_ARGS) '$(TORCH)'
+	.venv/bin/pip show --quiet triton 2> /dev/null || .venv/bin/pip install --no-compile '$(TRITON)'
+	.venv/bin/pip install --no-compile --editable . --group dev
 	touch $@
 
 serve: setup  ## Serve MODEL_ID with NUM_SHARD processes at PORT; the demo model, unless told otherwise
@@ -41,7 +42,7 @@ clients: $(CLIENTS:%=.venv/clients/%/stamp)  ## Install the clients that the slo
 
 .venv/clients/%/stamp: pyproject.toml | .venv/stamp
 	@rm -rf $(@D) && .venv/bin/python -m venv --without-pip $(@D)
-	@.venv/bin/pip --python $(@D)/bin/python install --quiet --group client-$* && touch $@ || \
+	@.venv/bin/pip --python $(@D)/bin/python install --quiet --no-compile --group client-$* && touch $@ || \
 		echo 'client-$* could not be installed: its tests are skipped'
 
 test: setup  ## Run the quick tests

@@ -27,8 +27,10 @@ async def test_answers_are_those_with_tokenizer_json(tmp_path: Path, server: Ser
     write(folder, vocab__json=DEMO["vocab"], merges__txt="\n".join(MERGES), tokenizer_config__json={
         **config, "tokenizer_class": "GPT2Tokenizer", "additional_special_tokens": special})
     bodies = [BODY, {**BODY, "parameters": BODY["parameters"] | {"grammar": GRAMMAR}}]
-    with serve(tmp_path, model=folder) as converted:
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with serve(tmp_path, model=folder, environment=cache) as converted:
         answers = [post(converted.url, body) for body in bodies]
         log = converted.log.read_text()
     assert answers == [post(server.url, body) for body in bodies]
-    assert f"Made {folder}/tokenizer.json of vocab.json in " in log
+    assert f"Made {tmp_path}/cache/penstock/tokenizers/" in log
+    assert "/tokenizer.json of vocab.json in " in log
