@@ -1,9 +1,7 @@
 """The router dies, hangs, or has shards to find again: the server goes on, and its door stays open."""
 
 import asyncio
-import os
 import shutil
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -93,7 +91,9 @@ async def test_a_folder_of_sockets_that_is_removed_is_made_again(server: Server)
         undisturbed = await ask(session, server)
         shutil.rmtree(folder)
         assert await ask(session, server) == undisturbed
-        os.kill(server.shards()[0].pid, signal.SIGKILL)
+        while 0 not in (shards := server.shards()):  # a shard that has lost its socket is started again at any moment
+            await asyncio.sleep(0.02)
+        shards[0].kill()
         assert await ask(session, server) == undisturbed
     assert {path.name for path in folder.iterdir()} == {"shard-0", "shard-1"}
     assert folder.stat().st_mode & 0o777 == 0o700
