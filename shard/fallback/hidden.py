@@ -37,8 +37,7 @@ class Hidden:
         """Returns the hidden states [T, C] of one sequence, or of tokens flattened to one, by the base model alone."""
         if self.are_logits:
             return _logits(self._model(**inputs))
-        self._keep(self.base, (), self.base(**inputs))
-        return self._states
+        return self._taken(self.base(**inputs))
 
     def whole(self, **inputs: Any) -> tuple[Tensor, Any]:
         """Returns the hidden states [T, C] that the whole model makes on its way, and its answer."""
@@ -62,8 +61,14 @@ class Hidden:
             parent._modules[name] = self.base
 
     def _keep(self, _: nn.Module, __: Any, answer: Any) -> None:
-        """Keeps nothing of an answer but the states: it may have a sequence's cache in it."""
-        self._kind, self._states = type(answer), answer[0][0]
+        self._states = self._taken(answer)
+
+    def _taken(self, answer: Any) -> Tensor:
+        """Returns the states of an answer of the base model, of which nothing but the class is kept: it may have a
+        sequence's cache in it."""
+        self._kind = type(answer)
+        states: Tensor = answer[0][0]
+        return states
 
 
 def _logits(answer: Any) -> Tensor:

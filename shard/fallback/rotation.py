@@ -57,8 +57,9 @@ def replace_rotation(model: nn.Module) -> bool:
         return False
     rows, angles = ([part[0].transpose(0, 1).contiguous() for part in (q, k)],
                     [part[0, :, :WIDTH // 2].contiguous() for part in (cos, sin)])
-    on_device = [part.to(dispatch.device()) for part in (*rows, *angles, torch.arange(TOKENS))]
-    found = [part.cpu() for part in rope(on_device[0], on_device[1], on_device[2], on_device[3], on_device[4])]
+    q_rows, k_rows, cos_half, sin_half, positions = (
+        part.to(dispatch.device()) for part in (*rows, *angles, torch.arange(TOKENS)))
+    found = [part.cpu() for part in rope(q_rows, k_rows, cos_half, sin_half, positions)]
     if not all((one[0].transpose(0, 1) - other).abs().max() < TOLERANCE for one, other in zip(
             expected, found, strict=True)):
         return False
