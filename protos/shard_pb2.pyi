@@ -19,7 +19,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Facts(_message.Message):
-    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits")
+    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits", "takes_adapters")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class Facts(_message.Message):
     NUM_STATES_FIELD_NUMBER: _ClassVar[int]
     IMPLEMENTATION_FIELD_NUMBER: _ClassVar[int]
     KEEPS_BITS_FIELD_NUMBER: _ClassVar[int]
+    TAKES_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     dtype: str
     kv_dtype: str
@@ -60,7 +61,8 @@ class Facts(_message.Message):
     num_states: int
     implementation: str
     keeps_bits: bool
-    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ...) -> None: ...
+    takes_adapters: bool
+    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ..., takes_adapters: _Optional[bool] = ...) -> None: ...
 
 class HealthRequest(_message.Message):
     __slots__ = ()
@@ -77,6 +79,32 @@ class HealthReply(_message.Message):
     began_seconds_ago: float
     ended_seconds_ago: float
     def __init__(self, steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., began_seconds_ago: _Optional[float] = ..., ended_seconds_ago: _Optional[float] = ...) -> None: ...
+
+class LoadAdapterRequest(_message.Message):
+    __slots__ = ("adapter", "path", "digest")
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    adapter: int
+    path: str
+    digest: str
+    def __init__(self, adapter: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class LoadAdapterReply(_message.Message):
+    __slots__ = ("num_bytes",)
+    NUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    num_bytes: int
+    def __init__(self, num_bytes: _Optional[int] = ...) -> None: ...
+
+class UnloadAdapterRequest(_message.Message):
+    __slots__ = ("adapter",)
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    adapter: int
+    def __init__(self, adapter: _Optional[int] = ...) -> None: ...
+
+class UnloadAdapterReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class Order(_message.Message):
     __slots__ = ("stream_limits", "plan", "masks")
@@ -127,7 +155,7 @@ class Mask(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., bits: _Optional[bytes] = ...) -> None: ...
 
 class Row(_message.Message):
-    __slots__ = ("slot", "start", "from_last_sample", "token_ids", "new_blocks", "output", "initial_state", "late_mask", "prompt_logprob_ids")
+    __slots__ = ("slot", "start", "from_last_sample", "token_ids", "new_blocks", "output", "initial_state", "late_mask", "prompt_logprob_ids", "num_drafts")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     FROM_LAST_SAMPLE_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +165,7 @@ class Row(_message.Message):
     INITIAL_STATE_FIELD_NUMBER: _ClassVar[int]
     LATE_MASK_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROB_IDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     start: int
     from_last_sample: bool
@@ -146,19 +175,22 @@ class Row(_message.Message):
     initial_state: InitialState
     late_mask: bool
     prompt_logprob_ids: bytes
-    def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., initial_state: _Optional[_Union[InitialState, _Mapping]] = ..., late_mask: _Optional[bool] = ..., prompt_logprob_ids: _Optional[bytes] = ...) -> None: ...
+    num_drafts: int
+    def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., initial_state: _Optional[_Union[InitialState, _Mapping]] = ..., late_mask: _Optional[bool] = ..., prompt_logprob_ids: _Optional[bytes] = ..., num_drafts: _Optional[int] = ...) -> None: ...
 
 class InitialState(_message.Message):
-    __slots__ = ("sampling", "prompt_length", "history_ids", "trace")
+    __slots__ = ("sampling", "prompt_length", "history_ids", "trace", "adapter")
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     HISTORY_IDS_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_FIELD_NUMBER: _ClassVar[int]
     sampling: Sampling
     prompt_length: int
     history_ids: bytes
     trace: bytes
-    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ..., trace: _Optional[bytes] = ...) -> None: ...
+    adapter: int
+    def __init__(self, sampling: _Optional[_Union[Sampling, _Mapping]] = ..., prompt_length: _Optional[int] = ..., history_ids: _Optional[bytes] = ..., trace: _Optional[bytes] = ..., adapter: _Optional[int] = ...) -> None: ...
 
 class Sampling(_message.Message):
     __slots__ = ("do_sample", "seed", "branch", "watermark", "repetition_penalty", "share_penalty", "frequency_penalty", "presence_penalty", "bias_ids", "bias_values", "banned_ids", "min_tokens", "temperature", "top_k", "top_p", "typical_p", "min_p", "raw_logprobs", "top_n")

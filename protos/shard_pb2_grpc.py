@@ -49,6 +49,16 @@ class ShardStub:
                 request_serializer=penstock_dot_protos_dot_shard__pb2.HealthRequest.SerializeToString,
                 response_deserializer=penstock_dot_protos_dot_shard__pb2.HealthReply.FromString,
                 _registered_method=True)
+        self.LoadAdapter = channel.unary_unary(
+                '/penstock.shard.v1.Shard/LoadAdapter',
+                request_serializer=penstock_dot_protos_dot_shard__pb2.LoadAdapterRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_shard__pb2.LoadAdapterReply.FromString,
+                _registered_method=True)
+        self.UnloadAdapter = channel.unary_unary(
+                '/penstock.shard.v1.Shard/UnloadAdapter',
+                request_serializer=penstock_dot_protos_dot_shard__pb2.UnloadAdapterRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_shard__pb2.UnloadAdapterReply.FromString,
+                _registered_method=True)
 
 
 class ShardServicer:
@@ -77,6 +87,22 @@ class ShardServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadAdapter(self, request, context):
+        """Reads an adapter (LoRA) from its files, beside the steps that run, and keeps it under its number until it is unloaded
+        or the shard ends. The router names an adapter in a plan only after every shard has answered. Fails with
+        INVALID_ARGUMENT and a sentence if the model can't use the adapter; nothing is kept of it then.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadAdapter(self, request, context):
+        """Forgets an adapter that no slot uses and no later plan names. Succeeds if there is none of this number.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShardServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +120,16 @@ def add_ShardServicer_to_server(servicer, server):
                     servicer.Health,
                     request_deserializer=penstock_dot_protos_dot_shard__pb2.HealthRequest.FromString,
                     response_serializer=penstock_dot_protos_dot_shard__pb2.HealthReply.SerializeToString,
+            ),
+            'LoadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadAdapter,
+                    request_deserializer=penstock_dot_protos_dot_shard__pb2.LoadAdapterRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_shard__pb2.LoadAdapterReply.SerializeToString,
+            ),
+            'UnloadAdapter': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadAdapter,
+                    request_deserializer=penstock_dot_protos_dot_shard__pb2.UnloadAdapterRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_shard__pb2.UnloadAdapterReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -177,6 +213,60 @@ class Shard:
             '/penstock.shard.v1.Shard/Health',
             penstock_dot_protos_dot_shard__pb2.HealthRequest.SerializeToString,
             penstock_dot_protos_dot_shard__pb2.HealthReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.shard.v1.Shard/LoadAdapter',
+            penstock_dot_protos_dot_shard__pb2.LoadAdapterRequest.SerializeToString,
+            penstock_dot_protos_dot_shard__pb2.LoadAdapterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadAdapter(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.shard.v1.Shard/UnloadAdapter',
+            penstock_dot_protos_dot_shard__pb2.UnloadAdapterRequest.SerializeToString,
+            penstock_dot_protos_dot_shard__pb2.UnloadAdapterReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -14,7 +14,8 @@ class Facts:
     stays as it was, so does what the KV memory holds. `first_blocks` is how many blocks the group had at its first
     start: it may have found less since. `num_states` is how many sequences can run at once, of a model that carries a
     state from token to token beside the keys and values; 0 for other models. `implementation` says who computes the
-    model, native or transformers, and `keeps_bits` whether it was seen to keep the bit contract.
+    model, native or transformers, and `keeps_bits` whether it was seen to keep the bit contract. `takes_adapters` says
+    whether adapters (LoRA) can be loaded.
     """
 
     model_id: str
@@ -34,6 +35,7 @@ class Facts:
     num_states: int = 0
     implementation: str = "native"
     keeps_bits: bool = True
+    takes_adapters: bool = False
 
     @property
     def most_blocks(self) -> int:

@@ -139,6 +139,7 @@ class Facts:
     num_states: int = 0                  # of sequences that can run at once; 0 if they have none beside keys and values
     implementation: str = "native"       # or transformers
     keeps_bits: bool = True              # no answer depends on how it is computed
+    takes_adapters: bool = False         # whether adapters (LoRA) can be loaded
 
     @property
     def answers(self) -> bool:
