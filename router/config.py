@@ -52,6 +52,8 @@ class ServerConfig:
     """How many sequences run at once, each in a slot."""
     pipeline_depth: int
     """Steps in flight at once, at least 1: the next is planned and sent before the one that runs is back."""
+    speculate: int | None
+    """How many tokens of a sequence a step guesses and verifies, at most; None is 0."""
     payload_limit: int
     """The most bytes of a request's body."""
     graceful_termination_timeout: int

@@ -12,23 +12,28 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MaskResult:
-    """What a sequence's grammar says about the token that came (`sampled`), or about the next token (`mask`).
+    """What a sequence's grammar says about the token that came (`sampled`), or about the next tokens (`masks`).
 
     `error` takes the place of either. If the grammar ends with the token, `sampled` has a finish reason, and no mask
-    follows.
+    follows. `forced` are the tokens of the text that must come next, if they were asked for.
     """
 
     sequence_id: int
     sampled: Sampled | None = None
-    mask: bytes | None = None
+    masks: bytes | None = None
     error: str | None = None
+    forced: tuple[int, ...] = ()
 
 
 class GrammarCursor:
-    """Follows one answer through its grammar. `output_so_far` is fed to a matcher when one is first needed."""
+    """Follows one answer through its grammar. `output_so_far` is fed to a matcher when one is first needed.
+    `tells_forced` has it tell which tokens the grammar forces."""
 
-    def __init__(self, sequence_id: int, grammar: Grammar, output_so_far: Sequence[int] = ()) -> None:
+    def __init__(
+        self, sequence_id: int, grammar: Grammar, output_so_far: Sequence[int] = (), tells_forced: bool = False
+    ) -> None:
         self.sequence_id = sequence_id
+        self._tells_forced = tells_forced
         self._grammar = grammar
         self._output_so_far = output_so_far
         self._matcher: Matcher | None = None
@@ -40,15 +45,18 @@ class GrammarCursor:
             matcher = self._start()
             matcher.push(sampled.token_id)
             self._is_over = matcher.is_complete
+            forced = tuple(matcher.forced()) if self._tells_forced and not self._is_over else ()
         except Exception as error:
             return self._fail(error)
-        return MaskResult(
-            self.sequence_id, replace(sampled, finish_reason=FinishReason.EOS_TOKEN) if self._is_over else sampled)
+        if self._is_over:
+            sampled = replace(sampled, finish_reason=FinishReason.EOS_TOKEN)
+        return MaskResult(self.sequence_id, sampled, forced=forced)
 
-    def mask(self) -> MaskResult:
-        """Computes which tokens may come next. Returns an error as a result instead of raising it."""
+    def masks(self, drafts: Sequence[int] = ()) -> MaskResult:
+        """Computes which tokens may come next, and which after each of the drafts. Returns an error as a result instead
+        of raising it."""
         try:
-            return MaskResult(self.sequence_id, mask=None if self._is_over else self._start().mask())
+            return MaskResult(self.sequence_id, masks=None if self._is_over else self._start().masks(drafts))
         except Exception as error:
             return self._fail(error)
 

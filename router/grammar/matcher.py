@@ -1,5 +1,7 @@
 """The compiled grammar and the matcher that follows an answer through it."""
 
+from collections.abc import Sequence
+
 from llguidance import LLMatcher
 
 
@@ -32,6 +34,31 @@ class Matcher:
         if self._matcher.is_error():
             raise failure(self._matcher)
         return mask[:self._num_bytes]
+
+    def masks(self, drafts: Sequence[int]) -> bytes:
+        """Returns the masks of the next token and of those after each of the drafts, one after the other. Behind a
+        draft that may not come, and behind the grammar's end, all tokens may: nothing of what is sampled there counts.
+
+        Raises GrammarError as `mask` does. The matcher is left as it was.
+        """
+        masks, num_pushed = [self.mask()], 0
+        for draft in drafts:
+            if not masks[-1][draft // 8] >> draft % 8 & 1:
+                break
+            self.push(draft)
+            num_pushed += 1
+            if self._matcher.is_stopped():
+                break
+            masks.append(self.mask())
+        if num_pushed and not self._matcher.rollback(num_pushed):
+            raise failure(self._matcher)
+        everything = b"\xff" * self._num_bytes
+        return b"".join(masks + [everything] * (1 + len(drafts) - len(masks)))
+
+    def forced(self) -> list[int]:
+        """Returns the tokens of the text that must come next, as the tokenizer would have it; often there are none."""
+        forced: list[int] = self._matcher.compute_ff_tokens()
+        return forced
 
     @property
     def is_complete(self) -> bool:

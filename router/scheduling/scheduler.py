@@ -14,24 +14,25 @@ and its slot return when no step does, by one path (`_settle`).
 from bisect import insort
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import (
     Admission,
+    Confirmed,
     FinishReason,
-    InitialState,
+    Forgotten,
     Output,
     Plan,
-    PromptLogprobsPart,
     Row,
     RowResult,
     Sampled,
     StepResult,
 )
 from penstock.router.scheduling.prefix_cache import Node
+from penstock.router.scheduling.rows import decode_row, prefill_row, prompt_logprobs, verify
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 
@@ -39,21 +40,13 @@ MAX_PASSED = 64
 """How often younger sequences may be admitted before one that does not fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    """Tells how many sequences `forget_all` lets be computed again, and the ids of those that it gave up."""
-
-    num_replayed: int
-    given_up: tuple[int, ...]
-
-
 class Scheduler:
     """Has the verbs `add`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain numbers.
 
     At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
-    `budget`, if it is given. A sequence that fills all of the memory, though its `max_length` is more, ends there with
-    an error. Sequences share the blocks of equal prefixes, unless the model carries a state beside them
-    (`shares_prefixes`).
+    `budget`, if it is given. With `speculation`, steps verify guesses of the next tokens. A sequence that fills all of
+    the memory, though its `max_length` is more, ends there with an error. Sequences share the blocks of equal prefixes,
+    unless the model carries a state beside them (`shares_prefixes`).
     """
 
     def __init__(
@@ -66,9 +59,11 @@ class Scheduler:
         budget: StepBudget | None = None,
         eos_token_ids: Collection[int] = (),
         shares_prefixes: bool = True,
+        speculation: Speculation | None = None,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
         self.memory = KvMemory(block_size, num_blocks, shares_prefixes)
+        self.speculation = speculation
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self._max_step_tokens = max_step_tokens
         self._eos_token_ids = frozenset(eos_token_ids)
@@ -125,9 +120,10 @@ class Scheduler:
 
     def _plan_all(self, draft: Draft) -> None:
         ready = [s for s in self._running if not s.is_held_back]
+        guesses = self._choose_guesses(ready, draft)
         for sequence in ready:
-            if sequence.wants_decode:
-                self._draft_decode(sequence, draft)
+            if sequence.wants_decode and not (sequence.in_flight and sequence.id in guesses):
+                self._draft_decode(sequence, draft, guesses.get(sequence.id, ()))
         for sequence in ready:
             if sequence.is_prefilling:
                 self._draft_prefill(sequence, draft)
@@ -147,26 +143,33 @@ class Scheduler:
         else:
             self._draft_decode(suspect, draft)
 
-    def commit(self, result: StepResult) -> list[Sampled | PromptLogprobsPart]:
+    def commit(self, result: StepResult) -> list[Confirmed]:
         """Appends and returns what the oldest step in flight yielded; drops what is of sequences that ended since."""
         assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
         step_id, rows = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
         answers = iter(result.rows)
-        confirmed: list[Sampled | PromptLogprobsPart] = []
+        confirmed: list[Confirmed] = []
         for sequence, row in rows:
             sequence.in_flight -= 1
             if sequence.status is not Status.FINISHED:
-                self.memory.confirm(sequence, row.start + row.count)
+                self.memory.confirm(sequence, row.start + row.count - row.num_drafts)
             sequence.promised -= row.output is Output.SAMPLE
             if row.is_answered:
                 answer = next(answers)
                 assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
                 if sequence.status is not Status.FINISHED:
-                    confirmed += [*_prompt_logprobs(sequence, row, answer), *self._append(sequence, answer)]
+                    confirmed += [*prompt_logprobs(sequence, row, answer), *verify(sequence, row, answer),
+                                  *self._append(sequence, answer)]
             if sequence.status is not Status.RUNNING:
                 self._settle(sequence)
         return confirmed
+
+    def observe(self, plan: Plan, result: StepResult) -> None:
+        """Takes in how long a step took, from which the sizes of the next ones follow."""
+        self.budget.observe(plan.num_tokens, result.forward_time)
+        if self.speculation is not None:
+            self.speculation.cost.observe(plan.num_tokens, result.forward_time + result.sample_time)
 
     def finish(self, sequence_id: int, reason: FinishReason) -> None:
         """Ends a sequence, which gets no more rows. Does nothing if it has ended."""
@@ -213,16 +216,31 @@ class Scheduler:
             self.finish(sequence_id, FinishReason.ERROR)
         return too_long
 
-    def _draft_decode(self, sequence: Sequence, draft: Draft) -> None:
-        """Drafts a row for the next token, if the sequence has or gets a block for it."""
+    def _choose_guesses(self, ready: Collection[Sequence], draft: Draft) -> dict[int, tuple[int, ...]]:
+        """Chooses which guesses to verify. They leave a token for each sequence, and half of the rest for prompts."""
+        if self.speculation is None:
+            return {}
+        spare = draft.budget - len(ready)
+        has_prompts = any(sequence.is_prefilling for sequence in ready) or bool(self._waiting and self._free_slots)
+        most = spare // 2 if has_prompts else spare
+        return self.speculation.choose(ready, most, other_tokens=spare - most)
+
+    def _draft_decode(self, sequence: Sequence, draft: Draft, guesses: tuple[int, ...] = ()) -> None:
+        """Drafts a row for the next token, if the sequence has or gets a block for it, with guesses behind it as far as
+        there are blocks that nobody waits for."""
         if sequence.status is not Status.RUNNING or not draft.budget:
             return
         if not self._grow(sequence, sequence.computed + 1):
             return
-        assert sequence.slot is not None
-        self._draft(draft, sequence, Row(
-            slot=sequence.slot, start=sequence.computed, from_last_sample=True, new_blocks=sequence.unsent_blocks,
-            late_mask=sequence.has_grammar))
+        guesses = guesses[:max(0, self._room(sequence))] if guesses else ()
+        self._grow(sequence, sequence.computed + 1 + len(guesses))
+        self._draft(draft, sequence, decode_row(sequence, guesses))
+        sequence.is_verifying = bool(guesses)
+
+    def _room(self, sequence: Sequence) -> int:
+        """Returns how many guesses find a place, with a block left for each other sequence that runs."""
+        spare = max(0, self.memory.num_available - len(self._running))
+        return (len(sequence.blocks) + spare) * self.memory.block_size - sequence.computed - 1
 
     def _draft_prefill(self, sequence: Sequence, draft: Draft) -> None:
         """Drafts a row for the next chunk: the rest of the budget, but at most half of the whole while others wait."""
@@ -234,13 +252,7 @@ class Scheduler:
             return
         if sequence.trace:
             draft.chunks.append((sequence.id, start, end - start))
-        assert sequence.slot is not None
-        is_last = end == sequence.prefill_end
-        self._draft(draft, sequence, Row(
-            slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
-            new_blocks=sequence.unsent_blocks, output=Output.SAMPLE if is_last else Output.NONE,
-            initial_state=_initial_state(sequence) if sequence.num_blocks_sent == 0 else None,
-            late_mask=is_last and sequence.has_grammar, prompt_logprob_ids=sequence.prompt_logprob_ids(start, end)))
+        self._draft(draft, sequence, prefill_row(sequence, end))
 
     def _others_wait(self, sequence: Sequence) -> bool:
         """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
@@ -337,7 +349,10 @@ class Scheduler:
         confirmed = []
         tops = answer.top_logprobs or ((),) * len(answer.token_ids)
         for token_id, logprob, top in zip(answer.token_ids, answer.logprobs, tops, strict=True):
+            self.memory.confirm(sequence, len(sequence.tokens))
             sequence.tokens.append(token_id)
+            if sequence.guesser is not None:
+                sequence.guesser.note(token_id)
             if sequence.cleared_at is not None and len(sequence.tokens) >= sequence.cleared_at:
                 self._suspects.clear(sequence)
             reason = self._ending(sequence)
@@ -369,6 +384,7 @@ class Scheduler:
             self._free_slots.append(sequence.slot)
             self._cleared_slots.append(sequence.slot)
         sequence.slot = None
+        sequence.is_verifying = False
         sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
         if sequence.status is Status.DRAINING:
             sequence.status = Status.WAITING
@@ -377,19 +393,3 @@ class Scheduler:
 
 def _age(sequence: Sequence) -> int:
     return sequence.id
-
-
-def _prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[PromptLogprobsPart]:
-    """Returns the prompt logprobs that a row yielded, if any were asked for."""
-    count, wanted = len(answer.prompt_logprobs), len(row.prompt_logprob_ids)
-    assert count == wanted, f"{count} prompt logprobs for {wanted} tokens"
-    if not row.prompt_logprob_ids:
-        return []
-    start = row.start + 1
-    sequence.prompt_logprobs_end = max(sequence.prompt_logprobs_end, start + len(answer.prompt_logprobs))
-    return [PromptLogprobsPart(sequence.id, start, answer.prompt_logprobs, answer.prompt_top_logprobs)]
-
-
-def _initial_state(sequence: Sequence) -> InitialState:
-    history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
-    return InitialState(sequence.sampling, sequence.prompt_length, history, sequence.trace)

@@ -5,6 +5,7 @@ from enum import Enum
 
 from penstock.router.scheduling.plan import FinishReason, Sampling
 from penstock.router.scheduling.prefix_cache import Node
+from penstock.router.scheduling.speculation.guesser import Guesser
 
 
 class Status(Enum):
@@ -51,6 +52,8 @@ class Sequence:
     """Names the request's span to the shards; empty if the request is not traced."""
     confirmed_only: bool = False
     """Whether nothing is planned for it while a step in flight names it."""
+    guesser: Guesser | None = None
+    """Guesses its next tokens, if they may be guessed."""
     status: Status = Status.WAITING
     finish_reason: FinishReason | None = None
     slot: int | None = None
@@ -61,6 +64,8 @@ class Sequence:
     prefill_end: int = 0
     promised: int = 0
     in_flight: int = 0
+    is_verifying: bool = False
+    """Whether its last row had drafts: the shards know its last token only when the next row brings it."""
     prompt_logprobs_end: int = 1
     """The first position of the prompt whose logprob may still be missing; the token at position 0 has none."""
     matched: Node | None = None
@@ -117,4 +122,4 @@ class Sequence:
     @property
     def is_held_back(self) -> bool:
         """Whether nothing may be planned for it until the steps in flight that name it are back."""
-        return self.confirmed_only and self.in_flight > 0
+        return (self.confirmed_only or self.is_verifying) and self.in_flight > 0

@@ -111,7 +111,7 @@ class _Driver:
         end_of = {row.slot: row.start + row.count for row in plan.rows}
         return {
             slot: make_mask(mask_seed_at(self._requests[index], end_of[slot]), self._executor.bounds.vocab_size)
-            for slot, index in plan.masked}
+            for slot, index, _ in plan.masked}
 
     def _commit(self) -> None:
         result, logits = self._in_flight.popleft()
