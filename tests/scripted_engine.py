@@ -71,8 +71,8 @@ class ListMatcher:
         ahead = self._grammar.allowed[self._num_tokens:][:1 + len(drafts)]
         return b"".join(map(bits, ahead)) + bits(range(FACTS.vocab_size)) * (1 + len(drafts) - len(ahead))
 
-    def forced(self) -> list[int]:
-        ahead = self._grammar.allowed[self._num_tokens:]
+    def forced(self, most: int, takes_longest: bool = True) -> list[int]:
+        ahead = self._grammar.allowed[self._num_tokens:][:most]
         return [*itertools.chain(*itertools.takewhile(lambda allowed: len(allowed) == 1, ahead))]
 
     @property

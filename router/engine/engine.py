@@ -126,7 +126,8 @@ class Engine:
         tokens = [*request.input_ids, *output_so_far]
         guesser = LookupGuesser(tokens) if self._scheduler.speculation else None
         cursor = None if request.grammar is None else GrammarCursor(
-            sequence_id, request.grammar, output_so_far, tells_forced=guesser is not None)
+            sequence_id, request.grammar, output_so_far,
+            most_forced=self.limits.speculate + self._depth if guesser is not None else 0)
         if guesser is not None:
             stream.guesses = Guesses()
         self._requests[sequence_id] = RequestState(stream, text, cursor, len(output_so_far), guesser)

@@ -25,9 +25,10 @@ class Guesser(Protocol):
 
 
 class LookupGuesser:
-    """Guesses what a grammar forces, otherwise what followed the last tokens before.
+    """Guesses what a grammar forces, or what followed the last tokens before: that of the two which was right more
+    often, if both have something to say.
 
-    Each token that comes is compared with the guess for it, also while none is verified: so a sequence whose guesses
+    Each token that comes is compared with the guesses for it, also while none is verified: so a sequence whose guesses
     are right is known before any step was spent on it.
     """
 
@@ -42,7 +43,7 @@ class LookupGuesser:
             is_right = self._forced[0] == token_id
             self._forced_share += WEIGHT * (is_right - self._forced_share)
             self._forced = self._forced[1:] if is_right else []
-        elif found := self._lookup.expected(1):
+        if found := self._lookup.expected(1):
             self._found_share += WEIGHT * ((found[0] == token_id) - self._found_share)
         self._lookup.note(token_id)
 
@@ -50,6 +51,7 @@ class LookupGuesser:
         self._forced = list(token_ids)
 
     def guess(self, number: int) -> tuple[list[int], float]:
-        if self._forced:
+        found = self._lookup.expected(number)
+        if self._forced and (not found or self._forced_share >= self._found_share):
             return self._forced[:number], self._forced_share
-        return self._lookup.expected(number), self._found_share
+        return found, self._found_share
