@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from penstock.router.engine.limits import Limits
 from penstock.router.fleet.errors import FleetError
@@ -110,9 +111,23 @@ class ScriptedFleet:
         prompt_top_logprobs = tuple(self._top(row, token_id) for token_id in row.prompt_logprob_ids) if has_top else ()
         if row.output is Output.NONE:
             return RowResult(row.slot, (), (), prompt_logprobs=prompt_logprobs, prompt_top_logprobs=prompt_top_logprobs)
-        token_id = self.answer(row) if mask is None else self.answer_masked(row, mask)
-        top = (self._top(row, token_id),) if has_top else ()
-        return RowResult(row.slot, (token_id,), (-0.5 * scale,), top, prompt_logprobs, prompt_top_logprobs)
+        tokens = self._sample(row, mask)
+        tops = tuple(self._top(row, token_id) for token_id in tokens) if has_top else ()
+        return RowResult(row.slot, tuple(tokens), (-0.5 * scale,) * len(tokens), tops, prompt_logprobs,
+                         prompt_top_logprobs)
+
+    def _sample(self, row: Row, masks: bytes | None) -> list[int]:
+        """The tokens of a row: as many as its drafts are right, and the one after."""
+        tokens: list[int] = []
+        size = len(masks) // (row.num_drafts + 1) if masks else 0
+        for index in range(row.num_drafts + 1):
+            known = row.token_ids[:len(row.token_ids) - row.num_drafts + index]
+            so_far = replace(row, token_ids=known, num_drafts=0)
+            mask = masks and masks[index * size:(index + 1) * size]
+            tokens.append(self.answer_masked(so_far, mask) if mask else self.answer(so_far))
+            if tokens[-1:] != list(row.drafts[index:index + 1]):
+                break
+        return tokens
 
     def _top(self, row: Row, token_id: int) -> TopLogprobs:
         return tuple((token_id + index, -0.5 - index) for index in range(self._top_n[row.slot]))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from penstock.router.engine.engine import Engine
+from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Stream
 from penstock.router.fleet.facts import Facts
@@ -23,9 +24,9 @@ TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
 @asynccontextmanager
 async def running_engine(
     fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1,
-    max_downtime: float = 60.0, facts: Facts = FACTS,
+    max_downtime: float = 60.0, facts: Facts = FACTS, limits: Limits = LIMITS,
 ) -> AsyncIterator[Engine]:
-    engine = Engine(fleet, facts, LIMITS, Metrics(LIMITS), start_text or (lambda r: TextPath(TOKENIZER, r)), depth,
+    engine = Engine(fleet, facts, limits, Metrics(limits), start_text or (lambda r: TextPath(TOKENIZER, r)), depth,
                     max_downtime)
     task = asyncio.create_task(engine.run())
     try:
