@@ -14,14 +14,13 @@ and its slot return when no step does, by one path (`_settle`).
 from bisect import insort
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from penstock.router.scheduling.adapter_turns import AdapterTurns, wanted
 from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import (
     Admission,
     FinishReason,
-    InitialState,
     Output,
     Plan,
     PromptLogprobsPart,
@@ -31,20 +30,14 @@ from penstock.router.scheduling.plan import (
     StepResult,
 )
 from penstock.router.scheduling.prefix_cache import Node
+from penstock.router.scheduling.prompt_logprobs import prompt_logprobs
+from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
-from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
+from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Forgotten, Suspects
 
 MAX_PASSED = 64
 """How often younger sequences may be admitted before one that does not fit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    """Tells how many sequences `forget_all` lets be computed again, and the ids of those that it gave up."""
-
-    num_replayed: int
-    given_up: tuple[int, ...]
 
 
 class Scheduler:
@@ -53,7 +46,7 @@ class Scheduler:
     At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
     `budget`, if it is given. A sequence that fills all of the memory, though its `max_length` is more, ends there with
     an error. Sequences share the blocks of equal prefixes, unless the model carries a state beside them
-    (`shares_prefixes`).
+    (`shares_prefixes`). One that needs an adapter waits until `adapters` has it loaded.
     """
 
     def __init__(
@@ -66,9 +59,11 @@ class Scheduler:
         budget: StepBudget | None = None,
         eos_token_ids: Collection[int] = (),
         shares_prefixes: bool = True,
+        adapters: Residency | None = None,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
         self.memory = KvMemory(block_size, num_blocks, shares_prefixes)
+        self.adapters = adapters or Residency()
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self._max_step_tokens = max_step_tokens
         self._eos_token_ids = frozenset(eos_token_ids)
@@ -118,6 +113,11 @@ class Scheduler:
         self._next_step_id += 1
         return plan
 
+    def order_adapters(self) -> AdapterOrders:
+        """Says which adapters the shards are to load and unload next, for the sequences that wait."""
+        may_run = self._suspects.may_run(self._waiting)
+        return self.adapters.orders(wanted(may_run, self.adapters, MAX_PASSED))
+
     @property
     def _step_tokens(self) -> int:
         """How many tokens the next step may have: also room for a chunk beside a row of each sequence that runs."""
@@ -139,6 +139,8 @@ class Scheduler:
         if self._in_flight:
             return
         if suspect.status is Status.WAITING:
+            if not self._has_adapter(suspect):
+                return
             if not self._free_slots:
                 self._evict(self._running[-1])
             self._admit(suspect, self.memory.match(suspect), draft)
@@ -146,6 +148,12 @@ class Scheduler:
             self._draft_prefill(suspect, draft)
         else:
             self._draft_decode(suspect, draft)
+
+    def _has_adapter(self, suspect: Sequence) -> bool:
+        """Tells whether a suspect's adapter is loaded; preempts the youngest others whose adapters leave it no room."""
+        while self.adapters.is_crowded_out(suspect.adapter):
+            self._evict(next(s for s in reversed(self._running) if s.adapter not in (0, suspect.adapter)))
+        return self.adapters.is_loaded(suspect.adapter)
 
     def commit(self, result: StepResult) -> list[Sampled | PromptLogprobsPart]:
         """Appends and returns what the oldest step in flight yielded; drops what is of sequences that ended since."""
@@ -163,7 +171,7 @@ class Scheduler:
                 answer = next(answers)
                 assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
                 if sequence.status is not Status.FINISHED:
-                    confirmed += [*_prompt_logprobs(sequence, row, answer), *self._append(sequence, answer)]
+                    confirmed += [*prompt_logprobs(sequence, row, answer), *self._append(sequence, answer)]
             if sequence.status is not Status.RUNNING:
                 self._settle(sequence)
         return confirmed
@@ -197,6 +205,7 @@ class Scheduler:
             else:
                 self._settle(sequence)
         self._cleared_slots.clear()
+        self.adapters.forget()
         given_up = tuple(s.id for s in lost if s.num_solo_deaths >= MAX_SOLO_DEATHS)
         for sequence_id in given_up:
             self.finish(sequence_id, FinishReason.ERROR)
@@ -239,14 +248,15 @@ class Scheduler:
         self._draft(draft, sequence, Row(
             slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
             new_blocks=sequence.unsent_blocks, output=Output.SAMPLE if is_last else Output.NONE,
-            initial_state=_initial_state(sequence) if sequence.num_blocks_sent == 0 else None,
+            initial_state=sequence.initial_state if sequence.num_blocks_sent == 0 else None,
             late_mask=is_last and sequence.has_grammar, prompt_logprob_ids=sequence.prompt_logprob_ids(start, end)))
 
     def _others_wait(self, sequence: Sequence) -> bool:
         """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
         if sequence is self._suspects.alone:
             return False
-        could_admit = self._free_slots and not all(self._suspects.holds(s) for s in self._waiting)
+        could_admit = self._free_slots and not all(
+            self._suspects.holds(s) or not self.adapters.is_loaded(s.adapter) for s in self._waiting)
         return bool(could_admit) or any(s.is_prefilling for s in self._running if s is not sequence)
 
     def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
@@ -265,10 +275,11 @@ class Scheduler:
         reserve = sum(self._reserve_of(s) for s in self._running)
         coming = {self.memory.coming(s) for s in self._running}
         passed: list[Sequence] = []
+        turns = AdapterTurns(self.adapters, MAX_PASSED)
         for sequence in list(self._waiting):
             if not self._free_slots or not draft.budget or reserve >= self.memory.num_available:
                 return
-            if self._suspects.holds(sequence):
+            if self._suspects.holds(sequence) or not turns.admits(sequence):
                 continue
             matched = self.memory.match(sequence)
             missing = self.memory.missing(sequence, matched)
@@ -280,6 +291,7 @@ class Scheduler:
                 passed.append(sequence)
                 continue
             self._admit(sequence, matched, draft)
+            turns.admitted(sequence)
             self._draft_prefill(sequence, draft)
             reserve += self._reserve_of(sequence)
             coming.add(self.memory.coming(sequence))
@@ -299,6 +311,7 @@ class Scheduler:
         sequence.prefill_end = len(sequence.tokens)
         sequence.num_passed = 0
         self.memory.begin(sequence, matched)
+        self.adapters.hold(sequence.adapter)
         insort(self._running, sequence, key=_age)
         draft.admitted.append(Admission(sequence.id, sequence.computed))
 
@@ -366,6 +379,7 @@ class Scheduler:
             return
         if sequence.slot is not None:
             self.memory.release(sequence)
+            self.adapters.release(sequence.adapter)
             self._free_slots.append(sequence.slot)
             self._cleared_slots.append(sequence.slot)
         sequence.slot = None
@@ -377,19 +391,3 @@ class Scheduler:
 
 def _age(sequence: Sequence) -> int:
     return sequence.id
-
-
-def _prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[PromptLogprobsPart]:
-    """Returns the prompt logprobs that a row yielded, if any were asked for."""
-    count, wanted = len(answer.prompt_logprobs), len(row.prompt_logprob_ids)
-    assert count == wanted, f"{count} prompt logprobs for {wanted} tokens"
-    if not row.prompt_logprob_ids:
-        return []
-    start = row.start + 1
-    sequence.prompt_logprobs_end = max(sequence.prompt_logprobs_end, start + len(answer.prompt_logprobs))
-    return [PromptLogprobsPart(sequence.id, start, answer.prompt_logprobs, answer.prompt_top_logprobs)]
-
-
-def _initial_state(sequence: Sequence) -> InitialState:
-    history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
-    return InitialState(sequence.sampling, sequence.prompt_length, history, sequence.trace)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.router.scheduling.plan import FinishReason, Sampling
+from penstock.router.scheduling.plan import FinishReason, InitialState, Sampling
 from penstock.router.scheduling.prefix_cache import Node
 
 
@@ -40,6 +40,8 @@ class Sequence:
     sampling: Sampling
     namespace: str = ""
     """Only sequences of one namespace share blocks."""
+    adapter: int = 0
+    """The number of the adapter that computes it, 0 for none; one of another number has another namespace."""
     ignore_eos: bool = False
     stop_token_ids: frozenset[int] = frozenset()
     """The tokens that end it as the model's end token does, also where `ignore_eos` is set."""
@@ -73,6 +75,12 @@ class Sequence:
     """How often more it is not accused when the group dies with it and with suspects: it was accused and cleared."""
     num_solo_deaths: int = 0
     """How often in a row the group died with nothing but this sequence in flight."""
+
+    @property
+    def initial_state(self) -> InitialState:
+        """What a shard must know of it before its first row."""
+        history = tuple(self.tokens) if self.sampling.reads_history else ()
+        return InitialState(self.sampling, self.prompt_length, history, self.trace, self.adapter)
 
     @property
     def is_suspect(self) -> bool:

@@ -15,6 +15,7 @@ class Client:
     tokens: list[int]
     chain: list[int]
     salt: int
+    adapter: int
     kills_at: int | None = None
     """The length at which its next token takes the group down."""
     num_solo_deaths: int = 0
