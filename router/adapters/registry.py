@@ -52,7 +52,7 @@ class Registry:
         self._model_id = model_id
         self._sources = {source.name: source for source in sources}
         self._bytes_of_weight = BYTES[dtype]
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._read = read
         self._reading: dict[str, asyncio.Task[Adapter]] = {}
         """By name; one that is done has the adapter."""
@@ -90,7 +90,7 @@ class Registry:
             adapter = await self._load(self._sources[name])
         except FileError as error:
             raise GenerationError(f"adapter `{name}`: {error}") from error
-        if adapter.num_bytes > self._max_bytes:
+        if adapter.num_bytes > self.max_bytes:
             raise ValidationError(f"`adapter_id`: {self._too_large(adapter)}")
         return adapter
 
@@ -103,7 +103,7 @@ class Registry:
         self._sources[source.name] = source
         try:
             adapter = await self._load(source)
-            if adapter.num_bytes > self._max_bytes:
+            if adapter.num_bytes > self.max_bytes:
                 raise InvalidAdapter(f"`lora_path`: {self._too_large(adapter)}")
         except BaseException as error:
             if self._sources.get(source.name) is source:
@@ -154,7 +154,7 @@ class Registry:
 
     def _too_large(self, adapter: Adapter) -> str:
         return (f"the adapter needs {adapter.num_bytes} bytes, more than all that adapters may have, "
-                f"`max_adapter_memory` = {self._max_bytes}")
+                f"`max_adapter_memory` = {self.max_bytes}")
 
 
 def fault_of_name(name: str, model_id: str) -> str | None:
