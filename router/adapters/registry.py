@@ -69,6 +69,11 @@ class Registry:
     def __len__(self) -> int:
         return len(self._sources)
 
+    def named(self, model: str | None) -> str | None:
+        """Returns the name of the adapter that a request of OpenAI's routes names as its model; None if that is any
+        other name, which stands for the model itself."""
+        return model if model in self._sources else None
+
     def check(self, name: str | None) -> None:
         """Raises ValidationError, which tells some of the known names, if there is no adapter of this name."""
         if name is None or name in self._sources:
