@@ -36,7 +36,6 @@ REASONS: dict[tuple[str, str], Reason] = {
     ("Flags", "--trust-remote-code"): _never("refused; code that comes with a checkpoint is never run"),
     ("Flags", "--disable-custom-kernels"): _never("refused; KERNELS=reference serves without the compiled kernels"),
     ("Flags", "--weights-cache-override"): _never("refused; `--model-id` takes a directory"),
-    ("Flags", "--lora-adapters"): Reason("refused, there are no adapters yet"),
     ("Flags", "--ngrok"): _NGROK,
     ("Flags", "--ngrok-authtoken"): _NGROK,
     ("Flags", "--ngrok-edge"): _NGROK,
