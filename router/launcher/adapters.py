@@ -31,7 +31,7 @@ class AskedAdapter:
 class AdapterList(click.ParamType[tuple[AskedAdapter, ...]]):
     """Adapters as TGI has them: `NAME`, `NAME=PLACE` or `NAME=PLACE@REVISION`, with commas between them."""
 
-    name = "list"
+    name = "adapters"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
