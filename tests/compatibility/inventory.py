@@ -21,11 +21,11 @@ from penstock.router.engine.stream import Queue, Stream
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.launcher.option_types import Noted, Option, Unsupported
 from penstock.router.launcher.options import OPTIONS
-from tests.adapter_files import write_adapter
 from tests.compatibility import tgi
 from tests.compatibility.answers import CALLING, STREAMED, WHOLE, answers, errors, names
 from tests.compatibility.values import BODIES, bodies
 from tests.fakes import FACTS, LIMITS
+from tests.router.adapters.folders import write_adapter
 from tests.router.api.conftest import ANSWER, Server, starting
 from tests.router.text.tokenizers_for_tests import DEMO
 

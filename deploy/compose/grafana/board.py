@@ -92,6 +92,13 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
         ("Tokens that a step may compute", "short", [(by_server(series("penstock_step_tokens")), "{{instance}}")]),
         ("Requests that begin with one step", "short", quantiles("tgi_batch_next_size")),
     ],
+    "Adapters": [
+        ("Adapters, by where they are", "short", [
+            (f"sum by (state) ({series('penstock_adapters')})", "{{state}}")]),
+        ("Loading an adapter", "s", quantiles("penstock_adapter_load_seconds")),
+        ("Adapters loaded and unloaded", "short", [(rate("penstock_adapter_loads"), "loaded per second"),
+                                                   (rate("penstock_adapter_evictions"), "unloaded per second")]),
+    ],
     "Faults": [
         ("Servers that answer Prometheus", "short", [(series("up"), "{{container}} {{instance}}")]),
         ("Groups lost", "short", [(growth("penstock_group_restarts"), "{{instance}}")]),

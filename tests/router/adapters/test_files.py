@@ -7,7 +7,7 @@ import pytest
 
 from penstock.router.adapters import files
 from penstock.router.fields import FileError
-from tests.adapter_files import write_adapter
+from tests.router.adapters.folders import write_adapter
 
 
 def test_reads_digests_and_the_number_of_weights(tmp_path):

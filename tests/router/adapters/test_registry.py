@@ -10,7 +10,7 @@ from penstock.router.adapters.files import AdapterFiles, read
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.errors import AdapterNotFound, GenerationError, InvalidAdapter, ValidationError
-from tests.adapter_files import write_adapter
+from tests.router.adapters.folders import write_adapter
 
 
 def source(path: Path, name: str = "mine") -> AdapterSource:

@@ -14,8 +14,8 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.http.access import Access
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.keys import Keys
-from tests.adapter_files import write_adapter
 from tests.fakes import LIMITS
+from tests.router.adapters.folders import write_adapter
 from tests.router.api.conftest import Server, Start
 
 CHAT = {"messages": [{"role": "user", "content": "Say it"}], "max_tokens": 3}

@@ -15,8 +15,8 @@ from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, KilledGroup
 from penstock.router.fleet.errors import FleetError
 from penstock.router.scheduling.plan import Sampling
-from tests.adapter_files import write_adapter
 from tests.fakes import ScriptedFleet
+from tests.router.adapters.folders import write_adapter
 from tests.scripted_engine import collect, running_engine, shifting, token_ids
 
 SIZE = 1024

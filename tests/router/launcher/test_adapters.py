@@ -14,7 +14,7 @@ from penstock.router.launcher.download import DownloadError
 from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.programs import router_program
 from penstock.router.launcher.socket_folder import SocketFolder
-from tests.adapter_files import PEFT, write_adapter
+from tests.router.adapters.folders import PEFT, write_adapter
 from tests.router.launcher.stand_in_hub import COMMIT, Hub, hub_with
 from tests.router.launcher.test_download import penstock
 
