@@ -69,7 +69,6 @@ def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
     starts = _column(np.int64, rows, (row.start for row in rows))
     counts = _column(np.int64, rows, (row.count for row in rows))
     slot_ids = _column(np.int64, rows, (row.slot for row in rows))
-    is_sampled = _column(np.bool_, rows, (row.is_sampled for row in rows))
     ends = np.cumsum(counts)
     firsts = ends - counts
 
@@ -84,8 +83,16 @@ def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
         "positions": positions, "slot_mapping": slot_mapping, "tables": tables,
         "starts": starts.astype(np.int32), "counts": counts.astype(np.int32),
         **({} if slots.bounds.num_states is None else {"slots": slot_ids.astype(np.int32)}),
-        "output_rows": (ends - 1)[is_sampled],
+        "output_rows": _output_rows(rows, ends),
         **_prompt_logprobs(rows, firsts)}
+
+
+def _output_rows(rows: tuple[Row, ...], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Returns which tokens are followed by a sampled one: the last of a row, and those before its drafts."""
+    samples = _column(np.int64, rows, (row.num_samples for row in rows))
+    until = np.cumsum(samples)
+    after: npt.NDArray[np.int64] = np.arange(until[-1]) + np.repeat(ends - until, samples)
+    return after
 
 
 def _inputs(

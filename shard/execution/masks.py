@@ -11,7 +11,8 @@ from penstock.shard.execution.step import Step
 WORD = 32                                # tokens
 
 Masks = Mapping[int, npt.NDArray[np.int32]]
-"""For some slots, a bit for each token: [ceil(V / 32)], the lowest bit of the first word first."""
+"""For some slots, a mask for each token that is sampled, with a bit for each token: [samples, ceil(V / 32)], the lowest
+bit of the first word first."""
 
 
 class LateMasks:
@@ -22,7 +23,7 @@ class LateMasks:
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        self._expected: dict[int, set[int]] = {}
+        self._expected: dict[int, dict[int, int]] = {}  # by step and slot: how many masks
         self._arrived: dict[int, Masks] = {}
         self._change = threading.Condition()
         self._has_ended = False
@@ -34,7 +35,7 @@ class LateMasks:
 
     def expect(self, step: Step) -> None:
         """Note the rows of a step that will wait for masks; to be called before the step can run."""
-        if slots := {row.slot for row in step.rows if row.late_mask}:
+        if slots := {row.slot: row.num_samples for row in step.rows if row.late_mask}:
             self._expected[step.step_id] = slots
 
     def put(self, step_id: int, bits: Mapping[int, bytes]) -> None:
@@ -64,11 +65,14 @@ class LateMasks:
         where = f"masks of step {step_id}, slot {slot}"
         if slot not in self._expected[step_id]:
             raise ValueError(f"{where}: the slots that wait for a mask are {sorted(self._expected[step_id])}")
-        num_words = -(-self._vocab_size // WORD)
-        if len(data) != 4 * num_words:
-            raise ValueError(f"{where}: {len(data)} bytes, a mask of {self._vocab_size} tokens has {4 * num_words}")
-        words = np.frombuffer(data, "<i4").astype(np.int32)
+        num_words, number = -(-self._vocab_size // WORD), self._expected[step_id][slot]
+        if len(data) != 4 * num_words * number:
+            raise ValueError(f"{where}: {len(data)} bytes, the row samples {number} tokens and a mask of "
+                             f"{self._vocab_size} tokens has {4 * num_words}")
+        masks = np.frombuffer(data, "<i4").astype(np.int32).reshape(number, num_words)
         in_last = self._vocab_size - WORD * (num_words - 1)
-        if not words[:-1].any() and not int(words[-1]) & ((1 << in_last) - 1):
+        used = masks.copy()
+        used[:, -1] &= np.int64((1 << in_last) - 1).astype(np.int32)
+        if not used.any(axis=1).all():
             raise ValueError(f"{where}: none of {self._vocab_size} tokens is allowed")
-        return words
+        return masks

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,26 +27,27 @@ _NO_VALUES = np.empty(0, np.float32)
 
 @dataclass(frozen=True, slots=True)
 class SamplingBatch:
-    """Lists the rows of a step that are sampled, as far as the host knows them."""
+    """Lists the rows of a step that are sampled, as far as the host knows them: R samples, of which a row with drafts
+    has several."""
 
     rows: list[Row]
-    states: list[Slot]
-    slots: npt.NDArray[np.int64]         # [R]
+    states: list[Slot]                   # of each sample
+    positions: list[int]                 # of each sample in its sequence
     columns: dict[str, Array]            # to be uploaded with the step
     top_width: int = 0                   # the largest number of top logprobs of a row
-    raw_rows: Sequence[int] = ()         # those whose logprobs are of the logits
+    raw_rows: Sequence[int] = ()         # the samples whose logprobs are of the logits
     raw_top_width: int = 0
 
 
 def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
     """Collect what sampling must know of rows that `slots` has taken in. `answers` tells whether this is rank 0."""
-    slot_ids = np.array([row.slot for row in rows], np.int64)
-    states = [slots[row.slot] for row in rows]
-    places: dict[str, Array] = {"places": slots.places(slot_ids)}
+    slot_ids = np.repeat(np.array([row.slot for row in rows], np.int64), [row.num_samples for row in rows])
+    states = [slots[slot] for slot in slot_ids.tolist()]
+    positions = [position for row in rows for position in row.sample_positions]
+    places: dict[str, Array] = {"places": slots.places(rows)}
     if not answers or not rows:
-        return SamplingBatch(rows, states, slot_ids, places)
-    # A token sampled after position p is number p + 1 - prompt_length of its output.
-    positions = [row.end - state.prompt_length for row, state in zip(rows, states, strict=True)]
+        return SamplingBatch(rows, states, positions, places)
+    of_output = [position - state.prompt_length for position, state in zip(positions, states, strict=True)]
     columns: dict[str, Array] = {name: column[slot_ids] for name, column in slots.sampling.items()}
     top_n = columns["top_n"]
     raw_rows = [index for index, state in enumerate(states) if state.sampling.raw_logprobs]
@@ -57,18 +57,18 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
         raw_top_width = int(top_n[raw_rows].max())
         top_n[raw_rows] = 0              # their top logprobs are not of the scores that tokens are sampled from
     top_width = max(0 if state.sampling.raw_logprobs else state.sampling.top_n for state in states)
-    columns |= places | _biases(states, positions) | {
-        "seed": columns["seed"].view(np.int64), "position": np.array(positions, np.int64),
+    columns |= places | _biases(states, of_output) | {
+        "seed": columns["seed"].view(np.int64), "position": np.array(of_output, np.int64),
         "prompt_length": np.array([state.prompt_length for state in states], np.int64),
-        "mask": np.full(len(rows), -1), "history_offsets": slots.history_offsets(slot_ids)}
-    return SamplingBatch(rows, states, slot_ids, columns, top_width, raw_rows, raw_top_width)
+        "mask": np.full(len(states), -1), "history_offsets": slots.history_offsets(rows)}
+    return SamplingBatch(rows, states, positions, columns, top_width, raw_rows, raw_top_width)
 
 
 def launch(
     batch: SamplingBatch, columns: Mapping[str, Tensor], logits: Tensor | None, slots: SlotTable, group: Group,
     watermark: Watermark, masks: Masks,
 ) -> list[Tensor]:
-    """Sample one token after each row and note it in `slots`. Returns the tensors that `read` wants on the host.
+    """Sample the tokens of each row and note them in `slots`. Returns the tensors that `read` wants on the host.
 
     columns  the batch's, on the device
     logits   float32 [R, V] on rank 0, None elsewhere
@@ -77,18 +77,18 @@ def launch(
     if not batch.rows:
         return []
     if logits is None:
-        ids = torch.empty(len(batch.rows), dtype=torch.int64, device=slots.device.device)
+        ids = torch.empty(len(batch.states), dtype=torch.int64, device=slots.device.device)
         group.broadcast(ids)
-        slots.note_samples(batch.slots, ids, columns["places"])
+        slots.note_samples(batch.rows, ids, columns["places"])
         return []
     mask_index, mask_bits = _masks(batch, columns, masks, logits, slots)
     parameters = {name: columns[name] for name in COLUMNS}
     sampled = sample(
         _mark(batch, logits, slots, watermark), SampleParameters(**{**parameters, "mask": mask_index}),
-        History(slots.histories(batch.slots), columns["history_offsets"]),
+        History(slots.histories(batch.rows), columns["history_offsets"]),
         Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, batch.top_width)
     group.broadcast(sampled.ids)
-    slots.note_samples(batch.slots, sampled.ids, columns["places"])
+    slots.note_samples(batch.rows, sampled.ids, columns["places"])
     tensors = [sampled.ids, sampled.logprobs, sampled.top_logprobs.ids, sampled.top_logprobs.logprobs]
     if batch.raw_rows:
         rows = columns["raw_rows"]
@@ -99,7 +99,11 @@ def launch(
 
 
 def read(batch: SamplingBatch, tensors: Sequence[Tensor]) -> dict[int, RowResult]:
-    """Returns the results by slot, from the tensors of `launch`, which are on the host now. Only rank 0 has some."""
+    """Returns the results by slot, from the tensors of `launch`, which are on the host now. Only rank 0 has some.
+
+    Of a row with drafts they have the samples that equal its first drafts, and the one after: what comes later was
+    sampled after a wrong token.
+    """
     if not tensors:
         return {}
     token_ids, logprobs = tensors[0].tolist(), tensors[1].tolist()
@@ -108,9 +112,15 @@ def read(batch: SamplingBatch, tensors: Sequence[Tensor]) -> dict[int, RowResult
         for index, logprob, top in zip(
                 batch.raw_rows, tensors[4].tolist(), to_top_logprobs(tensors[5], tensors[6]), strict=True):
             logprobs[index], tops[index] = logprob, top
-    return {
-        row.slot: RowResult(row.slot, (token_id,), (logprob,), (top,) if state.sampling.top_n else ())
-        for row, state, token_id, logprob, top in zip(batch.rows, batch.states, token_ids, logprobs, tops, strict=True)}
+    results, begin = {}, 0
+    for row in batch.rows:
+        drafts, sampled = row.drafts, token_ids[begin : begin + row.num_samples]
+        kept = next((index for index, draft in enumerate(drafts) if sampled[index] != draft), len(drafts)) + 1
+        own, has_tops = slice(begin, begin + kept), batch.states[begin].sampling.top_n
+        results[row.slot] = RowResult(
+            row.slot, tuple(sampled[:kept]), tuple(logprobs[own]), tuple(tops[own]) if has_tops else ())
+        begin += row.num_samples
+    return results
 
 
 def _mark(batch: SamplingBatch, logits: Tensor, slots: SlotTable, watermark: Watermark) -> Tensor:
@@ -122,8 +132,9 @@ def _mark(batch: SamplingBatch, logits: Tensor, slots: SlotTable, watermark: Wat
     if not any(state.sampling.watermark for state in batch.states):
         return logits
     logits = logits.clone()
-    for row, slot, state in zip(logits, batch.slots.tolist(), batch.states, strict=True):
-        if state.sampling.watermark and (previous := slots.previous_token(slot)) is not None:
+    slot_ids = [row.slot for row in batch.rows for _ in row.sample_positions]
+    for row, slot, state, position in zip(logits, slot_ids, batch.states, batch.positions, strict=True):
+        if state.sampling.watermark and (previous := slots.token_at(slot, position - 1)) is not None:
             watermark.add_to(row, previous)
     return logits
 
@@ -149,12 +160,11 @@ def _biases(states: list[Slot], positions: list[int]) -> dict[str, Array]:
 def _masks(
     batch: SamplingBatch, columns: Mapping[str, Tensor], masks: Masks, logits: Tensor, slots: SlotTable
 ) -> tuple[Tensor, Tensor]:
-    """Returns which mask each row has, or -1, and the masks. They come late, so they have an upload of their own."""
-    row_slots = batch.slots.tolist()
-    masked = [slot for slot in row_slots if slot in masks]
+    """Returns which mask each sample has, or -1, and the masks. They come late, so they have an upload of their own."""
+    masked = [masks[row.slot] for row in batch.rows if row.slot in masks]
     if not masked:
         return columns["mask"], logits.new_empty(0, -(-logits.shape[1] // WORD), dtype=torch.int32)
-    number = {slot: index for index, slot in enumerate(masked)}
-    index = np.array([number.get(slot, -1) for slot in row_slots], np.int64)
-    index_there, bits = slots.device.upload([index, np.stack([masks[slot] for slot in masked])])
+    has_mask = np.array([row.slot in masks for row in batch.rows for _ in row.sample_positions])
+    index = np.where(has_mask, np.cumsum(has_mask) - 1, -1)
+    index_there, bits = slots.device.upload([index, np.concatenate(masked)])
     return index_there, bits

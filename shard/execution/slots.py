@@ -1,5 +1,6 @@
 """Mirrors what the router has put into the shard's slots; it follows orders and decides nothing."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,17 +36,23 @@ class Slot:
     sampling: Sampling
     prompt_length: int
     num_written: int                     # positions below this one have their K and V in the cache
-    history_length: int | None           # of all tokens so far; they are kept only if the sampling reads them
+    num_known: int                       # tokens that the first row brought with it, if the sampling reads them
     num_blocks: int = 0
     has_sample: bool = False             # or will have, once the step that was launched is done
+
+    @property
+    def reads_history(self) -> bool:
+        """Returns whether all tokens so far are kept, each at its position."""
+        return self.sampling.reads_history
 
 
 class SlotTable:
     """Keeps for each slot the block table, the sampling parameters and the token sampled last.
 
     `apply` takes a step's rows in before it runs, `note_samples` takes in what was sampled. `apply` raises OrderError,
-    naming the slot, the limit and the value, for anything that an order can't mean. Lengths are known on the host;
-    sampled tokens stay on the device, where the next step reads them, so nothing here waits for one.
+    naming the slot, the limit and the value, for anything that an order can't mean. Positions are known on the host;
+    sampled tokens stay on the device, where the next step reads them, so nothing here waits for one. Of a row with
+    drafts no sample is kept: which of them hold is for the router to say, and the slot's next row brings them.
     """
 
     def __init__(self, limits: StreamLimits, bounds: Bounds, device: Device) -> None:
@@ -58,7 +65,8 @@ class SlotTable:
         self.blocks = np.zeros((limits.max_slots, limits.max_blocks_per_slot), np.int32)
         self.sampling: dict[str, npt.NDArray[Any]] = {
             each.name: np.zeros(limits.max_slots, _numpy_dtype(each.dtype)) for each in PARAMETERS}
-        self.last_token = torch.zeros(limits.max_slots, dtype=torch.int64, device=device.device)
+        # The last is for samples that are not kept.
+        self.last_token = torch.zeros(limits.max_slots + 1, dtype=torch.int64, device=device.device)
         self._slots: list[Slot | None] = [None] * limits.max_slots
         self._histories: Tensor | None = None
         """int32 [max_slots * max_history + 1], from the first row on that reads one; the last is for all others."""
@@ -87,57 +95,57 @@ class SlotTable:
             self._append_blocks(row.slot, row.new_blocks)
             self._advance(row)
 
-    def places(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Returns where `note_samples` will write the tokens of `slots` [R]: in `last_token` and in the histories, [2,
+    def places(self, rows: Sequence[Row]) -> npt.NDArray[np.int64]:
+        """Returns where `note_samples` will write the samples of these rows: in `last_token` and in the histories, [2,
         R]."""
-        nowhere = self.limits.max_slots * self.max_history
-        lengths = [self[slot].history_length for slot in slots.tolist()]
-        return np.array([slots, [
-            nowhere if length is None else slot * self.max_history + length
-            for slot, length in zip(slots.tolist(), lengths, strict=True)]], np.int64)
+        nowhere = self.limits.max_slots, self.limits.max_slots * self.max_history
+        places = [place for row in rows for place in (
+            [nowhere] * row.num_samples if row.num_drafts else [(row.slot, self._place(row.slot, row.end))])]
+        return np.array(places, np.int64).reshape(-1, 2).T.copy()
 
-    def note_samples(self, slots: npt.NDArray[np.int64], token_ids: Tensor, places: Tensor) -> None:
-        """Keep the tokens [R] just sampled in `slots` [R]: as the next steps' inputs, and in the histories.
+    def note_samples(self, rows: Sequence[Row], token_ids: Tensor, places: Tensor) -> None:
+        """Keep the tokens [R] just sampled in these rows: as the next steps' inputs, and in the histories.
 
         Their values are not looked at. `places` is what the method of that name returned, on the device.
         """
         self.last_token.index_copy_(0, places[0], token_ids)
-        has_history = False
-        for slot in slots.tolist():
-            state = self[slot]
-            state.has_sample = True
-            if state.history_length is not None:
-                state.history_length += 1
-                has_history = True
-        if has_history and self._histories is not None:
+        for row in rows:
+            self[row.slot].has_sample = not row.num_drafts
+        if self._histories is not None and any(self[row.slot].reads_history for row in rows):
             self._histories.index_copy_(0, places[1], token_ids.int())
 
-    def history_offsets(self, slots: npt.NDArray[np.int64]) -> Ids:
-        """Returns where the histories of these slots begin when they lie one after the other, and the end: [R + 1]."""
-        offsets = np.zeros(len(slots) + 1, np.int64)
-        lengths = self._history_lengths(slots)
+    def history_offsets(self, rows: Sequence[Row]) -> Ids:
+        """Returns where the histories of these rows' samples begin when they lie one after the other, and the end: [R +
+        1]."""
+        lengths = [length for _, length in self._history_spans(rows)]
+        offsets = np.zeros(len(lengths) + 1, np.int64)
         if any(lengths):
             np.cumsum(lengths, out=offsets[1:])
         return offsets
 
-    def histories(self, slots: npt.NDArray[np.int64]) -> Tensor:
-        """Returns the histories of these slots, one after the other: int64 [the last of the offsets]."""
-        lengths = self._history_lengths(slots)
-        if self._histories is None or not any(lengths):
+    def histories(self, rows: Sequence[Row]) -> Tensor:
+        """Returns the tokens before each of these rows' samples, one history after the other: int64 [the last of the
+        offsets]. Those before a sample that follows drafts include the drafts."""
+        spans = [span for span in self._history_spans(rows) if span[1]]
+        if self._histories is None or not spans:
             return torch.empty(0, dtype=torch.int64, device=self.device.device)
-        begins = (slots * self.max_history).tolist()
-        return torch.cat([self._histories[begin : begin + length]
-                          for begin, length in zip(begins, lengths, strict=True) if length]).long()
+        return torch.cat([self._histories[begin : begin + length] for begin, length in spans]).long()
 
-    def previous_token(self, slot: int) -> int | None:
-        """Returns the last token of the slot's history, if it has one; this waits for the device."""
-        length = self[slot].history_length
-        if not length or self._histories is None:
+    def token_at(self, slot: int, position: int) -> int | None:
+        """Returns the token at a position of the slot's history, if it has one; this waits for the device."""
+        if self._histories is None or not self[slot].reads_history:
             return None
-        return int(self._histories[slot * self.max_history + length - 1])
+        return int(self._histories[slot * self.max_history + position])
 
-    def _history_lengths(self, slots: npt.NDArray[np.int64]) -> list[int]:
-        return [self[slot].history_length or 0 for slot in slots.tolist()]
+    def _history_spans(self, rows: Sequence[Row]) -> list[tuple[int, int]]:
+        """Returns where the history before each sample begins, and its length: 0 if the sampling reads none."""
+        return [(row.slot * self.max_history, position if self[row.slot].reads_history else 0)
+                for row in rows for position in row.sample_positions]
+
+    def _place(self, slot: int, position: int) -> int:
+        """Returns where a token of this position is kept in the histories."""
+        return (slot if self[slot].reads_history else self.limits.max_slots) * self.max_history + (
+            position if self[slot].reads_history else 0)
 
     def _clear(self, slot: int) -> None:
         self._check_slot(slot)
@@ -156,22 +164,23 @@ class SlotTable:
                 f"slot {slot}: top_n is {sampling.top_n}, the vocabulary has {self.bounds.vocab_size} tokens")
         if sampling.watermark and not len(initial_state.history_ids):
             raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
-        length = self._keep_history(slot, initial_state.history_ids) if sampling.reads_history else None
-        self._slots[slot] = Slot(sampling, initial_state.prompt_length, num_written=start, history_length=length)
+        if sampling.reads_history:
+            self._keep_history(slot, initial_state.history_ids)
+        self._slots[slot] = Slot(sampling, initial_state.prompt_length, num_written=start,
+                                 num_known=len(initial_state.history_ids))
         for name, column in self.sampling.items():
             column[slot] = getattr(sampling, name)
 
-    def _keep_history(self, slot: int, ids: Ids) -> int:
-        """Keep a history on the device and return its length."""
+    def _keep_history(self, slot: int, ids: Ids, start: int = 0) -> None:
+        """Keep tokens of a history, from position `start` on, on the device."""
         if len(ids) > self.max_history:
             raise OrderError(f"slot {slot}: {len(ids)} history_ids, and {self.limits.max_blocks_per_slot} blocks and "
                              f"a token sampled after them have {self.max_history} tokens")
         if self._histories is None:
             self._histories = torch.empty(
                 self.limits.max_slots * self.max_history + 1, dtype=torch.int32, device=self.device.device)
-        begin = slot * self.max_history
+        begin = slot * self.max_history + start
         self._histories[begin : begin + len(ids)] = self.device.upload([ids.astype(np.int32)])[0]
-        return len(ids)
 
     def _append_blocks(self, slot: int, blocks: npt.NDArray[np.int32]) -> None:
         state = self[slot]
@@ -199,16 +208,17 @@ class SlotTable:
                              f"context of {self.bounds.context_length} tokens end at {room - 1}")
         if row.from_last_sample and not state.has_sample:
             raise OrderError(f"slot {row.slot}: from_last_sample, but nothing has been sampled in it")
-        if row.is_sampled and row.end < state.prompt_length:
-            raise OrderError(f"slot {row.slot}: a token sampled after position {row.end - 1}, "
+        if row.is_sampled and row.first_sample < state.prompt_length:
+            raise OrderError(f"slot {row.slot}: a token sampled after position {row.first_sample - 1}, "
                              f"inside the prompt of {state.prompt_length} tokens")
-        if row.is_sampled and state.history_length is not None and state.history_length >= self.max_history:
-            raise OrderError(f"slot {row.slot}: a token sampled after {state.history_length} tokens of history, more "
-                             f"than {self.limits.max_blocks_per_slot} blocks hold")
+        if row.num_drafts and self.bounds.num_states is not None:
+            raise OrderError(f"slot {row.slot}: {row.num_drafts} drafts, which a recurrent state can't take back")
         if row.late_mask and not row.is_sampled:
             raise OrderError(f"slot {row.slot}: a mask comes late for a row that samples nothing")
         self._check_ids(row.slot, "token_ids", row.token_ids)
         self._check_ids(row.slot, "prompt_logprob_ids", row.prompt_logprob_ids)
+        if state.reads_history and row.end > state.num_known and len(row.token_ids):
+            self._keep_history(row.slot, row.token_ids, row.end - len(row.token_ids))
         state.num_written = row.end
 
     def _check_slot(self, slot: int) -> None:

@@ -57,7 +57,8 @@ class InitialState:
 @dataclass(frozen=True, slots=True)
 class Row:
     """Orders a part of one sequence in one step: inputs at positions `start`, `start + 1`, …, and whether a token is
-    sampled after."""
+    sampled after. The last `num_drafts` of `token_ids` are guesses: a token is sampled before the first and after each.
+    """
 
     slot: int
     start: int
@@ -68,6 +69,7 @@ class Row:
     initial_state: InitialState | None = None           # resets the slot
     late_mask: bool = False              # what may be sampled is said by a mask that comes while the model runs
     prompt_logprob_ids: Ids = field(default_factory=lambda: NO_IDS)  # the tokens that follow the first inputs
+    num_drafts: int = 0
 
     @property
     def count(self) -> int:
@@ -76,6 +78,26 @@ class Row:
     @property
     def end(self) -> int:
         return self.start + self.count
+
+    @property
+    def num_samples(self) -> int:
+        return self.num_drafts + 1 if self.is_sampled else 0
+
+    @property
+    def first_sample(self) -> int:
+        """Returns the position of the first token that is sampled."""
+        return self.end - self.num_drafts
+
+    @property
+    def sample_positions(self) -> range:
+        """Returns the positions of all tokens that are sampled."""
+        return range(self.first_sample, self.first_sample + self.num_samples)
+
+    @property
+    def drafts(self) -> list[int]:
+        """Returns the guesses."""
+        drafts: list[int] = self.token_ids[len(self.token_ids) - self.num_drafts :].tolist()
+        return drafts
 
 
 @dataclass(frozen=True, slots=True)

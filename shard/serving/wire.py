@@ -77,9 +77,13 @@ def _decode_row(message: shard_pb2.Row, where: str) -> Row:
         initial_state=(_decode_initial_state(message.initial_state, f"{where}.initial_state")
                        if message.HasField("initial_state") else None),
         late_mask=message.late_mask,
-        prompt_logprob_ids=_decode_ids(message.prompt_logprob_ids, f"{where}.prompt_logprob_ids"))
+        prompt_logprob_ids=_decode_ids(message.prompt_logprob_ids, f"{where}.prompt_logprob_ids"),
+        num_drafts=message.num_drafts)
     if row.count == 0:
         raise ValueError(f"{where} has no input tokens")
+    if row.num_drafts and (row.num_drafts >= row.count or row.num_drafts > len(row.token_ids) or not row.is_sampled):
+        raise ValueError(f"{where}.num_drafts is {row.num_drafts}, of {row.count} input tokens, of which "
+                         f"{len(row.token_ids)} are in token_ids; a token is {'' if row.is_sampled else 'not '}sampled")
     if len(row.prompt_logprob_ids) > row.count:
         raise ValueError(f"{where} has {len(row.prompt_logprob_ids)} prompt_logprob_ids for {row.count} input tokens")
     return row

@@ -63,7 +63,8 @@ def run_largest_step(executor: Executor, config: ShardConfig) -> None:
 def _at_end(row: Row, bounds: Bounds) -> Row:
     """Returns a new prompt's row as the last chunk of the longest prompt there is, all of it in block 0."""
     assert row.initial_state is not None, "a new prompt"
-    context = bounds.context_length
+    context, initial_state = bounds.context_length, row.initial_state
     blocks = np.zeros(-(-context // bounds.block_size), np.int32)
     return replace(row, start=context - row.count, new_blocks=blocks,
-                   initial_state=replace(row.initial_state, prompt_length=context))
+                   initial_state=replace(initial_state, prompt_length=context,
+                                         history_ids=np.resize(initial_state.history_ids, context)))

@@ -74,4 +74,5 @@ def _with_prompt_logprobs(bounds: Bounds, length: int, top_n: int) -> Step:
 
 
 def _all_allowed(step: Step, vocab_size: int) -> Masks:
-    return {row.slot: np.full(-(-vocab_size // WORD), -1, np.int32) for row in step.rows if row.late_mask}
+    return {row.slot: np.full((row.num_samples, -(-vocab_size // WORD)), -1, np.int32)
+            for row in step.rows if row.late_mask}

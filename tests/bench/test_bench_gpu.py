@@ -91,9 +91,8 @@ def test_steps_keep_the_budget_and_are_what_a_shard_takes():
     assert [row.is_sampled for step in steps for row in step.rows] == [True, False, True, True]
     for step in steps:
         slots.apply(step)
-    for slot in range(3):
-        slots.note_samples(np.array([slot]), torch.tensor([7]),
-                           torch.from_numpy(slots.places(np.array([slot]))))
+    for row in (row for step in steps for row in step.rows if row.is_sampled):
+        slots.note_samples([row], torch.tensor([7]), torch.from_numpy(slots.places([row])))
     decodes = list(sequences.decode_steps())
     for step in decodes:
         slots.apply(step)

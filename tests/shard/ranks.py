@@ -98,7 +98,7 @@ def run_program(executor: Executor, program: Program) -> Outputs:
         for owner, result in zip(owners, results, strict=True):
             collected[owner].append(result)
             if result.token_ids:
-                assert result.slot not in masks or is_allowed(masks[result.slot], result.token_ids[0])
+                assert result.slot not in masks or is_allowed(masks[result.slot][0], result.token_ids[0])
                 outputs[owner].append(_collect(next(logits).tobytes(), collected[owner]))
                 collected[owner] = []
     return outputs

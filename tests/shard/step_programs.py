@@ -61,18 +61,18 @@ def mask_seed_at(request: Request, position: int) -> int:
 
 
 def make_mask(seed: int, vocab_size: int) -> npt.NDArray[np.int32]:
-    """Allows about half of the tokens."""
-    return np.random.default_rng(seed).integers(-(2**31), 2**31, -(-vocab_size // 32)).astype(np.int32)
+    """Allows about half of the tokens; [1, words], for one sampled token."""
+    return np.random.default_rng(seed).integers(-(2**31), 2**31, (1, -(-vocab_size // 32))).astype(np.int32)
 
 
 def make_row(
     slot: int = 0, start: int = 0, token_ids: Sequence[int] = (), from_last_sample: bool = False,
     new_blocks: Sequence[int] = (), is_sampled: bool = True, initial_state: InitialState | None = None,
     late_mask: bool = False,
-    prompt_logprob_ids: Sequence[int] = (),
+    prompt_logprob_ids: Sequence[int] = (), num_drafts: int = 0,
 ) -> Row:
     return Row(slot, start, from_last_sample, np.array(token_ids, np.int64), np.array(new_blocks, np.int32), is_sampled,
-               initial_state, late_mask, np.array(prompt_logprob_ids, np.int64))
+               initial_state, late_mask, np.array(prompt_logprob_ids, np.int64), num_drafts)
 
 
 def initial(prompt_length: int, sampling: Sampling = GREEDY, history: Sequence[int] = ()) -> InitialState:

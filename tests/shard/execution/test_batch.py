@@ -23,8 +23,9 @@ def table(block_size: int = 4, max_slots: int = 4) -> SlotTable:
 
 
 def note(slots: SlotTable, index: list[int], token_ids: list[int]) -> None:
-    places, tokens = slots.device.upload([slots.places(np.array(index, np.int64)), np.array(token_ids, np.int64)])
-    slots.note_samples(np.array(index, np.int64), tokens, places)
+    rows = [make_row(slot, 0, [1]) for slot in index]
+    places, tokens = slots.device.upload([slots.places(rows), np.array(token_ids, np.int64)])
+    slots.note_samples(rows, tokens, places)
 
 
 def test_a_chunk_beside_a_decode_row() -> None:

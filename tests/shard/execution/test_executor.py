@@ -143,8 +143,8 @@ def test_a_step_waits_for_masks_after_the_model(executor: Executor, monkeypatch:
     """And only if a row of it says so; what it does not get it does without. The wait is nobody's work."""
     executor.open(alone([REQUEST]).limits)
     prompt = make_row(0, 0, [5, 6, 7], new_blocks=[1], initial_state=initial(3), late_mask=True)
-    mask = np.zeros(5, np.int32)
-    mask[2] = 1 << 9
+    mask = np.zeros((1, 5), np.int32)
+    mask[0, 2] = 1 << 9
     result = executor.execute(Step(0, (), (prompt,)), lambda: {0: mask})
     assert result.rows[0].token_ids == (64 + 9,)
     assert result.rows[0].logprobs == (0.0,)

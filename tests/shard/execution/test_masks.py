@@ -28,8 +28,8 @@ def test_a_step_finds_its_masks_whichever_came_first(masks: LateMasks) -> None:
     masks.put(7, {2: bytes(range(1, 9))})
     masks.put(6, {3: b"\xff" * 8})
     assert masks.expected_steps == []
-    assert masks.take(6)[3].tolist() == [-1, -1]
-    assert masks.take(7)[2].tolist() == [0x04030201, 0x08070605]
+    assert masks.take(6)[3].tolist() == [[-1, -1]]
+    assert masks.take(7)[2].tolist() == [[0x04030201, 0x08070605]]
 
 
 def test_who_waits_goes_on_when_they_come(masks: LateMasks) -> None:
@@ -64,14 +64,25 @@ def test_what_came_before_the_end_counts(masks: LateMasks) -> None:
     (5, {}, r"masks\.step_id is 5, the steps that wait for masks are \[6, 7\]"),
     (8, {1: b""}, r"masks\.step_id is 8"),
     (6, {2: b"\x01" * 8}, r"masks of step 6, slot 2: the slots that wait for a mask are \[1, 3\]"),
-    (6, {1: b"\x01" * 4}, r"masks of step 6, slot 1: 4 bytes, a mask of 40 tokens has 8"),
-    (6, {1: b"\x01" * 12}, r"masks of step 6, slot 1: 12 bytes, a mask of 40 tokens has 8"),
+    (6, {1: b"\x01" * 4}, r"masks of step 6, slot 1: 4 bytes, the row samples 1 tokens and a mask of 40 tokens has 8"),
+    (6, {1: b"\x01" * 12}, r"masks of step 6, slot 1: 12 bytes, the row samples 1 tokens and a mask of 40 tokens has 8"),
     (6, {1: bytes(8)}, r"masks of step 6, slot 1: none of 40 tokens is allowed"),
     (6, {1: bytes(5) + b"\xff" * 3}, r"masks of step 6, slot 1: none of 40 tokens is allowed"),
 ])
 def test_what_no_step_waits_for(masks: LateMasks, step_id: int, bits: dict[int, bytes], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         masks.put(step_id, bits)
+
+
+def test_a_row_with_drafts_has_a_mask_for_each_sample() -> None:
+    masks = LateMasks(vocab_size=40)
+    masks.expect(Step(3, (), (make_row(1, 5, [7, 8, 9], num_drafts=2, late_mask=True),)))
+    with pytest.raises(ValueError, match="slot 1: 8 bytes, the row samples 3 tokens and a mask of 40 tokens has 8"):
+        masks.put(3, {1: b"\x01" * 8})
+    with pytest.raises(ValueError, match="slot 1: none of 40 tokens is allowed"):
+        masks.put(3, {1: b"\x01" * 8 + bytes(5) + b"\xff" * 3 + b"\x01" * 8})
+    masks.put(3, {1: b"\x01" * 8 + b"\x02" * 8 + b"\x03" * 8})
+    assert masks.take(3)[1][:, 0].tolist() == [0x01010101, 0x02020202, 0x03030303]
 
 
 def test_masks_come_once(masks: LateMasks) -> None:
@@ -87,4 +98,4 @@ def test_the_last_token_of_a_vocabulary_is_enough() -> None:
         words = np.zeros(-(-vocab_size // 32), np.uint32)
         words[-1] = 1 << (vocab_size - 1) % 32
         masks.put(0, {0: words.tobytes()})
-        assert masks.take(0)[0].view(np.uint32).tolist() == words.tolist()
+        assert masks.take(0)[0].view(np.uint32).tolist() == [words.tolist()]

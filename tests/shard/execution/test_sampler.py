@@ -141,7 +141,7 @@ def test_masks_are_each_its_own_slots() -> None:
     def mask(*token_ids: int) -> np.ndarray:  # type: ignore[type-arg]
         bits = np.zeros(64, np.uint8)
         bits[list(token_ids)] = 1
-        return np.packbits(bits, bitorder="little").view(np.int32)
+        return np.packbits(bits, bitorder="little").view(np.int32)[None]
 
     rows = sample(*[Sampling()] * 4, masks={3: mask(7, 41), 1: mask(49), 9: mask(1)})
     assert [row.token_ids[0] for row in rows] == [ORDER[0], 49, ORDER[0], min((7, 41), key=ORDER.index)]

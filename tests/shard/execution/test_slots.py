@@ -26,15 +26,21 @@ def step(*rows: Row, cleared: tuple[int, ...] = ()) -> Step:
     return Step(0, cleared, rows)
 
 
-def note(slots: SlotTable, token_ids: dict[int, int]) -> None:
-    """A token sampled in each of some slots."""
-    index = np.array(list(token_ids))
-    places, tokens = slots.device.upload([slots.places(index), np.array(list(token_ids.values()))])
-    slots.note_samples(index, tokens, places)
+def note(slots: SlotTable, token_ids: dict[int, int], *rows: Row, samples: list[int] | None = None) -> None:
+    """A token sampled in each of some slots, after what is written; or the samples of `rows`."""
+    after = list(rows) or [make_row(slot, slots[slot].num_written - 1, [1]) for slot in token_ids]
+    places, tokens = slots.device.upload([slots.places(after), np.array(samples or list(token_ids.values()))])
+    slots.note_samples(after, tokens, places)
 
 
 def histories(slots: SlotTable, *of: int) -> list[list[int]]:
-    offsets, ids = slots.history_offsets(np.array(of)), slots.histories(np.array(of))
+    """All tokens of some slots: those written, and the one that was sampled last."""
+    return histories_of(slots, *(
+        make_row(slot, slots[slot].num_written + slots[slot].has_sample - 1, from_last_sample=True) for slot in of))
+
+
+def histories_of(slots: SlotTable, *rows: Row) -> list[list[int]]:
+    offsets, ids = slots.history_offsets(rows), slots.histories(rows)
     assert ids.dtype == torch.int64
     return [ids[begin:end].tolist() for begin, end in itertools.pairwise(offsets.tolist())]
 
@@ -68,7 +74,7 @@ def test_a_first_row_resets_its_slot(slots: SlotTable) -> None:
     note(slots, {1: 42})
     slots.apply(step(prompt(1, length=2, blocks=(5,))))
     assert (slots[1].num_blocks, slots[1].num_written, slots[1].prompt_length) == (1, 2, 2)
-    assert slots[1].history_length is None
+    assert histories(slots, 1) == [[]]
     with pytest.raises(OrderError, match="slot 1: from_last_sample, but nothing has been sampled"):
         slots.apply(step(make_row(1, 2, from_last_sample=True)))
 
@@ -88,12 +94,36 @@ def test_last_tokens_and_histories(slots: SlotTable) -> None:
     penalty = Sampling(share_penalty=0.5)
     slots.apply(step(prompt(0, 2, (0,)), prompt(2, 3, (1,), penalty)))
     note(slots, {2: 50, 0: 60})
+    slots.apply(step(make_row(2, 3, from_last_sample=True)))
     note(slots, {2: 51})
-    assert slots.last_token.tolist() == [60, 0, 51]
+    assert slots.last_token.tolist()[:3] == [60, 0, 51]
     assert histories(slots, 0, 2) == [[], [1, 2, 3, 50, 51]]
     assert histories(slots, 2, 0) == [[1, 2, 3, 50, 51], []]
     assert histories(slots, 0) == [[]]
-    assert (slots.previous_token(2), slots.previous_token(0)) == (51, None)
+    assert (slots.token_at(2, 4), slots.token_at(0, 1)) == (51, None)
+
+
+def test_drafts_are_history_and_may_be_taken_back(slots: SlotTable) -> None:
+    slots.apply(step(prompt(0, 2, (0, 1, 2), Sampling(share_penalty=0.5))))
+    note(slots, {0: 50})
+    verify = make_row(0, 2, [50, 51, 52], num_drafts=2)
+    slots.apply(step(verify))
+    assert histories_of(slots, verify) == [[1, 2, 50], [1, 2, 50, 51], [1, 2, 50, 51, 52]]
+    note(slots, {}, verify, samples=[51, 60, 99])
+    assert (slots[0].has_sample, slots[0].num_written) == (False, 5)
+    with pytest.raises(OrderError, match="slot 0: from_last_sample, but nothing has been sampled in it"):
+        slots.apply(step(make_row(0, 4, from_last_sample=True)))
+    back = make_row(0, 4, [60])
+    slots.apply(step(back))
+    assert histories_of(slots, back) == [[1, 2, 50, 51, 60]]
+    assert slots.last_token.tolist()[0] == 50, "no sample of a row with drafts is kept"
+
+
+def test_a_recurrent_state_takes_no_drafts() -> None:
+    slots = SlotTable(LIMITS, replace(BOUNDS, num_states=3), Device(dispatch.device()))
+    slots.apply(step(prompt()))
+    with pytest.raises(OrderError, match="slot 0: 1 drafts, which a recurrent state can't take back"):
+        slots.apply(step(make_row(0, 5, [5, 6], num_drafts=1)))
 
 
 def test_histories_fill_their_places_and_no_more(slots: SlotTable) -> None:
@@ -103,8 +133,6 @@ def test_histories_fill_their_places_and_no_more(slots: SlotTable) -> None:
     small.apply(step(prompt(0, 4, (1,), penalty), prompt(1, 3, (2,), penalty)))
     note(small, {1: 30, 0: 40})
     assert histories(small, 0, 1, 0) == [[1, 2, 3, 4, 40], [1, 2, 3, 30], [1, 2, 3, 4, 40]]
-    with pytest.raises(OrderError, match="slot 0: a token sampled after 5 tokens of history, more than 1 blocks hold"):
-        small.apply(step(make_row(0, 3, [7])))
     with pytest.raises(OrderError, match="slot 2: 6 history_ids, and 1 blocks and a token sampled after them have 5"):
         small.apply(step(make_row(2, 0, [7], new_blocks=[3], initial_state=initial(1, penalty, range(6)))))
     small.apply(step(prompt(0, 2, (1,), penalty)))
