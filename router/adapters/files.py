@@ -80,12 +80,18 @@ def _num_weights(path: Path, file: BinaryIO) -> int:
         raise FileError(path, "it has no tensors")
     try:
         end = max(int(tensor["data_offsets"][1]) for tensor in header.values())
-        num_weights = sum(math.prod(map(int, tensor["shape"])) for tensor in header.values())
+        num_weights = sum(math.prod(map(_natural, tensor["shape"])) for tensor in header.values())
     except (TypeError, KeyError, IndexError, ValueError) as error:
         raise FileError(path, "its header is not that of a safetensors file") from error
     if (size := file.seek(0, 2)) != 8 + length + end:
         raise FileError(path, f"it has {size} bytes, and by its header {8 + length + end}")
     return num_weights
+
+
+def _natural(number: object) -> int:
+    if type(number) is not int or number < 0:
+        raise ValueError(number)
+    return number
 
 
 def _object(path: Path, content: bytes) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Registry:
         except FileError as error:
             raise GenerationError(f"adapter `{name}`: {error}") from error
         if adapter.num_bytes > self.max_bytes:
-            raise ValidationError(f"`adapter_id`: {self._too_large(adapter)}")
+            raise ValidationError(self._too_large(adapter))
         return adapter
 
     async def add(self, source: AdapterSource) -> None:
@@ -109,7 +109,7 @@ class Registry:
         try:
             adapter = await self._load(source)
             if adapter.num_bytes > self.max_bytes:
-                raise InvalidAdapter(f"`lora_path`: {self._too_large(adapter)}")
+                raise InvalidAdapter(self._too_large(adapter))
         except BaseException as error:
             if self._sources.get(source.name) is source:
                 self._forget(source.name)
@@ -158,7 +158,7 @@ class Registry:
                        found.num_weights * self._bytes_of_weight)
 
     def _too_large(self, adapter: Adapter) -> str:
-        return (f"the adapter needs {adapter.num_bytes} bytes, more than all that adapters may have, "
+        return (f"the adapter `{adapter.name}` needs {adapter.num_bytes} bytes, and all adapters together may have "
                 f"`max_adapter_memory` = {self.max_bytes}")
 
 

@@ -80,7 +80,7 @@ class AdapterLoader:
         """
         if self._loss is not None:
             raise self._loss
-        if not self._suspects:
+        if self._adapters and not self._suspects:
             orders = self._scheduler.order_adapters()
             for number in orders.unload:
                 self._start(self._unload(number))

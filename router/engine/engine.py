@@ -147,6 +147,10 @@ class Engine:
         """Has an adapter that no new request can name unloaded once those that were submitted have ended."""
         self._adapters.drop(adapter)
 
+    def note_adapters(self) -> None:
+        """Tells the metrics that there are other adapters than before."""
+        self._adapters.note()
+
     def stalled_seconds(self, now: float) -> float:
         """Returns for how long no step has come back, though requests run.
 

@@ -32,6 +32,7 @@ async def load(request: web.Request) -> web.Response:
     if body.load_inplace:
         raise InvalidAdapter("`load_inplace` is not supported: unload the adapter, then load it")
     await service.adapters.add(AdapterSource(body.lora_name, _folder(body.lora_path), body.lora_path))
+    service.engines.choose().note_adapters()
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 
@@ -39,9 +40,10 @@ async def unload(request: web.Request) -> web.Response:
     """Removes an adapter: requests that were taken are answered, new ones that name it are refused."""
     service = _service(request)
     body = await read_body(request, UnloadAdapterBody)
-    adapter = service.adapters.remove(body.lora_name)
+    adapter, engine = service.adapters.remove(body.lora_name), service.engines.choose()
     if adapter is not None:
-        service.engines.choose().drop_adapter(adapter)
+        engine.drop_adapter(adapter)
+    engine.note_adapters()
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 

@@ -68,8 +68,9 @@ def test_a_file_that_was_cut_off_is_noticed(tmp_path):
         files.read(tmp_path)
 
 
-def test_a_shape_that_is_none_is_noticed(tmp_path):
-    header = json.dumps({"a": {"dtype": "F32", "shape": 3, "data_offsets": [0, 4]}}).encode()
+@pytest.mark.parametrize("shape", [3, [-1], [1.0], ["1"], [True], None])
+def test_a_shape_that_is_none_is_noticed(tmp_path, shape):
+    header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4]}}).encode()
     write_adapter(tmp_path)
     (tmp_path / files.TENSORS).write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     with pytest.raises(FileError, match="its header is not that of a safetensors file"):

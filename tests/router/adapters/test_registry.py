@@ -98,9 +98,9 @@ async def test_files_that_shards_refused_are_read_again(tmp_path: Path) -> None:
 
 async def test_one_larger_than_all_the_memory_is_refused(tmp_path: Path) -> None:
     registry = Registry([source(write_adapter(tmp_path))], max_bytes=100)
-    with pytest.raises(ValidationError, match=r"`adapter_id`: the adapter needs 1024 bytes, more than .* = 100"):
+    with pytest.raises(ValidationError, match=r"the adapter `mine` needs 1024 bytes, and .* = 100"):
         await registry.get("mine")
-    with pytest.raises(InvalidAdapter, match="`lora_path`: the adapter needs 1024 bytes"):
+    with pytest.raises(InvalidAdapter, match="the adapter `new` needs 1024 bytes"):
         await registry.add(source(tmp_path, "new"))
     assert "new" not in registry
 

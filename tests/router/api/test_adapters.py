@@ -122,8 +122,8 @@ async def test_an_adapter_that_is_too_large_is_refused(start: Start, tmp_path: P
     server = await start(adapters=Registry(sources, "demo", max_bytes=1000))
     response = await server.post("/generate", {"inputs": "a", "parameters": {"adapter_id": "a"}})
     assert (response.status, (await response.json())["error"]) == (
-        422, "Input validation error: `adapter_id`: the adapter needs 1024 bytes, more than all that adapters may "
-             "have, `max_adapter_memory` = 1000")
+        422, "Input validation error: the adapter `a` needs 1024 bytes, and all adapters together may have "
+             "`max_adapter_memory` = 1000")
 
 
 async def test_adapters_share_no_prefixes_with_others(start_with: StartWith) -> None:
@@ -170,10 +170,12 @@ async def test_an_adapter_is_loaded_used_and_unloaded(client: Client, tmp_path: 
     folder = write_adapter(tmp_path / "new", fill=7)
     assert await client.load("new", folder) == (200, "Success: LoRA adapter 'new' added successfully.")
     assert client.server.fleet.loads == [], "the shards load it when it is first used"
+    assert client.server.series()['penstock_adapters{state="known"}'] == 2
     assert (await client.generate("new"))[0] == 200
     assert used(client.server) == ["new"]
     assert (await client.load("new", folder)) == (400, "The lora adapter 'new' has already been loaded.")
     assert await client.unload("new") == (200, "Success: LoRA adapter 'new' removed successfully.")
+    assert client.server.series()['penstock_adapters{state="known"}'] == 1
     unknown = "Input validation error: `adapter_id` must be one of `a`. Given: `new`"
     assert await client.generate("new") == (422, unknown)
     assert await client.unload("new") == (404, "The lora adapter 'new' cannot be found.")
