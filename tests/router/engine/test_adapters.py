@@ -182,8 +182,8 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
         async def dying(number: int, path: str, digest: str) -> int:
             if "killer" not in path:
                 return await load(number, path, digest)
-            beside.append(bool(engine._in_flight))
             await rounds(20)
+            beside.append(bool(engine._in_flight))
             raise FleetError("dead")
 
         fleet.load_adapter = dying  # type: ignore[method-assign]
@@ -191,6 +191,7 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
         with pytest.raises(KilledGroup, match="4 times in a row while they loaded the adapter `killer`"):
             await asyncio.wait_for(collect(stream), 20)
         assert len(beside) == MAX_LOSSES
+        assert any(beside[:MAX_LOSSES_BESIDE])
         assert not any(beside[MAX_LOSSES_BESIDE:])
         assert [len(await collect(other)) for other in others] == [200, 200]
         late = await request(registry, "killer")
