@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,6 +11,8 @@ from typing import Any, BinaryIO
 from penstock.router.fields import Fields, FileError
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
+GRANULE = 16
+"""Shards pad ranks to multiples of this."""
 MAX_CONFIG_BYTES = 1 << 20
 MAX_HEADER_BYTES = 100_000_000
 """As safetensors has it."""
@@ -18,7 +20,8 @@ MAX_HEADER_BYTES = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """What is read of an adapter before shards load it: SHA-256 of both files in hex, and the number of weights."""
+    """What is read of an adapter before shards load it: SHA-256 of both files in hex, and how many weights it has, with
+    ranks padded as on the shards."""
 
     digest: str
     config_digest: str
@@ -69,7 +72,7 @@ def check_config(folder: Path) -> str:
 
 
 def _num_weights(path: Path, file: BinaryIO) -> int:
-    """Counts the weights by the header of a safetensors file, and sees that the file is whole."""
+    """Counts the weights, padded, by the header of a safetensors file, and sees that the file is whole."""
     begin = file.read(8)
     length = int.from_bytes(begin, "little")
     if len(begin) < 8 or length > MAX_HEADER_BYTES:
@@ -80,12 +83,21 @@ def _num_weights(path: Path, file: BinaryIO) -> int:
         raise FileError(path, "it has no tensors")
     try:
         end = max(int(tensor["data_offsets"][1]) for tensor in header.values())
-        num_weights = sum(math.prod(map(_natural, tensor["shape"])) for tensor in header.values())
+        num_weights = sum(math.prod(_padded(name, tensor["shape"])) for name, tensor in header.items())
     except (TypeError, KeyError, IndexError, ValueError) as error:
         raise FileError(path, "its header is not that of a safetensors file") from error
     if (size := file.seek(0, 2)) != 8 + length + end:
         raise FileError(path, f"it has {size} bytes, and by its header {8 + length + end}")
     return num_weights
+
+
+def _padded(name: str, shape: Iterable[object]) -> list[int]:
+    """Returns the shape of a tensor on a shard that has all of it: A begins with the rank, and B ends with it."""
+    sizes = [_natural(size) for size in shape]
+    if sizes and (".lora_A" in name or ".lora_B" in name):
+        place = 0 if ".lora_A" in name else -1
+        sizes[place] = -(-sizes[place] // GRANULE) * GRANULE
+    return sizes
 
 
 def _natural(number: object) -> int:

@@ -30,7 +30,7 @@ class Adapter:
     digest: str
     config_digest: str
     num_bytes: int
-    """Of its tensors in the model's dtype."""
+    """The most that it takes on a shard, in the model's dtype."""
 
     @property
     def namespace(self) -> str:

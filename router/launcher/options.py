@@ -113,8 +113,8 @@ OPTIONS: list[click.Parameter] = [
            type=Number(0, 1, min_open=True), default=1.0),
     Option("--block-size", MEMORY, "Penstock: tokens in a block of that memory. Default: 16.", type=POSITIVE),
     Option("--max-adapter-memory", MEMORY, "Penstock: memory of all adapters that are loaded at once, such as 512MiB, "
-           "counted in the model's number format, before they are cut for the shards; others wait until one is not in "
-           "use.", type=ByteSize(), default="1GiB"),
+           "counted in the model's number format, with ranks padded to 16, before they are cut for the shards; others "
+           "wait until one is not in use.", type=ByteSize(), default="1GiB"),
     Option("--max-batch-prefill-tokens", MEMORY, "Tokens that one step computes at most. Default: what runs in about "
            "250 ms, by the latest steps, from 64 to 4096.", type=Integer(1, 2**32 - 1)),
     Option("--max-batch-total-tokens", MEMORY, "Tokens whose keys and values are held at once, at most. "

@@ -7,7 +7,7 @@ PEFT = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "target_modules": ["q_pro
 
 
 def write_adapter(folder: Path, rank: int = 8, width: int = 16, fill: int = 0, **config: object) -> Path:
-    """Makes a folder with an adapter of 2 × rank × width weights in float32."""
+    """Makes a folder with an adapter of 2 × rank × width weights; on a shard ranks are padded to 16."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "adapter_config.json").write_text(json.dumps({**PEFT, "r": rank, **config}))
     size = rank * width * 4

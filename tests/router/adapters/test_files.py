@@ -11,9 +11,9 @@ from tests.router.adapters.folders import write_adapter
 
 
 def test_reads_digests_and_the_number_of_weights(tmp_path):
-    write_adapter(tmp_path, rank=4, width=10)
+    write_adapter(tmp_path, rank=20, width=10)
     found = files.read(tmp_path)
-    assert found.num_weights == 2 * 4 * 10
+    assert found.num_weights == 2 * 32 * 10, "ranks are padded to multiples of 16"
     assert found.digest == hashlib.sha256((tmp_path / files.TENSORS).read_bytes()).hexdigest()
     assert found.config_digest == hashlib.sha256((tmp_path / files.CONFIG).read_bytes()).hexdigest()
     files.check(tmp_path)

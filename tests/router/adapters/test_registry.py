@@ -36,7 +36,7 @@ async def test_files_are_read_when_first_used_and_once(tmp_path: Path) -> None:
     _, first, second = await asyncio.gather(*waits, return_exceptions=True)
     assert first is second is await registry.get("mine")
     assert not isinstance(first, BaseException)
-    assert (first.name, first.path, first.num_bytes) == ("mine", tmp_path, 2 * 4 * 10 * 2)
+    assert (first.name, first.path, first.num_bytes) == ("mine", tmp_path, 2 * 16 * 10 * 2)
     assert 0 < first.number < 2**32
     assert len(calls) == 1
 
@@ -98,9 +98,9 @@ async def test_files_that_shards_refused_are_read_again(tmp_path: Path) -> None:
 
 async def test_one_larger_than_all_the_memory_is_refused(tmp_path: Path) -> None:
     registry = Registry([source(write_adapter(tmp_path))], max_bytes=100)
-    with pytest.raises(ValidationError, match=r"the adapter `mine` needs 1024 bytes, and .* = 100"):
+    with pytest.raises(ValidationError, match=r"the adapter `mine` needs 2048 bytes, and .* = 100"):
         await registry.get("mine")
-    with pytest.raises(InvalidAdapter, match="the adapter `new` needs 1024 bytes"):
+    with pytest.raises(InvalidAdapter, match="the adapter `new` needs 2048 bytes"):
         await registry.add(source(tmp_path, "new"))
     assert "new" not in registry
 

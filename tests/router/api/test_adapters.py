@@ -29,7 +29,7 @@ def start_with(start: Start, tmp_path: Path, demo: ChatTemplate) -> StartWith:
     async def start_with(*names: str, **more: Any) -> Server:
         sources = [AdapterSource(name, write_adapter(tmp_path / name, fill=fill), f"org/{name}")
                    for fill, name in enumerate(names)]
-        return await start(template=demo, adapters=Registry(sources, "demo", max_bytes=10_000), **more)
+        return await start(template=demo, adapters=Registry(sources, "demo", max_bytes=20_000), **more)
 
     return start_with
 
@@ -122,7 +122,7 @@ async def test_an_adapter_that_is_too_large_is_refused(start: Start, tmp_path: P
     server = await start(adapters=Registry(sources, "demo", max_bytes=1000))
     response = await server.post("/generate", {"inputs": "a", "parameters": {"adapter_id": "a"}})
     assert (response.status, (await response.json())["error"]) == (
-        422, "Input validation error: the adapter `a` needs 1024 bytes, and all adapters together may have "
+        422, "Input validation error: the adapter `a` needs 2048 bytes, and all adapters together may have "
              "`max_adapter_memory` = 1000")
 
 

@@ -19,7 +19,7 @@ from tests.fakes import ScriptedFleet
 from tests.router.adapters.folders import write_adapter
 from tests.scripted_engine import collect, running_engine, shifting, token_ids
 
-SIZE = 1024
+SIZE = 2048
 """The bytes of each adapter."""
 
 
