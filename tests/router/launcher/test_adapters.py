@@ -14,6 +14,7 @@ from penstock.router.launcher.download import DownloadError
 from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.programs import router_program
 from penstock.router.launcher.socket_folder import SocketFolder
+from tests.paths import ROOT
 from tests.router.adapters.folders import PEFT, write_adapter
 from tests.router.launcher.stand_in_hub import COMMIT, Hub, hub_with
 from tests.router.launcher.test_download import penstock
@@ -103,13 +104,14 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def test_the_hubs_are_downloaded_by_the_command_and_found_in_the_cache(hub, tmp_path):
-    run = penstock(hub, tmp_path / "cache", "download", "org/model")
+    this_tree = {"PYTHONPATH": str(ROOT)}  # which need not be the one that is installed
+    run = penstock(hub, tmp_path / "cache", "download", "org/model", **this_tree)
     assert run.returncode == 0, run.stderr
     folder = Path(run.stdout.strip())
     assert folder.name == COMMIT
     assert {path.name for path in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
     assert json.loads((folder / "adapter_config.json").read_text()) == PEFT
-    served = penstock(hub, tmp_path / "cache", "serve", "org/model", "--port", "0")
+    served = penstock(hub, tmp_path / "cache", "serve", "org/model", "--port", "0", **this_tree)
     assert served.returncode == 2
     assert "is an adapter (LoRA): give it as --lora-adapters" in served.stderr
 
