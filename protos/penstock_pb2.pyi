@@ -134,7 +134,7 @@ class GenerateResponse(_message.Message):
     def __init__(self, generated_text: _Optional[str] = ..., details: _Optional[_Union[Details, _Mapping]] = ...) -> None: ...
 
 class Details(_message.Message):
-    __slots__ = ("finish_reason", "generated_tokens", "seed", "input_length", "prefix_hit_tokens", "prefill", "tokens", "top_tokens", "best_of_sequences")
+    __slots__ = ("finish_reason", "generated_tokens", "seed", "input_length", "prefix_hit_tokens", "prefill", "tokens", "top_tokens", "best_of_sequences", "drafted_tokens", "accepted_tokens")
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,8 @@ class Details(_message.Message):
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     BEST_OF_SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    DRAFTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     finish_reason: FinishReason
     generated_tokens: int
     seed: int
@@ -153,7 +155,9 @@ class Details(_message.Message):
     tokens: _containers.RepeatedCompositeFieldContainer[Token]
     top_tokens: _containers.RepeatedCompositeFieldContainer[TopTokens]
     best_of_sequences: _containers.RepeatedCompositeFieldContainer[GenerateResponse]
-    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., generated_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., input_length: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., prefill: _Optional[_Iterable[_Union[PromptToken, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., top_tokens: _Optional[_Iterable[_Union[TopTokens, _Mapping]]] = ..., best_of_sequences: _Optional[_Iterable[_Union[GenerateResponse, _Mapping]]] = ...) -> None: ...
+    drafted_tokens: int
+    accepted_tokens: int
+    def __init__(self, finish_reason: _Optional[_Union[FinishReason, str]] = ..., generated_tokens: _Optional[int] = ..., seed: _Optional[int] = ..., input_length: _Optional[int] = ..., prefix_hit_tokens: _Optional[int] = ..., prefill: _Optional[_Iterable[_Union[PromptToken, _Mapping]]] = ..., tokens: _Optional[_Iterable[_Union[Token, _Mapping]]] = ..., top_tokens: _Optional[_Iterable[_Union[TopTokens, _Mapping]]] = ..., best_of_sequences: _Optional[_Iterable[_Union[GenerateResponse, _Mapping]]] = ..., drafted_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...
 
 class GenerateEvent(_message.Message):
     __slots__ = ("index", "token", "top_tokens", "generated_text", "details")

@@ -57,6 +57,8 @@ class ServerConfig:
     """The bytes of all adapters that are loaded at once."""
     allow_runtime_adapters: bool
     """Whether clients may load and unload adapters."""
+    speculate: int | None
+    """How many tokens of a sequence a step guesses and verifies, at most; None is 0."""
     payload_limit: int
     """The most bytes of a request's body."""
     graceful_termination_timeout: int

@@ -94,7 +94,7 @@ class ScriptedFleet:
         if plan.masked:
             self._unmasked.append(plan)
         for row in plan.rows:
-            assert row.late_mask == any(slot == row.slot for slot, _ in plan.masked)
+            assert row.late_mask == any(slot == row.slot for slot, _, _ in plan.masked)
             if row.initial_state is not None:
                 self._top_n[row.slot] = row.initial_state.sampling.top_n
                 self.slot_adapters[row.slot] = row.initial_state.adapter
@@ -105,7 +105,7 @@ class ScriptedFleet:
         plan = self._unmasked.popleft()
         assert plan.step_id == step_id, f"masks for step {step_id}, those for {plan.step_id} come next"
         assert plan is self._pending[0], "a step before it is not back, so its masks can't be known"
-        assert masks.keys() <= {slot for slot, _ in plan.masked}
+        assert masks.keys() <= {slot for slot, _, _ in plan.masked}
         self.masks.append((step_id, masks))
         self.has_masks.set()
 

@@ -1,6 +1,7 @@
 """An engine over a scripted fleet, and what its requests and grammars are made of."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
@@ -66,9 +67,14 @@ class ListMatcher:
             raise GrammarError(f"{token_id} is not allowed at {self._num_tokens}")
         self._num_tokens += 1
 
-    def mask(self) -> bytes:
+    def masks(self, drafts: Sequence[int] = ()) -> bytes:
         self._grammar.look(self._num_tokens)
-        return bits(self._grammar.allowed[self._num_tokens])
+        ahead = self._grammar.allowed[self._num_tokens:][:1 + len(drafts)]
+        return b"".join(map(bits, ahead)) + bits(range(FACTS.vocab_size)) * (1 + len(drafts) - len(ahead))
+
+    def forced(self, most: int, takes_longest: bool = True) -> list[int]:
+        ahead = self._grammar.allowed[self._num_tokens:][:most]
+        return [*itertools.chain(*itertools.takewhile(lambda allowed: len(allowed) == 1, ahead))]
 
     @property
     def is_complete(self) -> bool:

@@ -17,7 +17,7 @@ from penstock.router.engine.adapter_loader import AdapterLoader
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
-from penstock.router.engine.stream import Queue, Stream
+from penstock.router.engine.stream import Guesses, Queue, Stream
 from penstock.router.errors import GenerationError, KilledGroup, Overloaded, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
@@ -27,9 +27,11 @@ from penstock.router.grammar.cursor import GrammarCursor
 from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
-from penstock.router.scheduling.plan import FinishReason, Plan, PromptLogprobsPart, Sampled, StepResult
+from penstock.router.scheduling.plan import Confirmed, FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
+from penstock.router.scheduling.speculation.guesser import LookupGuesser
+from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from penstock.router.text.text_path import TextPath
@@ -79,7 +81,8 @@ class Engine:
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids,
             budget=StepBudget(facts.step_tokens, limits.min_step_tokens, limits.max_batch_prefill_tokens),
-            shares_prefixes=facts.shares_prefixes, adapters=Residency(adapters.max_bytes))
+            shares_prefixes=facts.shares_prefixes, adapters=Residency(adapters.max_bytes), speculation=(
+                Speculation(limits.speculate, limits.max_step_samples) if limits.speculate else None))
         self.limits = limits.within(facts.capacity)
         """What requests may ask for: less than at the start while the group has less memory."""
         self._limits_at_start = limits
@@ -131,10 +134,16 @@ class Engine:
         for token_id in output_so_far:
             text.push(token_id)
         stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
-        cursor = None if request.grammar is None else GrammarCursor(sequence_id, request.grammar, output_so_far)
-        self._requests[sequence_id] = RequestState(stream, text, cursor, len(output_so_far))
+        tokens = [*request.input_ids, *output_so_far]
+        guesser = LookupGuesser(tokens) if self._scheduler.speculation else None
+        cursor = None if request.grammar is None else GrammarCursor(
+            sequence_id, request.grammar, output_so_far,
+            most_forced=self.limits.speculate + self._depth if guesser is not None else 0)
+        if guesser is not None:
+            stream.guesses = Guesses()
+        self._requests[sequence_id] = RequestState(stream, text, cursor, len(output_so_far), guesser)
         self._scheduler.add(sequence.Sequence(
-            id=sequence_id, tokens=[*request.input_ids, *output_so_far], prompt_length=len(request.input_ids),
+            id=sequence_id, tokens=tokens, guesser=guesser, prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
             ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
             has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
@@ -181,6 +190,8 @@ class Engine:
     async def _drive(self) -> None:
         """Plans and submits steps, sends the oldest one's masks, commits its result, delivers its tokens, in a loop."""
         while True:
+            if self._scheduler.speculation is not None:  # what grammars force is guessed
+                self._requests.settle(await self._mask_worker.accepted())
             while len(self._in_flight) < self._depth and (plan := self._plan()):
                 self._in_flight.append(plan)
                 if len(self._in_flight) == 1:
@@ -194,7 +205,7 @@ class Engine:
             masks = self._requests.settle(await self._mask_worker.masks())
             if (oldest := self._in_flight[0]).masked:
                 await self._fleet.submit_masks(
-                    oldest.step_id, {slot: masks[id] for slot, id in oldest.masked if id in masks})
+                    oldest.step_id, {slot: masks[id] for slot, id, _ in oldest.masked if id in masks})
             self._commit(await self._fleet.next_result())
 
     async def _rest(self) -> None:
@@ -218,7 +229,9 @@ class Engine:
             state = self._requests.get(each.sequence_id)
             if state is None:
                 continue
-            if any(map(isnan, each.logprobs if isinstance(each, PromptLogprobsPart) else [each.logprob])):
+            if isinstance(each, Verified):
+                state.verified(each)
+            elif any(map(isnan, each.logprobs if isinstance(each, PromptLogprobsPart) else [each.logprob])):
                 log.error("request %d fails: the model computed something that is not a number (NaN)", each.sequence_id)
                 self._requests.fail(each.sequence_id, GenerationError(
                     "Server error: the model computed something that is not a number (NaN)"))
@@ -248,7 +261,7 @@ class Engine:
     def _begin_masks(self) -> None:
         """Starts to compute the masks of the step that is now the oldest in flight: all tokens before it are known."""
         if self._in_flight:
-            self._mask_worker.begin(self._requests.cursors(id for _, id in self._in_flight[0].masked))
+            self._mask_worker.begin(self._requests.cursors(self._in_flight[0].masked))
 
     async def _open(self) -> None:
         """Waits for the group. It may come back with other memory and numerics; other facts must be as they were."""
@@ -338,11 +351,11 @@ class Engine:
         self._metrics.planned(plan, now - began_at)
 
     def _note_step(
-        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | PromptLogprobsPart], came_at: float,
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Confirmed], came_at: float,
         committed_at: float
     ) -> None:
         self._advanced_at = now = time.monotonic()
-        self._scheduler.budget.observe(plan.num_tokens, result.forward_time)
+        self._scheduler.observe(plan, result)
         self._metrics.step(plan, result, confirmed, committed_at - came_at, now - committed_at)
 
     def _note_occupancy(self) -> None:

@@ -52,6 +52,8 @@ class Limits:
     """The most seconds from a request's headers to the end of its body."""
     poison_memory: float = 600.0
     """The seconds for which a request that killed its group is refused."""
+    speculate: int = 0
+    """How many tokens of a sequence a step guesses and verifies, at most."""
     stall_limit: float = 240.0
     """The seconds for which no step may come back while requests run, before the router counts as hanging."""
 
@@ -60,6 +62,12 @@ class Limits:
         start."""
         total = min(self.max_total_tokens, capacity)
         return replace(self, max_total_tokens=total, max_input_tokens=min(self.max_input_tokens, total - 1))
+
+    @property
+    def max_step_samples(self) -> int:
+        """How many tokens a step samples at most, which the shards have memory for: one of each sequence that runs, or
+        all guesses of a single one."""
+        return max(self.max_slots, 1 + self.speculate)
 
     @classmethod
     def resolve(cls, config: RouterConfig, facts: Facts) -> Self:
@@ -81,12 +89,16 @@ class Limits:
         most = config.max_batch_prefill_tokens or MAX_STEP_TOKENS
         if most < 2:
             raise LimitError(f"`max_batch_prefill_tokens` must be >= 2. Given: {most}")
+        if config.speculate and facts.num_states:
+            raise LimitError("`speculate` must be 0: the model carries a state from token to token, from which a wrong "
+                             f"guess can't be taken back. Given: {config.speculate}")
         return cls(
             max_input_tokens=max_input,
             max_total_tokens=max_total,
             max_batch_prefill_tokens=most,
             max_slots=min(config.max_batch_size or config.max_concurrent_requests, most - 1, facts.num_states or most),
             min_step_tokens=config.max_batch_prefill_tokens or step_budget.FLOOR,
+            speculate=config.speculate or 0,
             max_concurrent_requests=config.max_concurrent_requests,
             max_best_of=config.max_best_of,
             max_stop_sequences=config.max_stop_sequences,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from penstock.router.engine.stream import Ending, Event, Stream, Token
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
-from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled
+from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.speculation.guesser import Guesser
 from penstock.router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,7 @@ class RequestState:
     cursor: GrammarCursor | None
     num_tokens: int
     """Generated tokens, including the output that the request was submitted with."""
+    guesser: Guesser | None = None
 
     def next_event(self, sampled: Sampled) -> Event:
         """Turns a token into the event that the client sees."""
@@ -31,6 +33,12 @@ class RequestState:
         return Event(
             Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top_logprobs),
             Ending(reason, self.text.text, self.num_tokens) if reason else None)
+
+    def verified(self, verified: Verified) -> None:
+        """Counts the guesses that a step has verified."""
+        if (guesses := self.stream.guesses) is not None:
+            guesses.drafted += verified.num_drafts
+            guesses.accepted += verified.num_accepted
 
     def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
         """Stores logprobs of prompt tokens at their positions. A prompt that is computed again yields some twice."""
@@ -93,13 +101,18 @@ class RequestTable(dict[int, RequestState]):
                     f"the grammar can't be followed any further: {result.error}"))
             if result.sampled is not None:
                 self.deliver(result.sampled)
-            if result.mask is not None and result.sequence_id in self:
-                masks[result.sequence_id] = result.mask
+            if result.forced and (state := self.get(result.sequence_id)) and state.guesser:
+                state.guesser.force(result.forced)
+            if result.masks is not None and result.sequence_id in self:
+                masks[result.sequence_id] = result.masks
         return masks
 
-    def cursors(self, sequence_ids: Iterable[int]) -> list[GrammarCursor]:
-        """Returns the grammar cursors of those of the sequences that have a grammar and have not ended."""
-        return [state.cursor for id in sequence_ids if (state := self.get(id)) and state.cursor]
+    def cursors(
+        self, masked: Iterable[tuple[int, int, tuple[int, ...]]]
+    ) -> list[tuple[GrammarCursor, tuple[int, ...]]]:
+        """Returns the grammar cursors and the drafts of a plan's `masked` rows, of those requests that have not ended.
+        """
+        return [(state.cursor, drafts) for _, id, drafts in masked if (state := self.get(id)) and state.cursor]
 
     def cancel(self, sequence_id: int) -> None:
         """Ends a request whose client has left."""

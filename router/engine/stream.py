@@ -51,6 +51,14 @@ class PromptLogprobs:
     top_logprobs: list[TopLogprobs] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Guesses:
+    """Counts tokens that were guessed and verified while the answer was made, and those of them that were right."""
+
+    drafted: int = 0
+    accepted: int = 0
+
+
 Queue = asyncio.Queue[tuple["Stream", Event | RouterError]]
 
 
@@ -61,7 +69,8 @@ class Stream:
     their reader then hands each item to its stream's `take`. Leaving the `async with` before the end cancels the
     request.
     Times are of `time.monotonic`; `started_at` is when its first step was sent. `hit_tokens` of the prompt were found
-    in the prefix cache. `prompt_logprobs` are whole before the first event comes, if they were asked for.
+    in the prefix cache. `guesses` is None where nothing is guessed. `prompt_logprobs` are whole before the first event
+    comes, if they were asked for.
     """
 
     def __init__(self, request: Request, cancel: Callable[[], None], queue: Queue | None = None) -> None:
@@ -72,6 +81,7 @@ class Stream:
         self.finished_at: float | None = None
         self.ending: Ending | None = None
         self.hit_tokens = 0
+        self.guesses: Guesses | None = None
         self.prompt_logprobs = PromptLogprobs()
         self._cancel = cancel
         self._queue: Queue = asyncio.Queue() if queue is None else queue

@@ -72,7 +72,7 @@ def _encode_row(row: Row) -> shard_pb2.Row:
         new_blocks=row.new_blocks,
         output=shard_pb2.SAMPLE if row.output is Output.SAMPLE else shard_pb2.NONE,
         initial_state=_encode_initial_state(row.initial_state) if row.initial_state else None,
-        late_mask=row.late_mask, prompt_logprob_ids=_encode_ids(row.prompt_logprob_ids))
+        late_mask=row.late_mask, prompt_logprob_ids=_encode_ids(row.prompt_logprob_ids), num_drafts=row.num_drafts)
 
 
 def _encode_initial_state(initial_state: InitialState) -> shard_pb2.InitialState:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from penstock.router.engine.request import Request
-from penstock.router.engine.stream import Ending, Event, PromptLogprobs, Queue, Stream, Token
+from penstock.router.engine.stream import Ending, Event, Guesses, PromptLogprobs, Queue, Stream, Token
 from penstock.router.errors import Dropped, KilledGroup, RouterError
 from penstock.router.fleet.facts import Facts
 from penstock.router.generation.service import Service
@@ -59,7 +59,8 @@ class Answer:
         if event.ending is not None:
             times = self.times
             self._metrics.ended(
-                times.total, times.validation, times.queue, times.inference, event.ending.num_tokens)
+                times.total, times.validation, times.queue, times.inference, event.ending.num_tokens,
+                self.guesses.accepted if self.guesses else 0)
 
     @property
     def seed(self) -> int | None:
@@ -70,6 +71,11 @@ class Answer:
     def hit_tokens(self) -> int:
         """How many of the prompt's tokens were found in the prefix cache when the request first ran."""
         return self._stream.hit_tokens
+
+    @property
+    def guesses(self) -> Guesses | None:
+        """Counts the tokens of the answer that were guessed; None where nothing is guessed."""
+        return self._stream.guesses
 
     @property
     def prompt_logprobs(self) -> PromptLogprobs:

@@ -81,7 +81,8 @@ class GrammarCompiler:
 
     def _compile(self, spec: GrammarSpec) -> Grammar:
         """Compiles a grammar, in a thread, and computes its first mask once for all answers."""
-        matcher = LLMatcher(self._tokenizer.result(), _lark(spec), log_level=0, limits=_limits())
+        tokenizer, tokens = self._tokenizer.result()
+        matcher = LLMatcher(tokenizer, _lark(spec), log_level=0, limits=_limits())
         if matcher.is_error():
             raise _reason(failure(matcher), spec.kind)
         if not matcher.is_stopped():
@@ -90,10 +91,10 @@ class GrammarCompiler:
             raise GrammarError("no answer can satisfy it")
         if matcher.is_stopped():
             raise GrammarError("it accepts nothing but the empty answer")
-        return Grammar(matcher, self._num_bytes)
+        return Grammar(matcher, self._num_bytes, tokens)
 
 
-def _load(tokenizer_json: Path, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer:
+def _load(tokenizer_json: Path, vocab_size: int, eos_token_ids: Collection[int]) -> tuple[LLTokenizer, list[bytes]]:
     try:
         return load(tokenizer_json, vocab_size, eos_token_ids)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

@@ -9,26 +9,36 @@ from penstock.router.scheduling.plan import FinishReason, Sampled
 
 log = logging.getLogger(__name__)
 
+_MOST_MISSES = 2
+
 
 @dataclass(frozen=True, slots=True)
 class MaskResult:
-    """What a sequence's grammar says about the token that came (`sampled`), or about the next token (`mask`).
+    """What a sequence's grammar says about the token that came (`sampled`), or about the next tokens (`masks`).
 
     `error` takes the place of either. If the grammar ends with the token, `sampled` has a finish reason, and no mask
-    follows.
+    follows. `forced` are the tokens of the text that must come next, if they were asked for.
     """
 
     sequence_id: int
     sampled: Sampled | None = None
-    mask: bytes | None = None
+    masks: bytes | None = None
     error: str | None = None
+    forced: tuple[int, ...] = ()
 
 
 class GrammarCursor:
-    """Follows one answer through its grammar. `output_so_far` is fed to a matcher when one is first needed."""
+    """Follows one answer through its grammar. `output_so_far` is fed to a matcher when one is first needed.
+    It tells up to `most_forced` of the tokens that the grammar forces."""
 
-    def __init__(self, sequence_id: int, grammar: Grammar, output_so_far: Sequence[int] = ()) -> None:
+    def __init__(
+        self, sequence_id: int, grammar: Grammar, output_so_far: Sequence[int] = (), most_forced: int = 0
+    ) -> None:
         self.sequence_id = sequence_id
+        self._most_forced = most_forced
+        self._forced: Sequence[int] = ()
+        self._takes_longest = True
+        self._num_misses = 0
         self._grammar = grammar
         self._output_so_far = output_so_far
         self._matcher: Matcher | None = None
@@ -40,17 +50,30 @@ class GrammarCursor:
             matcher = self._start()
             matcher.push(sampled.token_id)
             self._is_over = matcher.is_complete
+            if self._most_forced:
+                self._force(matcher, sampled.token_id)
         except Exception as error:
             return self._fail(error)
-        return MaskResult(
-            self.sequence_id, replace(sampled, finish_reason=FinishReason.EOS_TOKEN) if self._is_over else sampled)
+        if self._is_over:
+            sampled = replace(sampled, finish_reason=FinishReason.EOS_TOKEN)
+        return MaskResult(self.sequence_id, sampled, forced=tuple(self._forced))
 
-    def mask(self) -> MaskResult:
-        """Computes which tokens may come next. Returns an error as a result instead of raising it."""
+    def masks(self, drafts: Sequence[int] = ()) -> MaskResult:
+        """Computes which tokens may come next, and which after each of the drafts. Returns an error as a result instead
+        of raising it."""
         try:
-            return MaskResult(self.sequence_id, mask=None if self._is_over else self._start().mask())
+            return MaskResult(self.sequence_id, masks=None if self._is_over else self._start().masks(drafts))
         except Exception as error:
             return self._fail(error)
+
+    def _force(self, matcher: Matcher, token_id: int) -> None:
+        """Works out the tokens that are forced behind `token_id`. A model that keeps spelling forced texts with other
+        tokens than was guessed is thought to prefer the shortest ones, or the longest again."""
+        if self._forced:
+            self._num_misses = 0 if self._forced[0] == token_id else self._num_misses + 1
+            if self._num_misses == _MOST_MISSES:
+                self._takes_longest, self._num_misses = not self._takes_longest, 0
+        self._forced = () if self._is_over else matcher.forced(self._most_forced, self._takes_longest)
 
     def _start(self) -> Matcher:
         if self._matcher is None:

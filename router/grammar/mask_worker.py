@@ -28,8 +28,9 @@ class MaskWorker:
         """Keeps a token back that its grammar has to see before the client does."""
         self._held.append((cursor, sampled))
 
-    def begin(self, wanted: Sequence[GrammarCursor]) -> None:
-        """Starts to show the held tokens to their grammars, then to compute the masks `wanted`. Does not wait."""
+    def begin(self, wanted: Sequence[tuple[GrammarCursor, Sequence[int]]]) -> None:
+        """Starts to show the held tokens to their grammars, then to compute the masks `wanted`: of the tokens that come
+        next, and behind each of some drafts. Does not wait."""
         assert self._accepted is None
         assert self._masks is None
         loop = asyncio.get_running_loop()
@@ -38,7 +39,8 @@ class MaskWorker:
             self._accepted = loop.run_in_executor(
                 self._thread, lambda: [cursor.advance(sampled) for cursor, sampled in held])
         if wanted:
-            self._masks = loop.run_in_executor(self._thread, lambda: [cursor.mask() for cursor in wanted])
+            self._masks = loop.run_in_executor(
+                self._thread, lambda: [cursor.masks(drafts) for cursor, drafts in wanted])
 
     async def accepted(self) -> list[MaskResult]:
         """Returns what the grammars say about the tokens that were held."""

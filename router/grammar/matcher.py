@@ -1,6 +1,11 @@
 """The compiled grammar and the matcher that follows an answer through it."""
 
+from collections.abc import Sequence
+
 from llguidance import LLMatcher
+
+_MOST_BEGINNINGS = 32
+"""How many tokens a mask may allow if they are to be the beginnings of one text."""
 
 
 class GrammarError(Exception):
@@ -10,12 +15,13 @@ class GrammarError(Exception):
 class Matcher:
     """Holds the state of one answer in its grammar, which follows from the answer's tokens alone."""
 
-    __slots__ = ("_matcher", "_num_bytes")
+    __slots__ = ("_matcher", "_num_bytes", "_tokens")
 
-    def __init__(self, matcher: LLMatcher, num_bytes: int) -> None:
-        """`num_bytes` is the length of a mask."""
+    def __init__(self, matcher: LLMatcher, num_bytes: int, tokens: Sequence[bytes]) -> None:
+        """`num_bytes` is the length of a mask, `tokens` the text of each token."""
         self._matcher = matcher
         self._num_bytes = num_bytes
+        self._tokens = tokens
 
     def push(self, token_id: int) -> None:
         """Takes the next token, which the mask allowed. Raises GrammarError if a limit on the grammar's work is met."""
@@ -33,6 +39,58 @@ class Matcher:
             raise failure(self._matcher)
         return mask[:self._num_bytes]
 
+    def masks(self, drafts: Sequence[int]) -> bytes:
+        """Returns the masks of the next token and of those after each of the drafts, one after the other. Behind a
+        draft that may not come, and behind the grammar's end, all tokens may: nothing of what is sampled there counts.
+
+        Raises GrammarError as `mask` does. The matcher is left as it was.
+        """
+        masks, num_pushed = [self.mask()], 0
+        for draft in drafts:
+            if not masks[-1][draft // 8] >> draft % 8 & 1:
+                break
+            self.push(draft)
+            num_pushed += 1
+            if self._matcher.is_stopped():
+                break
+            masks.append(self.mask())
+        if num_pushed and not self._matcher.rollback(num_pushed):
+            raise failure(self._matcher)
+        everything = b"\xff" * self._num_bytes
+        return b"".join(masks + [everything] * (1 + len(drafts) - len(masks)))
+
+    def forced(self, most: int, takes_longest: bool = True) -> list[int]:
+        """Returns up to `most` tokens of the text that must come next; often there are none. Of the tokens that begin
+        that text it takes the longest, as a model would that has learnt such texts, or else the shortest.
+
+        llguidance would tell all of such a text, which never ends for `a{1000000000}`. The matcher is left as it was.
+        """
+        forced: list[int] = []
+        while len(forced) < most and not self._matcher.is_stopped():
+            token_id = self._only_text(self.mask(), takes_longest)
+            if token_id is None or not self._matcher.consume_token(token_id):
+                break
+            forced.append(token_id)
+        if forced and not self._matcher.rollback(len(forced)):
+            raise failure(self._matcher)
+        return forced
+
+    def _only_text(self, mask: bytes, takes_longest: bool) -> int | None:
+        """Returns the longest or the shortest token that a mask allows, if all are beginnings of one text."""
+        bits = int.from_bytes(mask, "little")
+        if not 0 < bits.bit_count() <= _MOST_BEGINNINGS:
+            return None
+        allowed = []
+        while bits:
+            allowed.append((bits & -bits).bit_length() - 1)
+            bits &= bits - 1
+        if any(token_id >= len(self._tokens) for token_id in allowed):
+            return None
+        allowed.sort(key=lambda token_id: len(self._tokens[token_id]))
+        text = self._tokens[allowed[-1]]
+        is_one = text and all(text.startswith(self._tokens[token_id]) for token_id in allowed)
+        return allowed[-1 if takes_longest else 0] if is_one else None
+
     @property
     def is_complete(self) -> bool:
         """Whether the answer satisfies the grammar and nothing can be added to it."""
@@ -42,16 +100,17 @@ class Matcher:
 class Grammar:
     """A grammar that is compiled once, for any number of answers."""
 
-    __slots__ = ("_matcher", "_num_bytes")
+    __slots__ = ("_matcher", "_num_bytes", "_tokens")
 
-    def __init__(self, matcher: LLMatcher, num_bytes: int) -> None:
+    def __init__(self, matcher: LLMatcher, num_bytes: int, tokens: Sequence[bytes]) -> None:
         """Takes a `matcher` that is at the grammar's beginning and that nobody else moves."""
         self._matcher = matcher
         self._num_bytes = num_bytes
+        self._tokens = tokens
 
     def start(self) -> Matcher:
         """Returns a new matcher at the grammar's beginning."""
-        return Matcher(self._matcher.deep_copy(), self._num_bytes)
+        return Matcher(self._matcher.deep_copy(), self._num_bytes, self._tokens)
 
 
 def failure(matcher: LLMatcher) -> GrammarError:

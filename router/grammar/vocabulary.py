@@ -41,14 +41,17 @@ class Vocabulary:
         return [self.tokens.index(bytes([byte])) for byte in text]
 
 
-def load(tokenizer_json: Path, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer:
-    """Reads a tokenizer. Raises OSError, ValueError, LookupError, TypeError, AttributeError or RecursionError for one
-    that is damaged or whose tokens are not known to be bytes."""
+def load(tokenizer_json: Path, vocab_size: int, eos_token_ids: Collection[int]) -> tuple[LLTokenizer, list[bytes]]:
+    """Reads a tokenizer; returns also the bytes of each token.
+
+    Raises OSError, ValueError, LookupError, TypeError, AttributeError or RecursionError for one that is damaged or
+    whose tokens are not known to be bytes.
+    """
     ends = sorted(eos_token_ids)
     if not ends or not 0 <= ends[0] <= ends[-1] < vocab_size:
         raise ValueError(f"the end tokens {ends} are not among the model's {vocab_size} tokens")
     vocabulary = Vocabulary(json.loads(tokenizer_json.read_bytes()), vocab_size, ends[0])
-    return LLTokenizer(vocabulary, eos_token=ends)  # type: ignore[arg-type]
+    return LLTokenizer(vocabulary, eos_token=ends), vocabulary.tokens  # type: ignore[arg-type]
 
 
 def _model_tokens(vocab: Any) -> Iterator[tuple[str, int]]:

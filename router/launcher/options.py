@@ -122,6 +122,9 @@ OPTIONS: list[click.Parameter] = [
     Option("--max-batch-size", MEMORY, "Sequences that run at once, at most.", type=COUNT),
     Option("--pipeline-depth", MEMORY, "Penstock: steps in flight at once; 1 waits for each step before it plans the "
            "next.", type=POSITIVE, default=2),
+    Option("--speculate", MEMORY, "Tokens that a step guesses of each sequence and verifies, at most: those that a "
+           "grammar forces, or those that followed the last tokens before. Fewer are guessed where it does not pay. "
+           "Answers stay as they are. Default: 0.", type=Integer(0, 64)),
     Noted("--waiting-served-ratio", MEMORY, "Accepted without effect, since prefill is chunked.", type=float,
           default=0.3, note=lambda value: f"{value} has no effect, since prefill is chunked"),
     Noted("--max-waiting-tokens", MEMORY, "Accepted without effect, since prefill is chunked.", type=COUNT,
@@ -216,7 +219,6 @@ OPTIONS: list[click.Parameter] = [
     Noted("--usage-stats", REST, "Accepted without effect: nothing is sent.",
           type=click.Choice(["on", "off", "no-stack"]), default="off", note=_no_statistics),
 
-    Unsupported("--speculate", 0, type=COUNT),
     Unsupported("--trust-remote-code", False, is_flag=True),
     Unsupported("--disable-custom-kernels", False, is_flag=True),
     Unsupported("--weights-cache-override"),

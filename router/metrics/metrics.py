@@ -7,7 +7,7 @@ Series that measure TGI's own way of batching have the nearest meaning here:
 - A *filter* is a step with which sequences end: its duration is that of taking the step's tokens in, which frees the
   slots of those sequences.
 - *Decode*, of a batch, is what comes after the model: sampling on the shards, and turning tokens into text.
-- *Skipped* tokens are those had by speculation: none.
+- *Skipped* tokens are those had by speculation: guessed, and right.
 
 `tgi_batch_total_tokens` is not there: TGI describes it and never sets it.
 """
@@ -21,7 +21,7 @@ from penstock.router.engine.limits import Limits
 from penstock.router.errors import RouterError
 from penstock.router.metrics import exposition
 from penstock.router.metrics.adapters import AdapterMetrics
-from penstock.router.scheduling.plan import Plan, PromptLogprobsPart, Sampled, StepResult
+from penstock.router.scheduling.plan import Confirmed, Plan, Sampled, StepResult, Verified
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 _DURATIONS = tuple(0.0001 * 1.5**power for power in range(1, 36))
@@ -92,6 +92,8 @@ class Metrics:
             "penstock_inter_token_latency_seconds", "From a token of an answer to the next one", _BETWEEN_TOKENS)
         self._prompt_tokens = self._counter("penstock_prompt_tokens", "Tokens computed of prompts and of replays")
         self._new_tokens = self._counter("penstock_generated_tokens", "Tokens generated")
+        self._drafted_tokens = self._counter("penstock_drafted_tokens", "Tokens guessed and verified by speculation")
+        self._accepted_tokens = self._counter("penstock_accepted_tokens", "Tokens guessed that were right")
         self._hit_tokens = self._counter("penstock_prefix_hit_tokens", "Tokens found in the prefix cache")
 
     def _define_steps(self) -> None:
@@ -176,15 +178,18 @@ class Metrics:
         """Counts a request whose answers all came to their end."""
         self._successes.inc()
 
-    def ended(self, total: float, validation: float, queue: float, inference: float, num_tokens: int) -> None:
-        """Notes the durations of an answer that is whole, with `num_tokens` tokens."""
+    def ended(
+        self, total: float, validation: float, queue: float, inference: float, num_tokens: int, num_accepted: int
+    ) -> None:
+        """Notes the durations of an answer that is whole, with `num_tokens` tokens, of which `num_accepted` were
+        guessed."""
         self._duration.observe(total)
         self._validation.observe(validation)
         self._queue.observe(queue)
         self._inference.observe(inference)
         self._per_token.observe(inference / num_tokens)
         self._generated.observe(num_tokens)
-        self._skipped.observe(0)
+        self._skipped.observe(num_accepted)
 
     def planned(self, plan: Plan, took: float) -> None:
         """Notes a step that was planned within `took` seconds."""
@@ -198,7 +203,7 @@ class Metrics:
             self._concat_duration.observe(took)
 
     def step(
-        self, plan: Plan, result: StepResult, confirmed: Sequence[Sampled | PromptLogprobsPart], commit_time: float,
+        self, plan: Plan, result: StepResult, confirmed: Sequence[Confirmed], commit_time: float,
         text_time: float,
     ) -> None:
         """Notes a step that came back, how long it took to commit it and how long to turn its tokens into text."""
@@ -211,7 +216,11 @@ class Metrics:
         tokens = [each for each in confirmed if isinstance(each, Sampled)]
         if any(token.finish_reason for token in tokens):
             steps.filter.observe(commit_time)
-        self._prompt_tokens.inc(plan.num_tokens - plan.num_decode_rows)
+        self._prompt_tokens.inc(plan.num_prompt_tokens)
+        for each in confirmed:
+            if isinstance(each, Verified):
+                self._drafted_tokens.inc(each.num_drafts)
+                self._accepted_tokens.inc(each.num_accepted)
         self._new_tokens.inc(len(tokens))
 
     def lost(self, plan: Plan) -> None:
@@ -249,4 +258,4 @@ class Metrics:
 
 def _method(plan: Plan) -> str:
     """Returns the kind of a step: as in TGI, one that runs any prompt tokens is a prefill."""
-    return "prefill" if plan.num_tokens > plan.num_decode_rows else "decode"
+    return "prefill" if plan.num_prompt_tokens else "decode"

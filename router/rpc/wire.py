@@ -9,7 +9,7 @@ import pydantic
 from penstock.protos import penstock_pb2 as pb
 from penstock.router.api.http.body import explain
 from penstock.router.api.tgi.bodies import GenerateBody
-from penstock.router.engine.stream import Event, Token
+from penstock.router.engine.stream import Event, Guesses, Token
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answer
 from penstock.router.scheduling.plan import FinishReason, TopLogprobs
@@ -71,9 +71,11 @@ def encode_answer(
 def encode_details(answer: Answer) -> pb.Details:
     """Returns the details of an answer that has ended, without its tokens."""
     assert answer.ending is not None
+    guesses = answer.guesses or Guesses()
     return pb.Details(
         finish_reason=_REASONS[answer.ending.finish_reason], generated_tokens=answer.ending.num_tokens,
-        seed=answer.seed, input_length=len(answer.request.input_ids), prefix_hit_tokens=answer.hit_tokens)
+        seed=answer.seed, input_length=len(answer.request.input_ids), prefix_hit_tokens=answer.hit_tokens,
+        drafted_tokens=guesses.drafted, accepted_tokens=guesses.accepted)
 
 
 def encode_prefill(tokenizer: Tokenizer, answer: Answer) -> list[pb.PromptToken]:

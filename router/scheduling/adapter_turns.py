@@ -1,6 +1,7 @@
 """Whose turn it is where adapters are too many to be loaded at once: nobody waits for ever."""
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Items
 
 from penstock.router.scheduling.residency import Place, Residency
 from penstock.router.scheduling.sequence import Sequence
@@ -33,6 +34,13 @@ class AdapterTurns:
         if sequence.adapter:
             for older in self._passed:
                 older.num_passed += 1
+
+
+def in_the_way(sequence: Sequence, running: Items[Sequence], residency: Residency) -> Sequence | None:
+    """Returns the youngest running one whose adapter leaves no room for that of a sequence; None if there is room."""
+    if not residency.is_crowded_out(sequence.adapter):
+        return None
+    return next(each for each in reversed(running) if each.adapter not in (0, sequence.adapter))
 
 
 def wanted(waiting: Iterable[Sequence], residency: Residency, most: int) -> Iterator[int]:

@@ -24,5 +24,5 @@ class Draft:
         """Makes the plan of all that was added."""
         return Plan(
             step_id, tuple(row for _, row in self.rows), tuple(cleared_slots), tuple(self.admitted), tuple(preempted),
-            masked=tuple((row.slot, sequence.id) for sequence, row in self.rows if row.late_mask),
+            masked=tuple((row.slot, sequence.id, row.drafts) for sequence, row in self.rows if row.late_mask),
             chunks=tuple(self.chunks))

@@ -80,7 +80,8 @@ class Row:
 
     `start` is the position of the first input token; `new_blocks` are appended to the slot's block table. With
     `late_mask` the step waits for a mask before it samples. `prompt_logprob_ids` are the tokens that follow the first
-    inputs, one for each: their logprobs are wanted.
+    inputs, one for each: their logprobs are wanted. The last `num_drafts` of `token_ids` are guesses: a token is
+    sampled before the first of them and after each, as if those before it were right.
     """
 
     slot: int
@@ -92,11 +93,19 @@ class Row:
     initial_state: InitialState | None = None
     late_mask: bool = False
     prompt_logprob_ids: tuple[int, ...] = ()
+    num_drafts: int = 0
+    is_decode: bool = False
+    """Whether it only continues from a sampled token. The shards are not told."""
 
     @property
     def count(self) -> int:
         """How many input tokens the row has."""
         return len(self.token_ids) + self.from_last_sample
+
+    @property
+    def drafts(self) -> tuple[int, ...]:
+        """The guesses."""
+        return self.token_ids[len(self.token_ids) - self.num_drafts:]
 
     @property
     def is_answered(self) -> bool:
@@ -118,8 +127,8 @@ class Plan:
 
     `admitted` and `preempted` are causes, not orders: the sequences that begin to run with this step, and the ids of
     those that had to let go of their blocks since the last plan. `masked` names the rows that wait for a mask, each by
-    its slot and its sequence's id. `chunks` are the prefills of sequences whose requests are traced: a sequence's id,
-    the first position, the number of tokens.
+    its slot, its sequence's id and its drafts. `chunks` are the prefills of sequences whose requests are traced: a
+    sequence's id, the first position, the number of tokens.
     """
 
     step_id: int
@@ -127,7 +136,7 @@ class Plan:
     cleared_slots: tuple[int, ...] = ()
     admitted: tuple[Admission, ...] = ()
     preempted: tuple[int, ...] = ()
-    masked: tuple[tuple[int, int], ...] = ()
+    masked: tuple[tuple[int, int, tuple[int, ...]], ...] = ()
     chunks: tuple[tuple[int, int, int], ...] = ()
 
     @property
@@ -138,7 +147,12 @@ class Plan:
     @property
     def num_decode_rows(self) -> int:
         """How many rows only continue from a sampled token."""
-        return sum(row.from_last_sample for row in self.rows)
+        return sum(row.is_decode for row in self.rows)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """How many input tokens are of prompts and of replays."""
+        return sum(row.count for row in self.rows if not row.is_decode)
 
 
 TopLogprobs = tuple[tuple[int, float], ...]
@@ -183,6 +197,15 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
+class Verified:
+    """Tells how many guesses of a sequence a step verified, and how many of them were right."""
+
+    sequence_id: int
+    num_drafts: int
+    num_accepted: int
+
+
+@dataclass(frozen=True, slots=True)
 class PromptLogprobsPart:
     """The logprobs of a part of a sequence's prompt, from position `start` on. They precede its first sampled token."""
 
@@ -190,3 +213,15 @@ class PromptLogprobsPart:
     start: int
     logprobs: tuple[float, ...]
     top_logprobs: tuple[TopLogprobs, ...] = ()
+
+
+Confirmed = Sampled | PromptLogprobsPart | Verified
+"""What a step's result tells of a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Tells how many sequences will be computed again after the loss of their group, and the ids of those given up."""
+
+    num_replayed: int
+    given_up: tuple[int, ...]

@@ -15,26 +15,28 @@ from bisect import insort
 from collections import deque
 from collections.abc import Collection
 
-from penstock.router.scheduling.adapter_turns import AdapterTurns, wanted
+from penstock.router.scheduling.adapter_turns import AdapterTurns, in_the_way, wanted
 from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import (
     Admission,
+    Confirmed,
     FinishReason,
+    Forgotten,
     Output,
     Plan,
-    PromptLogprobsPart,
     Row,
     RowResult,
     Sampled,
     StepResult,
 )
 from penstock.router.scheduling.prefix_cache import Node
-from penstock.router.scheduling.prompt_logprobs import prompt_logprobs
 from penstock.router.scheduling.residency import AdapterOrders, Residency
+from penstock.router.scheduling.rows import decode_row, ending, prefill_row, prompt_logprobs, verify
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
-from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Forgotten, Suspects
+from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 
 MAX_PASSED = 64
 """How often younger sequences may be admitted before one that does not fit."""
@@ -44,9 +46,10 @@ class Scheduler:
     """Has the verbs `add`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain numbers.
 
     At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
-    `budget`, if it is given. A sequence that fills all of the memory, though its `max_length` is more, ends there with
-    an error. Sequences share the blocks of equal prefixes, unless the model carries a state beside them
-    (`shares_prefixes`). One that needs an adapter waits until `adapters` has it loaded.
+    `budget`, if it is given. With `speculation`, steps verify guesses of the next tokens. A sequence that fills all of
+    the memory, though its `max_length` is more, ends there with an error. Sequences share the blocks of equal prefixes,
+    unless the model carries a state beside them (`shares_prefixes`). One that needs an adapter waits until `adapters`
+    has it loaded.
     """
 
     def __init__(
@@ -59,10 +62,12 @@ class Scheduler:
         budget: StepBudget | None = None,
         eos_token_ids: Collection[int] = (),
         shares_prefixes: bool = True,
+        speculation: Speculation | None = None,
         adapters: Residency | None = None,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
         self.memory = KvMemory(block_size, num_blocks, shares_prefixes)
+        self.speculation = speculation
         self.adapters = adapters or Residency()
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self._max_step_tokens = max_step_tokens
@@ -115,8 +120,7 @@ class Scheduler:
 
     def order_adapters(self) -> AdapterOrders:
         """Says which adapters the shards are to load and unload next, for the sequences that wait."""
-        may_run = self._suspects.may_run(self._waiting)
-        return self.adapters.orders(wanted(may_run, self.adapters, MAX_PASSED))
+        return self.adapters.orders(wanted(self._suspects.may_run(self._waiting), self.adapters, MAX_PASSED))
 
     @property
     def _step_tokens(self) -> int:
@@ -125,9 +129,10 @@ class Scheduler:
 
     def _plan_all(self, draft: Draft) -> None:
         ready = [s for s in self._running if not s.is_held_back]
+        guesses = self._choose_guesses(ready, draft)
         for sequence in ready:
-            if sequence.wants_decode:
-                self._draft_decode(sequence, draft)
+            if sequence.wants_decode and not (sequence.in_flight and sequence.id in guesses):
+                self._draft_decode(sequence, draft, guesses.get(sequence.id, ()))
         for sequence in ready:
             if sequence.is_prefilling:
                 self._draft_prefill(sequence, draft)
@@ -139,7 +144,9 @@ class Scheduler:
         if self._in_flight:
             return
         if suspect.status is Status.WAITING:
-            if not self._has_adapter(suspect):
+            while (victim := in_the_way(suspect, self._running, self.adapters)) is not None:
+                self._evict(victim)
+            if not self.adapters.is_loaded(suspect.adapter):
                 return
             if not self._free_slots:
                 self._evict(self._running[-1])
@@ -149,32 +156,33 @@ class Scheduler:
         else:
             self._draft_decode(suspect, draft)
 
-    def _has_adapter(self, suspect: Sequence) -> bool:
-        """Tells whether a suspect's adapter is loaded; preempts the youngest others whose adapters leave it no room."""
-        while self.adapters.is_crowded_out(suspect.adapter):
-            self._evict(next(s for s in reversed(self._running) if s.adapter not in (0, suspect.adapter)))
-        return self.adapters.is_loaded(suspect.adapter)
-
-    def commit(self, result: StepResult) -> list[Sampled | PromptLogprobsPart]:
+    def commit(self, result: StepResult) -> list[Confirmed]:
         """Appends and returns what the oldest step in flight yielded; drops what is of sequences that ended since."""
         assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
         step_id, rows = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
         answers = iter(result.rows)
-        confirmed: list[Sampled | PromptLogprobsPart] = []
+        confirmed: list[Confirmed] = []
         for sequence, row in rows:
             sequence.in_flight -= 1
             if sequence.status is not Status.FINISHED:
-                self.memory.confirm(sequence, row.start + row.count)
+                self.memory.confirm(sequence, row.start + row.count - row.num_drafts)
             sequence.promised -= row.output is Output.SAMPLE
             if row.is_answered:
                 answer = next(answers)
                 assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
                 if sequence.status is not Status.FINISHED:
-                    confirmed += [*prompt_logprobs(sequence, row, answer), *self._append(sequence, answer)]
+                    confirmed += [*prompt_logprobs(sequence, row, answer), *verify(sequence, row, answer),
+                                  *self._append(sequence, answer)]
             if sequence.status is not Status.RUNNING:
                 self._settle(sequence)
         return confirmed
+
+    def observe(self, plan: Plan, result: StepResult) -> None:
+        """Takes in how long a step took, from which the sizes of the next ones follow."""
+        self.budget.observe(plan.num_tokens, result.forward_time)
+        if self.speculation is not None:
+            self.speculation.cost.observe(plan.num_tokens, result.forward_time + result.sample_time)
 
     def finish(self, sequence_id: int, reason: FinishReason) -> None:
         """Ends a sequence, which gets no more rows. Does nothing if it has ended."""
@@ -222,16 +230,31 @@ class Scheduler:
             self.finish(sequence_id, FinishReason.ERROR)
         return too_long
 
-    def _draft_decode(self, sequence: Sequence, draft: Draft) -> None:
-        """Drafts a row for the next token, if the sequence has or gets a block for it."""
+    def _choose_guesses(self, ready: Collection[Sequence], draft: Draft) -> dict[int, tuple[int, ...]]:
+        """Chooses which guesses to verify. They leave a token for each sequence, and half of the rest for prompts."""
+        if self.speculation is None:
+            return {}
+        spare = draft.budget - len(ready)
+        has_prompts = any(sequence.is_prefilling for sequence in ready) or bool(self._waiting and self._free_slots)
+        most = spare // 2 if has_prompts else spare
+        return self.speculation.choose(ready, most, other_tokens=spare - most)
+
+    def _draft_decode(self, sequence: Sequence, draft: Draft, guesses: tuple[int, ...] = ()) -> None:
+        """Drafts a row for the next token, if the sequence has or gets a block for it, with guesses behind it as far as
+        there are blocks that nobody waits for."""
         if sequence.status is not Status.RUNNING or not draft.budget:
             return
         if not self._grow(sequence, sequence.computed + 1):
             return
-        assert sequence.slot is not None
-        self._draft(draft, sequence, Row(
-            slot=sequence.slot, start=sequence.computed, from_last_sample=True, new_blocks=sequence.unsent_blocks,
-            late_mask=sequence.has_grammar))
+        guesses = guesses[:max(0, self._room(sequence))] if guesses else ()
+        self._grow(sequence, sequence.computed + 1 + len(guesses))
+        self._draft(draft, sequence, decode_row(sequence, guesses))
+        sequence.is_verifying = bool(guesses)
+
+    def _room(self, sequence: Sequence) -> int:
+        """Returns how many guesses find a place, with a block left for each other sequence that runs."""
+        spare = max(0, self.memory.num_available - len(self._running))
+        return (len(sequence.blocks) + spare) * self.memory.block_size - sequence.computed - 1
 
     def _draft_prefill(self, sequence: Sequence, draft: Draft) -> None:
         """Drafts a row for the next chunk: the rest of the budget, but at most half of the whole while others wait."""
@@ -243,13 +266,7 @@ class Scheduler:
             return
         if sequence.trace:
             draft.chunks.append((sequence.id, start, end - start))
-        assert sequence.slot is not None
-        is_last = end == sequence.prefill_end
-        self._draft(draft, sequence, Row(
-            slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
-            new_blocks=sequence.unsent_blocks, output=Output.SAMPLE if is_last else Output.NONE,
-            initial_state=sequence.initial_state if sequence.num_blocks_sent == 0 else None,
-            late_mask=is_last and sequence.has_grammar, prompt_logprob_ids=sequence.prompt_logprob_ids(start, end)))
+        self._draft(draft, sequence, prefill_row(sequence, end))
 
     def _others_wait(self, sequence: Sequence) -> bool:
         """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
@@ -272,7 +289,7 @@ class Scheduler:
 
         A sequence whose next block is being computed by a running one waits for that block, and then shares it.
         """
-        reserve = sum(self._reserve_of(s) for s in self._running)
+        reserve = sum(self.memory.reserve_of(s) for s in self._running)
         coming = {self.memory.coming(s) for s in self._running}
         passed: list[Sequence] = []
         turns = AdapterTurns(self.adapters, MAX_PASSED)
@@ -293,16 +310,12 @@ class Scheduler:
             self._admit(sequence, matched, draft)
             turns.admitted(sequence)
             self._draft_prefill(sequence, draft)
-            reserve += self._reserve_of(sequence)
+            reserve += self.memory.reserve_of(sequence)
             coming.add(self.memory.coming(sequence))
             for older in passed:
                 older.num_passed += 1
             if any(older.num_passed >= MAX_PASSED for older in passed):
                 return
-
-    def _reserve_of(self, sequence: Sequence) -> int:
-        """Returns how many blocks to keep for a running sequence: for the rest of its prefill, and one to grow."""
-        return 1 + max(0, self.memory.blocks_for(sequence.prefill_end) - len(sequence.blocks))
 
     def _admit(self, sequence: Sequence, matched: Node, draft: Draft) -> None:
         self._waiting.remove(sequence)
@@ -350,25 +363,18 @@ class Scheduler:
         confirmed = []
         tops = answer.top_logprobs or ((),) * len(answer.token_ids)
         for token_id, logprob, top in zip(answer.token_ids, answer.logprobs, tops, strict=True):
+            self.memory.confirm(sequence, len(sequence.tokens))
             sequence.tokens.append(token_id)
+            if sequence.guesser is not None:
+                sequence.guesser.note(token_id)
             if sequence.cleared_at is not None and len(sequence.tokens) >= sequence.cleared_at:
                 self._suspects.clear(sequence)
-            reason = self._ending(sequence)
+            reason = ending(sequence, self._eos_token_ids, self.memory.capacity)
             confirmed.append(Sampled(sequence.id, token_id, logprob, reason, top))
             if reason is not None:
                 self.finish(sequence.id, reason)
                 break
         return confirmed
-
-    def _ending(self, sequence: Sequence) -> FinishReason | None:
-        """Returns why the sequence ends with its last token, or None. As in TGI, the length precedes the end token."""
-        if len(sequence.tokens) >= sequence.max_length:
-            return FinishReason.LENGTH
-        token_id = sequence.tokens[-1]
-        is_eos = token_id in self._eos_token_ids and not sequence.ignore_eos
-        if is_eos or token_id in sequence.stop_token_ids:
-            return FinishReason.EOS_TOKEN
-        return FinishReason.ERROR if len(sequence.tokens) >= self.memory.capacity else None
 
     def _settle(self, sequence: Sequence) -> None:
         """Takes back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""
@@ -383,6 +389,7 @@ class Scheduler:
             self._free_slots.append(sequence.slot)
             self._cleared_slots.append(sequence.slot)
         sequence.slot = None
+        sequence.is_verifying = False
         sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
         if sequence.status is Status.DRAINING:
             sequence.status = Status.WAITING

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from penstock.router.scheduling.plan import FinishReason, InitialState, Sampling
+from penstock.router.scheduling.plan import FinishReason, Sampling
 from penstock.router.scheduling.prefix_cache import Node
+from penstock.router.scheduling.speculation.guesser import Guesser
 
 
 class Status(Enum):
@@ -53,6 +54,8 @@ class Sequence:
     """Names the request's span to the shards; empty if the request is not traced."""
     confirmed_only: bool = False
     """Whether nothing is planned for it while a step in flight names it."""
+    guesser: Guesser | None = None
+    """Guesses its next tokens, if they may be guessed."""
     status: Status = Status.WAITING
     finish_reason: FinishReason | None = None
     slot: int | None = None
@@ -63,6 +66,8 @@ class Sequence:
     prefill_end: int = 0
     promised: int = 0
     in_flight: int = 0
+    is_verifying: bool = False
+    """Whether its last row had drafts: the shards know its last token only when the next row brings it."""
     prompt_logprobs_end: int = 1
     """The first position of the prompt whose logprob may still be missing; the token at position 0 has none."""
     matched: Node | None = None
@@ -75,12 +80,6 @@ class Sequence:
     """How often more it is not accused when the group dies with it and with suspects: it was accused and cleared."""
     num_solo_deaths: int = 0
     """How often in a row the group died with nothing but this sequence in flight."""
-
-    @property
-    def initial_state(self) -> InitialState:
-        """What a shard must know of it before its first row."""
-        history = tuple(self.tokens) if self.sampling.reads_history else ()
-        return InitialState(self.sampling, self.prompt_length, history, self.trace, self.adapter)
 
     @property
     def is_suspect(self) -> bool:
@@ -125,4 +124,4 @@ class Sequence:
     @property
     def is_held_back(self) -> bool:
         """Whether nothing may be planned for it until the steps in flight that name it are back."""
-        return self.confirmed_only and self.in_flight > 0
+        return (self.confirmed_only or self.is_verifying) and self.in_flight > 0

@@ -25,14 +25,6 @@ MAX_PARDONS = 3
 """How often a sequence that was cleared may be in flight when suspects die before it is accused again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    """Tells how many sequences `forget_all` lets be computed again, and the ids of those that it gave up."""
-
-    num_replayed: int
-    given_up: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class Cohort:
     """Suspects that run at the same time, oldest first; one that `is_alone` has a single member, which runs beside

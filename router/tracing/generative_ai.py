@@ -44,10 +44,13 @@ def answered(trace: RequestTrace) -> Mapping[str, AttributeValue | None]:
         return {}
     firsts = list(_first_of_each_prompt(trace))
     endings = [stream.ending for stream in streams if stream.ending is not None]
+    guesses = [stream.guesses for stream in streams if stream.guesses is not None]
     came_at = [stream.first_token_at for stream in streams if stream.first_token_at is not None]
     return {
         "gen_ai.usage.input_tokens": sum(len(stream.request.input_ids) for stream in firsts),
         "gen_ai.usage.cache_read.input_tokens": sum(stream.hit_tokens for stream in firsts),
+        "penstock.drafted_tokens": sum(each.drafted for each in guesses) if guesses else None,
+        "penstock.accepted_tokens": sum(each.accepted for each in guesses) if guesses else None,
         "gen_ai.usage.output_tokens": sum(ending.num_tokens for ending in endings),
         "gen_ai.response.finish_reasons": [ending.finish_reason.value for ending in endings] or None,
         "gen_ai.response.time_to_first_chunk": min(came_at) - trace.generations[0].received_at if came_at else None,

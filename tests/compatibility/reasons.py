@@ -32,7 +32,6 @@ REASONS: dict[tuple[str, str], Reason] = {
     ("Error types", "no details"): _never("a fault of TGI's own"),
     ("Error types", "headers"): _never("a fault of TGI's own"),
     ("Metrics", "tgi_batch_total_tokens"): _never("TGI describes it, and never sets it"),
-    ("Flags", "--speculate"): Reason("refused, other than 0; there is no speculation yet"),
     ("Flags", "--trust-remote-code"): _never("refused; code that comes with a checkpoint is never run"),
     ("Flags", "--disable-custom-kernels"): _never("refused; KERNELS=reference serves without the compiled kernels"),
     ("Flags", "--weights-cache-override"): _never("refused; `--model-id` takes a directory"),

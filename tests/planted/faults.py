@@ -44,7 +44,7 @@ FAULTS = (
           "return tuple(block) if index else (namespace, *block)", "return tuple(block)", _SCHEDULING),
     Fault("scheduler", "newest-block-is-evicted", "router/scheduling/prefix_cache.py",
           "self._idle.popitem(last=False)", "self._idle.popitem(last=True)", _SCHEDULING),
-    Fault("scheduler", "one-token-too-many", "router/scheduling/scheduler.py",
+    Fault("scheduler", "one-token-too-many", "router/scheduling/rows.py",
           "if len(sequence.tokens) >= sequence.max_length:", "if len(sequence.tokens) > sequence.max_length:",
           _SCHEDULING),
 
@@ -124,8 +124,8 @@ FAULTS = (
     Fault("adapters", "unknown-after-the-permit", "router/generation/validation.py",
           "    adapters.check(spec.adapter)\n", "", _ADAPTERS),
 
-    Fault("recovery", "history-of-a-replay", "router/scheduling/sequence.py",
-          "history = tuple(self.tokens) if", "history = tuple(self.tokens[:self.prompt_length]) if",
+    Fault("recovery", "history-of-a-replay", "router/scheduling/rows.py",
+          "history = tuple(sequence.tokens) if", "history = tuple(sequence.tokens[:sequence.prompt_length]) if",
           _SCHEDULING),
     Fault("recovery", "cache-outlives-the-memory", "router/engine/engine.py",
           "facts.memory_id != self.facts.memory_id or ", "", ("tests/router/engine",)),

@@ -1,15 +1,19 @@
 """The real scheduler over a real executor, joined by the real wire, in one process and without a clock."""
 
 import itertools
+import random
 from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from penstock.kernels.kv_cache import KvCache
 from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling import plan as router_plan
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence as Scheduled
+from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.step import StepResult, StreamLimits, TopLogprobs
@@ -28,6 +32,7 @@ class Traffic:
     arrivals: Sequence[int] = ()
     losses: Collection[int] = ()         # after which steps the group is lost, with steps in flight
     keeps_memory: bool = False           # whether what it had computed outlives it
+    guesses: int = 0                     # how many tokens of a sequence a step guesses: of three most are right
 
 
 @dataclass
@@ -37,11 +42,34 @@ class Counted:
     hit_tokens: int = 0
     preempted: int = 0
     replayed: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
 
-def run_traffic(executor: Executor, requests: Sequence[Request], traffic: Traffic) -> tuple[Outputs, Counted]:
-    """The outputs of all requests, and what happened on the way. What is not written, or lost, is poison."""
-    driver = _Driver(executor, requests, traffic)
+class Prompter:
+    """Guesses the tokens of an answer that is known, with a wrong one among them now and then."""
+
+    def __init__(self, tokens: Sequence[int], answer: Sequence[int], seed: int) -> None:
+        self._tokens = tokens
+        self._random = random.Random(seed)
+        self._whole = [*tokens, *(token_id if self._random.random() < 0.75 else 5 for token_id in answer)]
+
+    def note(self, token_id: int) -> None:
+        """Nothing is learnt from what comes."""
+
+    def force(self, token_ids: Sequence[int]) -> None:
+        """Nothing is forced."""
+
+    def guess(self, number: int) -> tuple[list[int], float]:
+        return self._whole[len(self._tokens):len(self._tokens) + number], self._random.random()
+
+
+def run_traffic(
+    executor: Executor, requests: Sequence[Request], traffic: Traffic, expected: Outputs = ()
+) -> tuple[Outputs, Counted]:
+    """The outputs of all requests, and what happened on the way. What is not written, or lost, is poison. Guesses are
+    made of the `expected` outputs."""
+    driver = _Driver(executor, requests, traffic, expected)
     for step in range(100_000):
         if not driver.advance(step):
             return driver.outputs, driver.counted
@@ -49,7 +77,10 @@ def run_traffic(executor: Executor, requests: Sequence[Request], traffic: Traffi
 
 
 class _Driver:
-    def __init__(self, executor: Executor, requests: Sequence[Request], traffic: Traffic) -> None:
+    def __init__(
+        self, executor: Executor, requests: Sequence[Request], traffic: Traffic, expected: Outputs
+    ) -> None:
+        self._expected = expected
         self._executor = executor
         self._requests = requests
         self._traffic = traffic
@@ -57,7 +88,8 @@ class _Driver:
         self._arrivals = deque(sorted(zip(traffic.arrivals or [0] * len(requests), range(len(requests)), strict=True)))
         self._scheduler = Scheduler(
             block_size=executor.bounds.block_size, num_blocks=traffic.num_blocks, max_slots=self._max_slots,
-            max_step_tokens=traffic.max_step_tokens, shares_prefixes=executor.bounds.num_states is None)
+            max_step_tokens=traffic.max_step_tokens, shares_prefixes=executor.bounds.num_states is None,
+            speculation=Speculation(traffic.guesses, 64) if traffic.guesses else None)
         self._in_flight: deque[tuple[router_plan.StepResult, list[bytes]]] = deque()
         self.outputs: Outputs = [[] for _ in requests]
         self._collected: list[dict[int, tuple[float, TopLogprobs]]] = [{} for _ in requests]
@@ -95,8 +127,12 @@ class _Driver:
         fields = {name: getattr(sampling, name) for name in router_plan.Sampling.__slots__ if name != "bias"}
         fields["bias"] = tuple(zip(sampling.bias_ids.tolist(), sampling.bias_values.tolist(), strict=True))
         fields["banned_ids"] = tuple(sampling.banned_ids.tolist())
+        tokens = list(request.prompt)
+        guesser = None
+        if self._traffic.guesses:
+            guesser = Prompter(tokens, [sampled.token_id for sampled in self._expected[index]], seed=index)
         self._scheduler.add(Scheduled(
-            id=index, tokens=list(request.prompt), prompt_length=len(request.prompt),
+            id=index, tokens=tokens, guesser=guesser, prompt_length=len(request.prompt),
             max_length=len(request.prompt) + request.num_tokens, sampling=router_plan.Sampling(**fields),
             has_grammar=request.mask_seed is not None, wants_prompt_logprobs=request.wants_prompt_logprobs))
 
@@ -105,22 +141,31 @@ class _Driver:
         rows, logits = execute(self._executor, step, self._masks(plan))
         assert logits is not None
         result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
-        return result, [scores.tobytes() for scores in logits]
+        kept = {row.slot: len(row.token_ids) for row in rows}
+        scores = iter(scores.tobytes() for scores in logits)
+        each = [list(itertools.islice(scores, row.num_samples))[:kept[row.slot]] for row in step.rows if row.is_sampled]
+        return result, list(itertools.chain(*each))
 
     def _masks(self, plan: router_plan.Plan) -> Masks:
-        end_of = {row.slot: row.start + row.count for row in plan.rows}
+        first_of = {row.slot: row.start + row.count - row.num_drafts for row in plan.rows}
         return {
-            slot: make_mask(mask_seed_at(self._requests[index], end_of[slot]), self._executor.bounds.vocab_size)
-            for slot, index in plan.masked}
+            slot: np.concatenate([
+                make_mask(mask_seed_at(self._requests[index], position), self._executor.bounds.vocab_size)
+                for position in range(first_of[slot], first_of[slot] + len(drafts) + 1)])
+            for slot, index, drafts in plan.masked}
 
     def _commit(self) -> None:
         result, logits = self._in_flight.popleft()
-        rows = zip((row for row in result.rows if row.token_ids), logits, strict=True)
+        tokens = [token for row in result.rows for token in zip(row.token_ids, row.logprobs, strict=True)]
         # Rows with equal tokens and logprobs keep their order.
         of_token = defaultdict[tuple[int, float], deque[bytes]](deque)
-        for row, scores in rows:
-            of_token[row.token_ids[0], row.logprobs[0]].append(scores)
+        for token, scores in zip(tokens, logits, strict=True):
+            of_token[token].append(scores)
         for news in self._scheduler.commit(result):
+            if isinstance(news, router_plan.Verified):
+                self.counted.drafted += news.num_drafts
+                self.counted.accepted += news.num_accepted
+                continue
             collected = self._collected[news.sequence_id]
             if isinstance(news, router_plan.PromptLogprobsPart):
                 tops = news.top_logprobs or [()] * len(news.logprobs)

@@ -201,14 +201,18 @@ def conversations(vocab_size: int) -> list[Request]:
     pytest.param(Traffic(depth=2, losses=(2, 9, 30, 31)), id="replayed"),
     pytest.param(Traffic(depth=2, losses=(2, 9, 30, 31), keeps_memory=True), id="continued"),
     pytest.param(Traffic(depth=2, num_blocks=11, losses=(5, 45), arrivals=range(0, 22, 2)), id="all of it"),
+    pytest.param(Traffic(depth=2, guesses=5), id="guessed"),
+    pytest.param(Traffic(depth=3, guesses=3, num_blocks=11, losses=(5, 25), arrivals=range(0, 22, 2)),
+                 id="all of it, guessed"),
 ])
 def test_the_schedule_changes_nothing(model: Path, dtype: str, traffic: Traffic, tmp_path: Path) -> None:
     """Cached = fresh, depth 2 = depth 1, replayed = undisturbed: each request as by itself, its prompt in one step."""
     requests = conversations(8192 if model == DEMO_MODEL else 160)
     config = make_config(model, dtype)
     (expected,) = run(config, [alone(requests)], tmp_path)
-    outputs, counted = run_traffic(Executor(config, Group()), requests, traffic)
+    outputs, counted = run_traffic(Executor(config, Group()), requests, traffic, expected)
     assert outputs == expected
+    assert (0 < counted.accepted < counted.drafted) == (traffic.guesses > 0)
     assert (counted.preempted > 0) == (traffic.num_blocks < 256)
     assert (counted.replayed > 0) == bool(traffic.losses)
     assert counted.hit_tokens > 0

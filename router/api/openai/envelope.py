@@ -41,7 +41,8 @@ def usage(answers: Sequence[Answer], per_prompt: int = 1) -> dict[str, Any]:
 
 
 def count_usage(answers: Sequence[Answer], num_tokens: int, per_prompt: int = 1) -> dict[str, Any]:
-    """Returns the usage of answers with `num_tokens` so far; cached tokens are those found in the prefix cache."""
+    """Returns the usage of answers with `num_tokens` so far; cached tokens are those found in the prefix cache,
+    prediction tokens those that were guessed."""
     prompts = answers[::per_prompt]
     num_prompt_tokens = sum(len(answer.request.input_ids) for answer in prompts)
     return {
@@ -49,7 +50,17 @@ def count_usage(answers: Sequence[Answer], num_tokens: int, per_prompt: int = 1)
         "completion_tokens": num_tokens,
         "total_tokens": num_prompt_tokens + num_tokens,
         "prompt_tokens_details": {"cached_tokens": sum(answer.hit_tokens for answer in prompts)},
+        **_guesses(answers),
     }
+
+
+def _guesses(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Returns how many tokens were guessed, where any are."""
+    each = [answer.guesses for answer in answers if answer.guesses]
+    accepted = sum(guesses.accepted for guesses in each)
+    return {"completion_tokens_details": {
+        "accepted_prediction_tokens": accepted,
+        "rejected_prediction_tokens": sum(guesses.drafted for guesses in each) - accepted}} if each else {}
 
 
 def finish_reason(ending: Ending) -> str:

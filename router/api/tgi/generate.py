@@ -137,10 +137,16 @@ def _ending(answer: Answer) -> Ending:
 
 
 def _details(answer: Answer, ending: Ending) -> dict[str, Any]:
-    """Returns TGI's details, and how many of the prompt's tokens were found in the prefix cache."""
+    """Returns TGI's details, how many of the prompt's tokens were found in the prefix cache, and where
+    tokens are guessed how many were, and how many rightly."""
     return {
         "finish_reason": ending.finish_reason.value, "generated_tokens": ending.num_tokens, "seed": answer.seed,
-        "prefix_hit_tokens": answer.hit_tokens}
+        "prefix_hit_tokens": answer.hit_tokens, **_guesses(answer)}
+
+
+def _guesses(answer: Answer) -> dict[str, int]:
+    guesses = answer.guesses
+    return {} if guesses is None else {"drafted_tokens": guesses.drafted, "accepted_tokens": guesses.accepted}
 
 
 def _token(token: Token) -> dict[str, Any]:

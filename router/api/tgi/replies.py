@@ -33,6 +33,8 @@ class _Details(BaseModel):
     generated_tokens: int
     seed: int | None
     prefix_hit_tokens: int
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
 
 
 class _WholeDetails(_Details):

@@ -110,7 +110,8 @@ async def test_metrics_of_the_prefix_cache(start: Start) -> None:
 
 def test_metrics_of_plans_and_losses() -> None:
     metrics = Metrics(LIMITS)
-    first, decode = Row(slot=0, start=0, token_ids=(5, 6, 7)), Row(slot=1, start=9, from_last_sample=True)
+    first = Row(slot=0, start=0, token_ids=(5, 6, 7))
+    decode = Row(slot=1, start=9, from_last_sample=True, is_decode=True)
     alone = Plan(0, (first,), admitted=(Admission(0, hit_tokens=32), Admission(1, hit_tokens=16)))
     joining = Plan(1, (decode, first), admitted=(Admission(2),), preempted=(4, 5))
     for plan in (alone, joining, Plan(2, (decode,))):

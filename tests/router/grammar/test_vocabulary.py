@@ -25,7 +25,7 @@ def test_tokens_are_what_llguidance_reads(tmp_path: Path, path: Path) -> None:
     text = json.dumps(tokenizer)
     (tmp_path / "tokenizer.json").write_text(text)
     size, ends = first + len(ADDED) + 40, [1, 2]
-    ours = load(tmp_path / "tokenizer.json", size, ends)
+    ours, _ = load(tmp_path / "tokenizer.json", size, ends)
     theirs = LLTokenizer(text, n_vocab=size, eos_token=ends)
     for token_id in range(size):
         assert ours.decode_bytes([token_id]) == theirs.decode_bytes([token_id])
@@ -37,7 +37,7 @@ def test_byte_tokens_beside_a_mark_for_spaces(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁a", -1.0), ("<0x0A>", -2.0)], unk_id=0))
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    ours = load(tmp_path / "tokenizer.json", 3, [0])
+    ours, _ = load(tmp_path / "tokenizer.json", 3, [0])
     assert [ours.decode_bytes([token_id]) for token_id in (1, 2)] == [b" a", b"\n"]
 
 
@@ -45,5 +45,5 @@ def test_unigram_tokens_whose_decoder_knows_no_bytes(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁a", -1.0), ("é", -2.0)], unk_id=0))
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    ours = load(tmp_path / "tokenizer.json", 3, [0])
+    ours, _ = load(tmp_path / "tokenizer.json", 3, [0])
     assert [ours.decode_bytes([token_id]) for token_id in (1, 2)] == [b" a", "é".encode()]

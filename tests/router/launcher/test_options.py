@@ -73,7 +73,7 @@ def test_names(flag):
     assert option.envvar == variable
 
 
-VALUES = {"--speculate": "2", "--rope-factor": "2"}
+VALUES = {"--rope-factor": "2"}
 
 
 @pytest.mark.parametrize("flag", sorted(UNSUPPORTED))
@@ -91,7 +91,7 @@ def test_unsupported_is_refused_by_name(invoke, started, flag):
 
 
 @pytest.mark.parametrize(("variable", "value"), [
-    ("SPECULATE", "0"), ("TRUST_REMOTE_CODE", "false"), ("DISABLE_CUSTOM_KERNELS", "false"), ("QUANTIZE", ""),
+    ("TRUST_REMOTE_CODE", "false"), ("DISABLE_CUSTOM_KERNELS", "false"), ("QUANTIZE", ""),
     ("NGROK", "0"), ("LORA_ADAPTERS", ""), ("API_KEY", ""), ("METRICS_KEY", ""), ("CORS_ALLOW_ORIGIN", "")])
 def test_value_that_asks_for_nothing_is_accepted(parse, variable, value):
     parse(**{variable: value})

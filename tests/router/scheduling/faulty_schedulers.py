@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.memory import KvMemory
-from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Row, Sampled, StepResult
+from penstock.router.scheduling.plan import Confirmed, FinishReason, Forgotten, Plan, Row, StepResult
 from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
-from penstock.router.scheduling.suspects import Forgotten
 
 
 class DoubleFree(Scheduler):
@@ -45,7 +44,7 @@ class SlotReused(Scheduler):
 class LostPin(Scheduler):
     """The first of several results takes all pins."""
 
-    def commit(self, result: StepResult) -> list[Sampled | PromptLogprobsPart]:
+    def commit(self, result: StepResult) -> list[Confirmed]:
         for sequence, _ in self._in_flight[0][1]:
             sequence.in_flight = 1
         return super().commit(result)
@@ -145,6 +144,75 @@ class PromptLogprobsTakenForGranted(Scheduler):
     def _preempt(self, sequence: Sequence) -> None:
         super()._preempt(sequence)
         sequence.prompt_logprobs_end = sequence.prompt_length
+
+
+class RejectedTokenCached(Scheduler):
+    """Blocks are shared up to the last guess, whether it was right or not."""
+
+    def commit(self, result: StepResult) -> list[Confirmed]:
+        rows = self._in_flight[0][1]
+        for sequence, row in rows:
+            if row.num_drafts and sequence.status is Status.RUNNING:
+                known = sequence.tokens[:]
+                sequence.tokens += row.drafts
+                self.memory.confirm(sequence, row.start + row.count)
+                sequence.tokens[:] = known
+        return super().commit(result)
+
+
+class NothingTakenBack(Scheduler):
+    """What was computed of wrong guesses counts."""
+
+    def commit(self, result: StepResult) -> list[Confirmed]:
+        computed = {sequence.id: sequence.computed for sequence, row in self._in_flight[0][1] if row.num_drafts}
+        confirmed = super().commit(result)
+        for sequence in self._running:
+            sequence.computed = max(sequence.computed, computed.get(sequence.id, 0))
+        return confirmed
+
+
+class UnmaskedGuesses(Scheduler):
+    """What follows guesses is sampled without masks."""
+
+    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
+        super()._draft(draft, sequence, replace(row, late_mask=row.late_mask and not row.num_drafts))
+
+
+class PlannedWhileVerified(Scheduler):
+    """A sequence goes on before it is known which of its guesses were right."""
+
+    def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
+        super()._draft(draft, sequence, row)
+        sequence.guesser = None if row.num_drafts else sequence.guesser
+        self._eager = {*getattr(self, "_eager", ()), *([sequence] if row.num_drafts else ())}
+
+    def plan(self) -> Plan | None:
+        for sequence in getattr(self, "_eager", ()):
+            sequence.is_verifying = False
+        return super().plan()
+
+
+class StaleSample(Scheduler):
+    """The row after guesses goes on from the token that was sampled last in the slot."""
+
+    def commit(self, result: StepResult) -> list[Confirmed]:
+        rows = self._in_flight[0][1]
+        confirmed = super().commit(result)
+        for sequence, _ in rows:
+            sequence.is_verifying = False
+        return confirmed
+
+
+class BlockLostWithGuess(Scheduler):
+    """The last block of a sequence goes with the guesses that were taken back."""
+
+    def commit(self, result: StepResult) -> list[Confirmed]:
+        rows = self._in_flight[0][1]
+        confirmed = super().commit(result)
+        for sequence, row in rows:
+            if row.num_drafts and sequence.status is Status.RUNNING and sequence.computed < row.start + row.count:
+                sequence.blocks.pop()
+        return confirmed
 
 
 class _OneNamespace(PrefixCache):

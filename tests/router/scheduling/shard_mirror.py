@@ -34,14 +34,15 @@ def made_logprob(value: int, token_id: int) -> int:
 
 @dataclass(slots=True)
 class Resident:
-    """A slot: its block table, what each position must hold, the sampling's seed, the adapter, the token sampled
-    last."""
+    """A slot: its block table, what each position must hold, the sampling's seed, the adapter, the token sampled last,
+    and how many drafts its last row had, of which no sample was kept."""
 
     chain: list[int]
     salt: int
     adapter: int
     blocks: list[int] = field(default_factory=list)
     last_token: int | None = None
+    num_drafts: int = 0
 
 
 class ShardMirror:
@@ -59,10 +60,10 @@ class ShardMirror:
         self._slots: dict[int, Resident] = {}
         self._next_step_id = 0
 
-    def run(self, plan: Plan, firsts: dict[int, Resident], masks: dict[int, int]) -> StepResult:
+    def run(self, plan: Plan, firsts: dict[int, Resident], masks: dict[int, list[int]]) -> StepResult:
         """Run a step. `firsts` are the new residents by slot: the tokens behind a prefix hit come with no row.
 
-        `masks` by slot may name only rows that wait for one.
+        `masks` by slot, one for each sample, may name only rows that wait for some.
         """
         assert plan.step_id == self._next_step_id, f"step {plan.step_id} comes after {self._next_step_id - 1}"
         self._next_step_id += 1
@@ -91,12 +92,16 @@ class ShardMirror:
         """Whether the first positions of a block hold `values`."""
         return self.memory[block][:len(values)] == values
 
-    def _run_row(self, row: Row, mask: int | None) -> RowResult:
+    def _run_row(self, row: Row, masks: list[int] | None) -> RowResult:
         resident = self._slots[row.slot]
         assert not resident.adapter or resident.adapter in self.adapters, (
             f"slot {row.slot} needs the adapter {resident.adapter}, which is not loaded")
         resident.blocks += row.new_blocks
         chain, size = resident.chain, self._block_size
+        if resident.num_drafts:
+            num_wrong = len(chain) - 1 - row.start
+            assert 0 <= num_wrong <= resident.num_drafts, f"slot {row.slot}: {num_wrong} drafts are taken back"
+            del chain[row.start + 1:]
         assert row.start == len(chain) - 1, f"slot {row.slot}: a row starts at {row.start}, not at {len(chain) - 1}"
         for index in range(-(-row.start // size)):
             values = chain[1 + index * size:1 + min((index + 1) * size, row.start)]
@@ -113,8 +118,13 @@ class ShardMirror:
                        for index, token_id in enumerate(row.prompt_logprob_ids))
         if row.output is Output.NONE:
             return RowResult(row.slot, (), (), prompt_logprobs=logprobs)
-        resident.last_token = sample(self._read(resident, len(chain) - 2), resident.salt, mask)
-        return RowResult(row.slot, (resident.last_token,), (-1.0,), prompt_logprobs=logprobs)
+        first, resident.num_drafts = len(chain) - 2 - row.num_drafts, row.num_drafts
+        samples = [sample(self._read(resident, first + index), resident.salt, masks[index] if masks else None)
+                   for index in range(row.num_drafts + 1)]
+        resident.last_token = None if row.num_drafts else samples[0]
+        num_right = next((i for i, draft in enumerate(row.drafts) if samples[i] != draft), row.num_drafts)
+        kept = tuple(samples[:num_right + 1])
+        return RowResult(row.slot, kept, (-1.0,) * len(kept), prompt_logprobs=logprobs)
 
     def _read(self, resident: Resident, position: int) -> int:
         """What the memory holds for a position."""

@@ -1,9 +1,11 @@
 """The adapters of the simulation: orders to the shards that are carried out late, and sometimes fail."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from penstock.router.scheduling.residency import Residency
+from penstock.router.scheduling.scheduler import Scheduler
 from tests.router.scheduling.shard_mirror import ShardMirror
 
 ADAPTERS = {"": 0, "a": 1, "b": 2, "c": 3}
@@ -17,19 +19,21 @@ MAX_DELAY = 12
 class SimulatedAdapters:
     """Takes the scheduler's orders; `fail` is called with the number of an adapter that could not be loaded."""
 
-    def __init__(self, seed: int, fail: Callable[[int], None]) -> None:
+    def __init__(self, seed: int, counts: Counter[str], fail: Callable[[int], None]) -> None:
         self.random = random.Random(seed)
         self.residency = Residency(BUDGET)
         for number, size in SIZES.items():
             self.residency.know(number, size)
         self.pending: list[tuple[int, bool, int]] = []
         """The turns left, whether it is to be loaded, and the number."""
-        self.num_loads = self.num_unloads = self.num_failures = 0
+        self._counts = counts
         self._fail = fail
 
-    def order(self, load: tuple[int, ...], unload: tuple[int, ...]) -> None:
-        self.pending += [(self.random.randint(0, MAX_DELAY), True, number) for number in load]
-        self.pending += [(self.random.randint(0, MAX_DELAY), False, number) for number in unload]
+    def order(self, scheduler: Scheduler) -> None:
+        """Takes the orders that the scheduler has now."""
+        orders = scheduler.order_adapters()
+        self.pending += [(self.random.randint(0, MAX_DELAY), True, number) for number in orders.load]
+        self.pending += [(self.random.randint(0, MAX_DELAY), False, number) for number in orders.unload]
 
     def advance(self, shard: ShardMirror) -> None:
         """A turn later."""
@@ -39,15 +43,15 @@ class SimulatedAdapters:
             if not is_load:
                 shard.adapters.discard(number)
                 self.residency.unloaded(number)
-                self.num_unloads += 1
+                self._counts["adapter unloads"] += 1
             elif self.random.random() < 0.05:
                 self.residency.failed(number)
                 self._fail(number)
-                self.num_failures += 1
+                self._counts["adapters refused"] += 1
             else:
                 shard.adapters.add(number)
                 self.residency.loaded(number)
-                self.num_loads += 1
+                self._counts["adapter loads"] += 1
         assert sum(SIZES[number] for number in shard.adapters) <= BUDGET, "the shards hold too many adapters"
 
     def lose(self) -> None:

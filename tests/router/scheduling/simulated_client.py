@@ -1,10 +1,12 @@
 """What the simulation knows of a request and of a step in flight, apart from the scheduler's own record."""
 
+import random
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
-from penstock.router.scheduling.plan import Plan, Row
+from penstock.router.scheduling.plan import InitialState, Plan, Row
 from penstock.router.scheduling.sequence import Sequence
-from tests.router.scheduling.shard_mirror import Resident
+from tests.router.scheduling.shard_mirror import Resident, extend, sample
 
 
 @dataclass(slots=True, eq=False)
@@ -28,13 +30,51 @@ class Client:
     """Of the prompt's tokens, by position."""
 
     @property
+    def initial_state(self) -> InitialState:
+        return InitialState(self.sequence.sampling, self.sequence.prompt_length, adapter=self.adapter)
+
+    @property
     def needs_prompt_logprobs(self) -> bool:
         return self.sequence.wants_prompt_logprobs and len(self.prompt_logprobs) < self.sequence.prompt_length - 1
 
     @property
     def mask(self) -> int | None:
         """What a grammar allows next: even tokens or odd ones, by the answer's length. None: it has no grammar."""
-        return len(self.tokens) % 2 if self.sequence.has_grammar else None
+        return self.mask_after(0)
+
+    def mask_after(self, number: int) -> int | None:
+        """What a grammar allows after `number` more tokens."""
+        return (len(self.tokens) + number) % 2 if self.sequence.has_grammar else None
+
+
+class Prophet:
+    """Knows how an answer goes on, and tells the truth about half of the time."""
+
+    def __init__(self, client: Client, seed: int) -> None:
+        self._client = client
+        self._random = random.Random(seed)
+        self._guess: list[int] = []
+        self._share = 0.5
+
+    def note(self, token_id: int) -> None:
+        """Thinks anew."""
+        self._share = self._random.random()
+        self._guess = []
+
+    def force(self, token_ids: Items[int]) -> None:
+        raise AssertionError("the simulation has no grammars that force tokens")
+
+    def guess(self, number: int) -> tuple[list[int], float]:
+        """The true next tokens up to some place, and others from there on."""
+        client, chain = self._client, list(self._client.chain)
+        while len(self._guess) < number:
+            mask = client.mask_after(len(self._guess))
+            for token_id in self._guess:
+                extend(chain, token_id)
+            truth = sample(chain[-1], client.salt, mask)
+            chain = list(client.chain)
+            self._guess.append(truth if self._random.random() < 0.8 else self._random.randint(2, 25))
+        return self._guess[:number], self._share
 
 
 @dataclass(slots=True)

@@ -7,23 +7,24 @@ from typing import Any
 
 from penstock.router.scheduling.plan import (
     FinishReason,
-    InitialState,
     Output,
     Plan,
     PromptLogprobsPart,
     Row,
     Sampled,
     Sampling,
+    Verified,
 )
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from tests.router.scheduling.invariants import check_adapters, check_blocks, check_flights, check_places
 from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, made_logprob, sample
 from tests.router.scheduling.simulated_adapters import ADAPTERS, SimulatedAdapters
-from tests.router.scheduling.simulated_client import Client, Flight
+from tests.router.scheduling.simulated_client import Client, Flight, Prophet
 
 CAPACITY, MAX_LENGTH = 96, 80
 """In tokens: of the KV memory, and of a sequence."""
@@ -41,19 +42,23 @@ class Simulation:
     """
 
     def __init__(self, seed: int, depth: int, scheduler_class: type[Scheduler] = Scheduler, *,
-                 budget_varies: bool = False, carries_states: bool = False) -> None:
+                 budget_varies: bool = False, carries_states: bool = False, guesses: int = 0) -> None:
         self.random = random.Random(seed)
         self.speed = random.Random(seed) if budget_varies else None
         self.depth = depth
+        self.guesses = guesses
+        """How many tokens of a sequence a step guesses, at most."""
         self.block_size = self.random.choice([1, 2, 4, 4, 4, 8])
         self.num_slots = self.random.choice([2, 6, 6, 12])
         self.budget = self.num_slots + (60 if budget_varies else self.random.choice([1, 6, 12, 50]))
         num_blocks = CAPACITY // self.block_size
-        self.adapters = SimulatedAdapters(seed, self.fail_adapter)
+        self.counts: Counter[str] = Counter()
+        self.adapters = SimulatedAdapters(seed, self.counts, self.fail_adapter)
         self.scheduler = scheduler_class(
             block_size=self.block_size, num_blocks=num_blocks, max_slots=self.num_slots, max_step_tokens=self.budget,
             budget=StepBudget(self.budget // 2, 1, self.budget) if budget_varies else None, eos_token_ids={EOS},
-            shares_prefixes=not carries_states, adapters=self.adapters.residency)
+            shares_prefixes=not carries_states, adapters=self.adapters.residency,
+            speculation=Speculation(guesses, 32) if guesses else None)
         self.reached: dict[int, int] | None = {} if carries_states else None
         """The position that each slot's state has come to, of a model that carries one."""
         self.shard = ShardMirror(self.block_size, num_blocks)
@@ -64,7 +69,6 @@ class Simulation:
         self.cached: dict[int, Node] = {}
         self.plans: list[Plan] = []
         self.untold: set[int] = set()
-        self.counts: Counter[str] = Counter()
         self.next_id = 0
 
     def run(self, num_steps: int) -> None:
@@ -78,9 +82,6 @@ class Simulation:
             num_left -= 1
             assert num_left, f"sequences {[*self.live]} never end"
         assert self.scheduler.plan() is None
-        adapters = self.adapters
-        self.counts.update({"adapter loads": adapters.num_loads, "adapter unloads": adapters.num_unloads,
-                            "adapters refused": adapters.num_failures})
         assert (self.scheduler.memory.num_held, self.scheduler.num_running, self.scheduler.num_waiting) == (0, 0, 0)
 
     def chance(self, probability: float) -> bool:
@@ -119,6 +120,8 @@ class Simulation:
             client = Client(sequence, list(tokens), chain, self.random.choice([0, 0, 1]), ADAPTERS[namespace])
             if self.chance(0.01):
                 client.kills_at = self.random.randint(len(tokens), limit - 1)
+            if self.guesses and sequence.id % 4:
+                sequence.guesser = Prophet(client, seed=sequence.id)
             self.live[sequence.id] = client
             self.scheduler.add(sequence)
             self.check()
@@ -151,13 +154,9 @@ class Simulation:
             assert client.sequence.status is Status.WAITING, "it runs, though its adapter was not loaded"
             self.end(client, FinishReason.ERROR)
 
-    def order_adapters(self) -> None:
-        orders = self.scheduler.order_adapters()
-        self.adapters.order(orders.load, orders.unload)
-
     def plan(self) -> bool:
         """Plan a step; False when there is nothing to plan for now."""
-        self.order_adapters()
+        self.adapters.order(self.scheduler)
         running = [c for c in self.live.values() if c.sequence.status is Status.RUNNING]
         oldest = min(running, key=lambda c: c.sequence.id, default=None)
         alone = self.scheduler._suspects.alone
@@ -165,7 +164,7 @@ class Simulation:
         due = {oldest.sequence.id} if oldest and alone is None and self.is_due(oldest.sequence) else set()
         plan = self.scheduler.plan()
         if plan is None:
-            self.order_adapters()
+            self.adapters.order(self.scheduler)
         self.untold |= {c.sequence.id for c in running if c.sequence.status is not Status.RUNNING}
         flight = self.flight(plan) if plan is not None else None
         named = {client.sequence.id for client, _, _ in flight.rows} if flight is not None else set()
@@ -183,7 +182,8 @@ class Simulation:
         """What holds for one step, beside those that are in flight already."""
         assert 0 < plan.num_tokens <= most, f"{plan.num_tokens} tokens in a step of {most}"
         assert len({row.slot for row in plan.rows}) == len(plan.rows) == len(named), "two rows for one sequence"
-        held_back = {c.sequence.id for flight in self.in_flight for c, _, _ in flight.rows if c.sequence.confirmed_only}
+        held_back = {c.sequence.id for flight in self.in_flight for c, row, _ in flight.rows
+                     if c.sequence.confirmed_only or row.num_drafts}
         assert not named & held_back, f"{named & held_back} are planned before their tokens are back"
         if self.reached is not None:
             self.advance_states(self.reached, plan)
@@ -205,7 +205,7 @@ class Simulation:
     def is_due(self, sequence: Sequence) -> bool:
         """Whether the sequence has something to compute that no step in flight does, or must not yet."""
         num_named = sum(row.slot == sequence.slot for flight in self.in_flight for row in flight.plan.rows)
-        is_held_back = sequence.confirmed_only and num_named > 0
+        is_held_back = (sequence.confirmed_only or sequence.guesser is not None) and num_named > 0
         return not is_held_back and (sequence.is_prefilling or sequence.planned_length < sequence.max_length)
 
     def is_memory_coming(self) -> bool:
@@ -234,50 +234,65 @@ class Simulation:
             client = self.live[admission.sequence_id]
             assert admission.hit_tokens == row.start
             assert not (row.start and client.needs_prompt_logprobs), "a hit, though prompt logprobs are missing"
-            assert row.initial_state == InitialState(
-                client.sequence.sampling, client.sequence.prompt_length, adapter=client.adapter), "another's adapter"
+            assert row.initial_state == client.initial_state, "another's adapter"
             self.present[admission.sequence_id] = client
             flight.firsts[row.slot] = Resident(client.chain[:row.start + 1], client.salt, client.adapter)
             self.counts["hits"] += row.start > 0
         by_slot = {client.sequence.slot: client for client in self.present.values()}
         for row in plan.rows:
             client = by_slot[row.slot]
-            assert list(row.token_ids) == client.tokens[row.start:row.start + len(row.token_ids)]
+            known = row.token_ids[:len(row.token_ids) - row.num_drafts]
+            assert list(known) == client.tokens[row.start:row.start + len(known)], "a row brings other tokens"
+            assert row.is_decode == (row.start >= client.sequence.prefill_end)
+            if row.num_drafts:
+                assert row.start == len(client.tokens) - 1, "guesses follow a token that nobody knows"
+                assert row.start + row.count < client.sequence.max_length, "guesses go beyond the sequence's end"
+            self.counts["drafts"] += row.num_drafts
             check_row(client, row)
             flight.rows.append((client, row, tuple(client.sequence.blocks)))
         late = [(client, row) for client, row, _ in flight.rows
                 if client.sequence.has_grammar and row.output is Output.SAMPLE]
-        assert plan.masked == tuple((row.slot, client.sequence.id) for client, row in late), "who waits for a mask?"
+        assert plan.masked == tuple(
+            (row.slot, client.sequence.id, row.drafts) for client, row in late), "who waits for a mask?"
         self.counts.update(masked=len(late), prompt_logprobs=sum(len(row.prompt_logprob_ids) for row in plan.rows))
         return flight
 
     def commit(self) -> None:
         """The oldest step in flight runs: the group dies in it, or its result comes back."""
         flight = self.in_flight[0]
-        if any(c.kills_at is not None and row.start + row.count == c.kills_at for c, row, _ in flight.rows):
+        if any(c.kills_at is not None and 0 <= row.start + row.count - c.kills_at <= row.num_drafts
+               for c, row, _ in flight.rows):
             self.lose()
             return
-        masks = {slot: mask for slot, id in flight.plan.masked
-                 if id in self.live and (mask := self.live[id].mask) is not None}
+        masks = {slot: [self.live[id].mask_after(index) or 0 for index in range(len(drafts) + 1)]
+                 for slot, id, drafts in flight.plan.masked if id in self.live}
         result = self.shard.run(flight.plan, flight.firsts, masks)
         for _, row, blocks in flight.rows:
             assert self.shard.blocks(row.slot) == list(blocks), f"the shard's block table of slot {row.slot} is another"
-        expected = [client.sequence.id for client, row, _ in flight.rows
-                    if client.sequence.id in self.live and row.start + row.count == len(client.tokens)]
+        expected = [client.sequence.id for client, row, _ in flight.rows if client.sequence.id in self.live
+                    and row.start + row.count - row.num_drafts == len(client.tokens)]
+        lengths = {client.sequence.id: len(client.tokens) for client, _, _ in flight.rows}
         confirmed = self.scheduler.commit(result)
         self.time(flight.plan)
         self.in_flight.popleft()
-        tokens = [sampled for sampled in confirmed if isinstance(sampled, Sampled)]
-        assert [sampled.sequence_id for sampled in tokens] == expected, "tokens are lost, or come for nobody"
+        tokens = [sampled.sequence_id for sampled in confirmed if isinstance(sampled, Sampled)]
+        assert list(dict.fromkeys(tokens)) == expected, "tokens are lost, or come for nobody"
         for item in confirmed:
             if isinstance(item, PromptLogprobsPart):
                 self.take_prompt_logprobs(item)
-            else:
+            elif isinstance(item, Verified):
+                self.counts["accepted"] += item.num_accepted
+                assert tokens.count(item.sequence_id) <= item.num_accepted + 1
+            elif item.sequence_id in self.live:
                 self.deliver(item)
+        assert all(len(self.live[id].tokens) == length + tokens.count(id)
+                   for id, length in lengths.items() if id in self.live), "tokens are lost"
         self.check()
 
     def time(self, plan: Plan) -> None:
         """Tells the scheduler how long the step took, on a machine whose speed is another in each, if it varies."""
+        if self.scheduler.speculation is not None:
+            self.scheduler.speculation.cost.observe(plan.num_tokens, 1 + plan.num_tokens * (plan.step_id % 7) / 20)
         if self.speed is None:
             return
         before = self.scheduler.budget.tokens

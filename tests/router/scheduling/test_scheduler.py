@@ -25,7 +25,7 @@ def test_a_prompt_then_its_decode_rows() -> None:
                                 initial_state=InitialState(GREEDY, prompt_length=5)),), admitted=(Admission(1),))
     assert sampled == [Sampled(1, 7, -1.0)]
     plan, sampled = step(scheduler, 8)
-    assert plan == Plan(1, (Row(slot=0, start=5, from_last_sample=True),))
+    assert plan == Plan(1, (Row(slot=0, start=5, from_last_sample=True, is_decode=True),))
     assert sampled == [Sampled(1, 8, -1.0, FinishReason.LENGTH)]
     assert scheduler.plan() is None
     assert scheduler.memory.num_held == 0
@@ -166,7 +166,7 @@ def test_two_steps_in_flight() -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence(1, 4, max_new=8))
     first, second = planned(scheduler), planned(scheduler)
-    assert second.rows == (Row(slot=0, start=4, from_last_sample=True, new_blocks=(1,)),)
+    assert second.rows == (Row(slot=0, start=4, from_last_sample=True, new_blocks=(1,), is_decode=True),)
     assert scheduler.commit(answer(first, 99)) == [Sampled(1, 99, -1.0, FinishReason.EOS_TOKEN)]
     assert scheduler.plan() is None
     assert scheduler.memory.num_held == 2, "the late row still writes to them"
@@ -273,5 +273,5 @@ def test_rows_that_sample_by_a_grammar_wait_for_a_mask() -> None:
     scheduler.add(sequence)
     scheduler.add(make_sequence(2, 4))
     plans = [step(scheduler, *tokens)[0] for tokens in [(22,), (11, 23), (12, 24)]]
-    assert [plan.masked for plan in plans] == [(), ((0, 1),), ((0, 1),)]
+    assert [plan.masked for plan in plans] == [(), ((0, 1, ()),), ((0, 1, ()),)]
     assert [[row.late_mask for row in plan.rows] for plan in plans] == [[False] * 2, [False, True], [True, False]]

@@ -38,6 +38,15 @@ def test_states_are_carried_from_position_0_without_a_gap(depth: int) -> None:
     assert simulation.counts["hits"] == 0
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_guesses_change_no_answer(depth: int) -> None:
+    simulation = Simulation(6, depth, guesses=5)
+    simulation.run(1500)
+    for what, least in {"steps": 900, "ended": 80, "preempted": 5, "hits": 20, "losses": 1, "masked": 150,
+                        "drafts": 500, "accepted": 300}.items():
+        assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
+
+
 def test_a_prefix_that_is_shared_without_its_state_is_noticed() -> None:
     simulation = Simulation(5, 2, carries_states=True)
     simulation.scheduler.memory.shares_prefixes = True
@@ -79,5 +88,19 @@ def test_the_same_traffic_gives_the_same_plans() -> None:
 ], ids=lambda value: value.__name__ if isinstance(value, type) else "")
 def test_catches(faulty: type[Scheduler], message: str) -> None:
     simulation = Simulation(2, 2, faulty)
+    with pytest.raises(AssertionError, match=message):
+        simulation.run(3000)
+
+
+@pytest.mark.parametrize(("faulty", "message"), [
+    (faulty_schedulers.RejectedTokenCached, "cached but holds other tokens|while a step in flight writes to it"),
+    (faulty_schedulers.NothingTakenBack, "starts at|drafts are taken back|guesses follow|brings other tokens"),
+    (faulty_schedulers.UnmaskedGuesses, "who waits for a mask"),
+    (faulty_schedulers.PlannedWhileVerified, "planned before their tokens are back|a token that was never sampled"),
+    (faulty_schedulers.StaleSample, "a token that was never sampled|starts at"),
+    (faulty_schedulers.BlockLostWithGuess, "holders|block table"),
+], ids=lambda value: value.__name__ if isinstance(value, type) else "")
+def test_catches_faults_of_guessing(faulty: type[Scheduler], message: str) -> None:
+    simulation = Simulation(2, 2, faulty, guesses=5)
     with pytest.raises(AssertionError, match=message):
         simulation.run(3000)

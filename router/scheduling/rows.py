@@ -1,0 +1,77 @@
+"""The rows that a sequence gets in a plan, and what is read from their results."""
+
+from collections.abc import Collection
+from collections.abc import Sequence as Items
+
+from penstock.router.scheduling.plan import (
+    FinishReason,
+    InitialState,
+    Output,
+    PromptLogprobsPart,
+    Row,
+    RowResult,
+    Verified,
+)
+from penstock.router.scheduling.sequence import Sequence
+
+
+def decode_row(sequence: Sequence, guesses: Items[int]) -> Row:
+    """Makes the row for a sequence's next token, with guesses of those that follow. The shards know its last token,
+    unless guesses were verified or are to be."""
+    assert sequence.slot is not None
+    is_brought = sequence.is_verifying or bool(guesses)
+    return Row(
+        slot=sequence.slot, start=sequence.computed, from_last_sample=not is_brought,
+        token_ids=(sequence.tokens[-1], *guesses) if is_brought else (), new_blocks=sequence.unsent_blocks,
+        late_mask=sequence.has_grammar, num_drafts=len(guesses), is_decode=True)
+
+
+def prefill_row(sequence: Sequence, end: int) -> Row:
+    """Makes the row for the tokens of a sequence's prefill up to `end`."""
+    assert sequence.slot is not None
+    start, is_last = sequence.computed, end == sequence.prefill_end
+    return Row(
+        slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
+        new_blocks=sequence.unsent_blocks, output=Output.SAMPLE if is_last else Output.NONE,
+        initial_state=_initial_state(sequence) if sequence.num_blocks_sent == 0 else None,
+        late_mask=is_last and sequence.has_grammar, prompt_logprob_ids=sequence.prompt_logprob_ids(start, end))
+
+
+def _initial_state(sequence: Sequence) -> InitialState:
+    history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
+    return InitialState(sequence.sampling, sequence.prompt_length, history, sequence.trace, sequence.adapter)
+
+
+def prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[PromptLogprobsPart]:
+    """Returns the prompt logprobs that a row yielded, if any were asked for."""
+    count, wanted = len(answer.prompt_logprobs), len(row.prompt_logprob_ids)
+    assert count == wanted, f"{count} prompt logprobs for {wanted} tokens"
+    if not row.prompt_logprob_ids:
+        return []
+    start = row.start + 1
+    sequence.prompt_logprobs_end = max(sequence.prompt_logprobs_end, start + len(answer.prompt_logprobs))
+    return [PromptLogprobsPart(sequence.id, start, answer.prompt_logprobs, answer.prompt_top_logprobs)]
+
+
+def ending(sequence: Sequence, eos_token_ids: Collection[int], capacity: int) -> FinishReason | None:
+    """Returns why a sequence ends with its last token, or None. As in TGI, the length precedes the end token.
+
+    capacity: the tokens that the memory holds
+    """
+    if len(sequence.tokens) >= sequence.max_length:
+        return FinishReason.LENGTH
+    token_id = sequence.tokens[-1]
+    is_eos = token_id in eos_token_ids and not sequence.ignore_eos
+    if is_eos or token_id in sequence.stop_token_ids:
+        return FinishReason.EOS_TOKEN
+    return FinishReason.ERROR if len(sequence.tokens) >= capacity else None
+
+
+def verify(sequence: Sequence, row: Row, answer: RowResult) -> list[Verified]:
+    """Takes back what was computed of guesses that were wrong, if the row had any."""
+    if not row.num_drafts:
+        return []
+    num_accepted = len(answer.token_ids) - 1
+    assert 0 <= num_accepted <= row.num_drafts, f"{num_accepted} of {row.num_drafts} drafts are right"
+    sequence.computed -= row.num_drafts - num_accepted
+    return [Verified(sequence.id, row.num_drafts, num_accepted)]

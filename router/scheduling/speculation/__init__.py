@@ -1,0 +1,1 @@
+"""Guesses of what comes next, and how many a step should verify: no answer depends on it; may import scheduling."""

@@ -1,0 +1,83 @@
+"""Looks up how a sequence went on when its last tokens came before (prompt lookup decoding, Saxena 2023)."""
+
+from array import array
+from collections.abc import Sequence
+
+LENGTHS = (4, 2)
+"""How many of the last tokens are looked for, the longest first."""
+MAX_INDEXED = 512
+"""How many positions one call takes into the index, so that a long prompt holds no step up."""
+_SMALLEST = 256
+_MULTIPLIER = 0x9E3779B1
+_MASK = 2**32 - 1
+
+
+class Lookup:
+    """Follows `tokens`, to which others append, and copies what followed the last occurrence of their end.
+
+    The index is a table of hashes, eight bytes for a token, in which a later position takes the place of an earlier one
+    of the same hash: what is found is compared before it is believed.
+    """
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self._tokens = tokens
+        self._num_indexed = 0
+        self._table = array("i", bytes(4 * _SMALLEST))
+        self._next = 0
+        """The position whose token is expected next; 0 if nothing is."""
+
+    def note(self, token_id: int) -> None:
+        """Takes in that `token_id` was appended. Goes on with the same occurrence while it is right."""
+        is_right = self._next and self._tokens[self._next] == token_id
+        self._index()
+        self._next = self._next + 1 if is_right else self._find()
+
+    def expected(self, number: int) -> list[int]:
+        """Returns up to `number` tokens that are expected next. One that repeats what it copies goes round."""
+        if not self._next:
+            return []
+        copied = list(self._tokens[self._next:self._next + number])
+        period = len(self._tokens) - self._next
+        while len(copied) < number:
+            copied.append(copied[len(copied) - period])
+        return copied
+
+    def _index(self) -> None:
+        """Notes for more positions that they follow the tokens before them: for all but the last, which follows
+        nothing yet, in the end."""
+        tokens, begin = self._tokens, self._num_indexed
+        end = min(len(tokens), begin + MAX_INDEXED)
+        if 2 * end > len(self._table):
+            self._grow(end)
+            begin = 0
+        table, mask = self._table, len(self._table) - 1
+        for length in LENGTHS:
+            for position in range(max(begin, length), end):
+                table[_hash(tokens, position, length) & mask] = position
+        self._num_indexed = end
+
+    def _grow(self, number: int) -> None:
+        """Makes an empty table with room for twice as many positions as are to be in it."""
+        size = len(self._table)
+        while size < 4 * number:
+            size *= 2
+        self._table = array("i", bytes(4 * size))
+
+    def _find(self) -> int:
+        """Returns the position after an earlier occurrence of the last tokens, or 0."""
+        tokens, end, mask = self._tokens, len(self._tokens), len(self._table) - 1
+        for length in LENGTHS:
+            if end <= length:
+                continue
+            position = self._table[_hash(tokens, end, length) & mask]
+            if position and tokens[position - length:position] == tokens[end - length:end]:
+                return position
+        return 0
+
+
+def _hash(tokens: Sequence[int], end: int, length: int) -> int:
+    """Returns a hash of the `length` tokens before position `end`."""
+    value = length
+    for token_id in tokens[end - length:end]:
+        value = (value ^ token_id) * _MULTIPLIER & _MASK
+    return value >> 7

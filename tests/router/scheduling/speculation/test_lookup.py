@@ -1,0 +1,70 @@
+"""What followed the last tokens before is found, and nothing else."""
+
+import random
+
+from penstock.router.scheduling.speculation.lookup import LENGTHS, MAX_INDEXED, Lookup
+
+
+def grow(lookup: Lookup, tokens: list[int], *more: int) -> None:
+    for token_id in more:
+        tokens.append(token_id)
+        lookup.note(token_id)
+
+
+def test_what_followed_is_expected() -> None:
+    tokens = [1, 2, 3, 4, 5, 6, 7, 8]
+    lookup = Lookup(tokens)
+    assert lookup.expected(3) == []
+    grow(lookup, tokens, 3)
+    assert lookup.expected(3) == []
+    grow(lookup, tokens, 4)
+    assert lookup.expected(3) == [5, 6, 7]
+    grow(lookup, tokens, 5, 6)
+    assert lookup.expected(2) == [7, 8]
+
+
+def test_the_last_occurrence_counts_and_the_longer_match_before_it() -> None:
+    tokens = [1, 2, 3, 4, 50, 9, 3, 4, 60, 8]
+    lookup = Lookup(tokens)
+    grow(lookup, tokens, 3, 4)
+    assert lookup.expected(1) == [60]
+    tokens = [1, 2, 3, 4, 50, 9, 3, 4, 60, 8]
+    lookup = Lookup(tokens)
+    grow(lookup, tokens, 1, 2, 3, 4)
+    assert lookup.expected(1) == [50]
+
+
+def test_a_repetition_goes_round() -> None:
+    tokens = [7, 8, 9]
+    lookup = Lookup(tokens)
+    grow(lookup, tokens, 7, 8)
+    assert lookup.expected(8) == [9, 7, 8, 9, 7, 8, 9, 7]
+    tokens = [5]
+    lookup = Lookup(tokens)
+    grow(lookup, tokens, 5, 5)
+    assert lookup.expected(3) == [5, 5, 5]
+
+
+def test_an_edit_is_got_over() -> None:
+    """After a token that differs the copy is found again as soon as two are as they were."""
+    tokens = [*range(100, 140)]
+    lookup = Lookup(tokens)
+    grow(lookup, tokens, *range(100, 110), 7)
+    assert lookup.expected(2) == []
+    grow(lookup, tokens, 111, 112)
+    assert lookup.expected(3) == [113, 114, 115]
+
+
+def test_what_is_found_follows_the_same_tokens() -> None:
+    """Against a search of all tokens, while the table grows and a prompt is taken in part by part."""
+    draw = random.Random(1)
+    tokens = [draw.randrange(12) for _ in range(3 * MAX_INDEXED)]
+    lookup, num_found = Lookup(tokens), 0
+    for _ in range(800):
+        grow(lookup, tokens, draw.randrange(12))
+        followers = {tokens[at + min(LENGTHS)] for at in range(len(tokens) - min(LENGTHS))
+                     if tokens[at:at + min(LENGTHS)] == tokens[-min(LENGTHS):]}
+        found = lookup.expected(1)
+        assert set(found) <= followers
+        num_found += bool(found)
+    assert num_found > 600

@@ -1,0 +1,126 @@
+"""How many guesses a step verifies, by what they are likely to yield and what tokens have cost."""
+
+import pytest
+
+from penstock.router.scheduling.plan import Sampling
+from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.speculation.guesser import LookupGuesser
+from penstock.router.scheduling.speculation.speculation import Speculation
+from penstock.router.scheduling.speculation.step_cost import StepCost
+
+
+class Sure:
+    """Guesses the same tokens for ever, which are right as often as it says."""
+
+    def __init__(self, share: float, number: int = 99) -> None:
+        self.share = share
+        self.number = number
+
+    def note(self, token_id: int) -> None: ...
+
+    def force(self, token_ids: object) -> None: ...
+
+    def guess(self, number: int) -> tuple[list[int], float]:
+        return [7] * min(number, self.number), self.share
+
+
+def running(id: int, share: float | None, in_flight: int = 0, max_length: int = 100) -> Sequence:
+    return Sequence(
+        id=id, tokens=[1, 2, 3], prompt_length=2, max_length=max_length, sampling=Sampling(), status=Status.RUNNING,
+        guesser=None if share is None else Sure(share), in_flight=in_flight, promised=in_flight, computed=2,
+        prefill_end=2)
+
+
+def speculation(cost_of: float, most: int = 8, samples: int = 64) -> Speculation:
+    """Where a step takes 1 s and `cost_of` seconds for each token."""
+    made = Speculation(most, samples)
+    for num_tokens in (1, 2, 4, 8, 16, 32, 64, 128):
+        made.cost.observe(num_tokens, 1 + cost_of * num_tokens)
+    return made
+
+
+def test_all_is_guessed_where_tokens_cost_nothing() -> None:
+    assert speculation(0.0).choose([running(1, 0.9)], 50) == {1: (7,) * 8}
+
+
+def test_nothing_is_guessed_where_tokens_cost_what_they_yield() -> None:
+    """Of a processor that multiplies one row at a time."""
+    assert speculation(100.0).choose([running(1, 0.9)], 50) == {}
+    assert speculation(0.0).choose([running(1, None)], 50) == {}
+
+
+def test_the_fewer_the_surer_they_must_be() -> None:
+    made = speculation(0.2)
+    numbers = [len(made.choose([running(1, share)], 50).get(1, ())) for share in (0.2, 0.5, 0.7, 0.9, 0.99)]
+    assert numbers == sorted(numbers)
+    assert numbers[0] == 0 < numbers[2] < numbers[4]
+
+
+def test_a_large_batch_guesses_less() -> None:
+    made = speculation(0.2)
+    numbers = [sum(map(len, made.choose([running(id, 0.7) for id in range(rows)], 64).values())) / rows
+               for rows in (1, 4, 16, 48)]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] >= 2 > numbers[-1]
+
+
+def test_the_surest_come_first() -> None:
+    chosen = speculation(0.3).choose([running(1, 0.5), running(2, 0.95)], 50)
+    assert len(chosen[2]) > len(chosen.get(1, ()))
+
+
+def test_limits_are_kept() -> None:
+    made = speculation(0.0, samples=10)
+    assert sum(map(len, made.choose([running(1, 0.9), running(2, 0.9)], 50).values())) == 8
+    assert sum(map(len, made.choose([running(1, 0.9), running(2, 0.9)], 3).values())) == 3
+    assert made.choose([running(1, 0.9)], -2) == {}
+    assert made.choose([running(1, 0.9, max_length=6)], 50) == {1: (7, 7)}, "one more token is sampled after them"
+    assert made.choose([running(1, 0.9, max_length=4)], 50) == {}
+
+
+def test_who_waits_for_its_step_expects_more() -> None:
+    """A sequence sits a step out only for guesses that make up for it."""
+    made = speculation(0.01)
+    assert made.choose([running(1, 0.9, in_flight=1), running(2, None, in_flight=1)], 50).keys() == {1}
+    assert made.choose([running(1, 0.45, in_flight=1), running(2, None, in_flight=1)], 50) == {}
+    assert made.choose([running(1, 0.45, in_flight=1)], 50).keys() == {1}, "nobody goes on without it"
+
+
+def test_a_suspect_guesses_nothing() -> None:
+    suspect = running(1, 0.9)
+    suspect.cleared_at = 9
+    assert speculation(0.0).choose([suspect], 50) == {}
+
+
+def test_what_is_right_is_guessed_with_more_trust() -> None:
+    tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9] * 3
+    guesser = LookupGuesser(tokens)
+    shares = []
+    for token_id in [1, 2, 3, 4, 5, 6, 7, 8]:
+        tokens.append(token_id)
+        guesser.note(token_id)
+        shares.append(guesser.guess(3)[1])
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.75
+    assert guesser.guess(3)[0] == [9, 1, 2]
+    guesser.force([44, 45])
+    assert guesser.guess(3)[0] == [9, 1, 2], "what has been right more often goes first"
+    for token_id in (60, 61, 62, 63, 64, 65):
+        tokens.append(token_id)
+        guesser.note(token_id)
+        guesser.force([token_id + 1, 45])
+    assert guesser.guess(3)[0] == [66, 45]
+
+
+def test_the_cost_of_a_step_lies_between_those_known() -> None:
+    cost = StepCost()
+    assert cost.seconds(3) > cost.seconds(2) > 0
+    cost.observe(1, 1.0)
+    assert cost.seconds(1) == 1.0 < cost.seconds(2) < 2.0, "a token more costs less than the first, so it is tried"
+    cost.observe(5, 3.0)
+    assert cost.seconds(3) == pytest.approx(2.0)
+    for _ in range(100):
+        cost.observe(5, 2.0)
+    assert cost.seconds(3) == pytest.approx(1.5)
+    cost.observe(3, 4.0)
+    assert cost.seconds(4) >= cost.seconds(3), "more tokens never cost less"
