@@ -56,7 +56,7 @@ class RandomPrompts:
         self._length = length
         self._random = random.Random(seed)
         self._tokenizer = tokenizer
-        self._words = _plain_words(tokenizer) if tokenizer else COMMON_WORDS
+        self._words = plain_words(tokenizer) if tokenizer else COMMON_WORDS
         self.description = f"random, {length} tokens" if tokenizer else f"random, {length} common words"
 
     def take(self, number: int, output_tokens: int | None = None) -> list[Prompt]:
@@ -146,7 +146,8 @@ def load_tokenizer(name: str) -> Tokenizer:
         raise click.ClickException(f"there is no tokenizer in {name}: {error}") from None
 
 
-def _plain_words(tokenizer: Tokenizer) -> list[str]:
+def plain_words(tokenizer: Tokenizer) -> list[str]:
+    """Returns the tokens that are a space and a word. Raises ClickException if there are none."""
     texts = (tokenizer.decode([number], skip_special_tokens=False) for number in range(tokenizer.get_vocab_size()))
     words = [text for text in texts if WORD.fullmatch(text)]
     if not words:

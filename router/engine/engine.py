@@ -239,7 +239,7 @@ class Engine:
                 state.take_prompt_logprobs(each)
             elif each.finish_reason is FinishReason.ERROR:
                 self._fail_too_long([each.sequence_id])
-            elif state.cursor is not None and each.finish_reason is None:
+            elif state.cursor is not None:
                 self._mask_worker.hold(state.cursor, each)
             else:
                 self._requests.deliver(each)

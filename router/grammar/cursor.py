@@ -45,7 +45,10 @@ class GrammarCursor:
         self._is_over = False
 
     def advance(self, sampled: Sampled) -> MaskResult:
-        """Moves past the answer's next token. Returns an error as a result instead of raising it."""
+        """Moves past the answer's next token, unless it is the last. Returns an error as a result instead of raising
+        it."""
+        if sampled.finish_reason is not None:
+            return MaskResult(self.sequence_id, sampled)
         try:
             matcher = self._start()
             matcher.push(sampled.token_id)

@@ -16,7 +16,8 @@ TOOLS = [{"type": "function", "function": {"name": name, "parameters": {
     "type": "object", "properties": {"path": {"type": "string", "maxLength": 16}, "depth": {"enum": [1, 2, 3]}},
     "required": ["path", "depth"], "additionalProperties": False}}} for name in ("walk", "glob")]
 PER_KIND = 4
-VARIABLE = ("id", "created", "prefix_hit_tokens", "prompt_tokens_details", "seed")
+VARIABLE = ("id", "created", "prefix_hit_tokens", "prompt_tokens_details", "seed", "drafted_tokens", "accepted_tokens",
+            "completion_tokens_details")
 """Keys of an answer that may differ between two equal requests."""
 
 

@@ -1,0 +1,129 @@
+"""What guessing tokens wins and costs: two servers side by side, one that guesses and one that does not.
+
+`python -m penstock.bench.server.speculation` sends each load to both in turns. *edits*: the answer repeats a text of
+the prompt with a change in it. *fresh*: nothing of the answer was there before. *schema*: the demo model's JSON by a
+schema, one request at a time. Prints tokens a second of both, and the median of the rounds' ratios.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from penstock.bench.load.apis import APIS, Prompt
+from penstock.bench.load.client import Target
+from penstock.bench.load.generator import Concurrency, generate_load
+from penstock.bench.load.measurement import Run
+from penstock.bench.load.option_types import Numbers
+from penstock.bench.programs.children import exit_on_sigterm, free_port
+from penstock.bench.programs.copying_model import WORDS_FILE, circle, write_copying_model
+from penstock.bench.programs.model import SHAPES
+from penstock.bench.programs.peers import own_server
+from penstock.bench.programs.root import BUILD, DEMO_MODEL
+from penstock.bench.server.running import running
+
+PROMPT_WORDS, CHANGE_AT = 192, 0.5
+"""The length of the text that is repeated, and where in it the changed word is."""
+SCHEMA = {
+    "type": "object", "additionalProperties": False,
+    "required": ["first_name", "family_name", "date_of_birth", "nationality", "occupation"],
+    "properties": {
+        "first_name": {"type": "string", "maxLength": 8}, "family_name": {"type": "string", "maxLength": 8},
+        "date_of_birth": {"type": "integer", "minimum": 1900, "maximum": 2026},
+        "nationality": {"enum": ["german", "french", "spanish"]}, "occupation": {"enum": ["plumber", "painter"]}}}
+
+Ports = tuple[int, int]
+"""Those of the server that does not guess, and of the one that does."""
+
+
+def edits(words: Sequence[str], draw: random.Random) -> str:
+    """Writes a part of the circle with one word changed, then its first words again."""
+    start = draw.randrange(len(words))
+    text = [words[(start + index) % len(words)] for index in range(PROMPT_WORDS)]
+    repeated = text[:2]
+    text[int(CHANGE_AT * len(text))] = draw.choice(words)
+    return "".join([*text, *repeated])
+
+
+def fresh(words: Sequence[str], draw: random.Random) -> str:
+    """Writes random words: the answer goes on along the circle, where they have not been."""
+    return "".join(draw.choice(words) for _ in range(PROMPT_WORDS))
+
+
+def ratio(ports: Ports, level: int, prompts: Sequence[Prompt], fields: dict[str, Any], is_turned: bool) -> list[float]:
+    """Sends a load to both servers; returns the tokens a second of both."""
+    def measure(port: int) -> float:
+        target = Target(f"http://127.0.0.1:{port}", APIS["tgi"], fields=fields)
+        run: Run = asyncio.run(generate_load(target, Concurrency(level), prompts))
+        if run.failures:
+            raise click.ClickException(f"failed: {run.failures[0]}")
+        return run.tokens_per_second
+
+    rates = {port: measure(port) for port in (ports[::-1] if is_turned else ports)}
+    return [rates[port] for port in ports]
+
+
+def run_rounds(
+    name: str, ports: Ports, level: int, rounds: int, make: Callable[[], list[Prompt]], fields: dict[str, Any]
+) -> None:
+    """Measures one load in all rounds, and prints what came of it."""
+    found = [ratio(ports, level, make(), fields, bool(number % 2)) for number in range(rounds)]
+    plain, guessing = (median(rates) for rates in zip(*found, strict=True))
+    ratios = sorted(guessed / alone for alone, guessed in found)
+    click.echo(f"{name:>7} {level:>8}  {plain:>10.1f} {guessing:>10.1f}   × {median(ratios):.2f}"
+               f"   ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+
+
+@click.command(help=__doc__)
+@click.option("--shape", default="360m", show_default=True, type=click.Choice(list(SHAPES)))
+@click.option("--speculate", default=8, show_default=True)
+@click.option("--concurrency", default="1,4,16,32", show_default=True, type=Numbers(is_whole=True))
+@click.option("--new", default=128, show_default=True, help="Tokens of each answer.")
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--flag", "flags", multiple=True, help="A flag for both servers, such as --flag=--quantize=int4.")
+def main(
+    shape: str, speculate: int, concurrency: list[float], new: int, rounds: int, flags: tuple[str, ...]
+) -> None:
+    exit_on_sigterm()
+    folder = BUILD.resolve() / f"model-copying-{shape}"
+    if not (folder / WORDS_FILE).exists():
+        click.echo(f"writing a model into {folder}")
+        write_copying_model(folder, shape)
+    words, draw = circle(folder), random.Random(0)
+    click.echo("   load  streams  tokens/s:  plain   guessing   ratio, of the medians' rounds")
+    with ExitStack() as stack:
+        ports = _both(stack, folder, speculate, flags)
+        for write in (edits, fresh):
+            for level in map(int, concurrency):
+                run_rounds(write.__name__, ports, level, rounds, partial(_prompts, write, words, draw, level, new), {})
+    with ExitStack() as stack:
+        ports = _both(stack, DEMO_MODEL, speculate, flags)
+        grammar = {"grammar": {"type": "json", "value": SCHEMA}}
+        run_rounds("schema", ports, 1, 3 * rounds, lambda: [
+            Prompt(f"def read_{draw.randrange(999)}(self, path):", new) for _ in range(4)], grammar)
+    click.echo(json.dumps({"shape": shape, "speculate": speculate, "rounds": rounds, "flags": flags}))
+
+
+def _prompts(
+    write: Callable[[Sequence[str], random.Random], str], words: Sequence[str], draw: random.Random, number: int,
+    new: int,
+) -> list[Prompt]:
+    return [Prompt(write(words, draw), new) for _ in range(number)]
+
+
+def _both(stack: ExitStack, model: Path, speculate: int, flags: Sequence[str]) -> Ports:
+    ports = free_port(), free_port()
+    for port, own in zip(ports, ([], ["--speculate", str(speculate)]), strict=True):
+        stack.enter_context(running(own_server(model, port, [*own, *flags]), port))
+    return ports
+
+
+if __name__ == "__main__":
+    main()

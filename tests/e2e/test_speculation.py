@@ -1,0 +1,82 @@
+"""A server that guesses tokens gives the answers of one that does not: ids, logprobs and text, amid kills of shards."""
+
+import asyncio
+import random
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.e2e.client import many_clients, scrape
+from tests.e2e.server import Server, serve
+from tests.faults.load import KINDS, PER_KIND, Ask, make_asks, read_answer
+
+AT_ONCE = 12
+"""How many requests are in the server at a time."""
+FLAGS = ("--enable-prefill-logprobs", "--max-best-of", "4", "--step-timeout", "5")
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("flags", [
+    pytest.param(("--dtype", "bfloat16", "--num-shard", "2"), id="bfloat16 on 2 shards"),
+    pytest.param(("--dtype", "float32"), id="float32"),
+    pytest.param(("--quantize", "int4", "--num-shard", "2"), id="int4 on 2 shards"),
+])
+async def test_guesses_change_no_answer(tmp_path: Path, flags: tuple[str, ...], every_case: bool) -> None:
+    rounds, num_kills = (16, 10) if every_case else (1, 2)
+    rng = random.Random(str(flags))
+    asks = [ask for _ in range(rounds) for ask in make_asks(rng)]
+    assert len(asks) == rounds * len(KINDS) * PER_KIND
+    with serve(tmp_path, *flags, *FLAGS) as server:
+        async with many_clients() as session:
+            expected = await answer_all(session, server, asks)
+            assert "penstock_accepted_tokens" in await scrape(session, server.url)
+    with serve(tmp_path, *flags, *FLAGS, "--speculate", "6") as server:
+        async with many_clients() as session:
+            killing = asyncio.create_task(kill(session, server, num_kills))
+            answers = await answer_all(session, server, asks)
+            repeated = 0
+            while not killing.done():  # the last kills come after the last answer
+                answers, repeated = await answer_all(session, server, asks[:44]) + answers[44:], repeated + 44
+            await killing
+            metrics = await scrape(session, server.url)
+    different = [(str(ask), ours, theirs) for ask, ours, theirs in zip(asks, answers, expected, strict=True)
+                 if ours != theirs]
+    print(f"{len(asks) + repeated} answers, {metrics['penstock_generated_tokens']:.0f} tokens, of "
+          f"{metrics['penstock_drafted_tokens']:.0f} guesses {metrics['penstock_accepted_tokens']:.0f} right, "
+          f"{num_kills} kills, {metrics['penstock_replays']:.0f} replays")
+    assert not different
+    assert metrics["penstock_accepted_tokens"] > len(asks)
+    assert metrics["penstock_group_restarts"] == num_kills
+    assert metrics['penstock_kv_blocks{state="used"}'] == 0
+
+
+async def answer_all(session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask]) -> list[object]:
+    """The answers, without what may vary."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def answer(ask: Ask) -> object:
+        async with room, session.post(server.url + ask.path, json=ask.body) as response:
+            text = await response.text()
+            assert response.status == 200, f"{ask}: {text}"
+            return read_answer(ask.is_stream, text)
+
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(answer(ask)) for ask in asks]
+    return [task.result() for task in running]
+
+
+async def kill(session: aiohttp.ClientSession, server: Server, number: int) -> None:
+    """Kills a shard, again and again, each time after a while in which requests ran."""
+    for index in range(number):
+        before = (await scrape(session, server.url))["penstock_generated_tokens"]
+        while (await scrape(session, server.url))["penstock_generated_tokens"] < before + 300:
+            await asyncio.sleep(0.05)
+        shards = server.shards()
+        shards[index % len(shards)].send_signal(signal.SIGKILL)
+        while (await scrape(session, server.url))["penstock_group_restarts"] <= index:
+            await asyncio.sleep(0.05)
