@@ -97,7 +97,8 @@ class ShardServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UnloadAdapter(self, request, context):
-        """Forgets an adapter that no slot uses and no later plan names. Succeeds if there is none of this number.
+        """Forgets an adapter that no plan in flight and no later one names; a slot whose sequence has ended may not have been
+        cleared yet. Succeeds if there is none of this number, as it must after the router has lost track of the group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import uvloop
 
 from penstock.router import environment, logs, tls
+from penstock.router.adapters.registry import Registry
 from penstock.router.api.http.access import Access
 from penstock.router.api.http.site import Site
 from penstock.router.api.route_table import vertex_routes
@@ -118,9 +119,10 @@ async def _answer(
 ) -> None:
     """Serves until `stop` is set, then lets running requests finish; those left after the time for that fail."""
     limits = Limits.resolve(config, facts)
+    adapters = _adapters(config, facts)
     metrics = Metrics(limits)
     engine = Engine(fleet, facts, limits, metrics, lambda request: TextPath(tokenizer, request),
-                    config.pipeline_depth, config.max_shard_downtime)
+                    config.pipeline_depth, config.max_shard_downtime, adapters)
     launcher.tell(engine)
     info = ServerInfo(model_id=config.model_id, model_sha=config.revision,
                       version=importlib.metadata.version("penstock"),
@@ -132,6 +134,7 @@ async def _answer(
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, access.api_keys)
     ssl_context = tls.server_context(config)
     app = make_app(Engines(engine), tokenizer, limits, metrics, info, grammars, template, access=access,
+                   adapters=adapters, allows_runtime_adapters=config.allow_runtime_adapters,
                    more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),
                    outer=[tracing.middleware] if tracing else [])
     drain_seconds = config.graceful_termination_timeout + LAST_WORDS_SECONDS
@@ -185,6 +188,15 @@ def _within(facts: Facts, config: RouterConfig) -> Facts:
     if config.max_batch_total_tokens is None:
         return facts
     return facts.within(config.max_batch_total_tokens // facts.block_size)
+
+
+def _adapters(config: RouterConfig, facts: Facts) -> Registry:
+    """Returns the adapters that requests may name. Raises InvalidArgument if there are any and the model takes none."""
+    if (config.adapters or config.allow_runtime_adapters) and not facts.takes_adapters:
+        option = "lora_adapters" if config.adapters else "allow_runtime_adapters"
+        raise InvalidArgument(f"`{option}`: {config.model_id}, as it is computed here ({facts.implementation}), takes "
+                              "no adapters; merge one into the model, or leave the option out")
+    return Registry(config.adapters, config.model_id, facts.dtype, config.max_adapter_memory)
 
 
 def _announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:

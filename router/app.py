@@ -9,6 +9,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
+from penstock.router.adapters.registry import Registry
 from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.connection import Runner
@@ -36,6 +37,7 @@ LINGER_SECONDS = 2.0
 def make_app(
     engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
     grammars: GrammarCompiler | None = None, template: ChatTemplate | None = None, *,
+    adapters: Registry | None = None, allows_runtime_adapters: bool = False,
     access: Access | None = None, more_routes: Sequence[Route] = (), outer: Sequence[Middleware] = (),
 ) -> web.Application:
     """Returns the app over parts that are ready to answer. `outer` middlewares see the responses as clients get
@@ -44,7 +46,8 @@ def make_app(
     app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
                           client_max_size=limits.payload_limit)
     app[SERVICE] = Service(
-        engines, tokenizer, metrics, info, PoisonMemory(limits.poison_memory), grammars, template)
+        engines, tokenizer, metrics, info, PoisonMemory(limits.poison_memory), grammars, template,
+        Registry() if adapters is None else adapters, allows_runtime_adapters)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
     add_routes(app, route_table.routes(info.version, more_routes, access), access)

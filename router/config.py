@@ -11,6 +11,7 @@ import click
 from pydantic import ConfigDict, TypeAdapter
 
 from penstock.router import variables
+from penstock.router.adapters.source import AdapterSource
 
 SECRETS = ("api_key", "metrics_key")
 """The settings that the router gets by environment variables of these names in capitals, one key a line."""
@@ -52,6 +53,10 @@ class ServerConfig:
     """How many sequences run at once, each in a slot."""
     pipeline_depth: int
     """Steps in flight at once, at least 1: the next is planned and sent before the one that runs is back."""
+    max_adapter_memory: int
+    """The bytes of all adapters that are loaded at once."""
+    allow_runtime_adapters: bool
+    """Whether clients may load and unload adapters."""
     speculate: int | None
     """How many tokens of a sequence a step guesses and verifies, at most; None is 0."""
     payload_limit: int
@@ -115,6 +120,8 @@ class RouterConfig(ServerConfig):
     """The directory of the chat templates."""
     tokenizer_json: Path
     """The file of the tokenizer, which is elsewhere if it was made and could not be written there."""
+    adapters: tuple[AdapterSource, ...] = ()
+    """Those that requests may name from the start."""
     shard_sockets: tuple[str, ...]
     """The gRPC targets of the shards, in rank order."""
     keeps_folder: bool = False

@@ -7,6 +7,9 @@
     ├── SuffixNotSupported     422  a completion with a suffix
     ├── TooManyPrompts         422  a completion of more prompts than are allowed
     ├── NoInstances            422  a Vertex AI request for nothing
+    ├── InvalidAdapter         400  an adapter that can't be loaded
+    ├── AdaptersFixed          403  adapters can't be loaded or unloaded while the server runs
+    ├── AdapterNotFound        404  an adapter to be unloaded that nobody knows
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     │   └── KilledGroup        424  it was given up, for the group died whenever it ran
@@ -102,6 +105,30 @@ class NoInstances(RouterError):
 
     def __init__(self) -> None:
         super().__init__("Input validation error")
+
+
+class InvalidAdapter(RouterError):
+    """An adapter can't be loaded under this name or from this folder; statuses of these three are vLLM's."""
+
+    status = 400
+    error_type = "invalid_adapter"
+    metric = "validation"
+
+
+class AdaptersFixed(RouterError):
+    status = 403
+    error_type = "adapters_fixed"
+    metric = "validation"
+
+    def __init__(self) -> None:
+        super().__init__("adapters can't be loaded or unloaded while this server runs: that takes "
+                         "--allow-runtime-adapters and an --api-key")
+
+
+class AdapterNotFound(RouterError):
+    status = 404
+    error_type = "adapter_not_found"
+    metric = "validation"
 
 
 class Overloaded(RouterError):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from penstock.router.engine.limits import Limits
-from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.wire import StreamLimits
 from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, StepResult, TopLogprobs
@@ -26,6 +26,9 @@ class ScriptedFleet:
     `answer_masked` gives that of a row that has a mask, from its bits. Without masks such a step is never answered.
     A prompt token's logprob is the tenth part of its id, negated; the likeliest tokens are the token itself, and those
     whose ids follow. What is computed in the rows of `is_nan` is not a number.
+
+    Adapters are loaded at once, unless `may_load` is cleared; those whose path is in `refused` never are. Every row's
+    adapter has to be loaded. With `loses_adapters` the group dies of each load.
 
     Set `failure` to make the next call raise it, once, and `is_lost` to lose the group while it rests; clear
     `may_answer` to hold results back, `may_open` to be away.
@@ -50,9 +53,36 @@ class ScriptedFleet:
         self._pending: deque[Plan] = deque()
         self._unmasked: deque[Plan] = deque()
         self._top_n: dict[int, int] = {}
+        self.adapters: dict[int, str] = {}
+        """The paths of the loaded ones, by number."""
+        self.loads: list[tuple[int, str, str]] = []
+        self.unloads: list[int] = []
+        self.refused: dict[str, str] = {}
+        """The sentences with which adapters are refused, by path."""
+        self.may_load = asyncio.Event()
+        self.may_load.set()
+        self.loses_adapters = False
+        self.slot_adapters: dict[int, int] = {}
+
+    async def load_adapter(self, number: int, path: str, digest: str) -> int:
+        self.loads.append((number, path, digest))
+        assert number not in self.adapters, f"adapter {number} is loaded twice"
+        await self.may_load.wait()
+        if self.loses_adapters:
+            raise FleetError("lost in load_adapter")
+        if path in self.refused:
+            raise AdapterRefusedError(self.refused[path])
+        self.adapters[number] = path
+        return 1000
+
+    async def unload_adapter(self, number: int) -> None:
+        await asyncio.sleep(0)
+        self.unloads.append(number)
+        self.adapters.pop(number, None)
 
     async def open(self, limits: StreamLimits) -> Facts:
         await self.may_open.wait()
+        self.adapters.clear()
         self._pending.clear()
         self._unmasked.clear()
         return self.facts
@@ -68,6 +98,8 @@ class ScriptedFleet:
             assert row.late_mask == any(slot == row.slot for slot, _, _ in plan.masked)
             if row.initial_state is not None:
                 self._top_n[row.slot] = row.initial_state.sampling.top_n
+                self.slot_adapters[row.slot] = row.initial_state.adapter
+            assert not (number := self.slot_adapters[row.slot]) or number in self.adapters, "its adapter is not loaded"
 
     async def submit_masks(self, step_id: int, masks: Mapping[int, bytes]) -> None:
         self._fail("submit_masks")

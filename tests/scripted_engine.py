@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
+from penstock.router.adapters.registry import Registry
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
@@ -24,10 +25,10 @@ TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
 @asynccontextmanager
 async def running_engine(
     fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1,
-    max_downtime: float = 60.0, facts: Facts = FACTS, limits: Limits = LIMITS,
+    max_downtime: float = 60.0, facts: Facts = FACTS, limits: Limits = LIMITS, adapters: Registry | None = None,
 ) -> AsyncIterator[Engine]:
     engine = Engine(fleet, facts, limits, Metrics(limits), start_text or (lambda r: TextPath(TOKENIZER, r)), depth,
-                    max_downtime)
+                    max_downtime, adapters)
     task = asyncio.create_task(engine.run())
     try:
         yield engine

@@ -1,1 +1,2 @@
-"""Starts what benchmarks measure: Penstock, its peers, the model that they serve; may import bench.engine."""
+"""Starts what benchmarks measure: Penstock, its peers, the model that they serve; may import bench.engine and
+bench.load."""

@@ -9,7 +9,7 @@ from penstock.router.api.http.access import ANYBODY, Access
 from penstock.router.api.http.docs import Docs, page_routes
 from penstock.router.api.http.page import for_browsers
 from penstock.router.api.http.route import EVENTS, JSON, TEXT, Reply, Route
-from penstock.router.api.openai import chat, completions
+from penstock.router.api.openai import adapters, chat, completions
 from penstock.router.api.openai import replies as openai
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
 from penstock.router.api.tgi import generate, health, info
@@ -76,6 +76,21 @@ _CHAT = Reply("The chat completion, or the chunks of a stream, of which `[DONE]`
 _VERTEX = _costly("/vertex", vertex.vertex, _CLOUDS, "Generates an answer for each instance, for Google Vertex AI.",
                   vertex.VertexBody, Reply("The text of each answer, in the order of the instances.",
                                            {JSON: vertex.Predictions}))
+_CHANGING = {
+    **_READING,
+    400: Reply("The body is not JSON (plain text), or the adapter can't be loaded (JSON).",
+               {TEXT: str, JSON: tgi.Error}),
+    403: Reply("Clients of this server can't change its adapters.", {JSON: tgi.Error}),
+}
+_ADAPTER_ROUTES = (
+    Route("POST", "/v1/load_lora_adapter", adapters.load, "Adds an adapter (LoRA), from a folder on the server.",
+          {200: Reply("The adapter can be named by requests.", {TEXT: str}), **_CHANGING}, adapters.LoadAdapterBody,
+          is_costly=True, tag=_OPERATION),
+    Route("POST", "/v1/unload_lora_adapter", adapters.unload, "Removes an adapter, once its requests are answered.",
+          {200: Reply("New requests can't name the adapter any more.", {TEXT: str}), **_CHANGING,
+           404: Reply("There is no such adapter.", {JSON: tgi.Error})}, adapters.UnloadAdapterBody,
+          is_costly=True, tag=_OPERATION),
+)
 _TEXT_ROUTES = (
     _costly("/", generate.compat_generate, _TGI, "Generates an answer, streamed if `stream` is true.", CompatBody,
             _GENERATED),
@@ -105,8 +120,8 @@ _TEXT_ROUTES = (
 _STATE_ROUTES = (
     _private("/info", info.info, "Describes the model and the limits of a request.",
              Reply("The model, the limits, and how numbers are computed.", {JSON: tgi.Info}), _TGI),
-    _open("/v1/models", info.models, "Lists the model, as OpenAI lists models.",
-          {200: Reply("A list of one model.", {JSON: openai.Models})}, _OPENAI),
+    _open("/v1/models", info.models, "Lists the model and its adapters, as OpenAI lists models.",
+          {200: Reply("A list of the model and its adapters.", {JSON: openai.Models})}, _OPENAI),
     _private("/metrics", info.metrics, "Gives the server's metrics, for Prometheus.",
              Reply("The metrics in Prometheus's text format.", {TEXT: str})),
     _open("/", for_browsers(health.health), "Gives browsers a page to try the model; answers others as `/health` does.",
@@ -115,7 +130,7 @@ _STATE_ROUTES = (
     _open("/readyz", health.readyz, "Tells whether a request would be computed now.", _HEALTH),
     _open("/livez", health.livez, "Tells whether the server makes progress.", _HEALTH),
 )
-_ROUTES = (*_TEXT_ROUTES, *_STATE_ROUTES)
+_ROUTES = (*_TEXT_ROUTES, *_ADAPTER_ROUTES, *_STATE_ROUTES)
 
 
 def routes(version: str, more: Sequence[Route] = (), access: Access = ANYBODY) -> list[Route]:

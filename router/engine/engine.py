@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isnan
 
+from penstock.router.adapters.registry import Adapter, Registry
+from penstock.router.engine.adapter_loader import AdapterLoader
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
@@ -26,6 +28,7 @@ from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import Confirmed, FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
+from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.speculation.guesser import LookupGuesser
 from penstock.router.scheduling.speculation.speculation import Speculation
@@ -48,6 +51,7 @@ class Engine:
     reports when it is opened. `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the
     next one is planned and sent before the tokens of the running one are back. The masks of a step are sent after it,
     once the tokens of all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
+    `adapters` are those that requests may come with.
     """
 
     def __init__(
@@ -59,7 +63,9 @@ class Engine:
         start_text: Callable[[Request], TextPath],
         pipeline_depth: int = 2,
         max_downtime: float = 120.0,
+        adapters: Registry | None = None,
     ) -> None:
+        adapters = Registry() if adapters is None else adapters
         self.facts = facts
         self._fleet = fleet
         self._metrics = metrics
@@ -75,7 +81,7 @@ class Engine:
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids,
             budget=StepBudget(facts.step_tokens, limits.min_step_tokens, limits.max_batch_prefill_tokens),
-            shares_prefixes=facts.shares_prefixes, speculation=(
+            shares_prefixes=facts.shares_prefixes, adapters=Residency(adapters.max_bytes), speculation=(
                 Speculation(limits.speculate, limits.max_step_samples) if limits.speculate else None))
         self.limits = limits.within(facts.capacity)
         """What requests may ask for: less than at the start while the group has less memory."""
@@ -89,6 +95,8 @@ class Engine:
         self._advanced_at = 0.0
         """When the last step came back, or the first was sent while none was in flight; of `time.monotonic`."""
         self._work = asyncio.Event()
+        self._adapters = AdapterLoader(
+            fleet, self._scheduler, adapters, metrics.adapters, self._requests.fail_adapter, self._work.set)
         self.is_healthy = True
         """Whether the engine takes requests: also while the group is away, as long as requests wait for it."""
         self.has_group = False
@@ -111,12 +119,15 @@ class Engine:
         """Starts to generate after the prompt and `output_so_far`; puts the events into `queue`, if one is given.
 
         Raises Unhealthy while the engine takes no requests, and GenerationError if the group has lost memory since the
-        request was checked.
+        request was checked, or the shards fail whenever they load its adapter.
         """
         if not self.is_healthy:
             raise Unhealthy
         if len(request.input_ids) + len(output_so_far) >= self._scheduler.memory.capacity:
             raise self._too_long()
+        adapter = request.adapter
+        if adapter is not None:
+            self._adapters.use(adapter)
         sequence_id = self._next_id
         self._next_id += 1
         text = self._start_text(request)
@@ -136,9 +147,18 @@ class Engine:
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
             ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
             has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
-            trace=request.trace.context if request.trace else b""))
+            trace=request.trace.context if request.trace else b"",
+            namespace=adapter.namespace if adapter else "", adapter=adapter.number if adapter else 0))
         self._work.set()
         return stream
+
+    def drop_adapter(self, adapter: Adapter) -> None:
+        """Has an adapter that no new request can name unloaded once those that were submitted have ended."""
+        self._adapters.drop(adapter)
+
+    def note_adapters(self) -> None:
+        """Tells the metrics that there are other adapters than before."""
+        self._adapters.note()
 
     def stalled_seconds(self, now: float) -> float:
         """Returns for how long no step has come back, though requests run.
@@ -164,6 +184,7 @@ class Engine:
             self._fail_all(GenerationError(f"Server error: {error}"))
             raise
         finally:
+            self._adapters.close()
             self._mask_worker.close()
 
     async def _drive(self) -> None:
@@ -226,10 +247,15 @@ class Engine:
         self._note_step(plan, result, confirmed, came_at, committed_at)
 
     def _plan(self) -> Plan | None:
+        self._adapters.begin(is_quiet=not self._in_flight)
+        if self._adapters.needs_quiet:
+            return None
         began_at = time.monotonic()
         plan = self._scheduler.plan()
         if plan is not None:
             self._note_plan(plan, began_at)
+        elif not self._in_flight:
+            self._adapters.begin(is_quiet=True)  # a suspect that runs alone may have made room for its adapter
         return plan
 
     def _begin_masks(self) -> None:
@@ -278,6 +304,7 @@ class Engine:
         self._in_flight.clear()
         log.error("the group is lost: %s; %d requests will go on when it is back", error, forgotten.num_replayed)
         self._metrics.replayed(forgotten.num_replayed)
+        self._adapters.lose()
         for sequence_id in forgotten.given_up:
             self._requests.fail(sequence_id, KilledGroup(
                 f"Server error: {MAX_SOLO_DEATHS} times in a row the shards died while they ran this request alone"))
@@ -336,3 +363,4 @@ class Engine:
         self._metrics.occupancy(
             self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
             self._scheduler.num_wasted_positions, memory.block_size, self._scheduler.budget.tokens)
+        self._adapters.note()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from penstock.router.adapters.registry import Adapter
 from penstock.router.grammar.matcher import Grammar
 from penstock.router.scheduling.plan import Sampling
 from penstock.router.tracing.trace import Trace
@@ -25,6 +26,8 @@ class Request:
     stop_token_ids: frozenset[int] = frozenset()
     grammar: Grammar | None = None
     """The grammar that the answer must follow."""
+    adapter: Adapter | None = None
+    """What the model is changed by for this answer."""
     wants_prompt_logprobs: bool = False
     shown_ids: frozenset[int] = frozenset()
     """The special tokens whose text is part of the answer."""

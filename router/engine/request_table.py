@@ -126,6 +126,13 @@ class RequestTable(dict[int, RequestState]):
             state.stream.fail(error)
             self._end(sequence_id, FinishReason.ERROR)
 
+    def fail_adapter(self, number: int, error: RouterError) -> None:
+        """Ends all requests that an adapter is to answer with an error."""
+        for sequence_id, state in list(self.items()):
+            adapter = state.stream.request.adapter
+            if adapter is not None and adapter.number == number:
+                self.fail(sequence_id, error)
+
     def fail_all(self, error: RouterError) -> None:
         """Tells every client of the error before anything else can fail, then ends the sequences."""
         for state in self.values():

@@ -10,13 +10,15 @@ import grpc
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.fleet import wire
-from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import StepResult
 from penstock.system import peers
 
 _Reply = TypeVar("_Reply")
 _EXECUTE = f"/{shard_pb2.DESCRIPTOR.services_by_name['Shard'].full_name}/Execute"
+LOAD_SECONDS = 600.0
+"""How long a shard may take to load an adapter, from a slow disk."""
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -67,6 +69,17 @@ class ShardClient:
             self._stub.Health(shard_pb2.HealthRequest(), timeout=max_seconds, wait_for_ready=True))
         return Health(message.steps_begun, message.steps_ended, message.began_seconds_ago)
 
+    async def load_adapter(self, number: int, path: str, digest: str) -> int:
+        """Has the shard load an adapter; returns how many bytes it takes there. Raises AdapterRefusedError."""
+        request = shard_pb2.LoadAdapterRequest(adapter=number, path=path, digest=digest)
+        reply = await self._guard(self._stub.LoadAdapter(request, timeout=LOAD_SECONDS), may_refuse=True)
+        return int(reply.num_bytes)
+
+    async def unload_adapter(self, number: int) -> None:
+        """Has the shard forget an adapter, if it has it."""
+        request = shard_pb2.UnloadAdapterRequest(adapter=number)
+        await self._guard(self._stub.UnloadAdapter(request, timeout=LOAD_SECONDS))
+
     async def open(self, epoch: int, limits: StreamLimits) -> None:
         """Starts the stream of orders; the shard clears its slots."""
         self._stream = self._execute()
@@ -112,10 +125,12 @@ class ShardClient:
             raise FleetError(f"shard {self.target}: user {min(users)} listens there, not user {os.geteuid()}, as whom "
                              "this router runs")
 
-    async def _guard(self, call: Awaitable[_Reply]) -> _Reply:
+    async def _guard(self, call: Awaitable[_Reply], may_refuse: bool = False) -> _Reply:
         try:
             return await call
         except grpc.aio.AioRpcError as error:
+            if may_refuse and error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise AdapterRefusedError(error.details()) from error
             raise FleetError(f"shard {self.target}: {error.code().name}: {error.details()}") from error
         except asyncio.InvalidStateError as error:  # the stream ended before the write, as when a shard died at idle
             raise FleetError(f"shard {self.target} ended the stream") from error

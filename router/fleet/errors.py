@@ -1,5 +1,9 @@
-"""The error that tells the engine that a group has failed."""
+"""The errors that tell the engine that a group has failed, or that its shards can't use an adapter."""
 
 
 class FleetError(Exception):
     """Raised when the shards can't go on as a group; the message says which shard is at fault and why."""
+
+
+class AdapterRefusedError(Exception):
+    """Raised when a shard can't use an adapter; the message is its sentence. No shard keeps anything of it."""

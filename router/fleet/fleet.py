@@ -8,7 +8,7 @@ from typing import Protocol
 
 from penstock.router.fleet import wire
 from penstock.router.fleet.client import ShardClient
-from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import Plan, StepResult
@@ -34,6 +34,13 @@ class Fleet(Protocol):
 
     async def next_result(self) -> StepResult:
         """Waits for the result of the oldest plan that has none yet."""
+
+    async def load_adapter(self, number: int, path: str, digest: str) -> int:
+        """Has all shards load an adapter, beside the steps that run, and returns the bytes that it takes on the one
+        where it takes most. Raises AdapterRefusedError if one of them can't use it. May be cancelled."""
+
+    async def unload_adapter(self, number: int) -> None:
+        """Has all shards forget an adapter that no plan names any more. May be cancelled."""
 
     async def end(self) -> None:
         """Waits until the group is lost while no plan is in flight, and raises FleetError. May be cancelled."""
@@ -90,6 +97,19 @@ class GrpcFleet:
             if result.step_id != answer.step_id:
                 raise FleetError(f"shard {client.target} ran step {result.step_id}, the group is at {answer.step_id}")
         return answer
+
+    async def load_adapter(self, number: int, path: str, digest: str) -> int:
+        loads = [client.load_adapter(number, path, digest) for client in self._clients]
+        found = await asyncio.gather(*loads, return_exceptions=True)
+        errors = [each for each in found if isinstance(each, BaseException)]
+        for error in sorted(errors, key=lambda each: isinstance(each, AdapterRefusedError)):
+            if isinstance(error, AdapterRefusedError):  # and nothing worse has happened: others may have it
+                await self.unload_adapter(number)
+            raise error
+        return max(each for each in found if isinstance(each, int))
+
+    async def unload_adapter(self, number: int) -> None:
+        await asyncio.gather(*(client.unload_adapter(number) for client in self._clients))
 
     async def end(self) -> None:
         await asyncio.gather(*(client.end() for client in self._clients))

@@ -78,7 +78,8 @@ def _encode_row(row: Row) -> shard_pb2.Row:
 def _encode_initial_state(initial_state: InitialState) -> shard_pb2.InitialState:
     return shard_pb2.InitialState(
         sampling=_encode_sampling(initial_state.sampling), prompt_length=initial_state.prompt_length,
-        history_ids=_encode_ids(initial_state.history_ids), trace=initial_state.trace)
+        history_ids=_encode_ids(initial_state.history_ids), trace=initial_state.trace,
+        adapter=initial_state.adapter)
 
 
 def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:

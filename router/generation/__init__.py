@@ -1,2 +1,2 @@
-"""From a request of any API to the events of its answers; may import chat, engine, errors, fleet, grammar, metrics,
-scheduling, text and tracing."""
+"""From a request of any API to the events of its answers; may import adapters, chat, engine, errors, fleet,
+grammar, metrics, scheduling, text and tracing."""

@@ -153,7 +153,7 @@ async def answering(
     trace = traced.begin(specs, is_stream) if traced else None
     try:
         for spec in specs:
-            check_mode(spec, service.limits, is_stream)
+            check_mode(spec, service.limits, service.adapters, is_stream)
             service.poison.check(spec)
         async with AsyncExitStack() as stack:
             stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs) - num_permits))
@@ -180,7 +180,8 @@ async def _validate_all(
 ) -> list[tuple[GenerationSpec, Request]]:
     """Returns the requests of all specs in order, each with its spec."""
     valid = await asyncio.gather(
-        *(validate(spec, service.limits, service.tokenizer, facts, service.grammars) for spec in specs))
+        *(validate(spec, service.limits, service.tokenizer, facts, service.grammars, service.adapters)
+          for spec in specs))
     return [(spec, request) for spec, requests in zip(specs, valid, strict=True) for request in requests]
 
 

@@ -1,9 +1,10 @@
 """What all handlers work with: the parts of the router that serve requests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from penstock.router.adapters.registry import Registry
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engines import Engines
 from penstock.router.engine.limits import Limits
@@ -36,6 +37,9 @@ class Service:
     """None where grammars are switched off."""
     template: ChatTemplate | None = None
     """None where the model has no chat template."""
+    adapters: Registry = field(default_factory=Registry)
+    allows_runtime_adapters: bool = False
+    """Whether clients may load and unload adapters."""
 
     @property
     def limits(self) -> Limits:

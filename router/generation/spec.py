@@ -12,7 +12,7 @@ class GenerationSpec:
     `inputs` is a text, or token ids. `n` answers share a seed and differ in their noise. With `is_greedy` nothing is
     sampled, whatever the parameters say. With `has_openai_penalties` the frequency penalty counts the output's tokens,
     instead of weighing shares of all tokens. `raw_logprobs` is as in `Sampling`; `keep_stop`, `wants_prompt_logprobs`
-    and `shown_ids` are as in `Request`.
+    and `shown_ids` are as in `Request`. `adapter` is the name of the adapter that is to answer.
     """
 
     inputs: str | tuple[int, ...]
@@ -25,6 +25,7 @@ class GenerationSpec:
     raw_logprobs: bool = False
     wants_prompt_logprobs: bool = False
     shown_ids: frozenset[int] = frozenset()
+    adapter: str | None = None
 
     @property
     def num_answers(self) -> int:

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Collection
 from dataclasses import replace
 
+from penstock.router.adapters.registry import Registry
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.errors import ValidationError
@@ -26,8 +27,9 @@ MAX_BIAS = 100.0
 """The largest bias, as OpenAI has it; a token with it is certain, or impossible."""
 
 
-def check_mode(spec: GenerationSpec, limits: Limits, is_stream: bool) -> None:
-    """Checks the rules that come before a permit: how many answers there may be, and what a stream can't carry."""
+def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stream: bool) -> None:
+    """Checks the rules that come before a permit: how many answers there may be, what a stream can't carry, and whether
+    there is such an adapter."""
     best_of = 1 if spec.parameters.best_of is None else spec.parameters.best_of
     if is_stream:
         _refuse_if(best_of != 1, "`best_of` != 1 is not supported when streaming tokens")
@@ -38,10 +40,12 @@ def check_mode(spec: GenerationSpec, limits: Limits, is_stream: bool) -> None:
         _refuse_if(best_of > limits.max_best_of, f"`best_of` must be > 0 and <= {limits.max_best_of}. Given: {best_of}")
     _refuse_if(spec.n > max(1, limits.max_concurrent_requests),
                f"`n` must be <= {limits.max_concurrent_requests}. Given: {spec.n}")
+    adapters.check(spec.adapter)
 
 
 async def validate(
     spec: GenerationSpec, limits: Limits, tokenizer: Tokenizer, facts: Facts, grammars: GrammarCompiler | None,
+    adapters: Registry,
 ) -> list[Request]:
     """Returns a request for each answer. A ValidationError says the first rule that is broken.
 
@@ -65,7 +69,8 @@ async def validate(
         stop_token_ids=frozenset(parameters.stop_token_ids),
         grammar=await _compile(parameters, grammars),
         wants_prompt_logprobs=spec.wants_prompt_logprobs,
-        shown_ids=spec.shown_ids)
+        shown_ids=spec.shown_ids,
+        adapter=None if spec.adapter is None else await adapters.get(spec.adapter))
     return _answers(request, spec)
 
 
@@ -183,7 +188,6 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
                    f"`{name}` must have token ids < {vocab_size}, the model's vocabulary. Given: {largest}")
     _refuse_if(p.n is not None and p.n != 1,
                f"`n` is not supported on this route, other than 1; `/v1/completions` has it. Given: {p.n}")
-    _refuse_if(p.adapter_id is not None, "`adapter_id` is not supported: this server has no adapters")
 
 
 def _sampling(spec: GenerationSpec, eos_token_ids: Collection[int]) -> Sampling:

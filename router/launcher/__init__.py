@@ -1,2 +1,2 @@
 """The process that starts, watches and restarts the shards and the router, and the commands beside it; may import
-config, environment, fleet, keys, logs, notices, system, text, tls and variables."""
+adapters, config, environment, fields, fleet, keys, logs, notices, system, text, tls and variables."""

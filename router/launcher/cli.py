@@ -48,12 +48,13 @@ main.add_command(health.command)
 def download(model_id: str, **options: Any) -> None:
     """Download MODEL, a name on the Hugging Face Hub, to where `serve` finds it, and print its directory.
 
-    Only what a server reads is downloaded, and nothing that is there already. A download that was interrupted goes on
-    where it stopped, and each file's checksum is compared.
+    It may be an adapter (LoRA), too. Only what a server reads is downloaded, and nothing that is there already. A
+    download that was interrupted goes on where it stopped, and each file's checksum is compared.
     """
     logs.configure("INFO", json_output=False)
     try:
-        checkpoint = hub.find(model_id, options["revision"], options["huggingface_hub_cache"], logs.has_bars(False))
+        checkpoint = hub.find(model_id, options["revision"], options["huggingface_hub_cache"], logs.has_bars(False),
+                              may_be_adapter=True)
     except InvalidArgument as error:
         raise click.ClickException(error.message.removeprefix("`model_id`: ")) from error
     click.echo(checkpoint.path)

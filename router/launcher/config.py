@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from penstock.router.config import SECRETS, InvalidArgument, RouterConfig, ServerConfig
 from penstock.router.keys import Keys, check_key
+from penstock.router.launcher.adapters import AskedAdapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class LauncherConfig(ServerConfig):
     """A directory, or a name on the Hugging Face Hub."""
     revision: str | None
     huggingface_hub_cache: Path | None
+    lora_adapters: tuple[AskedAdapter, ...]
     num_shard: int
     dtype: str | None
     quantize: str | None
@@ -57,6 +59,7 @@ class LauncherConfig(ServerConfig):
             raise InvalidArgument("`model_id` is missing: name a directory, or a model on the Hugging Face Hub")
         if values["rope_factor"] is not None and values["rope_scaling"] is None:
             values["rope_scaling"] = "linear"
+        values["lora_adapters"] = values["lora_adapters"] or ()
         values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
         values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
         config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),
@@ -121,6 +124,8 @@ def _check_access(config: LauncherConfig) -> None:
         raise InvalidArgument("`ssl_certfile` and `ssl_keyfile` must be given together")
     if config.grpc_port is not None and config.grpc_port == config.port:
         raise InvalidArgument(f"`grpc_port` and `port` must be different. Given: {config.port}")
+    if config.allow_runtime_adapters and not keys:
+        raise InvalidArgument("`allow_runtime_adapters` needs an `api_key`, or anybody could load adapters")
     if config.grpc_port is not None and not keys.are_ascii:
         raise InvalidArgument("`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other")
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.router.adapters import files as adapter_files
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher import sigterm
 from penstock.router.launcher.download import DownloadError
@@ -20,6 +21,7 @@ from penstock.router.launcher.tokenizer_files.sources import find as find_source
 from penstock.system.leftovers import CHECKPOINT_FOLDER
 
 GGUF = ".gguf"
+ADAPTER = adapter_files.CONFIG
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Checkpoint:
 
 
 def find(
-    model_id: str, revision: str | None = None, cache: Path | None = None, has_bars: bool = False
+    model_id: str, revision: str | None = None, cache: Path | None = None, has_bars: bool = False,
+    may_be_adapter: bool = False,
 ) -> Checkpoint:
     """Finds the checkpoint in the directory or the GGUF file `model_id`, or of that name on the Hub; downloads it if it
     isn't cached.
@@ -55,7 +58,8 @@ def find(
         return _download_gguf(model_id, revision, cache, has_bars)
     else:
         checkpoint = _download(model_id, revision, cache, has_bars)
-    _check(checkpoint.path)
+    if not (may_be_adapter and (checkpoint.path / ADAPTER).is_file()):
+        _check(checkpoint.path)
     return checkpoint
 
 
@@ -91,13 +95,21 @@ def ensure(checkpoint: Checkpoint) -> None:
 
 
 def _download(model_id: str, revision: str | None, cache: Path | None, has_bars: bool, **only: list[str]) -> Checkpoint:
+    path = download("model_id", model_id, revision, cache, has_bars, **only)
+    return Checkpoint(path, path.name)
+
+
+def download(
+    option: str, name: str, revision: str | None, cache: Path | None, has_bars: bool, **only: list[str]
+) -> Path:
+    """Returns the directory of a repository's files, downloaded if need be, whose name is the commit. Raises
+    InvalidArgument for the value of `option`."""
     from penstock.router.launcher import snapshot  # a second to import, for nothing if the model is a directory
     try:
         with sigterm.heard_in_waits():
-            path = snapshot.fetch(model_id, revision, cache, has_bars, **only)
+            return snapshot.fetch(name, revision, cache, has_bars, **only)
     except DownloadError as error:
-        raise InvalidArgument(f"`model_id`: {model_id} is no directory, and {error}") from error
-    return Checkpoint(path, path.name)
+        raise InvalidArgument(f"`{option}`: {name} is no directory, and {error}") from error
 
 
 def _download_gguf(model_id: str, revision: str | None, cache: Path | None, has_bars: bool) -> Checkpoint:
@@ -124,6 +136,9 @@ def _check(directory: Path) -> None:
     if ggufs and not any(directory.glob("*.safetensors")):
         raise InvalidArgument(f"`model_id`: {directory} has GGUF files; name one of them: "
                               f"{', '.join(str(directory / name) for name in ggufs[:3])}")
+    if not (directory / "config.json").is_file() and (directory / ADAPTER).is_file():
+        raise InvalidArgument(f"`model_id`: {directory} is an adapter (LoRA): give it as --lora-adapters, and as "
+                              "--model-id the model that it was trained on")
     if not (directory / "config.json").is_file():
         raise InvalidArgument(f"`model_id`: {directory} has no file config.json")
     if not (directory / TOKENIZER).is_file() and find_source(directory) is None:

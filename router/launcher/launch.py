@@ -14,8 +14,10 @@ from typing import Any
 import click
 
 from penstock.router import environment, logs, tls
+from penstock.router.adapters.source import AdapterSource
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher import hub, sigterm, ulimits
+from penstock.router.launcher.adapters import find_all
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group import Group
 from penstock.router.launcher.hub import Checkpoint
@@ -66,18 +68,20 @@ def launch(config: LauncherConfig) -> int:
         tls.server_context(config)
         found = hub.find(config.model_id, config.revision, config.huggingface_hub_cache,
                          logs.has_bars(config.json_output))
+        adapters = find_all(config.lora_adapters, config.model_id, config.huggingface_hub_cache,
+                            logs.has_bars(config.json_output))
         sigterm.unwind()
         folder = stack.enter_context(socket_folder(config.shard_uds_path, config.num_shard))
         checkpoint = stack.enter_context(hub.in_directory(found, folder.path))
         checkpoint = replace(checkpoint, tokenizer=tokenizer_of(checkpoint.path))
         memories = stack.enter_context(shard_memories(config.num_shard))
         log.info("Starting %d shard%s of %s", config.num_shard, "s" * (config.num_shard > 1), config.model_id)
-        return asyncio.run(_supervise(config, checkpoint, folder, listener, memories))
+        return asyncio.run(_supervise(config, checkpoint, adapters, folder, listener, memories))
 
 
 async def _supervise(
-    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listener: socket.socket,
-    memories: Sequence[ShardMemory],
+    config: LauncherConfig, checkpoint: Checkpoint, adapters: Sequence[AdapterSource], folder: SocketFolder,
+    listener: socket.socket, memories: Sequence[ShardMemory],
 ) -> int:
     """Runs the processes until they are to end; returns the exit code."""
     with closing(NoticePipe()) as notices:
@@ -85,7 +89,7 @@ async def _supervise(
         group = Group(group_programs(config, checkpoint, folder, memories), [f"unix:{path}" for path in sockets],
                       config.step_timeout, config.startup_timeout, memories,
                       on_progress=partial(notices.send, Notice.LOADING))
-        router = router_program(config, checkpoint, folder, listener.fileno(), notices.fd)
+        router = router_program(config, checkpoint, folder, listener.fileno(), notices.fd, adapters)
         return await Supervisor(
             group, router, listener, notices, drain_timeout=config.graceful_termination_timeout,
             startup_timeout=config.startup_timeout, silence_limit=max(config.step_timeout, LEAST_SILENCE_SECONDS),

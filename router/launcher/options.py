@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from penstock.router.config import InvalidArgument
+from penstock.router.launcher.adapters import AdapterList
 from penstock.router.launcher.option_types import (
     COUNT,
     PORT,
@@ -94,6 +95,9 @@ OPTIONS: list[click.Parameter] = [
            "1.0.", type=Number(0, min_open=True)),
     Option("--huggingface-hub-cache", MODEL, "Directory of downloaded checkpoints.",
            type=click.Path(file_okay=False, path_type=Path)),
+    Option("--lora-adapters", MODEL, "Adapters (LoRA) that requests may name, with commas between them: NAME=PLACE, or "
+           "PLACE alone, which is its name, too. PLACE is a directory or a name on the Hub, and may end with "
+           "@REVISION.", type=AdapterList()),
     Option("--tokenizer-config-path", MODEL, "The file whose chat template is used instead of the checkpoint's.",
            type=click.Path(exists=True, dir_okay=False, path_type=Path)),
     Option("--watermark-gamma", MODEL, "Share of the vocabulary that a watermark prefers. Default: 0.5.",
@@ -108,6 +112,9 @@ OPTIONS: list[click.Parameter] = [
     Option("--cuda-memory-fraction", MEMORY, "Share of each GPU's memory that may be used.",
            type=Number(0, 1, min_open=True), default=1.0),
     Option("--block-size", MEMORY, "Penstock: tokens in a block of that memory. Default: 16.", type=POSITIVE),
+    Option("--max-adapter-memory", MEMORY, "Penstock: memory of all adapters that are loaded at once, such as 512MiB, "
+           "counted in the model's number format, with ranks padded to 16, before they are cut for the shards; others "
+           "wait until one is not in use.", type=ByteSize(), default="1GiB"),
     Option("--max-batch-prefill-tokens", MEMORY, "Tokens that one step computes at most. Default: what runs in about "
            "250 ms, by the latest steps, from 64 to 4096.", type=Integer(1, 2**32 - 1)),
     Option("--max-batch-total-tokens", MEMORY, "Tokens whose keys and values are held at once, at most. "
@@ -169,6 +176,8 @@ OPTIONS: list[click.Parameter] = [
     Option("--metrics-key", ACCESS, "Penstock: key that clients must send for /metrics, /info and /docs; an API key "
            "will do, too. Can be given more than once. Default: these routes need no key.",
            type=Line(), multiple=True, show_default=False),
+    Option("--allow-runtime-adapters", ACCESS, "Penstock: let clients load and unload adapters, from directories of "
+           "the server, by vLLM's /v1/load_lora_adapter and /v1/unload_lora_adapter. Needs an API key.", is_flag=True),
     Option("--cors-allow-origin", ACCESS, "Origin whose pages may call the server; can be given more than once. "
            "Default: any.", multiple=True, callback=_origins),
     Option("--ssl-certfile", ACCESS, "Penstock: PEM file of the server's certificate and its chain. With it and "
@@ -213,7 +222,6 @@ OPTIONS: list[click.Parameter] = [
     Unsupported("--trust-remote-code", False, is_flag=True),
     Unsupported("--disable-custom-kernels", False, is_flag=True),
     Unsupported("--weights-cache-override"),
-    Unsupported("--lora-adapters"),
     Unsupported("--ngrok", False, is_flag=True),
     Unsupported("--ngrok-authtoken"),
     Unsupported("--ngrok-edge"),

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from penstock.router import logs, variables
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.config import InvalidArgument
 from penstock.router.launcher import hub
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.hub import Checkpoint
@@ -21,6 +23,9 @@ SHARD_SETTINGS = (
     "cuda_memory_fraction", "cuda_graphs", "deterministic", "watermark_gamma", "watermark_delta", "threads",
     "otlp_endpoint", "otlp_service_name", "json_output")
 """The launcher's settings that a shard is told by the same names; None leaves it to the shard."""
+
+MAX_ARGUMENT = 131_000
+"""The bytes of one argument of a process; Linux allows 131,071."""
 
 
 def group_programs(
@@ -60,14 +65,20 @@ def shard_program(
 
 
 def router_program(
-    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fd: int
+    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fd: int,
+    adapters: Sequence[AdapterSource] = (),
 ) -> Program:
+    """Makes the router's program. Raises InvalidArgument if its adapters are too many."""
     router = config.for_router(
         model_dir=checkpoint.path, tokenizer_json=checkpoint.tokenizer or checkpoint.path / TOKENIZER,
         revision=checkpoint.revision,
         shard_sockets=[f"unix:{folder.socket(rank)}" for rank in range(config.num_shard)],
-        keeps_folder=folder.was_there, listen_fd=listen_fd, notices_fd=notices_fd)
-    program = program_of("the router", "router", ["--config", router.to_json()])
+        keeps_folder=folder.was_there, listen_fd=listen_fd, notices_fd=notices_fd, adapters=tuple(adapters))
+    settings = router.to_json()
+    if len(settings.encode()) > MAX_ARGUMENT:
+        raise InvalidArgument(f"`lora_adapters`: {len(adapters)} adapters are more than a command line can hold with "
+                              "their paths; load some later, with --allow-runtime-adapters")
+    program = program_of("the router", "router", ["--config", settings])
     return replace(program, environment=router.environment, fds=[listen_fd, notices_fd])
 
 

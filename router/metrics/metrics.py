@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from penstock.router.engine.limits import Limits
 from penstock.router.errors import RouterError
 from penstock.router.metrics import exposition
+from penstock.router.metrics.adapters import AdapterMetrics
 from penstock.router.scheduling.plan import Confirmed, Plan, Sampled, StepResult, Verified
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -60,6 +61,7 @@ class Metrics:
         self._define_steps()
         self._define_batches(limits)
         self._define_memory()
+        self.adapters = AdapterMetrics(self._registry, _DURATIONS)
 
     def _define_requests(self, limits: Limits) -> None:
         self._requests = self._counter("tgi_request_count", "Requests to generate")

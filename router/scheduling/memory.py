@@ -64,6 +64,10 @@ class KvMemory:
         spare = self.num_available - reserve - self.blocks_for(len(sequence.tokens)) + matched.depth
         return spare >= 0 and spare >= self.cache.num_idle(matched)
 
+    def reserve_of(self, sequence: Sequence) -> int:
+        """Returns how many blocks to keep for a running sequence: for the rest of its prefill, and one to grow."""
+        return 1 + max(0, self.blocks_for(sequence.prefill_end) - len(sequence.blocks))
+
     def begin(self, sequence: Sequence, matched: Node) -> None:
         """Gives the sequence the blocks that it was matched with; their tokens count as computed."""
         sequence.blocks = self.cache.path(matched)

@@ -1,8 +1,17 @@
 """The rows that a sequence gets in a plan, and what is read from their results."""
 
+from collections.abc import Collection
 from collections.abc import Sequence as Items
 
-from penstock.router.scheduling.plan import InitialState, Output, PromptLogprobsPart, Row, RowResult, Verified
+from penstock.router.scheduling.plan import (
+    FinishReason,
+    InitialState,
+    Output,
+    PromptLogprobsPart,
+    Row,
+    RowResult,
+    Verified,
+)
 from penstock.router.scheduling.sequence import Sequence
 
 
@@ -30,7 +39,7 @@ def prefill_row(sequence: Sequence, end: int) -> Row:
 
 def _initial_state(sequence: Sequence) -> InitialState:
     history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
-    return InitialState(sequence.sampling, sequence.prompt_length, history, sequence.trace)
+    return InitialState(sequence.sampling, sequence.prompt_length, history, sequence.trace, sequence.adapter)
 
 
 def prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[PromptLogprobsPart]:
@@ -42,6 +51,20 @@ def prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[Pro
     start = row.start + 1
     sequence.prompt_logprobs_end = max(sequence.prompt_logprobs_end, start + len(answer.prompt_logprobs))
     return [PromptLogprobsPart(sequence.id, start, answer.prompt_logprobs, answer.prompt_top_logprobs)]
+
+
+def ending(sequence: Sequence, eos_token_ids: Collection[int], capacity: int) -> FinishReason | None:
+    """Returns why a sequence ends with its last token, or None. As in TGI, the length precedes the end token.
+
+    capacity: the tokens that the memory holds
+    """
+    if len(sequence.tokens) >= sequence.max_length:
+        return FinishReason.LENGTH
+    token_id = sequence.tokens[-1]
+    is_eos = token_id in eos_token_ids and not sequence.ignore_eos
+    if is_eos or token_id in sequence.stop_token_ids:
+        return FinishReason.EOS_TOKEN
+    return FinishReason.ERROR if len(sequence.tokens) >= capacity else None
 
 
 def verify(sequence: Sequence, row: Row, answer: RowResult) -> list[Verified]:

@@ -15,6 +15,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Collection
 
+from penstock.router.scheduling.adapter_turns import AdapterTurns, in_the_way, wanted
 from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import (
@@ -30,7 +31,8 @@ from penstock.router.scheduling.plan import (
     StepResult,
 )
 from penstock.router.scheduling.prefix_cache import Node
-from penstock.router.scheduling.rows import decode_row, prefill_row, prompt_logprobs, verify
+from penstock.router.scheduling.residency import AdapterOrders, Residency
+from penstock.router.scheduling.rows import decode_row, ending, prefill_row, prompt_logprobs, verify
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
@@ -46,7 +48,8 @@ class Scheduler:
     At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
     `budget`, if it is given. With `speculation`, steps verify guesses of the next tokens. A sequence that fills all of
     the memory, though its `max_length` is more, ends there with an error. Sequences share the blocks of equal prefixes,
-    unless the model carries a state beside them (`shares_prefixes`).
+    unless the model carries a state beside them (`shares_prefixes`). One that needs an adapter waits until `adapters`
+    has it loaded.
     """
 
     def __init__(
@@ -60,10 +63,12 @@ class Scheduler:
         eos_token_ids: Collection[int] = (),
         shares_prefixes: bool = True,
         speculation: Speculation | None = None,
+        adapters: Residency | None = None,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
         self.memory = KvMemory(block_size, num_blocks, shares_prefixes)
         self.speculation = speculation
+        self.adapters = adapters or Residency()
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self._max_step_tokens = max_step_tokens
         self._eos_token_ids = frozenset(eos_token_ids)
@@ -113,6 +118,10 @@ class Scheduler:
         self._next_step_id += 1
         return plan
 
+    def order_adapters(self) -> AdapterOrders:
+        """Says which adapters the shards are to load and unload next, for the sequences that wait."""
+        return self.adapters.orders(wanted(self._suspects.may_run(self._waiting), self.adapters, MAX_PASSED))
+
     @property
     def _step_tokens(self) -> int:
         """How many tokens the next step may have: also room for a chunk beside a row of each sequence that runs."""
@@ -135,6 +144,10 @@ class Scheduler:
         if self._in_flight:
             return
         if suspect.status is Status.WAITING:
+            while (victim := in_the_way(suspect, self._running, self.adapters)) is not None:
+                self._evict(victim)
+            if not self.adapters.is_loaded(suspect.adapter):
+                return
             if not self._free_slots:
                 self._evict(self._running[-1])
             self._admit(suspect, self.memory.match(suspect), draft)
@@ -200,6 +213,7 @@ class Scheduler:
             else:
                 self._settle(sequence)
         self._cleared_slots.clear()
+        self.adapters.forget()
         given_up = tuple(s.id for s in lost if s.num_solo_deaths >= MAX_SOLO_DEATHS)
         for sequence_id in given_up:
             self.finish(sequence_id, FinishReason.ERROR)
@@ -258,7 +272,8 @@ class Scheduler:
         """Tells whether others could compute a prompt with what the sequence leaves of the budget."""
         if sequence is self._suspects.alone:
             return False
-        could_admit = self._free_slots and not all(self._suspects.holds(s) for s in self._waiting)
+        could_admit = self._free_slots and not all(
+            self._suspects.holds(s) or not self.adapters.is_loaded(s.adapter) for s in self._waiting)
         return bool(could_admit) or any(s.is_prefilling for s in self._running if s is not sequence)
 
     def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
@@ -274,13 +289,14 @@ class Scheduler:
 
         A sequence whose next block is being computed by a running one waits for that block, and then shares it.
         """
-        reserve = sum(self._reserve_of(s) for s in self._running)
+        reserve = sum(self.memory.reserve_of(s) for s in self._running)
         coming = {self.memory.coming(s) for s in self._running}
         passed: list[Sequence] = []
+        turns = AdapterTurns(self.adapters, MAX_PASSED)
         for sequence in list(self._waiting):
             if not self._free_slots or not draft.budget or reserve >= self.memory.num_available:
                 return
-            if self._suspects.holds(sequence):
+            if self._suspects.holds(sequence) or not turns.admits(sequence):
                 continue
             matched = self.memory.match(sequence)
             missing = self.memory.missing(sequence, matched)
@@ -292,17 +308,14 @@ class Scheduler:
                 passed.append(sequence)
                 continue
             self._admit(sequence, matched, draft)
+            turns.admitted(sequence)
             self._draft_prefill(sequence, draft)
-            reserve += self._reserve_of(sequence)
+            reserve += self.memory.reserve_of(sequence)
             coming.add(self.memory.coming(sequence))
             for older in passed:
                 older.num_passed += 1
             if any(older.num_passed >= MAX_PASSED for older in passed):
                 return
-
-    def _reserve_of(self, sequence: Sequence) -> int:
-        """Returns how many blocks to keep for a running sequence: for the rest of its prefill, and one to grow."""
-        return 1 + max(0, self.memory.blocks_for(sequence.prefill_end) - len(sequence.blocks))
 
     def _admit(self, sequence: Sequence, matched: Node, draft: Draft) -> None:
         self._waiting.remove(sequence)
@@ -311,6 +324,7 @@ class Scheduler:
         sequence.prefill_end = len(sequence.tokens)
         sequence.num_passed = 0
         self.memory.begin(sequence, matched)
+        self.adapters.hold(sequence.adapter)
         insort(self._running, sequence, key=_age)
         draft.admitted.append(Admission(sequence.id, sequence.computed))
 
@@ -355,22 +369,12 @@ class Scheduler:
                 sequence.guesser.note(token_id)
             if sequence.cleared_at is not None and len(sequence.tokens) >= sequence.cleared_at:
                 self._suspects.clear(sequence)
-            reason = self._ending(sequence)
+            reason = ending(sequence, self._eos_token_ids, self.memory.capacity)
             confirmed.append(Sampled(sequence.id, token_id, logprob, reason, top))
             if reason is not None:
                 self.finish(sequence.id, reason)
                 break
         return confirmed
-
-    def _ending(self, sequence: Sequence) -> FinishReason | None:
-        """Returns why the sequence ends with its last token, or None. As in TGI, the length precedes the end token."""
-        if len(sequence.tokens) >= sequence.max_length:
-            return FinishReason.LENGTH
-        token_id = sequence.tokens[-1]
-        is_eos = token_id in self._eos_token_ids and not sequence.ignore_eos
-        if is_eos or token_id in sequence.stop_token_ids:
-            return FinishReason.EOS_TOKEN
-        return FinishReason.ERROR if len(sequence.tokens) >= self.memory.capacity else None
 
     def _settle(self, sequence: Sequence) -> None:
         """Takes back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""
@@ -381,6 +385,7 @@ class Scheduler:
             return
         if sequence.slot is not None:
             self.memory.release(sequence)
+            self.adapters.release(sequence.adapter)
             self._free_slots.append(sequence.slot)
             self._cleared_slots.append(sequence.slot)
         sequence.slot = None

@@ -41,6 +41,8 @@ class Sequence:
     sampling: Sampling
     namespace: str = ""
     """Only sequences of one namespace share blocks."""
+    adapter: int = 0
+    """The number of the adapter that computes it, 0 for none; one of another number has another namespace."""
     ignore_eos: bool = False
     stop_token_ids: frozenset[int] = frozenset()
     """The tokens that end it as the model's end token does, also where `ignore_eos` is set."""

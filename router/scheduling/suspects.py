@@ -14,7 +14,7 @@ while others are on trial. One that was cleared of another death, and turns dead
 that, causes up to `MAX_PARDONS` more.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.router.scheduling.sequence import Sequence
@@ -48,6 +48,11 @@ class Suspects:
     def holds(self, sequence: Sequence) -> bool:
         """Tells whether the sequence has to wait for the trial of others."""
         return sequence.is_suspect and sequence not in self._cohorts[0].members
+
+    def may_run(self, waiting: Iterable[Sequence]) -> Iterator[Sequence]:
+        """Yields those that wait for no trial of others."""
+        alone = self.alone
+        return (each for each in waiting if (each is alone if alone else not self.holds(each)))
 
     def accuse(self, named: Collection[Sequence]) -> None:
         """Notes a death with these sequences in flight. A death while nothing ran accuses nobody."""

@@ -23,6 +23,7 @@ def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | N
         "gen_ai.request.model": trace.model or model_id,
         "gen_ai.response.model": model_id,
         "gen_ai.request.stream": generation.is_stream,
+        "penstock.adapter": spec.adapter,
         "gen_ai.request.choice.count": spec.num_answers if spec.num_answers > 1 else None,
         "gen_ai.request.max_tokens": parameters.max_new_tokens,
         "gen_ai.request.temperature": 0.0 if spec.is_greedy else parameters.temperature,

@@ -108,5 +108,6 @@ BEHAVIOURS = (
               "router/api/clouds/test_vertex.py::test_predictions"),
     Behaviour("Usage statistics that are sent unless forbidden", NEVER,
               "router/launcher/test_options.py::test_option_without_effect_is_noted_when_given"),
-    Behaviour("An adapter that is not known taken for none", NEVER, "router/api/tgi/test_rules.py::test_a_rule"),
+    Behaviour("An adapter that is not known taken for none", NEVER,
+              "router/api/test_adapters.py::test_an_unknown_adapter_is_refused_before_a_permit"),
 )

@@ -4,11 +4,15 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
@@ -21,6 +25,7 @@ from tests.compatibility import tgi
 from tests.compatibility.answers import CALLING, STREAMED, WHOLE, answers, errors, names
 from tests.compatibility.values import BODIES, bodies
 from tests.fakes import FACTS, LIMITS
+from tests.router.adapters.folders import write_adapter
 from tests.router.api.conftest import ANSWER, Server, starting
 from tests.router.text.tokenizers_for_tests import DEMO
 
@@ -56,11 +61,14 @@ async def looked_at() -> AsyncIterator[Servers]:
     template = ChatTemplate({"default": TEMPLATE}, {})
     grammars = GrammarCompiler(DEMO, FACTS.vocab_size, FACTS.eos_token_ids)
     try:
-        async with starting() as start:
+        with TemporaryDirectory() as folder:
+            source = AdapterSource("a", write_adapter(Path(folder)), folder)
             limits, cloud = replace(LIMITS, enable_prefill_logprobs=True), vertex_routes(*CLOUD.values())
-            yield Servers(*[
-                await start(limits, answer, template=template, grammars=grammars, more_routes=cloud)
-                for answer in (ANSWER, CALLING)])
+            async with starting() as start:
+                yield Servers(*[
+                    await start(limits, answer, template=template, grammars=grammars, more_routes=cloud,
+                                adapters=Registry([source], max_bytes=2**20))
+                    for answer in (ANSWER, CALLING)])
     finally:
         grammars.close()
 

@@ -15,15 +15,12 @@ def _never(text: str) -> Reason:
 
 
 _KSERVE = _never("KServe's protocol, which the stock image does not speak either; KServe takes OpenAI's routes too")
-_ADAPTERS = Reason("refused, there are no adapters yet")
 _NGROK = _never("refused; TGI's own launcher stops at it")
 
 REASONS: dict[tuple[str, str], Reason] = {
     **{("Routes", name): _KSERVE for name in (
         "GET /v2", "GET /v2/health/live", "GET /v2/health/ready", "GET /v2/models/{model}/versions/{version}",
         "GET /v2/models/{model}/versions/{version}/ready", "POST /v2/models/{model}/versions/{version}/infer")},
-    ("Body of /generate: parameters", "adapter_id"): _ADAPTERS,
-    ("Body of /generate_stream: parameters", "adapter_id"): _ADAPTERS,
     ("Body of /v1/completions", "suffix"): _never("refused in TGI's words, as in TGI"),
     ("Answer of /v1/chat/completions: choices.message.tool_calls.function", "description"): _never(
         "null in TGI, and not OpenAI's"),
@@ -38,7 +35,6 @@ REASONS: dict[tuple[str, str], Reason] = {
     ("Flags", "--trust-remote-code"): _never("refused; code that comes with a checkpoint is never run"),
     ("Flags", "--disable-custom-kernels"): _never("refused; KERNELS=reference serves without the compiled kernels"),
     ("Flags", "--weights-cache-override"): _never("refused; `--model-id` takes a directory"),
-    ("Flags", "--lora-adapters"): Reason("refused, there are no adapters yet"),
     ("Flags", "--ngrok"): _NGROK,
     ("Flags", "--ngrok-authtoken"): _NGROK,
     ("Flags", "--ngrok-edge"): _NGROK,

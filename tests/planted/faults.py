@@ -25,6 +25,7 @@ _ATTENTION, _TEXT = ("tests/kernels/test_paged_attention.py",), ("tests/router/t
 _KEPT = ("tests/shard/execution/test_kept_memory.py",)
 _MACHINE = ("tests/shard/devices/test_machine.py", "tests/system/test_cgroups.py")
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
+_ADAPTERS = ("tests/router/adapters", "tests/router/engine/test_adapters.py", "tests/router/api/test_adapters.py")
 
 FAULTS = (
     Fault("scheduler", "last-block-not-released", "router/scheduling/memory.py",
@@ -43,7 +44,7 @@ FAULTS = (
           "return tuple(block) if index else (namespace, *block)", "return tuple(block)", _SCHEDULING),
     Fault("scheduler", "newest-block-is-evicted", "router/scheduling/prefix_cache.py",
           "self._idle.popitem(last=False)", "self._idle.popitem(last=True)", _SCHEDULING),
-    Fault("scheduler", "one-token-too-many", "router/scheduling/scheduler.py",
+    Fault("scheduler", "one-token-too-many", "router/scheduling/rows.py",
           "if len(sequence.tokens) >= sequence.max_length:", "if len(sequence.tokens) > sequence.max_length:",
           _SCHEDULING),
 
@@ -104,7 +105,26 @@ FAULTS = (
           'self._is_escaped = character == "\\\\"', "self._is_escaped = False",
           ("tests/router/chat/test_tools_parser.py",)),
 
-    Fault("recovery", "history-of-a-replay", "router/scheduling/scheduler.py",
+    Fault("adapters", "unloaded-in-use", "router/scheduling/residency.py",
+          "each.place is Place.LOADED and not each.num_holders and", "each.place is Place.LOADED and", _SCHEDULING),
+    Fault("adapters", "an-adapter-is-loaded-at-once", "router/scheduling/residency.py",
+          "is Place.LOADED\n\n    def is_crowded_out", "is not Place.KNOWN\n\n    def is_crowded_out", _SCHEDULING),
+    Fault("adapters", "never-its-turn", "router/scheduling/adapter_turns.py",
+          "                older.num_passed += 1\n", "                pass\n", _SCHEDULING),
+    Fault("adapters", "loaded-marks-outlive-the-group", "router/scheduling/scheduler.py",
+          "        self.adapters.forget()\n", "", _SCHEDULING),
+    Fault("adapters", "adapters-share-prefixes", "router/engine/engine.py",
+          "namespace=adapter.namespace if adapter else \"\"", "namespace=\"\"", _ADAPTERS),
+    Fault("adapters", "one-number-for-a-name", "router/adapters/registry.py",
+          "key = source.name, found.digest, found.config_digest", "key = source.name, \"\", \"\"", _ADAPTERS),
+    Fault("adapters", "a-changed-scale-goes-unnoticed", "router/engine/adapter_loader.py",
+          "            await asyncio.to_thread(_check_unchanged, adapter)\n", "", _ADAPTERS),
+    Fault("adapters", "killers-are-loaded-beside-others", "router/engine/adapter_loader.py",
+          "if self._num_losses[number] >= MAX_LOSSES_BESIDE:", "if False:", _ADAPTERS),
+    Fault("adapters", "unknown-after-the-permit", "router/generation/validation.py",
+          "    adapters.check(spec.adapter)\n", "", _ADAPTERS),
+
+    Fault("recovery", "history-of-a-replay", "router/scheduling/rows.py",
           "history = tuple(sequence.tokens) if", "history = tuple(sequence.tokens[:sequence.prompt_length]) if",
           _SCHEDULING),
     Fault("recovery", "cache-outlives-the-memory", "router/engine/engine.py",
@@ -112,7 +132,8 @@ FAULTS = (
     Fault("recovery", "deaths-never-forgotten", "router/scheduling/suspects.py",
           "        sequence.num_solo_deaths = 0\n", "", _SCHEDULING),
     Fault("recovery", "halves-run-together", "router/scheduling/scheduler.py",
-          "            if self._suspects.holds(sequence):\n                continue\n", "", _SCHEDULING),
+          "if self._suspects.holds(sequence) or not turns.admits(sequence):", "if not turns.admits(sequence):",
+          _SCHEDULING),
     Fault("recovery", "cleared-by-the-first-token", "router/scheduling/sequence.py",
           "len(self.tokens) + max(1, self.promised)", "len(self.tokens) + 1", _SCHEDULING),
     Fault("recovery", "steps-are-no-new-beginning", "router/launcher/group.py",

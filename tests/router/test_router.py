@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from penstock.router.__main__ import serve
-from penstock.router.config import RouterConfig
+from penstock.router.__main__ import _adapters, serve
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.config import InvalidArgument, RouterConfig
 from penstock.router.engine.limits import LimitError, Limits
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.launch import main
@@ -53,6 +54,19 @@ def test_limits(arguments: list[str], num_blocks: int, expected: tuple[int, ...]
 def test_limits_that_the_group_cannot_meet(arguments: list[str], num_blocks: int, message: str) -> None:
     with pytest.raises(LimitError, match=message):
         Limits.resolve(config(*arguments), replace(FACTS, num_blocks=num_blocks))
+
+
+@pytest.mark.parametrize("arguments", [["--allow-runtime-adapters", "--api-key", "k"], []])
+def test_adapters_of_a_model_that_takes_none(arguments: list[str]) -> None:
+    sources = () if arguments else (AdapterSource("a", Path("/a"), "/a"),)
+    facts = replace(FACTS, implementation="transformers")
+    option = "allow_runtime_adapters" if arguments else "lora_adapters"
+    with pytest.raises(InvalidArgument, match=rf"`{option}`: m, as it is computed here \(transformers\), takes no"):
+        _adapters(config(*arguments, adapters=sources), facts)
+    registry = _adapters(config(*arguments, adapters=sources), replace(facts, takes_adapters=True))
+    assert [source.name for source in registry] == [source.name for source in sources]
+    assert registry.max_bytes == 2**30
+    assert len(_adapters(config(), facts)) == 0
 
 
 def lose_launcher(notices: NoticePipe) -> None:

@@ -60,6 +60,8 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
         ("Failures by error", "reqps", [(rate("tgi_request_failure", by="err"), "{{err}}")]),
         ("Tokens", "short", [(rate("penstock_prompt_tokens"), "of prompts, computed, per second"),
                              (rate("penstock_generated_tokens"), "generated per second")]),
+        ("Tokens guessed and verified", "short", [(rate("penstock_drafted_tokens"), "per second"),
+                                                  (rate("penstock_accepted_tokens"), "per second, right")]),
         ("Tokens of a prompt", "short", quantiles("tgi_request_input_length")),
         ("Tokens of an answer", "short", quantiles("tgi_request_generated_tokens")),
     ],
@@ -91,6 +93,13 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
         ("The model's part of a step without", "s", quantiles("tgi_batch_forward_duration", 'method="decode"')),
         ("Tokens that a step may compute", "short", [(by_server(series("penstock_step_tokens")), "{{instance}}")]),
         ("Requests that begin with one step", "short", quantiles("tgi_batch_next_size")),
+    ],
+    "Adapters": [
+        ("Adapters, by where they are", "short", [
+            (f"sum by (state) ({series('penstock_adapters')})", "{{state}}")]),
+        ("Loading an adapter", "s", quantiles("penstock_adapter_load_seconds")),
+        ("Adapters loaded and unloaded", "short", [(rate("penstock_adapter_loads"), "loaded per second"),
+                                                   (rate("penstock_adapter_evictions"), "unloaded per second")]),
     ],
     "Faults": [
         ("Servers that answer Prometheus", "short", [(series("up"), "{{container}} {{instance}}")]),

@@ -57,7 +57,8 @@ async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallF
         add_special_tokens=bool(body.add_special_tokens),
         has_openai_penalties=True,
         raw_logprobs=True,
-        shown_ids=frozenset() if marker_id is None else frozenset({marker_id})), conversation.call_format
+        shown_ids=frozenset() if marker_id is None else frozenset({marker_id}),
+        adapter=service.adapters.named(body.model)), conversation.call_format
 
 
 async def _grammar(conversation: Conversation, marker_id: int | None, service: Service) -> GrammarSpec | None:

@@ -5,11 +5,13 @@ from penstock.router.api.openai.other_fields import REFUSED_IN_COMPLETIONS, refu
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.engine.limits import Limits
 from penstock.router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
+from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 
 
-def parse(body: CompletionBody, limits: Limits) -> list[GenerationSpec]:
+def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
     """Returns what the body asks of each prompt. A RouterError names the field that is refused."""
+    limits = service.limits
     if body.suffix:
         raise SuffixNotSupported
     if len(body.prompt) > limits.max_client_batch_size:
@@ -28,7 +30,8 @@ def parse(body: CompletionBody, limits: Limits) -> list[GenerationSpec]:
             add_special_tokens=body.add_special_tokens is not False,
             has_openai_penalties=True,
             raw_logprobs=True,
-            wants_prompt_logprobs=bool(body.echo) and body.logprobs is not None)
+            wants_prompt_logprobs=bool(body.echo) and body.logprobs is not None,
+            adapter=service.adapters.named(body.model))
         for prompt in body.prompt]
 
 

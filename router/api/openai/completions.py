@@ -32,7 +32,7 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
     service = request.app[SERVICE]
     trace.describe("text_completion", body.model)
     try:
-        specs = parse(body, service.limits)
+        specs = parse(body, service)
     except Exception as error:
         return refuse(service, error)
     headers = request_headers(service, *body.prompt)

@@ -138,6 +138,8 @@ class Model(BaseModel):
     object: Literal["model"]
     created: int
     owned_by: str
+    root: str | None = None
+    parent: str | None = None
 
 
 class Models(BaseModel):

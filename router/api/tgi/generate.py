@@ -58,7 +58,8 @@ def parse(service: Service, body: GenerateBody) -> GenerationSpec:
     """Returns what the body asks for, in the terms that all APIs share."""
     return GenerationSpec(
         body.inputs, body.parameters,
-        wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs)
+        wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs,
+        adapter=body.parameters.adapter_id)
 
 
 async def _whole_answer(

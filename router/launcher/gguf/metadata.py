@@ -1,6 +1,6 @@
 """The metadata of a GGUF file."""
 
-from penstock.router.launcher.fields import Fields, FileError
+from penstock.router.fields import Fields, FileError
 
 
 class GgufError(FileError):

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from penstock.router.config import USAGE_ERROR
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files.conversion import convert
 from penstock.router.launcher.tokenizer_files.sources import find
 

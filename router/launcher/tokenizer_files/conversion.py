@@ -7,7 +7,7 @@ from typing import Any
 
 import tokenizers
 
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files import gpt2, sentencepiece, tekken, tiktoken
 from penstock.router.launcher.tokenizer_files.settings import Settings
 from penstock.router.launcher.tokenizer_files.sources import MODEL, TEKKEN, VOCABULARY, Source

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files.description import byte_level
 from penstock.router.launcher.tokenizer_files.pre_tokenizers import PRE_TOKENIZERS
 from penstock.router.launcher.tokenizer_files.settings import Settings, read_bytes, read_json

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.router import variables
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files.sources import ACCEPTED, find
 
 TOKENIZER = "tokenizer.json"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files.description import byte_level, merges
 from penstock.router.launcher.tokenizer_files.pre_tokenizers import PreTokenizer
 from penstock.router.launcher.tokenizer_files.settings import Settings

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from penstock.router.launcher.fields import Fields, FileError
+from penstock.router.fields import Fields, FileError
 from penstock.router.launcher.tokenizer_files.vocabulary import Vocabulary
 
 FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json")

@@ -5,7 +5,7 @@ import binascii
 from pathlib import Path
 from typing import Any
 
-from penstock.router.launcher.fields import Fields, FileError
+from penstock.router.fields import Fields, FileError
 from penstock.router.launcher.tokenizer_files import ranks
 from penstock.router.launcher.tokenizer_files.pre_tokenizers import PreTokenizer
 from penstock.router.launcher.tokenizer_files.settings import Settings, read_json

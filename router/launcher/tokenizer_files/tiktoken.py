@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files import ranks
 from penstock.router.launcher.tokenizer_files.pre_tokenizers import KIMI, PRE_TOKENIZERS, PreTokenizer
 from penstock.router.launcher.tokenizer_files.settings import Settings, read_bytes

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files.description import added_token
 
 MAX_TOKENS = 1 << 22

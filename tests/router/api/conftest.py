@@ -123,7 +123,8 @@ async def starting() -> AsyncIterator[Start]:
             stack.callback(tokenizer.close)
             fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)
-            engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request))
+            engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request),
+                            adapters=settings.get("adapters"))
             app = make_app(Engines(engine), tokenizer, limits, metrics, INFO, **settings)
             prepare(app)
             server = RealServer(app, idle_seconds)

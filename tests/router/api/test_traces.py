@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -12,9 +13,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.fleet.errors import FleetError
 from penstock.router.tracing.middleware import Tracing
+from tests.router.adapters.folders import write_adapter
 from tests.router.api.conftest import Server, Start, until
 
 TRACE, PARENT = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -264,3 +268,11 @@ async def test_nothing_is_kept_of_a_request_that_is_not_traced(server: Server) -
     rows = [row for plan in server.fleet.plans for row in plan.rows]
     assert {row.initial_state.trace for row in rows if row.initial_state is not None} == {b""}
     assert not any(plan.chunks for plan in server.fleet.plans)
+
+
+async def test_the_adapter_is_named(start_traced: StartTraced, tmp_path: Path) -> None:
+    source = AdapterSource("mine", write_adapter(tmp_path), "mine")
+    traced = await start_traced(adapters=Registry([source], max_bytes=10_000))
+    await traced.server.generate(adapter_id="mine", max_new_tokens=2)
+    await traced.until_told()
+    assert attributes(traced.request())["penstock.adapter"] == "mine"

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
-from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.fleet import GrpcFleet, agree
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, Sampling
@@ -29,6 +29,8 @@ class EchoShard(shard_pb2_grpc.ShardServicer):
     def __init__(self, rank: int, **facts: Any) -> None:
         self.orders: list[shard_pb2.Order] = []
         self.step_offset = 0
+        self.adapters: dict[int, tuple[str, str]] = {}
+        self.refusals: dict[str, tuple[grpc.StatusCode, str]] = {}
         self.facts = shard_pb2.Facts(**{
             "model_id": "m", "dtype": "float32", "kv_dtype": "float32", "block_size": 16, "num_blocks": 50 + rank,
             "vocab_size": 99, "eos_token_ids": [2], "context_length": 512, "rank": rank, "world_size": 2,
@@ -38,6 +40,17 @@ class EchoShard(shard_pb2_grpc.ShardServicer):
 
     async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:
         return self.facts
+
+    async def LoadAdapter(self, request: shard_pb2.LoadAdapterRequest, context: Any) -> shard_pb2.LoadAdapterReply:
+        if request.path in self.refusals:
+            code, sentence = self.refusals[request.path]
+            await context.abort(code, sentence)
+        self.adapters[request.adapter] = (request.path, request.digest)
+        return shard_pb2.LoadAdapterReply(num_bytes=100 + self.facts.rank)
+
+    async def UnloadAdapter(self, request: shard_pb2.UnloadAdapterRequest, context: Any) -> Any:
+        self.adapters.pop(request.adapter, None)
+        return shard_pb2.UnloadAdapterReply()
 
     async def Execute(self, orders: AsyncIterator[shard_pb2.Order], context: Any) -> AsyncIterator[Any]:
         async for order in orders:
@@ -95,6 +108,34 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     first = planned.plan.rows[0].initial_state
     assert (first.sampling.seed, first.sampling.top_k, first.prompt_length) == (2**64 - 1, 7, 2)
     assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])
+
+
+async def test_adapters_are_loaded_on_every_shard_and_named_by_their_number(tmp_path: Path) -> None:
+    shards = [EchoShard(0), EchoShard(1)]
+    async with running(tmp_path, *shards) as (fleet, _):
+        await fleet.open(LIMITS)
+        assert await fleet.load_adapter(2**32 - 1, "/a", "abc") == 101
+        assert [shard.adapters for shard in shards] == [{2**32 - 1: ("/a", "abc")}] * 2
+        await fleet.submit(Plan(0, (Row(slot=0, start=0, token_ids=(1,), initial_state=InitialState(
+            Sampling(), 1, adapter=2**32 - 1)),)))
+        await fleet.next_result()
+        await fleet.unload_adapter(2**32 - 1)
+        await fleet.unload_adapter(7)
+        assert [shard.adapters for shard in shards] == [{}, {}]
+    assert [shard.orders[-1].plan.rows[0].initial_state.adapter for shard in shards] == [2**32 - 1] * 2
+
+
+async def test_an_adapter_that_one_shard_refuses_is_left_on_none(tmp_path: Path) -> None:
+    shards = [EchoShard(0), EchoShard(1)]
+    shards[1].refusals["/a"] = grpc.StatusCode.INVALID_ARGUMENT, "its rank is 7"
+    async with running(tmp_path, *shards) as (fleet, _):
+        await fleet.open(LIMITS)
+        with pytest.raises(AdapterRefusedError, match=r"^its rank is 7$"):
+            await fleet.load_adapter(1, "/a", "abc")
+        assert [shard.adapters for shard in shards] == [{}, {}]
+        shards[0].refusals["/a"] = grpc.StatusCode.INTERNAL, "a fault"
+        with pytest.raises(FleetError, match="INTERNAL: a fault"):
+            await fleet.load_adapter(1, "/a", "abc")
 
 
 @only_root

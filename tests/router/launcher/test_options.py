@@ -38,7 +38,8 @@ ADDED = {"--activations": None, "--model-impl": None, "--device": "auto", "--det
          "--pipeline-depth": 2, "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
          "--startup-timeout": 120, "--grpc-port": None,
          "--strict-streaming-errors": False, "--tgi-tool-finish-reason": False, "--ssl-certfile": None,
-         "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": ()}
+         "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": (), "--max-adapter-memory": 2**30,
+         "--allow-runtime-adapters": False}
 SHORT = {"--port": "-p", "--graceful-termination-timeout": "-g", "--env": "-e"}
 
 BY_FLAG = {option.opts[0]: option for option in OPTIONS}
@@ -91,7 +92,7 @@ def test_unsupported_is_refused_by_name(invoke, started, flag):
 
 @pytest.mark.parametrize(("variable", "value"), [
     ("TRUST_REMOTE_CODE", "false"), ("DISABLE_CUSTOM_KERNELS", "false"), ("QUANTIZE", ""),
-    ("NGROK", "0"), ("API_KEY", ""), ("METRICS_KEY", ""), ("CORS_ALLOW_ORIGIN", "")])
+    ("NGROK", "0"), ("LORA_ADAPTERS", ""), ("API_KEY", ""), ("METRICS_KEY", ""), ("CORS_ALLOW_ORIGIN", "")])
 def test_value_that_asks_for_nothing_is_accepted(parse, variable, value):
     parse(**{variable: value})
 

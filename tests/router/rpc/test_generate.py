@@ -1,16 +1,19 @@
 """Answers over gRPC are those over HTTP."""
-
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf.json_format import MessageToDict
 
 from penstock.protos import penstock_pb2 as pb
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
 from penstock.router.generation.float32 import nearest_float32
 from penstock.router.generation.parameters import Parameters
 from penstock.router.grammar.compiler import GrammarCompiler
 from tests.fakes import LIMITS
+from tests.router.adapters.folders import write_adapter
 from tests.router.api.tgi.test_grammars import DrawingFleet, is_valid
 from tests.router.rpc.conftest import Rpc, StartRpc, request
 
@@ -123,3 +126,13 @@ async def test_both_apis_count(rpc: Rpc) -> None:
     assert series["tgi_request_success"] == series["tgi_request_count"] == 2
     for name in ("Generate", "GenerateStream"):
         assert series[f'penstock_requests{{route="/penstock.v1.TextGeneration/{name}",status="200"}}'] == 1
+
+
+async def test_an_adapter_answers_whole_and_streamed(start_rpc: StartRpc, tmp_path: Path) -> None:
+    source = AdapterSource("mine", write_adapter(tmp_path), "mine")
+    rpc = await start_rpc(adapters=Registry([source], max_bytes=10_000))
+    assert (await rpc.generate(adapter_id="mine", max_new_tokens=3)).generated_text
+    assert len(await rpc.stream(adapter_id="mine", max_new_tokens=3)) == 3
+    await rpc.generate(max_new_tokens=3)
+    assert [rpc.server.fleet.adapters.get(state.adapter) for state in rpc.server.fleet.initial_states] == [
+        str(tmp_path), str(tmp_path), None]

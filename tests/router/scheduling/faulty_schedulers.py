@@ -1,12 +1,14 @@
 """Schedulers with a fault planted in each, which the simulation has to find."""
 
+from collections.abc import Collection
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
 from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.memory import KvMemory
-from penstock.router.scheduling.plan import Confirmed, FinishReason, Plan, Row, StepResult
+from penstock.router.scheduling.plan import Confirmed, FinishReason, Forgotten, Plan, Row, StepResult
 from penstock.router.scheduling.prefix_cache import Key, Node, PrefixCache
+from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
 
@@ -73,6 +75,44 @@ class SharedAcrossNamespaces(Scheduler):
     def add(self, sequence: Sequence) -> None:
         super().add(sequence)
         self.memory.cache.__class__ = _OneNamespace
+
+
+class SharedAcrossAdapters(Scheduler):
+    """The prefix cache tells apart who has an adapter and who has none, but no two adapters."""
+
+    def add(self, sequence: Sequence) -> None:
+        super().add(sequence)
+        self.memory.cache.__class__ = _TwoNamespaces
+
+
+class AdapterEvictedInUse(Scheduler):
+    """An adapter is unloaded for another's sake while sequences use it."""
+
+    def add(self, sequence: Sequence) -> None:
+        super().add(sequence)
+        self.adapters.__class__ = _ForgetsHolders
+
+
+class AdapterFreeWhenFinished(Scheduler):
+    """A sequence that ends lets go of its adapter while a step in flight still names it."""
+
+    def finish(self, sequence_id: int, reason: FinishReason) -> None:
+        sequence = self._sequences.get(sequence_id)
+        super().finish(sequence_id, reason)
+        if sequence is not None and sequence.in_flight:
+            self.adapters.release(sequence.adapter)
+            sequence.adapter = 0
+
+
+class AnotherAdapterAfterReplay(Scheduler):
+    """What waits again after a loss is computed by the adapter that was used last."""
+
+    def forget_all(self) -> Forgotten:
+        forgotten = super().forget_all()
+        for sequence in self._waiting:
+            if sequence.adapter:
+                sequence.adapter = next(reversed(self.adapters._residents), sequence.adapter)
+        return forgotten
 
 
 class UnmaskedPrefill(Scheduler):
@@ -178,3 +218,18 @@ class BlockLostWithGuess(Scheduler):
 class _OneNamespace(PrefixCache):
     def key(self, namespace: str, tokens: Items[int], index: int) -> Key:
         return super().key("", tokens, index)
+
+
+class _TwoNamespaces(PrefixCache):
+    def key(self, namespace: str, tokens: Items[int], index: int) -> Key:
+        return super().key(namespace and "a", tokens, index)
+
+
+class _ForgetsHolders(Residency):
+    def _idle(self, spared: Collection[int]) -> list[int]:
+        for each in self._residents.values():
+            each.num_holders = 0
+        return super()._idle(spared)
+
+    def release(self, number: int) -> None:
+        """Counts nothing."""

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
-from tests.router.scheduling.simulated_client import Flight
+from tests.router.scheduling.simulated_client import Client, Flight
 
 
 def check_blocks(scheduler: Scheduler, present: Collection[Sequence]) -> None:
@@ -62,3 +62,13 @@ def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Coll
     members = [s.id for cohort in scheduler._suspects._cohorts for s in cohort.members]
     assert sorted(members) == sorted(s.id for s in live if s.is_suspect), "a suspect is in one cohort"
     assert all(s.status is Status.WAITING for s in live if scheduler._suspects.holds(s)), "a suspect that is held runs"
+
+
+def check_adapters(scheduler: Scheduler, clients: Collection[Client]) -> None:
+    """Every slot's adapter is loaded, and counted once for it."""
+    expected = Counter(client.adapter for client in clients if client.adapter)
+    adapters, residents = scheduler.adapters, scheduler.adapters._residents
+    actual = {number: each.num_holders for number, each in residents.items() if each.num_holders}
+    assert actual == expected, f"sequences with a slot use the adapters {expected}, {actual} are counted"
+    assert all(adapters.is_loaded(number) for number in expected), "an adapter in use is not loaded"
+    assert sum(each.num_bytes for each in residents.values()) == adapters.num_used <= adapters.budget

@@ -34,11 +34,12 @@ def made_logprob(value: int, token_id: int) -> int:
 
 @dataclass(slots=True)
 class Resident:
-    """A slot: its block table, what each position must hold, the sampling's seed, the token sampled last, and how many
-    drafts its last row had, of which no sample was kept."""
+    """A slot: its block table, what each position must hold, the sampling's seed, the adapter, the token sampled last,
+    and how many drafts its last row had, of which no sample was kept."""
 
     chain: list[int]
     salt: int
+    adapter: int
     blocks: list[int] = field(default_factory=list)
     last_token: int | None = None
     num_drafts: int = 0
@@ -53,6 +54,8 @@ class ShardMirror:
 
     def __init__(self, block_size: int, num_blocks: int) -> None:
         self.memory: list[list[int | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self.adapters: set[int] = set()
+        """Those that are loaded."""
         self._block_size = block_size
         self._slots: dict[int, Resident] = {}
         self._next_step_id = 0
@@ -91,6 +94,8 @@ class ShardMirror:
 
     def _run_row(self, row: Row, masks: list[int] | None) -> RowResult:
         resident = self._slots[row.slot]
+        assert not resident.adapter or resident.adapter in self.adapters, (
+            f"slot {row.slot} needs the adapter {resident.adapter}, which is not loaded")
         resident.blocks += row.new_blocks
         chain, size = resident.chain, self._block_size
         if resident.num_drafts:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
-from penstock.router.scheduling.plan import Plan, Row
+from penstock.router.scheduling.plan import InitialState, Plan, Row
 from penstock.router.scheduling.sequence import Sequence
 from tests.router.scheduling.shard_mirror import Resident, extend, sample
 
@@ -17,6 +17,7 @@ class Client:
     tokens: list[int]
     chain: list[int]
     salt: int
+    adapter: int
     kills_at: int | None = None
     """The length at which its next token takes the group down."""
     num_solo_deaths: int = 0
@@ -27,6 +28,10 @@ class Client:
     """Steps since its last row."""
     prompt_logprobs: dict[int, int] = field(default_factory=dict)
     """Of the prompt's tokens, by position."""
+
+    @property
+    def initial_state(self) -> InitialState:
+        return InitialState(self.sequence.sampling, self.sequence.prompt_length, adapter=self.adapter)
 
     @property
     def needs_prompt_logprobs(self) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 from penstock.router.scheduling.plan import (
     FinishReason,
-    InitialState,
     Output,
     Plan,
     PromptLogprobsPart,
@@ -22,8 +21,9 @@ from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
-from tests.router.scheduling.invariants import check_blocks, check_flights, check_places
+from tests.router.scheduling.invariants import check_adapters, check_blocks, check_flights, check_places
 from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, made_logprob, sample
+from tests.router.scheduling.simulated_adapters import ADAPTERS, SimulatedAdapters
 from tests.router.scheduling.simulated_client import Client, Flight, Prophet
 
 CAPACITY, MAX_LENGTH = 96, 80
@@ -33,7 +33,6 @@ MAX_PAUSE = 20
 """Steps without a row for a sequence that runs, while no suspect runs alone."""
 MAX_WAIT = 1000
 """Steps without a row for the oldest sequence."""
-NAMESPACES = {"": 0, "adapter": 1}
 
 
 class Simulation:
@@ -53,10 +52,13 @@ class Simulation:
         self.num_slots = self.random.choice([2, 6, 6, 12])
         self.budget = self.num_slots + (60 if budget_varies else self.random.choice([1, 6, 12, 50]))
         num_blocks = CAPACITY // self.block_size
+        self.counts: Counter[str] = Counter()
+        self.adapters = SimulatedAdapters(seed, self.counts, self.fail_adapter)
         self.scheduler = scheduler_class(
             block_size=self.block_size, num_blocks=num_blocks, max_slots=self.num_slots, max_step_tokens=self.budget,
             budget=StepBudget(self.budget // 2, 1, self.budget) if budget_varies else None, eos_token_ids={EOS},
-            shares_prefixes=not carries_states, speculation=Speculation(guesses, 32) if guesses else None)
+            shares_prefixes=not carries_states, adapters=self.adapters.residency,
+            speculation=Speculation(guesses, 32) if guesses else None)
         self.reached: dict[int, int] | None = {} if carries_states else None
         """The position that each slot's state has come to, of a model that carries one."""
         self.shard = ShardMirror(self.block_size, num_blocks)
@@ -67,7 +69,6 @@ class Simulation:
         self.cached: dict[int, Node] = {}
         self.plans: list[Plan] = []
         self.untold: set[int] = set()
-        self.counts: Counter[str] = Counter()
         self.next_id = 0
 
     def run(self, num_steps: int) -> None:
@@ -100,6 +101,7 @@ class Simulation:
         while len(self.in_flight) < self.depth and (not self.in_flight or self.chance(0.9)) and self.plan():
             pass
         meanwhile()
+        self.adapters.advance(self.shard)
         if self.in_flight:
             self.commit()
 
@@ -110,12 +112,12 @@ class Simulation:
         for _ in range(self.random.choice([1, 1, 1, 1, 2, 3])):
             sequence = Sequence(
                 id=self.next_id, tokens=list(tokens), prompt_length=len(tokens), max_length=limit, sampling=Sampling(),
-                namespace=namespace, ignore_eos=self.chance(0.2),
+                namespace=namespace, adapter=ADAPTERS[namespace], ignore_eos=self.chance(0.2),
                 stop_token_ids=frozenset({7} if self.chance(0.3) else ()),
                 has_grammar=self.chance(0.3), wants_prompt_logprobs=self.chance(0.15), confirmed_only=self.chance(0.1))
             self.next_id += 1
-            chain = chain_of(NAMESPACES[namespace], tokens)
-            client = Client(sequence, list(tokens), chain, salt=self.random.choice([0, 0, 1]))
+            chain = chain_of(ADAPTERS[namespace], tokens)
+            client = Client(sequence, list(tokens), chain, self.random.choice([0, 0, 1]), ADAPTERS[namespace])
             if self.chance(0.01):
                 client.kills_at = self.random.randint(len(tokens), limit - 1)
             if self.guesses and sequence.id % 4:
@@ -132,7 +134,7 @@ class Simulation:
             return client.tokens[:MAX_LENGTH - 8] + question, namespace
         head = [10 * self.random.randint(1, 3)] * self.random.choice([0, 6, 11, 17])
         tail = [self.random.randint(2, 9) for _ in range(self.random.randint(1, 24))]
-        return head + tail, self.random.choice(["", "", "adapter"])
+        return head + tail, self.random.choice(["", "", "", *ADAPTERS])
 
     def leave(self) -> None:
         self.end(self.random.choice(list(self.live.values())), FinishReason.CANCELLED)
@@ -146,14 +148,23 @@ class Simulation:
         self.ended.append(client)
         self.counts["ended"] += 1
 
+    def fail_adapter(self, number: int) -> None:
+        """The shards refuse an adapter: whoever waits for it is told."""
+        for client in [client for client in self.live.values() if client.adapter == number]:
+            assert client.sequence.status is Status.WAITING, "it runs, though its adapter was not loaded"
+            self.end(client, FinishReason.ERROR)
+
     def plan(self) -> bool:
         """Plan a step; False when there is nothing to plan for now."""
+        self.adapters.order(self.scheduler)
         running = [c for c in self.live.values() if c.sequence.status is Status.RUNNING]
         oldest = min(running, key=lambda c: c.sequence.id, default=None)
         alone = self.scheduler._suspects.alone
         most = min(max(self.scheduler.budget.tokens, len(running) + GRAIN), self.budget)
         due = {oldest.sequence.id} if oldest and alone is None and self.is_due(oldest.sequence) else set()
         plan = self.scheduler.plan()
+        if plan is None:
+            self.adapters.order(self.scheduler)
         self.untold |= {c.sequence.id for c in running if c.sequence.status is not Status.RUNNING}
         flight = self.flight(plan) if plan is not None else None
         named = {client.sequence.id for client, _, _ in flight.rows} if flight is not None else set()
@@ -163,7 +174,7 @@ class Simulation:
             self.note_pauses(named)
             self.in_flight.append(flight)
             self.plans.append(flight.plan)
-        assert self.in_flight or not self.live, "sequences wait for ever"
+        assert self.in_flight or self.adapters.pending or not self.live, "sequences wait for ever"
         self.check()
         return plan is not None
 
@@ -223,9 +234,9 @@ class Simulation:
             client = self.live[admission.sequence_id]
             assert admission.hit_tokens == row.start
             assert not (row.start and client.needs_prompt_logprobs), "a hit, though prompt logprobs are missing"
-            assert row.initial_state == InitialState(client.sequence.sampling, client.sequence.prompt_length)
+            assert row.initial_state == client.initial_state, "another's adapter"
             self.present[admission.sequence_id] = client
-            flight.firsts[row.slot] = Resident(client.chain[:row.start + 1], client.salt)
+            flight.firsts[row.slot] = Resident(client.chain[:row.start + 1], client.salt, client.adapter)
             self.counts["hits"] += row.start > 0
         by_slot = {client.sequence.slot: client for client in self.present.values()}
         for row in plan.rows:
@@ -329,6 +340,7 @@ class Simulation:
             flight = self.in_flight[0]
             self.shard.run(flight.plan, flight.firsts, {})
         forgotten = self.scheduler.forget_all()
+        self.adapters.lose()
         self.in_flight.clear()
         assert set(forgotten.given_up) == guilty, f"{forgotten.given_up} are given up, not {guilty}"
         for id in guilty:
@@ -352,6 +364,7 @@ class Simulation:
         check_blocks(self.scheduler, present)
         check_flights(self.scheduler, self.in_flight)
         check_places(self.scheduler, [c.sequence for c in self.live.values()], present)
+        check_adapters(self.scheduler, self.present.values())
         self.check_cached()
 
     def check_cached(self) -> None:
@@ -360,7 +373,7 @@ class Simulation:
         for block, node in nodes.items():
             if self.cached.get(block) is not node:
                 namespace, *tokens = path_tokens(node)
-                values = chain_of(NAMESPACES[namespace], tokens)[-self.block_size:]
+                values = chain_of(ADAPTERS[namespace], tokens)[-self.block_size:]
                 assert self.shard.holds(block, values), f"block {block} is cached but holds other tokens"
         self.cached = nodes
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import Admission, FinishReason, InitialState, Plan, Sampling
-from penstock.router.scheduling.scheduler import Forgotten, Scheduler
+from penstock.router.scheduling.plan import Admission, FinishReason, Forgotten, InitialState, Plan, Sampling
+from penstock.router.scheduling.scheduler import Scheduler
 from tests.router.scheduling.small_schedulers import (
     answer,
     make_scheduler,

@@ -11,7 +11,7 @@ def check_traffic(seed: int, depth: int, num_rounds: int) -> None:
     simulation = Simulation(seed, depth)
     simulation.run(num_rounds)
     for what, least in {"steps": 900, "ended": 50, "preempted": 5, "hits": 20, "losses": 1, "memories lost": 0.3,
-                        "masked": 150, "prompt_logprobs": 50}.items():
+                        "masked": 150, "prompt_logprobs": 50, "adapter loads": 10, "adapter unloads": 10}.items():
         assert simulation.counts[what] * 1000 >= least * num_rounds, f"too little happened: {simulation.counts}"
 
 
@@ -77,6 +77,10 @@ def test_the_same_traffic_gives_the_same_plans() -> None:
     (faulty_schedulers.LeakedBlock, "holders|blocks are still in use"),
     (faulty_schedulers.SkippedVictim, "waiting sequences are"),
     (faulty_schedulers.SharedAcrossNamespaces, "holds other tokens|reads block"),
+    (faulty_schedulers.SharedAcrossAdapters, "holds other tokens|reads block"),
+    (faulty_schedulers.AdapterEvictedInUse, "needs the adapter ., which is not loaded|sequences with a slot use"),
+    (faulty_schedulers.AdapterFreeWhenFinished, "sequences with a slot use"),
+    (faulty_schedulers.AnotherAdapterAfterReplay, "another's adapter"),
     (faulty_schedulers.UnmaskedPrefill, "who waits for a mask"),
     (faulty_schedulers.HitsDespitePromptLogprobs, "a hit, though prompt logprobs are missing"),
     (faulty_schedulers.PromptLogprobsTakenForGranted,
@@ -92,7 +96,7 @@ def test_catches(faulty: type[Scheduler], message: str) -> None:
     (faulty_schedulers.RejectedTokenCached, "cached but holds other tokens|while a step in flight writes to it"),
     (faulty_schedulers.NothingTakenBack, "starts at|drafts are taken back|guesses follow|brings other tokens"),
     (faulty_schedulers.UnmaskedGuesses, "who waits for a mask"),
-    (faulty_schedulers.PlannedWhileVerified, "planned before their tokens are back"),
+    (faulty_schedulers.PlannedWhileVerified, "planned before their tokens are back|a token that was never sampled"),
     (faulty_schedulers.StaleSample, "a token that was never sampled|starts at"),
     (faulty_schedulers.BlockLostWithGuess, "holders|block table"),
 ], ids=lambda value: value.__name__ if isinstance(value, type) else "")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from penstock.router.scheduling.plan import FinishReason, Output, Plan, Row, RowResult, Sampled, StepResult
-from penstock.router.scheduling.scheduler import Forgotten, Scheduler
+from penstock.router.scheduling.plan import FinishReason, Forgotten, Output, Plan, Row, RowResult, Sampled, StepResult
+from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.suspects import MAX_PARDONS
 from tests.router.scheduling.small_schedulers import answer, make_scheduler, make_sequence, planned, spans, step

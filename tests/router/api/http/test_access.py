@@ -23,7 +23,7 @@ from tests.router.api.conftest import Server, Start
 
 KEY = "Schlüssel-1"
 COSTLY = {"/", "/generate", "/generate_stream", "/v1/completions", "/v1/chat/completions", "/tokenize",
-          "/chat_tokenize", "/invocations", "/vertex"}
+          "/chat_tokenize", "/invocations", "/vertex", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"}
 PAGE = {"origin": "https://page.example"}
 
 

@@ -60,10 +60,9 @@ BROKEN = [
     ({"logit_bias": {"5": 1, "6": -1e30}}, "`logit_bias` must have values >= -100.0 and <= 100.0"),
 ]
 IN_ORDER = [
-    {"best_of": 3}, {"temperature": 0}, {"repetition_penalty": 0}, {"frequency_penalty": 3}, {"top_p": 0},
-    {"typical_p": 0}, {"top_k": 0}, {"max_new_tokens": 0}, {"stop": ["a"] * 5}, {"top_n_tokens": 6}, {"truncate": 0},
-    {"max_new_tokens": 1024}, {"min_tokens": 2000}, {"adapter_id": "mine"},
-    {"grammar": {"type": "regex", "value": "a"}},
+    {"best_of": 3}, {"adapter_id": "mine"}, {"temperature": 0}, {"repetition_penalty": 0}, {"frequency_penalty": 3},
+    {"top_p": 0}, {"typical_p": 0}, {"top_k": 0}, {"max_new_tokens": 0}, {"stop": ["a"] * 5}, {"top_n_tokens": 6},
+    {"truncate": 0}, {"max_new_tokens": 1024}, {"min_tokens": 2000}, {"grammar": {"type": "regex", "value": "a"}},
 ]
 """Each breaks a rule; of two, the earlier is told."""
 

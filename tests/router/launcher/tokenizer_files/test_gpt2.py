@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from transformers import GPT2Tokenizer, Qwen2Tokenizer
 
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from tests.router.launcher.tokenizer_files.texts import DEMO, MERGES, TEXTS, converted, decoded, write
 
 LINES = "\n".join(["#version: 0.2", *MERGES, ""])

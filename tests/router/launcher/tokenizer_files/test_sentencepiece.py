@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 from transformers import LlamaTokenizer
 
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from tests.router.launcher.tokenizer_files.texts import CORPUS, TEXTS, converted, decoded, write
 
 PLAIN: dict[str, Any] = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}

@@ -10,7 +10,7 @@ import tiktoken
 from tokenizers import Tokenizer
 from transformers.integrations.mistral.tokenizer import MistralConverter
 
-from penstock.router.launcher.fields import FileError
+from penstock.router.fields import FileError
 from penstock.router.launcher.tokenizer_files import tiktoken as ours
 from tests.router.launcher.tokenizer_files.texts import TEXTS, converted, decoded, demo_ranks, write
 

@@ -1,0 +1,179 @@
+"""The adapters that requests may name."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.router.adapters import files
+from penstock.router.adapters.files import AdapterFiles
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.errors import AdapterNotFound, GenerationError, InvalidAdapter, ValidationError
+from penstock.router.fields import FileError
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+"""Of a weight, by the model's dtype."""
+MAX_NAME = 256
+MAX_NAMED = 10
+"""How many names a message tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter whose files were read. A number is never used for another: not for one of another name, nor for the
+    same name once a file of it has changed."""
+
+    number: int
+    name: str
+    path: Path
+    digest: str
+    config_digest: str
+    num_bytes: int
+    """The most that it takes on a shard, in the model's dtype."""
+
+    @property
+    def namespace(self) -> str:
+        """Names it to the prefix cache."""
+        return f"{self.name}\n{self.digest}\n{self.config_digest}"
+
+
+class Registry:
+    """Knows adapters by name, thousands if need be; their files are read when they are first used.
+
+    `model_id` and `dtype` are the model's, and `max_bytes` is the most that an adapter may have. `read` may take its
+    time.
+    """
+
+    def __init__(
+        self, sources: Iterable[AdapterSource] = (), model_id: str = "", dtype: str = "float32", max_bytes: int = 0,
+        read: Callable[[Path], AdapterFiles] = files.read,
+    ) -> None:
+        self._model_id = model_id
+        self._sources = {source.name: source for source in sources}
+        self._bytes_of_weight = BYTES[dtype]
+        self.max_bytes = max_bytes
+        self._read = read
+        self._reading: dict[str, asyncio.Task[Adapter]] = {}
+        """By name; one that is done has the adapter."""
+        self._numbers: dict[tuple[str, str, str], int] = {}
+        # Shards may outlive a router: the next one has other numbers.
+        self._next_number = 1 + secrets.randbelow(2**31)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources
+
+    def __iter__(self) -> Iterator[AdapterSource]:
+        return iter(self._sources.values())
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def named(self, model: str | None) -> str | None:
+        """Returns the name of the adapter that a request of OpenAI's routes names as its model; None if that is any
+        other name, which stands for the model itself."""
+        return model if model in self._sources else None
+
+    def check(self, name: str | None) -> None:
+        """Raises ValidationError, which tells some of the known names, if there is no adapter of this name."""
+        if name is None or name in self._sources:
+            return
+        if not self._sources:
+            raise ValidationError("`adapter_id` is not supported: this server has no adapters")
+        names = [f"`{each:.64}`" for each, _ in zip(self._sources, range(MAX_NAMED), strict=False)]
+        more = f" and {len(self) - MAX_NAMED} more" * (len(self) > MAX_NAMED)
+        raise ValidationError(f"`adapter_id` must be one of {', '.join(names)}{more}. Given: `{name:.64}`")
+
+    async def get(self, name: str) -> Adapter:
+        """Returns the adapter of a name; reads its files, if that was not done, in a thread.
+
+        Raises ValidationError if there is none of this name or it is too large, GenerationError if its files can't be
+        used.
+        """
+        self.check(name)
+        try:
+            adapter = await self._load(self._sources[name])
+        except FileError as error:
+            raise GenerationError(f"adapter `{name}`: {error}") from error
+        if adapter.num_bytes > self.max_bytes:
+            raise ValidationError(self._too_large(adapter))
+        return adapter
+
+    async def add(self, source: AdapterSource) -> None:
+        """Adds an adapter whose files are good. Raises InvalidAdapter if they are not, or the name can't be taken."""
+        if source.name in self:
+            raise InvalidAdapter(f"The lora adapter '{source.name:.64}' has already been loaded.")
+        if fault := fault_of_name(source.name, self._model_id):
+            raise InvalidAdapter(f"`lora_name` {fault}")
+        self._sources[source.name] = source
+        try:
+            adapter = await self._load(source)
+            if adapter.num_bytes > self.max_bytes:
+                raise InvalidAdapter(self._too_large(adapter))
+        except BaseException as error:
+            if self._sources.get(source.name) is source:
+                self._forget(source.name)
+            if isinstance(error, FileError):
+                raise InvalidAdapter(f"`lora_path`: {error}") from error
+            raise
+
+    def remove(self, name: str) -> Adapter | None:
+        """Removes a name, which new requests can't use any more; returns the adapter, if its files were read. Raises
+        AdapterNotFound."""
+        if name not in self:
+            raise AdapterNotFound(f"The lora adapter '{name:.64}' cannot be found.")
+        return self._forget(name)
+
+    def read_again(self, adapter: Adapter) -> None:
+        """Has the files of an adapter that shards refuse read anew when it is next used: they may have changed."""
+        reading = self._reading.get(adapter.name)
+        if reading is not None and _result(reading) is adapter:
+            del self._reading[adapter.name]
+
+    def _forget(self, name: str) -> Adapter | None:
+        del self._sources[name]
+        reading = self._reading.pop(name, None)
+        return None if reading is None else _result(reading)
+
+    async def _load(self, source: AdapterSource) -> Adapter:
+        """Reads an adapter's files once, for all who wait for them, of whom some may leave."""
+        reading = self._reading.get(source.name)
+        if reading is None:
+            reading = self._reading[source.name] = asyncio.create_task(self._read_files(source))
+            reading.add_done_callback(_result)  # or asyncio complains of an error that nobody waited for
+        try:
+            return await asyncio.shield(reading)
+        except FileError:
+            if self._reading.get(source.name) is reading:
+                del self._reading[source.name]
+            raise
+
+    async def _read_files(self, source: AdapterSource) -> Adapter:
+        found = await asyncio.to_thread(self._read, source.path)
+        key = source.name, found.digest, found.config_digest
+        if key not in self._numbers:
+            self._numbers[key] = self._next_number
+            self._next_number += 1
+        return Adapter(self._numbers[key], source.name, source.path, found.digest, found.config_digest,
+                       found.num_weights * self._bytes_of_weight)
+
+    def _too_large(self, adapter: Adapter) -> str:
+        return (f"the adapter `{adapter.name}` needs {adapter.num_bytes} bytes, and all adapters together may have "
+                f"`max_adapter_memory` = {self.max_bytes}")
+
+
+def fault_of_name(name: str, model_id: str) -> str | None:
+    """Returns what is wrong with the name of an adapter of this model; None if nothing is."""
+    if name in ("tgi", model_id):
+        return f"must not be {name}, by which OpenAI's routes know the model itself"
+    if not name.strip() or name.strip() != name or not name.isprintable():
+        return "must have printable characters, and no space at its ends"
+    if len(name) > MAX_NAME:
+        return f"must have at most {MAX_NAME} characters. Given: {len(name)}"
+    return None
+
+
+def _result(reading: asyncio.Task[Adapter]) -> Adapter | None:
+    """Returns the adapter whose files were read; None if they are still being read, or could not be."""
+    is_read = reading.done() and not reading.cancelled() and reading.exception() is None
+    return reading.result() if is_read else None

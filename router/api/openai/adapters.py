@@ -1,0 +1,63 @@
+"""vLLM's routes by which clients load and unload adapters: `/v1/load_lora_adapter` and `/v1/unload_lora_adapter`."""
+
+from pathlib import Path
+
+from aiohttp import web
+
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.api.http.body import read_body
+from penstock.router.errors import AdaptersFixed, InvalidAdapter
+from penstock.router.generation.parameters import Body
+from penstock.router.generation.service import SERVICE, Service
+
+
+class LoadAdapterBody(Body):
+    """The body of `POST /v1/load_lora_adapter`; the path is that of a folder on the server."""
+
+    lora_name: str
+    lora_path: str
+    load_inplace: bool = False
+
+
+class UnloadAdapterBody(Body):
+    """The body of `POST /v1/unload_lora_adapter`."""
+
+    lora_name: str
+
+
+async def load(request: web.Request) -> web.Response:
+    """Adds an adapter, whose files are read now; the shards load it when it is first used."""
+    service = _service(request)
+    body = await read_body(request, LoadAdapterBody)
+    if body.load_inplace:
+        raise InvalidAdapter("`load_inplace` is not supported: unload the adapter, then load it")
+    await service.adapters.add(AdapterSource(body.lora_name, _folder(body.lora_path), body.lora_path))
+    service.engines.choose().note_adapters()
+    return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' added successfully.")
+
+
+async def unload(request: web.Request) -> web.Response:
+    """Removes an adapter: requests that were taken are answered, new ones that name it are refused."""
+    service = _service(request)
+    body = await read_body(request, UnloadAdapterBody)
+    adapter, engine = service.adapters.remove(body.lora_name), service.engines.choose()
+    if adapter is not None:
+        engine.drop_adapter(adapter)
+    engine.note_adapters()
+    return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+
+def _folder(path: str) -> Path:
+    folder = Path(path)
+    if not folder.is_absolute() or not folder.is_dir():
+        raise InvalidAdapter("`lora_path` must be a directory on the server, by its absolute path; adapters of the "
+                             "Hugging Face Hub are given to --lora-adapters, at the start")
+    return folder
+
+
+def _service(request: web.Request) -> Service:
+    """Returns the service, if clients may change its adapters; raises AdaptersFixed if not."""
+    service = request.app[SERVICE]
+    if not service.allows_runtime_adapters:
+        raise AdaptersFixed
+    return service

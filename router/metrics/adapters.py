@@ -1,0 +1,36 @@
+"""The series of adapters (LoRA)."""
+
+from collections.abc import Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from penstock.router.scheduling.residency import Place
+
+
+class AdapterMetrics:
+    """Holds the series in `registry`; loads have the buckets `durations`, in seconds."""
+
+    def __init__(self, registry: CollectorRegistry, durations: Sequence[float]) -> None:
+        self._adapters = Gauge(
+            "penstock_adapters", "Adapters: known by name to requests; loading, loaded and unloading on the shards",
+            ["state"], registry=registry)
+        self._loads = Counter("penstock_adapter_loads", "Times that an adapter was loaded", registry=registry)
+        self._load_seconds = Histogram(
+            "penstock_adapter_load_seconds", "Loading an adapter on all shards", buckets=durations, registry=registry)
+        self._evictions = Counter(
+            "penstock_adapter_evictions", "Times that an adapter was unloaded, for others or since it was removed",
+            registry=registry)
+        self.count(0, {})
+
+    def count(self, num_known: int, places: Mapping[Place, int]) -> None:
+        """Sets how many adapters requests may name, and how many are in each place on the shards."""
+        for place in Place:
+            self._adapters.labels(place.value).set(num_known if place is Place.KNOWN else places.get(place, 0))
+
+    def loaded(self, took: float) -> None:
+        """Counts a load that took so many seconds."""
+        self._loads.inc()
+        self._load_seconds.observe(took)
+
+    def evicted(self) -> None:
+        self._evictions.inc()

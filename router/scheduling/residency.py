@@ -1,0 +1,173 @@
+"""Which adapters (LoRA) the shards hold, within a budget of bytes: loaded on first use, let go of when others need the
+room and no sequence uses them, the least recently used first.
+
+An adapter is a number here; 0 stands for none. It is known, loading, loaded or unloading. The one who drives the shards
+asks for `orders`, carries them out in any order, and tells what came of each.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Place(Enum):
+    """Tells where an adapter is. Bytes count from the order to load it until it is known to be unloaded."""
+
+    KNOWN = "known"
+    LOADING = "loading"
+    LOADED = "loaded"
+    UNLOADING = "unloading"
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterOrders:
+    """Names adapters that all shards are to load, and to unload."""
+
+    load: tuple[int, ...] = ()
+    unload: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.load or self.unload)
+
+
+@dataclass(slots=True)
+class _Resident:
+    """An adapter that is on the shards, on its way to them, or being unloaded."""
+
+    num_bytes: int
+    place: Place = Place.LOADING
+    num_holders: int = 0
+    """How many sequences with a slot use it: no step that names one of them is in flight any more once it is 0."""
+
+
+class Residency:
+    """Holds no more than `budget` bytes of adapters on the shards. Thousands may be known."""
+
+    def __init__(self, budget: int = 0) -> None:
+        self.budget = budget
+        self.num_used = 0
+        """The bytes of all adapters that are not merely known."""
+        self._sizes: dict[int, int] = {}
+        """The bytes of all adapters, by number."""
+        self._residents: OrderedDict[int, _Resident] = OrderedDict()
+        """Those that are not merely known, the least recently used first."""
+        self._dropped: set[int] = set()
+        self._leftovers: list[int] = []
+        """Those that shards before these may have left behind, and that nobody has been told to unload."""
+
+    def know(self, number: int, num_bytes: int) -> None:
+        """Takes an adapter in, which sequences may use from now on. It fits into the budget."""
+        assert number > 0
+        assert num_bytes <= self.budget, f"adapter {number} has {num_bytes} bytes, the budget is {self.budget}"
+        self._sizes[number] = num_bytes
+        self._dropped.discard(number)
+
+    def drop(self, number: int) -> None:
+        """Has an adapter that new requests can't name unloaded as soon as none of the old ones needs it."""
+        if number in self._residents:
+            self._dropped.add(number)
+
+    def place(self, number: int) -> Place:
+        resident = self._residents.get(number)
+        return Place.KNOWN if resident is None else resident.place
+
+    def is_loaded(self, number: int) -> bool:
+        """Tells whether a sequence that uses the adapter can run; one without can always."""
+        return not number or self.place(number) is Place.LOADED
+
+    def is_crowded_out(self, number: int) -> bool:
+        """Tells whether there is no room for an adapter, whatever is unloaded, beside those that sequences hold."""
+        held = sum(each.num_bytes for key, each in self._residents.items() if each.num_holders and key != number)
+        return bool(number) and held + self._sizes[number] > self.budget
+
+    def hold(self, number: int) -> None:
+        """Notes that a sequence gets a slot."""
+        if number:
+            assert self.is_loaded(number), f"adapter {number} is used, and {self.place(number).value}"
+            self._residents[number].num_holders += 1
+            self._residents.move_to_end(number)
+
+    def release(self, number: int) -> None:
+        """Notes that the slot of a sequence is free."""
+        if number:
+            self._residents[number].num_holders -= 1
+            self._residents.move_to_end(number)
+
+    def orders(self, wanted: Iterable[int]) -> AdapterOrders:
+        """Says what to load and unload next, for sequences that wait and want these, the oldest first.
+
+        An older one's adapter takes the room of a younger one's. Nothing is unloaded before that makes enough room.
+        """
+        queue = list(dict.fromkeys(wanted))
+        load: list[int] = []
+        unload, self._leftovers = self._leftovers, []
+        unload += self._begin_unload([number for number in self._idle(queue) if number in self._dropped])
+        free = self.budget - self.num_used
+        coming = sum(each.num_bytes for each in self._residents.values() if each.place is Place.UNLOADING)
+        for index, number in enumerate(queue):
+            missing = self._sizes[number] - free
+            if number in self._residents:
+                continue
+            if missing <= 0:
+                self._residents[number] = _Resident(self._sizes[number])
+                self.num_used += self._sizes[number]
+                free = -missing
+                load.append(number)
+                continue
+            victims = self._victims(missing - coming, queue[:index], queue[index:])
+            if victims is not None:
+                unload += self._begin_unload(victims)
+                # What is free now, and a part of what will be, is this one's: younger ones get none of it.
+                free, coming = 0, coming + sum(self._sizes[each] for each in victims) - missing
+        return AdapterOrders(tuple(load), tuple(unload))
+
+    def _victims(self, missing: int, older: Collection[int], younger: Collection[int]) -> list[int] | None:
+        """Returns which adapters to unload for so many bytes; None if all that can be unloaded are not enough."""
+        victims: list[int] = []
+        for number in sorted(self._idle(older), key=lambda each: each in younger):
+            if missing <= 0:
+                break
+            victims.append(number)
+            missing -= self._sizes[number]
+        return victims if missing <= 0 else None
+
+    def _idle(self, spared: Collection[int]) -> list[int]:
+        """Returns the loaded adapters that nobody uses, the least recently used first."""
+        return [number for number, each in self._residents.items()
+                if each.place is Place.LOADED and not each.num_holders and number not in spared]
+
+    def _begin_unload(self, numbers: list[int]) -> list[int]:
+        for number in numbers:
+            self._residents[number].place = Place.UNLOADING
+        return numbers
+
+    def loaded(self, number: int) -> None:
+        """Notes that every shard has loaded an adapter."""
+        assert self.place(number) is Place.LOADING
+        self._residents[number].place = Place.LOADED
+        self._residents.move_to_end(number)
+
+    def failed(self, number: int) -> None:
+        """Notes that no shard keeps anything of an adapter that was to be loaded."""
+        assert self.place(number) is Place.LOADING
+        self._leave(number)
+
+    def unloaded(self, number: int) -> None:
+        """Notes that every shard has unloaded an adapter."""
+        assert self.place(number) is Place.UNLOADING
+        self._leave(number)
+
+    def _leave(self, number: int) -> None:
+        self.num_used -= self._residents.pop(number).num_bytes
+        self._dropped.discard(number)
+
+    def forget(self) -> None:
+        """Drops all marks after the loss of the group. Shards that have survived it may still hold adapters, so all
+        that may be there are unloaded before they are loaded anew."""
+        assert not any(each.num_holders for each in self._residents.values())
+        self._leftovers = self._begin_unload([*self._residents])
+
+    def counts(self) -> Counter[Place]:
+        """Returns how many adapters are in each place, but for those that are merely known."""
+        return Counter(each.place for each in self._residents.values())

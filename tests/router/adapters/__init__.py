@@ -1,0 +1,1 @@
+"""The adapters that requests may name."""

@@ -1,0 +1,123 @@
+"""Names of adapters, and the numbers that they get."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from penstock.router.adapters.files import AdapterFiles, read
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.errors import AdapterNotFound, GenerationError, InvalidAdapter, ValidationError
+from tests.router.adapters.folders import write_adapter
+
+
+def source(path: Path, name: str = "mine") -> AdapterSource:
+    return AdapterSource(name, path, str(path))
+
+
+async def test_files_are_read_when_first_used_and_once(tmp_path: Path) -> None:
+    calls: list[Path] = []
+    may_read = threading.Event()
+
+    def slow(folder: Path) -> AdapterFiles:
+        calls.append(folder)
+        may_read.wait(5)
+        return read(folder)
+
+    write_adapter(tmp_path, rank=4, width=10)
+    registry = Registry([source(tmp_path)], "model", "bfloat16", max_bytes=1000, read=slow)
+    assert calls == []
+    waits = [asyncio.create_task(registry.get("mine")) for _ in range(3)]
+    await asyncio.sleep(0)
+    waits[0].cancel()
+    may_read.set()
+    _, first, second = await asyncio.gather(*waits, return_exceptions=True)
+    assert first is second is await registry.get("mine")
+    assert not isinstance(first, BaseException)
+    assert (first.name, first.path, first.num_bytes) == ("mine", tmp_path, 2 * 16 * 10 * 2)
+    assert 0 < first.number < 2**32
+    assert len(calls) == 1
+
+
+async def test_a_number_belongs_to_a_name_and_its_files(tmp_path: Path) -> None:
+    one, same, other = (write_adapter(tmp_path / name, fill=fill) for name, fill in (("1", 0), ("2", 0), ("3", 1)))
+    registry = Registry([source(one, "one"), source(same, "same")], max_bytes=10_000)
+    first, twin = await registry.get("one"), await registry.get("same")
+    assert first.digest == twin.digest
+    assert first.number != twin.number
+    assert first.namespace != twin.namespace
+    registry.remove("one")
+    await registry.add(source(other, "one"))
+    changed = await registry.get("one")
+    assert changed.number not in (first.number, twin.number)
+    assert changed.namespace != first.namespace
+    registry.remove("one")
+    await registry.add(source(one, "one"))
+    assert (await registry.get("one")).number == first.number
+    registry.remove("one")
+    await registry.add(source(write_adapter(one, lora_alpha=99), "one"))
+    assert (await registry.get("one")).number not in (first.number, changed.number), "it answers otherwise"
+
+
+async def test_unknown_names_are_refused_and_the_known_ones_told(tmp_path: Path) -> None:
+    registry = Registry([source(tmp_path, f"n{number}") for number in range(12)])
+    with pytest.raises(ValidationError, match=r"`adapter_id` must be one of `n0`, .*`n9` and 2 more. Given: `other`"):
+        registry.check("other")
+    with pytest.raises(ValidationError, match="must be one of"):
+        await registry.get("other")
+    with pytest.raises(ValidationError) as refusal:
+        registry.check("x" * 100_000)
+    assert len(str(refusal.value)) < 400
+    registry.check("n11")
+    registry.check(None)
+    with pytest.raises(ValidationError, match="this server has no adapters"):
+        Registry().check("any")
+
+
+async def test_broken_files_fail_the_request_until_they_are_mended(tmp_path: Path) -> None:
+    registry = Registry([source(tmp_path)], max_bytes=10_000)
+    with pytest.raises(GenerationError, match=f"adapter `mine`: {tmp_path}/adapter_config.json: No such file"):
+        await registry.get("mine")
+    write_adapter(tmp_path)
+    assert (await registry.get("mine")).name == "mine"
+
+
+async def test_files_that_shards_refused_are_read_again(tmp_path: Path) -> None:
+    registry = Registry([source(write_adapter(tmp_path))], max_bytes=10_000)
+    old = await registry.get("mine")
+    write_adapter(tmp_path, fill=1)
+    assert await registry.get("mine") is old
+    registry.read_again(old)
+    new = await registry.get("mine")
+    assert new.number != old.number
+    registry.read_again(old)
+    assert await registry.get("mine") is new
+
+
+async def test_one_larger_than_all_the_memory_is_refused(tmp_path: Path) -> None:
+    registry = Registry([source(write_adapter(tmp_path))], max_bytes=100)
+    with pytest.raises(ValidationError, match=r"the adapter `mine` needs 2048 bytes, and .* = 100"):
+        await registry.get("mine")
+    with pytest.raises(InvalidAdapter, match="the adapter `new` needs 2048 bytes"):
+        await registry.add(source(tmp_path, "new"))
+    assert "new" not in registry
+
+
+async def test_names_come_and_go(tmp_path: Path) -> None:
+    registry = Registry(model_id="model", max_bytes=10_000)
+    await registry.add(source(write_adapter(tmp_path)))
+    assert [each.name for each in registry] == ["mine"]
+    with pytest.raises(InvalidAdapter, match="'mine' has already been loaded"):
+        await registry.add(source(tmp_path))
+    for name, fault in (("tgi", "must not be tgi"), ("model", "must not be model"), ("", "printable"),
+                        (" a", "printable"), ("a\n", "printable"), ("a" * 300, "at most 256 characters")):
+        with pytest.raises(InvalidAdapter, match=f"`lora_name` .*{fault}"):
+            await registry.add(source(tmp_path, name))
+    with pytest.raises(InvalidAdapter, match=r"`lora_path`: .*adapter_config.json: No such file"):
+        await registry.add(source(tmp_path / "nowhere", "new"))
+    assert registry.remove("mine") is not None
+    with pytest.raises(AdapterNotFound, match="'mine' cannot be found"):
+        registry.remove("mine")
+    assert len(registry) == 0

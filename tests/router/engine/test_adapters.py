@@ -1,0 +1,230 @@
+"""Requests with adapters over a scripted fleet: loads beside the steps, refusals, losses."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.engine.adapter_loader import MAX_LOSSES, MAX_LOSSES_BESIDE
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.request import Request
+from penstock.router.errors import GenerationError, KilledGroup
+from penstock.router.fleet.errors import FleetError
+from penstock.router.scheduling.plan import Sampling
+from tests.fakes import ScriptedFleet
+from tests.router.adapters.folders import write_adapter
+from tests.scripted_engine import collect, running_engine, shifting, token_ids
+
+SIZE = 2048
+"""The bytes of each adapter."""
+
+
+def make_registry(folder: Path, *names: str, room: int = 10) -> Registry:
+    """Adapters of these names, of which so many fit."""
+    return Registry([AdapterSource(name, write_adapter(folder / name, fill=fill), name)
+                     for fill, name in enumerate(names)], max_bytes=room * SIZE)
+
+
+@asynccontextmanager
+async def running(registry: Registry, depth: int = 2) -> AsyncIterator[tuple[Engine, ScriptedFleet]]:
+    fleet = ScriptedFleet(shifting)
+    async with running_engine(fleet, depth=depth, adapters=registry) as engine:
+        yield engine, fleet
+
+
+async def request(registry: Registry, name: str | None, max_new_tokens: int = 5) -> Request:
+    return Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=max_new_tokens,
+                   adapter=None if name is None else await registry.get(name))
+
+
+async def rounds(number: int = 100) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def value(engine: Engine, series: str) -> float:
+    lines = engine._metrics.exposition().decode().splitlines()
+    return float(next(line for line in lines if line.startswith(series)).rsplit(" ", 1)[1])
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_each_row_names_its_own_adapter(tmp_path: Path, depth: int) -> None:
+    registry = make_registry(tmp_path, "a", "b")
+    async with running(registry, depth) as (engine, fleet):
+        requests = [await request(registry, name) for name in ("a", None, "b", "a")]
+        answers = await asyncio.gather(*(collect(engine.submit(each)) for each in requests))
+    assert len({tuple(token_ids(events)) for events in answers}) == 1
+    numbers = [each.adapter.number if each.adapter else 0 for each in requests]
+    assert sorted(state.adapter for state in fleet.initial_states) == sorted(numbers)
+    assert {number: (path, digest) for number, path, digest in fleet.loads} == {
+        each.adapter.number: (str(each.adapter.path), each.adapter.digest) for each in requests if each.adapter}
+    assert len(fleet.loads) == 2
+    assert value(engine, "penstock_adapter_loads ") == value(engine, "penstock_adapter_load_seconds_count") == 2
+
+
+async def test_running_streams_do_not_wait_for_a_load(tmp_path: Path) -> None:
+    registry = make_registry(tmp_path, "a")
+    async with running(registry) as (engine, fleet):
+        fleet.may_load.clear()
+        waiting = engine.submit(await request(registry, "a"))
+        assert len(await collect(engine.submit(await request(registry, None, 50)))) == 50
+        assert waiting.started_at is None
+        engine._note_occupancy()
+        assert value(engine, 'penstock_adapters{state="loading"}') == 1
+        assert value(engine, 'penstock_adapters{state="known"}') == 1
+        fleet.may_load.set()
+        assert len(await collect(waiting)) == 5
+
+
+async def test_adapters_that_do_not_fit_together_take_turns(tmp_path: Path) -> None:
+    names = [f"n{number}" for number in range(6)]
+    registry = make_registry(tmp_path, *names, room=2)
+    async with running(registry) as (engine, fleet):
+        streams = [engine.submit(await request(registry, name, 3)) for name in names * 3]
+        answers = await asyncio.wait_for(asyncio.gather(*map(collect, streams)), 20)
+        assert all(len(events) == 3 for events in answers)
+        assert len(fleet.adapters) <= 2
+        num_evictions = value(engine, "penstock_adapter_evictions")
+        assert num_evictions == len(fleet.unloads) == len(fleet.loads) - len(fleet.adapters)
+
+
+async def test_a_refused_adapter_fails_those_who_wait_for_it_alone(tmp_path: Path) -> None:
+    registry = make_registry(tmp_path, "good", "bad")
+    async with running(registry) as (engine, fleet):
+        fleet.refused[str(tmp_path / "bad")] = "its rank is 7"
+        bad = [engine.submit(await request(registry, "bad")) for _ in range(2)]
+        good = engine.submit(await request(registry, "good", 30))
+        for stream in bad:
+            with pytest.raises(GenerationError, match="adapter `bad`: its rank is 7"):
+                await collect(stream)
+        assert len(await collect(good)) == 30
+        assert not engine._requests
+        fleet.refused.clear()
+        assert len(await collect(engine.submit(await request(registry, "bad")))) == 5
+
+
+async def test_a_replay_loads_its_adapter_again_and_goes_on(tmp_path: Path) -> None:
+    registry = make_registry(tmp_path, "a")
+    async with running(registry) as (engine, fleet):
+        whole = token_ids(await collect(engine.submit(await request(registry, "a", 20))))
+        stream = engine.submit(await request(registry, "a", 20))
+        fleet.fail_at("next_result", 5)
+        assert token_ids(await collect(stream)) == whole
+        assert len(set(fleet.loads)) == 1
+        assert len(fleet.loads) == 2
+        assert len({state.adapter for state in fleet.initial_states}) == 1
+
+
+async def test_a_replay_is_not_answered_by_another_adapter_of_the_name(tmp_path: Path) -> None:
+    """The name is given to other files while the request runs: it goes on with its own."""
+    registry = make_registry(tmp_path, "a")
+    async with running(registry) as (engine, fleet):
+        streams = [engine.submit(await request(registry, "a", 20)) for _ in range(2)]
+        await fleet.has_plan.wait()
+        old = registry.remove("a")
+        assert old is not None
+        engine.drop_adapter(old)
+        await registry.add(AdapterSource("a", write_adapter(tmp_path / "other", fill=9), "a"))
+        new = engine.submit(await request(registry, "a", 20))
+        fleet.fail_at("next_result", 3)
+        assert [len(await collect(stream)) for stream in (*streams, new)] == [20, 20, 20]
+        assert {state.adapter for state in fleet.initial_states} == {
+            stream.request.adapter.number for stream in (*streams, new) if stream.request.adapter}
+
+
+@pytest.mark.parametrize("file", ["adapter_config.json", "adapter_model.safetensors"])
+async def test_a_replay_whose_files_have_changed_fails(tmp_path: Path, file: str) -> None:
+    """The shards see to the tensors, by the digest that they are told; here it is seen to the configuration."""
+    registry = make_registry(tmp_path, "a")
+    async with running(registry) as (engine, fleet):
+        stream = engine.submit(await request(registry, "a", 20))
+        await fleet.has_plan.wait()
+        if file == "adapter_config.json":
+            write_adapter(tmp_path / "a", lora_alpha=99)
+        else:
+            fleet.refused[str(tmp_path / "a")] = "adapter_model.safetensors has another digest"
+        fleet.failure = FleetError("gone")
+        with pytest.raises(GenerationError, match=f"adapter `a`: .*{file}.* has "):
+            await collect(stream)
+        assert len(await collect(engine.submit(await request(registry, None)))) == 5
+
+
+async def test_an_adapter_that_is_removed_is_unloaded_once_its_requests_have_ended(tmp_path: Path) -> None:
+    registry = make_registry(tmp_path, "a")
+    async with running(registry) as (engine, fleet):
+        stream = engine.submit(await request(registry, "a", 20))
+        await fleet.has_plan.wait()
+        adapter = registry.remove("a")
+        assert adapter is not None
+        engine.drop_adapter(adapter)
+        await rounds(5)
+        assert fleet.unloads == []
+        assert len(await collect(stream)) == 20
+        await rounds()
+        assert fleet.unloads == [adapter.number]
+        assert value(engine, 'penstock_adapters{state="known"}') == 0
+
+
+async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: Path) -> None:
+    """Nothing else is in flight the last times, so no other request is blamed; all of them are answered."""
+    registry = make_registry(tmp_path, "killer", "good")
+    async with running(registry) as (engine, fleet):
+        others = [engine.submit(await request(registry, name, 200)) for name in (None, "good")]
+        await fleet.has_plan.wait()
+        await rounds()
+        load = fleet.load_adapter
+        beside: list[bool] = []
+
+        async def dying(number: int, path: str, digest: str) -> int:
+            if "killer" not in path:
+                return await load(number, path, digest)
+            await rounds(20)
+            beside.append(bool(engine._in_flight))
+            raise FleetError("dead")
+
+        fleet.load_adapter = dying  # type: ignore[method-assign]
+        stream = engine.submit(await request(registry, "killer"))
+        with pytest.raises(KilledGroup, match="4 times in a row while they loaded the adapter `killer`"):
+            await asyncio.wait_for(collect(stream), 20)
+        assert len(beside) == MAX_LOSSES
+        assert any(beside[:MAX_LOSSES_BESIDE])
+        assert not any(beside[MAX_LOSSES_BESIDE:])
+        assert [len(await collect(other)) for other in others] == [200, 200]
+        late = await request(registry, "killer")
+        with pytest.raises(KilledGroup):
+            engine.submit(late)
+        fleet.load_adapter = load  # type: ignore[method-assign]
+        assert late.adapter is not None
+        engine.drop_adapter(late.adapter)
+        assert len(await collect(engine.submit(late))) == 5
+
+
+async def test_a_group_that_dies_while_it_loads_loads_again(tmp_path: Path) -> None:
+    registry = make_registry(tmp_path, "a")
+    async with running(registry) as (engine, fleet):
+        fleet.may_load.clear()
+        stream = engine.submit(await request(registry, "a"))
+        while not fleet.loads:
+            await asyncio.sleep(0.001)
+        fleet.is_lost.set()
+        await asyncio.sleep(0.1)
+        fleet.may_load.set()
+        assert len(await collect(stream)) == 5
+        assert len(fleet.loads) == 2
+
+
+async def test_a_request_that_leaves_before_its_adapter_is_loaded(tmp_path: Path) -> None:
+    registry = make_registry(tmp_path, "a")
+    async with running(registry) as (engine, fleet):
+        fleet.may_load.clear()
+        async with engine.submit(await request(registry, "a")):
+            await rounds()
+        fleet.may_load.set()
+        await rounds()
+        assert len(fleet.adapters) == 1
+        assert len(await collect(engine.submit(await request(registry, "a")))) == 5
+        assert len(fleet.loads) == 1

@@ -1,0 +1,137 @@
+"""Sequences with adapters: who waits for a load, who gets the room, what a plan names, and what a loss leaves."""
+
+from penstock.router.scheduling.plan import FinishReason, Plan
+from penstock.router.scheduling.residency import AdapterOrders, Residency
+from penstock.router.scheduling.scheduler import MAX_PASSED, Scheduler
+from penstock.router.scheduling.sequence import Sequence
+from tests.router.scheduling.small_schedulers import GREEDY, answer, planned, step
+
+
+def make(budget: int, *sizes: int, max_slots: int = 4) -> Scheduler:
+    """A scheduler that knows the adapters 1, 2, … of these sizes."""
+    residency = Residency(budget)
+    for number, size in enumerate(sizes, 1):
+        residency.know(number, size)
+    return Scheduler(block_size=4, num_blocks=100, max_slots=max_slots, max_step_tokens=16, eos_token_ids={99},
+                     adapters=residency)
+
+
+def add(scheduler: Scheduler, id: int, adapter: int = 0, max_new: int = 8) -> Sequence:
+    sequence = Sequence(id=id, tokens=[100, 101, 102, 103], prompt_length=4, max_length=4 + max_new, sampling=GREEDY,
+                        adapter=adapter, namespace=str(adapter) if adapter else "")
+    scheduler.add(sequence)
+    return sequence
+
+
+def carry_out(scheduler: Scheduler) -> AdapterOrders:
+    orders = scheduler.order_adapters()
+    for number in orders.unload:
+        scheduler.adapters.unloaded(number)
+    for number in orders.load:
+        scheduler.adapters.loaded(number)
+    return orders
+
+
+def admitted(plan: Plan) -> list[int]:
+    return [admission.sequence_id for admission in plan.admitted]
+
+
+def test_waits_for_its_adapter_while_others_run():
+    scheduler = make(4, 2)
+    add(scheduler, 0, adapter=1)
+    add(scheduler, 1)
+    assert scheduler.order_adapters() == AdapterOrders(load=(1,))
+    plan, _ = step(scheduler, 7)
+    assert admitted(plan) == [1]
+    scheduler.adapters.loaded(1)
+    plan = planned(scheduler)
+    assert admitted(plan) == [0]
+    assert [row.initial_state.adapter for row in plan.rows if row.initial_state] == [1]
+
+
+def test_adapters_share_no_prefix():
+    scheduler = make(4, 2, 2)
+    sequences = [add(scheduler, 0, adapter=1, max_new=1), add(scheduler, 1, adapter=2, max_new=1),
+                 add(scheduler, 2, max_new=1)]
+    carry_out(scheduler)
+    step(scheduler, 7, 7, 7)
+    assert all(sequence.finish_reason is FinishReason.LENGTH for sequence in sequences)
+    assert [[row.start for row in planned(scheduler).rows] for _ in [add(scheduler, 3, adapter=1)]] == [[0]]
+
+
+def test_one_in_flight_keeps_its_adapter_after_its_end():
+    scheduler = make(2, 2, 2)
+    add(scheduler, 0, adapter=1)
+    carry_out(scheduler)
+    plan = planned(scheduler)
+    scheduler.finish(0, FinishReason.CANCELLED)
+    add(scheduler, 1, adapter=2)
+    assert not scheduler.order_adapters()
+    scheduler.commit(answer(plan, 7))
+    assert carry_out(scheduler) == AdapterOrders(unload=(1,))
+    assert carry_out(scheduler) == AdapterOrders(load=(2,))
+    assert admitted(planned(scheduler)) == [1]
+
+
+def test_one_whose_adapter_has_no_room_gets_its_turn():
+    """A stream of younger ones, whose adapter is loaded, passes it so often and no more."""
+    scheduler = make(2, 2, 2)
+    add(scheduler, 0, adapter=1, max_new=2)
+    carry_out(scheduler)
+    step(scheduler, 7)
+    old = add(scheduler, 1, adapter=2)
+    for id in range(2, 200):
+        add(scheduler, id, adapter=1, max_new=2)
+        carry_out(scheduler)
+        plan = scheduler.plan()
+        if plan is None:
+            continue
+        if 1 in admitted(plan):
+            break
+        scheduler.commit(answer(plan, *[7] * sum(row.is_answered for row in plan.rows)))
+    assert old.slot is not None
+    assert MAX_PASSED <= id < MAX_PASSED + 20
+
+
+def test_one_without_an_adapter_never_waits_for_adapters():
+    scheduler = make(2, 2, 2)
+    add(scheduler, 0, adapter=1)
+    carry_out(scheduler)
+    step(scheduler, 7)
+    add(scheduler, 1, adapter=2).num_passed = MAX_PASSED
+    add(scheduler, 2, adapter=1)
+    add(scheduler, 3)
+    assert not carry_out(scheduler)
+    assert admitted(planned(scheduler)) == [3]
+
+
+def test_after_a_loss_everything_is_loaded_anew():
+    scheduler = make(4, 2)
+    add(scheduler, 0, adapter=1)
+    carry_out(scheduler)
+    step(scheduler, 7)
+    scheduler.forget_all()
+    assert scheduler.plan() is None
+    assert scheduler.order_adapters() == AdapterOrders(unload=(1,))
+    assert scheduler.plan() is None
+    scheduler.adapters.unloaded(1)
+    assert carry_out(scheduler) == AdapterOrders(load=(1,))
+    plan = planned(scheduler)
+    assert [row.initial_state.adapter for row in plan.rows if row.initial_state] == [1]
+
+
+def test_a_suspect_that_runs_alone_gets_room_for_its_adapter():
+    """The others hold theirs, and get no rows until the suspect has run: the youngest lets go of it."""
+    scheduler = make(2, 2, 2)
+    other = add(scheduler, 1, adapter=2)
+    carry_out(scheduler)
+    step(scheduler, 7)
+    scheduler._suspects.accuse([add(scheduler, 2, adapter=1)])
+    scheduler._suspects._cohorts[0].is_alone = True
+    assert not scheduler.order_adapters(), "its room is taken"
+    assert scheduler.plan() is None
+    assert other.slot is None
+    assert carry_out(scheduler) == AdapterOrders(unload=(2,))
+    assert carry_out(scheduler) == AdapterOrders(load=(1,))
+    plan = planned(scheduler)
+    assert (admitted(plan), plan.preempted) == ([2], (1,))
