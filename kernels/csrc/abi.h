@@ -146,6 +146,29 @@ struct RecurrentHeads {
   const float* skip;
 };
 
+// What an adapter has for one linear, as kernels/lora/adapter.py lays it out; of rank 0, nothing. panels [outputs / 16, 3].
+struct LoraLinear {
+  int64_t inputs;
+  int64_t outputs;
+  int64_t segments;
+  int64_t width;
+  int64_t rank;
+  int64_t dtype;
+  const void* a;
+  const void* b;
+  const int64_t* panels;
+  const float* scales;
+};
+
+// The adapter of each row: its number, -1 for none; table [groups, sites].
+struct AdapterRows {
+  int64_t num_tokens;
+  int64_t num_sites;
+  int64_t num_groups;
+  const int32_t* groups;
+  const LoraLinear* table;
+};
+
 struct AttentionMetadata {
   int64_t num_tokens;
   int64_t num_sequences;
@@ -222,6 +245,12 @@ void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* p
 
 // x [rows, inputs]: out [segments, rows, outputs], without their sum.
 void penstock_linear_apart(const void* x, int64_t x_dtype, int64_t rows, const void* packed, float* out);
+
+// As kernels/lora says: x [rows, inputs] of dtype, shrunk [rows, rank], out [rows, outputs].
+void penstock_lora_shrink(const AdapterRows* rows, int64_t site, int64_t dtype, const void* x, int64_t inputs,
+                          float* shrunk, int64_t rank);
+void penstock_lora_expand(const AdapterRows* rows, int64_t site, const float* shrunk, int64_t rank, float* out,
+                          int64_t outputs);
 
 // Rows of a weight of one segment, as they were packed: out [count, inputs]. A coded weight's are of out_dtype, a dense
 // one's of its own.
