@@ -14,6 +14,7 @@ from penstock.kernels.fused.mixture import MixtureLayer
 from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.linear import PackedWeight
+from penstock.kernels.lora import AdapterRows
 from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.block import (
     AttentionHalf,
@@ -32,8 +33,10 @@ from penstock.shard.layers.norm import RmsNorm
 class FusedAttention:
     """Computes what an `AttentionHalf` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, norm: RmsNorm, layer: Attention, head_norms: tuple[Tensor, Tensor] | None) -> None:
+    def __init__(self, half: AttentionHalf, norm: RmsNorm, layer: Attention,
+                 head_norms: tuple[Tensor, Tensor] | None) -> None:
         assert layer.rotary is not None
+        self.half = half
         self.output = layer.output
         self.kernel = AttentionLayer(
             norm=norm.weight, eps=norm.eps, qkv=layer.qkv.weight, qkv_bias=layer.qkv.bias, head_norms=head_norms,
@@ -44,6 +47,8 @@ class FusedAttention:
     def __call__(
         self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
     ) -> tuple[Tensor, Tensor]:
+        if metadata.adapters is not None:
+            return self.half(x, delta, metadata, cache)
         x, out = self.kernel(x, delta, metadata, cache, self.output.is_partial)
         return x, self.output.join(out, x.dtype)
 
@@ -51,13 +56,18 @@ class FusedAttention:
 class FusedMlp:
     """Computes what a `FeedForwardHalf` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, norm: RmsNorm, layer: Mlp) -> None:
+    def __init__(self, half: FeedForwardHalf, norm: RmsNorm, layer: Mlp) -> None:
+        self.half = half
         self.down = layer.down
         self.kernel = MlpLayer(
             norm=norm.weight, eps=norm.eps, gate_up=layer.gate_up.weight, gate_up_bias=layer.gate_up.bias,
             down=layer.down.weight, down_bias=layer.down.bias)
 
-    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, adapters: AdapterRows | None = None
+    ) -> tuple[Tensor, Tensor]:
+        if adapters is not None:
+            return self.half(x, delta, adapters)
         x, out = self.kernel(x, delta, self.is_partial)
         return x, self.down.join(out, x.dtype)
 
@@ -76,7 +86,9 @@ class FusedMixture:
             choice_bias=layer.choice_bias, form=layer.route_form, experts=layer.experts,
             has_shared=layer.has_shared, shared_gate=layer.shared_gate)
 
-    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, adapters: AdapterRows | None = None
+    ) -> tuple[Tensor, Tensor]:
         x, out = self.kernel(x, delta, self.is_partial)
         return x, self.layer.join(out, x.dtype)
 
@@ -136,7 +148,7 @@ def fuse_attention(half: AttentionStep) -> FusedAttention | None:
         return None
     if not _are_compiled(layer.qkv.weight, layer.output.weight):
         return None
-    return FusedAttention(norm, layer, head_norms)
+    return FusedAttention(half, norm, layer, head_norms)
 
 
 def fuse_mlp(half: FeedForwardStep) -> FusedMlp | None:
@@ -147,7 +159,7 @@ def fuse_mlp(half: FeedForwardStep) -> FusedMlp | None:
     if type(layer) is not Mlp or not isinstance(norm, RmsNorm) or not half.residual.is_plain:
         return None
     is_swiglu = layer.is_gated and layer.activation is Activation.SILU
-    return FusedMlp(norm, layer) if is_swiglu and _are_compiled(layer.gate_up.weight, layer.down.weight) else None
+    return FusedMlp(half, norm, layer) if is_swiglu and _are_compiled(layer.gate_up.weight, layer.down.weight) else None
 
 
 def fuse_mixture(half: FeedForwardStep) -> FusedMixture | None:
