@@ -36,6 +36,8 @@ class AttentionMetadata:
         check_tensor(op, "tables", self.tables, (num_sequences, self.tables.shape[1]), torch.int32)
         check_tensor(op, "starts", self.starts, (num_sequences,), torch.int32)
         check_tensor(op, "counts", self.counts, (num_sequences,), torch.int32)
+        if self.adapters is not None:
+            check_tensor(op, "adapters", self.adapters.groups, (len(self.slot_mapping),), torch.int32)
 
     @cached_property
     def state_rows(self) -> StateRows:

@@ -19,7 +19,7 @@ def linear_shapes(model: Path) -> dict[str, tuple[int, int]]:
     with torch.device("meta"):
         made: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model))
     return {name: tuple(module.weight.shape) if type(module).__name__ != "Conv1D" else tuple(module.weight.shape)[::-1]
-            for name, module in made.named_modules() if type(module).__name__ in ("Linear", "Conv1D")}
+            for name, module in made.named_modules() if type(module).__name__.endswith(("Linear", "Conv1D"))}
 
 
 def make_adapter(

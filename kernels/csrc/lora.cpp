@@ -9,6 +9,7 @@
 
 #include "packed.h"
 #include "pool.h"
+#include "ranges.h"
 #include "rows.h"
 #include "scratch.h"
 
@@ -16,7 +17,7 @@ namespace penstock {
 namespace {
 
 constexpr int kTile = 8;               // rows that read a panel of A together
-constexpr int64_t kAhead = 2048;       // bytes that a panel is read ahead of its use
+constexpr int64_t kAhead = 8 << 10;    // bytes that a panel is read ahead of its use
 
 // Products of float32 numbers, each added with one rounding.
 template <class Weight>
@@ -52,16 +53,27 @@ struct DotLanes {
 };
 #endif
 
+// What is read behind a place in a panel: its rest, then what most likely follows.
+struct Stream {
+  const char *end, *next;
+
+  void fetch(const void* place) const {
+    const char* const ahead = static_cast<const char*>(place) + kAhead;
+    _mm_prefetch(ahead < end ? ahead : next + (ahead - end), _MM_HINT_T0);
+  }
+};
+
 // A segment of R rows by a panel.
 template <class Kernel, int R>
 [[gnu::noinline]] void run_rows(const typename Kernel::X* const* rows, const typename Kernel::W* w, int64_t width,
-                                float* out) {
+                                const Stream& stream, float* out) {
+  const Stream own = stream;
   constexpr int64_t kDepthOf = kDepth<typename Kernel::W>, kStep = kLanes * kDepthOf;
   const typename Kernel::X* x[R];
   Vec sums[R];
   UNROLL for (int r = 0; r < R; r++) x[r] = rows[r], sums[r] = zero();
   for (int64_t k = 0; k < width; k += kDepthOf, w += kStep) {
-    _mm_prefetch(reinterpret_cast<const char*>(w) + kAhead, _MM_HINT_T0);
+    own.fetch(w);
     Kernel::template step<R>(sums, x, k, w);
   }
   UNROLL for (int r = 0; r < R; r++) store(out + r * kLanes, sums[r]);
@@ -69,16 +81,16 @@ template <class Kernel, int R>
 
 template <class Kernel>
 void run_rows(int64_t count, const typename Kernel::X* const* rows, const typename Kernel::W* w, int64_t width,
-              float* out) {
+              const Stream& stream, float* out) {
   switch (count) {
-    case 1: return run_rows<Kernel, 1>(rows, w, width, out);
-    case 2: return run_rows<Kernel, 2>(rows, w, width, out);
-    case 3: return run_rows<Kernel, 3>(rows, w, width, out);
-    case 4: return run_rows<Kernel, 4>(rows, w, width, out);
-    case 5: return run_rows<Kernel, 5>(rows, w, width, out);
-    case 6: return run_rows<Kernel, 6>(rows, w, width, out);
-    case 7: return run_rows<Kernel, 7>(rows, w, width, out);
-    case 8: return run_rows<Kernel, 8>(rows, w, width, out);
+    case 1: return run_rows<Kernel, 1>(rows, w, width, stream, out);
+    case 2: return run_rows<Kernel, 2>(rows, w, width, stream, out);
+    case 3: return run_rows<Kernel, 3>(rows, w, width, stream, out);
+    case 4: return run_rows<Kernel, 4>(rows, w, width, stream, out);
+    case 5: return run_rows<Kernel, 5>(rows, w, width, stream, out);
+    case 6: return run_rows<Kernel, 6>(rows, w, width, stream, out);
+    case 7: return run_rows<Kernel, 7>(rows, w, width, stream, out);
+    case 8: return run_rows<Kernel, 8>(rows, w, width, stream, out);
   }
 }
 
@@ -87,6 +99,12 @@ struct Unit {
   const LoraLinear* own;
   const int32_t* rows;
   int64_t count, panel;
+
+  int64_t panel_bytes() const {
+    const int64_t depth = own->dtype == kBF16 ? 2 : 1, element = own->dtype == kF32 ? 4 : 2;
+    return own->segments * ((own->width + depth - 1) / depth) * depth * kLanes * element;
+  }
+  const char* weights() const { return static_cast<const char*>(own->a) + panel * panel_bytes(); }
 };
 
 struct Shrinking {
@@ -98,7 +116,7 @@ struct Shrinking {
   int64_t rank;
 
   template <class Kernel, class From>
-  void run(const Unit& unit) const {
+  void run(const Unit& unit, const Unit& next) const {
     using X = typename Kernel::X;
     constexpr int64_t depth = kDepth<typename Kernel::W>;
     const LoraLinear& own = *unit.own;
@@ -109,6 +127,8 @@ struct Shrinking {
     thread_local Scratch scratch;
     X* const copies = is_direct ? nullptr : scratch.get<X>(kTile * padded);
     alignas(64) float sums[kMaxSegments][kTile * kLanes];
+    const auto* w = reinterpret_cast<const typename Kernel::W*>(unit.weights());
+    const Stream stream{unit.weights() + unit.panel_bytes(), next.weights()};
     for (int64_t s = 0; s < own.segments; s++) {
       const int64_t begin = std::min(s * own.width, inputs), width = std::min(own.width, inputs - begin);
       const X* rows[kTile];
@@ -117,8 +137,7 @@ struct Shrinking {
         if constexpr (std::is_same_v<From, X>) rows[r] = row;
         if (!is_direct) rows[r] = copy(row, width, copies + r * padded, depth);
       }
-      const auto* w = static_cast<const typename Kernel::W*>(own.a) + (unit.panel * own.segments + s) * padded * kLanes;
-      run_rows<Kernel>(unit.count, rows, w, width, sums[s]);
+      run_rows<Kernel>(unit.count, rows, w + s * padded * kLanes, width, stream, sums[s]);
     }
     for (int64_t size = own.segments / 2; size; size /= 2) {
       for (int64_t s = 0; s < size; s++) {
@@ -146,16 +165,16 @@ struct Shrinking {
     return to;
   }
 
-  void operator()(const Unit& unit) const {
+  void operator()(const Unit& unit, const Unit& next) const {
     with_type(dtype, [&](auto type) {
       using From = decltype(type);
       const int64_t kind = unit.own->dtype;
-      if (kind == kF32) return run<FuseLanes<f32>, From>(unit);
-      if (kind == kF16) return run<FuseLanes<f16>, From>(unit);
+      if (kind == kF32) return run<FuseLanes<f32>, From>(unit, next);
+      if (kind == kF16) return run<FuseLanes<f16>, From>(unit, next);
 #if defined(__AVX512BF16__)
-      if constexpr (std::is_same_v<From, bf16>) return run<DotLanes, From>(unit);
+      if constexpr (std::is_same_v<From, bf16>) return run<DotLanes, From>(unit, next);
 #endif
-      run<FuseLanes<bf16>, From>(unit);
+      run<FuseLanes<bf16>, From>(unit, next);
     });
   }
 };
@@ -200,7 +219,10 @@ void shrink(const Site& site, int64_t dtype, const void* x, int64_t inputs, bool
     std::fill(shrunk + t * rank + filled, shrunk + (t + 1) * rank, 0.f);
   }
   const Shrinking shrinking{dtype, x, inputs, is_scaled, shrunk, rank};
-  parallel(static_cast<int64_t>(units.size()), [&](int64_t i) { shrinking(units[static_cast<size_t>(i)]); });
+  const auto cut = [](int64_t unit) { return unit + 1; };
+  parallel_ranges(static_cast<int64_t>(units.size()), cut, [&](int64_t begin, int64_t, int64_t next) {
+    shrinking(units[static_cast<size_t>(begin)], units[static_cast<size_t>(next)]);
+  });
 }
 
 }  // namespace penstock

@@ -64,6 +64,23 @@ struct Deltas {
     return to;
   }
 
+  // Lets come what `add` will read.
+  void prefetch(int64_t row, int64_t rows, int64_t first, int columns) const {
+    const LoraLinear* last = nullptr;
+    for (int64_t r = 0; r < rows; r++) {
+      const LoraLinear* const own = site.of(row + r);
+      if (!own || own == last) continue;
+      last = own;
+      const int64_t end = std::min<int64_t>((first + columns * kLanes - 1) / kLanes, (own->outputs - 1) / kLanes);
+      const int64_t *const from = own->panels + 3 * (first / kLanes), *const to = own->panels + 3 * end;
+      const int64_t element = own->dtype == kF32 ? 4 : 2;
+      const char* const b = static_cast<const char*>(own->b);
+      for (int64_t i = from[2] * element; i < (to[2] + to[1] * kLanes) * element; i += 64) {
+        _mm_prefetch(b + i, _MM_HINT_T1);
+      }
+    }
+  }
+
   // The deltas of sixteen outputs; -0, which changes no sum, where the adapter has nothing for them.
   static Vec panel(const LoraLinear& own, const float* x, int64_t number) {
     const int64_t* const at = own.panels + 3 * number;

@@ -33,43 +33,39 @@ from penstock.shard.layers.norm import RmsNorm
 class FusedAttention:
     """Computes what an `AttentionHalf` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, half: AttentionHalf, norm: RmsNorm, layer: Attention,
-                 head_norms: tuple[Tensor, Tensor] | None) -> None:
+    def __init__(self, norm: RmsNorm, layer: Attention, head_norms: tuple[Tensor, Tensor] | None) -> None:
         assert layer.rotary is not None
-        self.half = half
         self.output = layer.output
         self.kernel = AttentionLayer(
             norm=norm.weight, eps=norm.eps, qkv=layer.qkv.weight, qkv_bias=layer.qkv.bias, head_norms=head_norms,
             cos=layer.rotary.cos, sin=layer.rotary.sin, output=layer.output.weight, output_bias=layer.output.bias,
             num_heads=layer.num_heads, num_kv_heads=layer.num_kv_heads, head_dim=layer.head_dim, scale=layer.scale,
-            window=layer.window)
+            window=layer.window, qkv_site=layer.qkv.site or 0, output_site=layer.output.site or 0)
 
     def __call__(
         self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
     ) -> tuple[Tensor, Tensor]:
-        if metadata.adapters is not None:
-            return self.half(x, delta, metadata, cache)
-        x, out = self.kernel(x, delta, metadata, cache, self.output.is_partial)
-        return x, self.output.join(out, x.dtype)
+        shrunk = self.output.room_for(metadata.adapters, len(x))
+        x, out = self.kernel(x, delta, metadata, cache, self.output.is_partial, shrunk)
+        return x, self.output.join(out, x.dtype, metadata.adapters, shrunk)
 
 
 class FusedMlp:
     """Computes what a `FeedForwardHalf` does in one call, and then joins the ranks' sums."""
 
-    def __init__(self, half: FeedForwardHalf, norm: RmsNorm, layer: Mlp) -> None:
-        self.half = half
+    def __init__(self, norm: RmsNorm, layer: Mlp) -> None:
         self.down = layer.down
         self.kernel = MlpLayer(
             norm=norm.weight, eps=norm.eps, gate_up=layer.gate_up.weight, gate_up_bias=layer.gate_up.bias,
-            down=layer.down.weight, down_bias=layer.down.bias)
+            down=layer.down.weight, down_bias=layer.down.bias, gate_up_site=layer.gate_up.site or 0,
+            down_site=layer.down.site or 0)
 
     def __call__(
         self, x: Tensor, delta: Tensor | None, adapters: AdapterRows | None = None
     ) -> tuple[Tensor, Tensor]:
-        if adapters is not None:
-            return self.half(x, delta, adapters)
-        x, out = self.kernel(x, delta, self.is_partial)
-        return x, self.down.join(out, x.dtype)
+        shrunk = self.down.room_for(adapters, len(x))
+        x, out = self.kernel(x, delta, self.is_partial, adapters, shrunk)
+        return x, self.down.join(out, x.dtype, adapters, shrunk)
 
     @property
     def is_partial(self) -> bool:
@@ -148,7 +144,7 @@ def fuse_attention(half: AttentionStep) -> FusedAttention | None:
         return None
     if not _are_compiled(layer.qkv.weight, layer.output.weight):
         return None
-    return FusedAttention(half, norm, layer, head_norms)
+    return FusedAttention(norm, layer, head_norms)
 
 
 def fuse_mlp(half: FeedForwardStep) -> FusedMlp | None:
@@ -159,7 +155,7 @@ def fuse_mlp(half: FeedForwardStep) -> FusedMlp | None:
     if type(layer) is not Mlp or not isinstance(norm, RmsNorm) or not half.residual.is_plain:
         return None
     is_swiglu = layer.is_gated and layer.activation is Activation.SILU
-    return FusedMlp(half, norm, layer) if is_swiglu and _are_compiled(layer.gate_up.weight, layer.down.weight) else None
+    return FusedMlp(norm, layer) if is_swiglu and _are_compiled(layer.gate_up.weight, layer.down.weight) else None
 
 
 def fuse_mixture(half: FeedForwardStep) -> FusedMixture | None:

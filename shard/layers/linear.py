@@ -62,6 +62,13 @@ class RowParallel:
         """Tells whether a rank's products are only a part of the sum, which `join` makes whole."""
         return self._group.world_size > 1
 
+    def room_for(self, adapters: AdapterRows | None, num_rows: int) -> Tensor | None:
+        """Returns where fused kernels put what adapters' A make of this rank's inputs; None if that is not exchanged.
+        """
+        if not self.is_partial or adapters is None or self.site is None or not adapters.rank(self.site):
+            return None
+        return torch.empty(num_rows, adapters.rank(self.site))
+
     def join(
         self, out: Tensor, dtype: torch.dtype, adapters: AdapterRows | None = None, shrunk: Tensor | None = None
     ) -> Tensor:

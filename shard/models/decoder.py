@@ -81,8 +81,8 @@ class Decoder:
     def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[LayerMemory]) -> Hidden:
         """Runs the blocks on token ids, int64 [T], each block with its own cache."""
         x, delta = self._embedding(input_ids, metadata.positions), None
-        if self._whole and metadata.adapters is None:
-            return Hidden(*self._whole(x, metadata, cast(Sequence[KvCache], caches)))
+        if self._whole:
+            return Hidden(*self._whole(x, metadata, cast(Sequence[KvCache], caches)), metadata.adapters)
         for block, cache in zip(self._blocks, caches, strict=True):
             x, delta = block(x, delta, metadata, cache)
         assert delta is not None, "a model has at least one block"

@@ -3,7 +3,7 @@
 import itertools
 from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.kernels.kv_cache import KvCache
 from penstock.router.fleet import wire as router_wire
@@ -12,7 +12,7 @@ from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence as Scheduled
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.step import StepResult, StreamLimits, TopLogprobs
+from penstock.shard.execution.step import Row, StepResult, StreamLimits, TopLogprobs
 from penstock.shard.serving import wire as shard_wire
 from tests.shard.ranks import Outputs, Sampled, execute
 from tests.shard.step_programs import Request, make_mask, mask_seed_at
@@ -28,6 +28,7 @@ class Traffic:
     arrivals: Sequence[int] = ()
     losses: Collection[int] = ()         # after which steps the group is lost, with steps in flight
     keeps_memory: bool = False           # whether what it had computed outlives it
+    adapter: int = 0                     # of all requests
 
 
 @dataclass
@@ -102,10 +103,15 @@ class _Driver:
 
     def _execute(self, plan: router_plan.Plan) -> tuple[router_plan.StepResult, list[bytes]]:
         step = shard_wire.decode_plan(router_wire.encode_plan(plan).plan, plan.step_id)
+        step = replace(step, rows=tuple(self._with_adapter(row) for row in step.rows))
         rows, logits = execute(self._executor, step, self._masks(plan))
         assert logits is not None
         result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
         return result, [scores.tobytes() for scores in logits]
+
+    def _with_adapter(self, row: Row) -> Row:
+        state = row.initial_state
+        return row if state is None else replace(row, initial_state=replace(state, adapter=self._traffic.adapter))
 
     def _masks(self, plan: router_plan.Plan) -> Masks:
         end_of = {row.slot: row.start + row.count for row in plan.rows}

@@ -12,12 +12,15 @@ from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.communication.distributed import Group
 from penstock.shard.models.decoder import Decoder
 from tests.adapter_files import LINEARS, make_adapter, merged_weights
+from tests.family_models import make_family
 from tests.tiny_models import make_tiny, prompt_logits
 
 IDS = torch.arange(3, 40)
-FUSED = {"phi3": ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"),
-         "gpt_neox": ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "embed_out"),
-         "gpt2": ("c_attn", "c_proj", "c_fc"), "gemma2": LINEARS}
+OLD = ("c_attn", "c_proj", "c_fc")
+FAMILIES = {"phi3": ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"), "gpt2": OLD, "gpt2, without base": OLD,
+            "gpt_neox": ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "embed_out"),
+            "gemma2": (*LINEARS, "lm_head"), "falcon, second": ("query_key_value", "dense", "dense_h_to_4h"),
+            "qwen3_5": LINEARS}
 
 
 def expected_logits(model: Path, adapter: Path) -> Tensor:
@@ -37,7 +40,6 @@ def expected_logits(model: Path, adapter: Path) -> Tensor:
 
 
 def own_logits(model: Path, adapter: Path | None) -> Tensor:
-    """Every second of two equal prompts' rows has the adapter, in one step."""
     decoder = Decoder.load(model, torch.float32, Group())
     rows = None
     if adapter is not None:
@@ -81,10 +83,11 @@ def test_stored_dtypes(model: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     check(model, make_adapter(tmp_path / "adapter", model, dtype=dtype))
 
 
-@pytest.mark.parametrize("family", FUSED)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_other_families(tmp_path: Path, family: str) -> None:
-    model = make_tiny(tmp_path / "model", family, head_dim=16, kv_heads=2 if family == "gemma2" else 4)
-    check(model, make_adapter(tmp_path / "adapter", model, targets=FUSED[family]))
+    """Linears that are stored as one, head by head, transposed, or with a gate; and what their modules are called."""
+    model = make_family(tmp_path / "model", family)
+    check(model, make_adapter(tmp_path / "adapter", model, targets=FAMILIES[family]))
 
 
 def test_a_tied_head(tmp_path: Path) -> None:
