@@ -153,11 +153,11 @@ def loading(runs: Runs, folder: Path, case: Case) -> Iterator[str]:
 @click.option("--prefill", default=512, show_default=True, help="Tokens of the one long prompt.")
 @click.option("--adapters", "count", type=click.IntRange(1), default=8, show_default=True)
 @click.option("--rank", type=click.IntRange(1, 256), default=16, show_default=True)
-@click.option("--dtype", help="Of the model, if not the checkpoint's.")
-def main(model: Path | None, threads: int, rounds: int, rows: list[float], prefill: int, count: int, rank: int,
-         dtype: str | None) -> None:
+def main(
+    model: Path | None, threads: int, rounds: int, rows: list[float], prefill: int, count: int, rank: int,
+) -> None:
     dispatch.set_threads(threads)
-    executor = Executor(ShardConfig(model=existing_model(model), dtype=dtype, kv_memory=KV_MEMORY), Group())
+    executor = Executor(ShardConfig(model=existing_model(model), kv_memory=KV_MEMORY), Group())
     adaptable = executor.model.adaptable
     if adaptable is None:
         raise click.ClickException("the model takes no adapters")

@@ -61,8 +61,8 @@ def requests(config: ShardConfig) -> list[Request]:
     samplings = [Sampling(), Sampling(do_sample=True, seed=2, temperature=0.8, top_p=0.9)]
     prompt = rng.integers(3, vocab, 37).tolist()
     numbers = [*range(9), *range(9), 0, 0]
-    return [Request(prompt if index < 9 else rng.integers(3, vocab, length).tolist(), 2 + index % 5, samplings[index % 2],
-                    wants_prompt_logprobs=index % 3 == 0, adapter=number)
+    return [Request(prompt if index < 9 else rng.integers(3, vocab, length).tolist(), 2 + index % 5,
+                    samplings[index % 2], wants_prompt_logprobs=index % 3 == 0, adapter=number)
             for index, (number, length) in enumerate(zip(numbers, rng.integers(1, 60, len(numbers)), strict=True))]
 
 
