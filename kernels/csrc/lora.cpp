@@ -179,22 +179,30 @@ struct Shrinking {
   }
 };
 
+// Vectors that keep their memory from call to call.
+struct Order {
+  std::vector<int32_t> rows;
+  std::vector<int64_t> ends, next;
+  std::vector<Unit> units;
+};
+
 // The rows of a step in the order of their adapters, cut up.
-std::vector<Unit> units_of(const Site& site, std::vector<int32_t>& order) {
+const std::vector<Unit>& units_of(const Site& site, Order& made) {
   const AdapterRows& rows = *site.rows;
-  std::vector<int64_t> ends(static_cast<size_t>(rows.num_groups) + 1);
+  auto& [order, ends, next, units] = made;
+  ends.assign(static_cast<size_t>(rows.num_groups) + 1, 0);
   for (int64_t t = 0; t < rows.num_tokens; t++) {
     if (rows.groups[t] >= 0) ends[static_cast<size_t>(rows.groups[t]) + 1]++;
   }
   std::partial_sum(ends.begin(), ends.end(), ends.begin());
   order.resize(static_cast<size_t>(ends.back()));
-  std::vector<int64_t> next(ends.begin(), ends.end() - 1);
+  next.assign(ends.begin(), ends.end() - 1);
   for (int64_t t = 0; t < rows.num_tokens; t++) {
     if (rows.groups[t] >= 0) {
       order[static_cast<size_t>(next[static_cast<size_t>(rows.groups[t])]++)] = static_cast<int32_t>(t);
     }
   }
-  std::vector<Unit> units;
+  units.clear();
   for (int64_t g = 0; g < rows.num_groups; g++) {
     const LoraLinear& own = site.of_group(g);
     for (int64_t panel = 0; panel < own.rank / kLanes; panel++) {
@@ -211,8 +219,8 @@ std::vector<Unit> units_of(const Site& site, std::vector<int32_t>& order) {
 
 void shrink(const Site& site, int64_t dtype, const void* x, int64_t inputs, bool is_scaled, float* shrunk,
             int64_t rank) {
-  std::vector<int32_t> order;
-  const std::vector<Unit> units = units_of(site, order);
+  thread_local Order order;
+  const std::vector<Unit>& units = units_of(site, order);
   for (int64_t t = 0; t < site.rows->num_tokens; t++) {
     const LoraLinear* const own = site.of(t);
     const int64_t filled = own ? own->rank : 0;

@@ -58,10 +58,22 @@ struct Deltas {
       if (first % kLanes) {
         for (int64_t i = 0; i < count; i++) out[i] += one(*own, x, first + i);
       } else {
-        for (int64_t i = 0; i < count; i += kLanes) store(out + i, load(out + i) + panel(*own, x, (first + i) / kLanes));
+        add_panels(*own, x, first / kLanes, (count + kLanes - 1) / kLanes, out);
       }
     }
     return to;
+  }
+
+  // Adds the deltas of some panels, several together where they read the same ranks: their sums wait for each other's.
+  static void add_panels(const LoraLinear& own, const float* x, int64_t number, int64_t count, float* to) {
+    constexpr int kTogether = 4;
+    const int64_t* const at = own.panels + 3 * number;
+    bool is_alike = count == kTogether && at[1];
+    for (int64_t i = 1; is_alike && i < kTogether; i++) is_alike = at[3 * i] == at[0] && at[3 * i + 1] == at[1];
+    if (is_alike) return add_alike<kTogether>(own, x, at, to);
+    for (int64_t i = 0; i < count; i++) {
+      store(to + i * kLanes, load(to + i * kLanes) + panel(own, x, number + i));
+    }
   }
 
   // Lets come what `add` will read.
@@ -101,6 +113,35 @@ struct Deltas {
       }
     });
     return total;
+  }
+
+  // What `panel` computes, for C panels that have as many ranks each, one behind the other.
+  template <int C>
+  static void add_alike(const LoraLinear& own, const float* x, const int64_t* at, float* to) {
+    const int64_t ranks = at[1], stride = ranks * kLanes;
+    x += at[0];
+    Vec totals[C];
+    UNROLL for (int c = 0; c < C; c++) totals[c] = zero();
+    with_type(own.dtype, [&](auto type) {
+      using W = decltype(type);
+      const W* b = static_cast<const W*>(own.b) + at[2];
+      if constexpr (std::is_same_v<W, bf16>) {
+        for (int64_t j = 0; j < ranks; j += 2, b += 2 * kLanes) {
+          const Vec first = set(x[j]), second = set(x[j + 1]);
+          UNROLL for (int c = 0; c < C; c++) {
+            Vec low, high;
+            load_pairs(b + c * stride, low, high);
+            totals[c] = fma(second, high, fma(first, low, totals[c]));
+          }
+        }
+      } else {
+        for (int64_t j = 0; j < ranks; j++, b += kLanes) {
+          const Vec one = set(x[j]);
+          UNROLL for (int c = 0; c < C; c++) totals[c] = fma(one, load(b + c * stride), totals[c]);
+        }
+      }
+    });
+    UNROLL for (int c = 0; c < C; c++) store(to + c * kLanes, load(to + c * kLanes) + totals[c]);
   }
 
  private:

@@ -24,6 +24,7 @@ _REFUSED = {
     "lora_embedding_": "adapters of embeddings are not served",
     "trainable_tokens": "tokens that were trained are not served",
     ".bias": "biases of adapters are not served"}
+_COPY = "it is a copy of a weight of the base, which PEFT leaves out with save_pretrained(save_embedding_layers=False)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class AdapterFile:
         match = _MATRIX.fullmatch(name)
         reason = next((why for part, why in _REFUSED.items() if part in name), None)
         if reason or not match:
-            raise AdapterError(f"{self.path} has the tensor {name}: {reason or 'it is neither A nor B of a LoRA'}")
+            other = _COPY if name.endswith(".weight") and ".lora_" not in name else "it is neither A nor B of a LoRA"
+            raise AdapterError(f"{self.path} has the tensor {name}: {reason or other}")
         if entry.dtype not in FLOATS:
             raise AdapterError(f"{self.path}: {name} is {entry.dtype}, expected one of {', '.join(FLOATS)}")
         if len(entry.shape) != 2:

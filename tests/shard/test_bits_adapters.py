@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
+from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
 from tests.adapter_files import LINEARS, make_adapter
-from tests.shard.ranks import Outputs, make_config, run
+from tests.shard.ranks import Outputs, make_config, run, run_program
 from tests.shard.scheduler_with_executor import Traffic, run_traffic
 from tests.shard.step_programs import Request, alone, batched
 from tests.shard.test_bits import set_threads
@@ -35,7 +37,7 @@ def kernel_set(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-@pytest.fixture(scope="module", params=["float32", "bfloat16", "int4"])
+@pytest.fixture(scope="module", params=[pytest.param("float32", marks=pytest.mark.slow), "bfloat16", "int4"])
 def config(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ShardConfig:
     if request.param == "int4":          # of a library, in groups
         return make_config(FOLDER / "awq", "bfloat16")
@@ -121,6 +123,21 @@ def test_op_by_op_is_fused(
 ) -> None:
     with op_by_op():
         assert run(config, [batched(requests, 5)], tmp_path, adapters=adapters) == [expected]
+
+
+def test_steps_with_adapters_are_not_captured(
+    config: ShardConfig, adapters: Adapters, requests: list[Request], expected: Outputs
+) -> None:
+    executor = Executor(config, Group())
+    for number, path in adapters.items():
+        executor.adapters.load(number, path).result()
+    executor.graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, (1, 4, len(requests)))
+    executor.graphs.capture()
+    with mock.patch.object(executor.graphs, "replay", wraps=executor.graphs.replay) as replay:
+        assert run_program(executor, alone(requests)) == expected
+    number = sum(request.num_tokens - 1 for request in requests if not request.adapter)
+    assert replay.call_count >= number
+    assert all(call.args[0].metadata.adapters is None for call in replay.call_args_list)
 
 
 @pytest.mark.parametrize("traffic", [

@@ -83,7 +83,8 @@ def test_stored_dtypes(model: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     check(model, make_adapter(tmp_path / "adapter", model, dtype=dtype))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [
+    pytest.param(family, marks=() if family in ("phi3", "gpt2", "qwen3_5") else pytest.mark.slow) for family in FAMILIES])
 def test_other_families(tmp_path: Path, family: str) -> None:
     """Linears that are stored as one, head by head, transposed, or with a gate; and what their modules are called."""
     model = make_family(tmp_path / "model", family)

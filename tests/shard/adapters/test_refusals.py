@@ -97,7 +97,8 @@ NAN, INFINITE = torch.full((4, 64), torch.nan), torch.full((4, 64), 1e39, dtype=
     ({"base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta": torch.ones(4)},
      "tokens that were trained are not served"),
     ({f"{Q}.lora_B.bias": torch.ones(4)}, "biases of adapters are not served"),
-    ({f"{Q}.weight": torch.ones(4)}, "q_proj.weight: it is neither A nor B of a LoRA"),
+    ({f"{Q}.lora_C.weight": torch.ones(4)}, "q_proj.lora_C.weight: it is neither A nor B of a LoRA"),
+    ({"base_model.model.lm_head.base_layer.weight": torch.ones(4)}, "base_layer.weight: it is a copy of a weight"),
     ({f"{Q}_2.lora_A.weight": torch.ones(4, 64), f"{Q}_2.lora_B.weight": torch.ones(64, 4)},
      "q_proj_2.lora_A.weight: the model has no linear of this name"),
 ])
@@ -125,16 +126,16 @@ def test_files(adaptable: Adaptable, adapter: Path, tmp_path: Path) -> None:
     whole = tensors.read_bytes()
     for length in (0, 5, 100, len(whole) - 1):
         tensors.write_bytes(whole[:length])
-        with pytest.raises(AdapterError, match="adapter_model.safetensors"):
+        with pytest.raises(AdapterError, match=r"adapter_model.safetensors"):
             load_adapter(adapter, "", adaptable)
     tensors.rename(adapter / "adapter_model.bin")
-    with pytest.raises(AdapterError, match="does not exist; PEFT's save_pretrained makes it of adapter_model.bin"):
+    with pytest.raises(AdapterError, match=r"does not exist; PEFT's save_pretrained makes it of adapter_model.bin"):
         load_adapter(adapter, "", adaptable)
     (adapter / "adapter_config.json").write_text("{")
-    with pytest.raises(AdapterError, match="adapter_config.json cannot be read"):
+    with pytest.raises(AdapterError, match=r"adapter_config.json cannot be read"):
         load_adapter(adapter, "", adaptable)
     shutil.rmtree(adapter)
-    with pytest.raises(AdapterError, match="adapter_config.json does not exist: an adapter is a folder as PEFT saves"):
+    with pytest.raises(AdapterError, match=r"adapter_config.json does not exist: an adapter is a folder as PEFT saves"):
         load_adapter(adapter, "", adaptable)
 
 
