@@ -9,6 +9,7 @@ from torch import Tensor
 
 from penstock.kernels import native
 from penstock.kernels.checks import check_axes, check_tensor
+from penstock.kernels.lora.rows import AdapterRows
 from penstock.kernels.native import address
 from penstock.kernels.recurrent_state import StateRows
 
@@ -23,6 +24,7 @@ class AttentionMetadata:
     starts: Tensor  # int32 [S], position of each sequence's first token
     counts: Tensor  # int32 [S], tokens of each sequence
     slots: Tensor | None = None  # int32 [S], where the recurrent state of each sequence is, in models that have one
+    adapters: AdapterRows | None = None  # of the tokens, if any of them has one
     is_decode: bool = False  # known to be one token for each sequence, which saves a GPU a look at the counts
 
     def __post_init__(self) -> None:
@@ -34,6 +36,8 @@ class AttentionMetadata:
         check_tensor(op, "tables", self.tables, (num_sequences, self.tables.shape[1]), torch.int32)
         check_tensor(op, "starts", self.starts, (num_sequences,), torch.int32)
         check_tensor(op, "counts", self.counts, (num_sequences,), torch.int32)
+        if self.adapters is not None:
+            check_tensor(op, "adapters", self.adapters.groups, (len(self.slot_mapping),), torch.int32)
 
     @cached_property
     def state_rows(self) -> StateRows:

@@ -29,6 +29,12 @@ def huge(num_bytes: int) -> Tensor:
     return result
 
 
+def own_pages(num_bytes: int) -> Tensor:
+    """Returns uint8 [num_bytes] at a page's boundary, whose contents are undefined. The system gets it back with the
+    last tensor on it."""
+    return _map(num_bytes)[:num_bytes]
+
+
 def _map(num_bytes: int) -> Tensor:
     """Returns whole pages, at a page's boundary."""
     size = -(-num_bytes // _PAGE) * _PAGE

@@ -48,6 +48,8 @@ ROOMS = {
                             "penstock.shard.models", "penstock.shard.layers"},
     "shard/weights": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
                       "penstock.shard.models", "penstock.shard.layers"},
+    "shard/adapters": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup",
+                       "penstock.shard.layers"},
     "shard/layers": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup"},
     "shard/fallback": {"penstock.shard.execution", "penstock.shard.serving", "penstock.shard.startup"},
     "shard/models": {"penstock.shard.fallback", "penstock.shard.execution", "penstock.shard.serving",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.lora import AdapterRows
 from penstock.shard.execution.kv_cache import KvShape
 from penstock.shard.execution.memory import allocate
 from penstock.shard.models.model import Model
@@ -96,7 +97,8 @@ def make_tiny(
 
 
 def prompt_logits(
-    decoder: Model, ids: Tensor, block_size: int = 16, output_rows: Tensor | None = None
+    decoder: Model, ids: Tensor, block_size: int = 16, output_rows: Tensor | None = None,
+    adapters: AdapterRows | None = None,
 ) -> Tensor | None:
     """The logits after every token, or some, of one prompt, run as a single step: [T, V] on rank 0, None elsewhere.
 
@@ -116,7 +118,8 @@ def prompt_logits(
         tables=table.int()[None],
         starts=torch.zeros(1, dtype=torch.int32),
         counts=torch.tensor([num_tokens], dtype=torch.int32),
-        slots=torch.zeros(1, dtype=torch.int32))
+        slots=torch.zeros(1, dtype=torch.int32),
+        adapters=adapters)
     return decoder.logits(decoder.forward(ids, metadata, caches), positions if output_rows is None else output_rows)
 
 

@@ -18,15 +18,16 @@ class Sequences:
     """Sequences of one length, each in a slot of its own; `blocks` are dealt out to them, as many to each."""
 
     def __init__(self, prompts: Sequence[Ids], new: int, block_size: int, blocks: Iterable[int],
-                 samplings: Sequence[Sampling] = ()) -> None:
-        """Gives each prompt an answer of `new` tokens. Without `samplings` it is greedy. Raises ValueError for too few
-        blocks."""
+                 samplings: Sequence[Sampling] = (), adapters: Sequence[int] = ()) -> None:
+        """Gives each prompt an answer of `new` tokens. Without `samplings` it is greedy, without `adapters` the base's.
+        Raises ValueError for too few blocks."""
         self.prompts = prompts
         self.length = len(prompts[0])
         self.end = self.length + new
         self.blocks_each = -(-self.end // block_size)
         self._block_size = block_size
         self._samplings = samplings or [GREEDY] * len(prompts)
+        self._adapters = adapters or [0] * len(prompts)
         given, needed = np.fromiter(blocks, np.int32), len(prompts) * self.blocks_each
         if len(given) < needed:
             raise ValueError(f"{len(prompts)} sequences of {self.end} tokens need {needed} blocks, there are "
@@ -55,7 +56,9 @@ class Sequences:
             yield Step(number, (), tuple(self._decode_row(slot, position) for slot in range(len(self.prompts))))
 
     def _prompt_row(self, slot: int, start: int, end: int) -> Row:
-        state = InitialState(self._samplings[slot], self.length, NO_IDS) if start == 0 else None
+        state = None
+        if start == 0:
+            state = InitialState(self._samplings[slot], self.length, NO_IDS, adapter=self._adapters[slot])
         return Row(slot, start, from_last_sample=False, token_ids=self.prompts[slot][start:end],
                    new_blocks=self._new_blocks(slot, start, end), is_sampled=end == self.length, initial_state=state)
 

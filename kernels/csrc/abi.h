@@ -58,6 +58,8 @@ struct AttentionLayer {
   const void* output;
   const void* output_bias;
   int64_t output_bias_dtype;
+  int64_t qkv_site;
+  int64_t output_site;
 };
 
 struct MlpLayer {
@@ -72,6 +74,8 @@ struct MlpLayer {
   const void* down;
   const void* down_bias;
   int64_t down_bias_dtype;
+  int64_t gate_up_site;
+  int64_t down_site;
 };
 
 // A CodedWeight of kernels/quantised_linear; what it does not have is null.
@@ -144,6 +148,29 @@ struct RecurrentHeads {
   const float* rate;
   const float* bias;
   const float* skip;
+};
+
+// What an adapter has for one linear, as kernels/lora/adapter.py lays it out; of rank 0, nothing. panels [outputs / 16, 3].
+struct LoraLinear {
+  int64_t inputs;
+  int64_t outputs;
+  int64_t segments;
+  int64_t width;
+  int64_t rank;
+  int64_t dtype;
+  const void* a;
+  const void* b;
+  const int64_t* panels;
+  const float* scales;
+};
+
+// The adapter of each row: its number, -1 for none; table [groups, sites].
+struct AdapterRows {
+  int64_t num_tokens;
+  int64_t num_sites;
+  int64_t num_groups;
+  const int32_t* groups;
+  const LoraLinear* table;
 };
 
 struct AttentionMetadata {
@@ -223,6 +250,12 @@ void penstock_linear(const void* x, int64_t x_dtype, int64_t rows, const void* p
 // x [rows, inputs]: out [segments, rows, outputs], without their sum.
 void penstock_linear_apart(const void* x, int64_t x_dtype, int64_t rows, const void* packed, float* out);
 
+// As kernels/lora says: x [rows, inputs] of dtype, shrunk [rows, rank], out [rows, outputs].
+void penstock_lora_shrink(const AdapterRows* rows, int64_t site, int64_t dtype, const void* x, int64_t inputs,
+                          float* shrunk, int64_t rank);
+void penstock_lora_expand(const AdapterRows* rows, int64_t site, const float* shrunk, int64_t rank, float* out,
+                          int64_t outputs);
+
 // Rows of a weight of one segment, as they were packed: out [count, inputs]. A coded weight's are of out_dtype, a dense
 // one's of its own.
 void penstock_weight_rows(const void* packed, const int64_t* ids, int64_t count, void* out, int64_t out_dtype);
@@ -287,13 +320,15 @@ void penstock_recurrence(const RecurrentHeads* heads, int64_t dtype, const void*
 void penstock_softcap(const float* x, float cap, float* out, int64_t rows, int64_t width);
 
 // One call for what the ops above do one after the other. x, delta (or null), total, out: [tokens, width] of dtype; out
-// is float32 and without bias if `partial`; total is not written without delta. *status as of penstock_paged_attention,
-// or 3 for a place that is outside the cache.
+// is float32 and without bias if `partial`; total is not written without delta. adapters may be null; if `partial`, what
+// their A make of the last linear's inputs goes to shrunk [tokens, rank]. *status as of penstock_paged_attention, or 3 for
+// a place that is outside the cache.
 void penstock_attention_layer(const AttentionLayer* layer, const AttentionMetadata* metadata, int64_t dtype,
                               void* cache, int64_t cache_dtype, int64_t num_blocks, int64_t block_size, const void* x,
-                              const void* delta, void* total, void* out, int64_t partial, int64_t* status);
+                              const void* delta, void* total, void* out, int64_t partial,
+                              const AdapterRows* adapters, float* shrunk, int64_t* status);
 void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total, void* out,
-                        int64_t partial, int64_t num_tokens);
+                        int64_t partial, int64_t num_tokens, const AdapterRows* adapters, float* shrunk);
 void penstock_mixture_layer(const MixtureLayer* layer, int64_t dtype, const void* x, const void* delta, void* total,
                             void* out, int64_t partial, int64_t num_tokens);
 
@@ -302,7 +337,8 @@ void penstock_mixture_layer(const MixtureLayer* layer, int64_t dtype, const void
 // of penstock_attention_layer.
 void penstock_blocks(int64_t count, const AttentionLayer* const* attention, const MlpLayer* const* mlp,
                      const MixtureLayer* const* mixtures, const AttentionMetadata* metadata, int64_t dtype,
-                     void* const* caches, int64_t cache_dtype, int64_t num_blocks, int64_t block_size, void* x, void* delta, int64_t* status);
+                     void* const* caches, int64_t cache_dtype, int64_t num_blocks, int64_t block_size, void* x, void* delta,
+                     const AdapterRows* adapters, int64_t* status);
 
 // What is wrong with the batch, and then nothing is sampled, or 0: 1 for histories, 2 for biases, 3 for masks that are none
 // of this vocabulary, or not all that there is.

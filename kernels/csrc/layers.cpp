@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "abi.h"
+#include "linear.h"
+#include "lora.h"
 #include "packed.h"
 #include "scratch.h"
 
@@ -32,9 +34,20 @@ void gather(const std::byte* from, int64_t stride, std::byte* to, int64_t width,
   for (int64_t row = 0; row < rows; row++) std::memcpy(to + row * width, from + row * stride, static_cast<size_t>(width));
 }
 
+// A weight of a layer and what adapters add to it. If `shrunk` is not null, both are sums of this rank's inputs alone, and
+// there go the adapters'.
 void multiply(const void* x, int64_t dtype, int64_t rows, const void* packed, const void* bias, int64_t bias_dtype,
-              void* out, bool partial) {
-  penstock_linear(x, dtype, rows, packed, partial ? nullptr : bias, bias_dtype, out, partial ? kF32 : dtype);
+              void* out, const Site& site, bool partial = false, float* shrunk = nullptr) {
+  const Header& header = *static_cast<const Header*>(packed);
+  Output output{out, partial ? kF32 : dtype, header.outputs, partial ? nullptr : bias, bias_dtype, 0, header.outputs};
+  const int64_t rank = site.rank();
+  if (rank == 0) return multiply_any(x, dtype, rows, packed, output);
+  thread_local Scratch scratch;
+  float* const sums = partial ? shrunk : scratch.get<float>(rows * rank);
+  shrink(site, dtype, x, header.inputs, !partial, sums, rank);
+  const Deltas deltas{site, sums, rank};
+  if (!partial) output.deltas = &deltas;
+  multiply_any(x, dtype, rows, packed, output);
 }
 
 }  // namespace
@@ -45,7 +58,7 @@ using namespace penstock;
 extern "C" void penstock_attention_layer(const AttentionLayer* layer, const AttentionMetadata* metadata, int64_t dtype,
                                          void* cache, int64_t cache_dtype, int64_t num_blocks, int64_t block_size,
                                          const void* x, const void* delta, void* total, void* out, int64_t partial,
-                                         int64_t* status) {
+                                         const AdapterRows* adapters, float* shrunk, int64_t* status) {
   const AttentionLayer& a = *layer;
   const int64_t count = metadata->num_tokens, element = bytes_of(dtype);
   const int64_t q_width = a.num_heads * a.head_dim, kv_width = a.num_kv_heads * a.head_dim;
@@ -60,7 +73,7 @@ extern "C" void penstock_attention_layer(const AttentionLayer* layer, const Atte
   std::byte *k = parts.take(count * kv_width), *k_spare = parts.take(count * kv_width);
 
   penstock_rms_norm(dtype, a.norm_dtype, x, delta, a.norm, a.eps, normed, total, count, a.width);
-  penstock_linear(normed, dtype, count, a.qkv, a.qkv_bias, a.qkv_bias_dtype, qkv, dtype);
+  multiply(normed, dtype, count, a.qkv, a.qkv_bias, a.qkv_bias_dtype, qkv, {adapters, a.qkv_site});
   const std::byte *q_in = qkv, *k_in = qkv + q_width * element, *v = k_in + kv_width * element;
   int64_t q_stride = qkv_width, k_stride = qkv_width;
   if (a.q_norm) {
@@ -84,11 +97,13 @@ extern "C" void penstock_attention_layer(const AttentionLayer* layer, const Atte
                            a.head_dim, metadata->tables, metadata->max_blocks, metadata->starts, metadata->counts,
                            metadata->num_sequences, count, a.num_heads, a.scale, a.window, 0, nullptr, nullptr, status);
   if (*status) return;
-  multiply(q_spare, dtype, count, a.output, a.output_bias, a.output_bias_dtype, out, partial);
+  multiply(q_spare, dtype, count, a.output, a.output_bias, a.output_bias_dtype, out, {adapters, a.output_site}, partial,
+           shrunk);
 }
 
 extern "C" void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const void* x, const void* delta, void* total,
-                                   void* out, int64_t partial, int64_t num_tokens) {
+                                   void* out, int64_t partial, int64_t num_tokens, const AdapterRows* adapters,
+                                   float* shrunk) {
   const MlpLayer& a = *layer;
   const int64_t element = bytes_of(dtype);
   thread_local Scratch scratch;
@@ -98,9 +113,11 @@ extern "C" void penstock_mlp_layer(const MlpLayer* layer, int64_t dtype, const v
   std::byte *normed = parts.take(num_tokens * widest), *gate_up = parts.take(num_tokens * 2 * a.inner);
 
   penstock_rms_norm(dtype, a.norm_dtype, x, delta, a.norm, a.eps, normed, total, num_tokens, a.width);
-  penstock_linear(normed, dtype, num_tokens, a.gate_up, a.gate_up_bias, a.gate_up_bias_dtype, gate_up, dtype);
+  multiply(normed, dtype, num_tokens, a.gate_up, a.gate_up_bias, a.gate_up_bias_dtype, gate_up,
+           {adapters, a.gate_up_site});
   penstock_activation(kSilu, 1, dtype, gate_up, normed, num_tokens, a.inner);
-  multiply(normed, dtype, num_tokens, a.down, a.down_bias, a.down_bias_dtype, out, partial);
+  multiply(normed, dtype, num_tokens, a.down, a.down_bias, a.down_bias_dtype, out, {adapters, a.down_site}, partial,
+           shrunk);
 }
 
 extern "C" void penstock_mixture_layer(const MixtureLayer* layer, int64_t dtype, const void* x, const void* delta,
@@ -147,13 +164,13 @@ extern "C" void penstock_mixture_layer(const MixtureLayer* layer, int64_t dtype,
 extern "C" void penstock_blocks(int64_t count, const AttentionLayer* const* attention, const MlpLayer* const* mlp,
                                 const MixtureLayer* const* mixtures, const AttentionMetadata* metadata, int64_t dtype,
                                 void* const* caches, int64_t cache_dtype, int64_t num_blocks, int64_t block_size,
-                                void* x, void* delta, int64_t* status) {
+                                void* x, void* delta, const AdapterRows* adapters, int64_t* status) {
   for (int64_t i = 0; i < count; i++) {
     penstock_attention_layer(attention[i], metadata, dtype, caches[i], cache_dtype, num_blocks, block_size, x,
-                             i ? delta : nullptr, x, delta, 0, status);
+                             i ? delta : nullptr, x, delta, 0, adapters, nullptr, status);
     if (*status) return;
     if (mlp[i]) {
-      penstock_mlp_layer(mlp[i], dtype, x, delta, x, delta, 0, metadata->num_tokens);
+      penstock_mlp_layer(mlp[i], dtype, x, delta, x, delta, 0, metadata->num_tokens, adapters, nullptr);
     } else {
       penstock_mixture_layer(mixtures[i], dtype, x, delta, x, delta, 0, metadata->num_tokens);
     }

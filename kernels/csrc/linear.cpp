@@ -256,6 +256,9 @@ struct Linear {
     float* sums = scratch.get<float>((end - begin) * levels * sums_size);
     for (int column = 0; column < kColumns; column += columns) {
       const W* own = w + group * layout.group_size() + column * layout.column_stride();
+      for (int64_t t = first; t < last; t++) {
+        output.prefetch(first_row + units.first_row(t), units.num_rows(t), group * kGroup + column * kLanes, columns);
+      }
       sum_columns(x, units, first, last, own, ahead, sums, levels * sums_size, nullptr);
       for (int64_t t = first; t < last; t++) {
         output.write(sums + (t - first) * levels * sums_size, first_row + units.first_row(t), units.num_rows(t),

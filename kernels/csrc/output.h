@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "lora.h"
 #include "packed.h"
+#include "units.h"
 
 namespace penstock {
 
@@ -16,15 +18,18 @@ struct Output {
   const void* bias;       // of the whole matrix, or null
   int64_t bias_dtype;
   int64_t skip, width;    // the first column, and how many there are
+  const Deltas* deltas = nullptr;  // of the whole matrix, or null
 
   Output columns(int64_t first, int64_t count) const {
-    return {data, dtype, stride, bias, bias_dtype, skip + first, count};
+    return {data, dtype, stride, bias, bias_dtype, skip + first, count, deltas};
   }
 
-  // Adds the bias of `columns` registers of outputs from `first` on to the sums of some rows, and rounds.
+  // Adds deltas and the bias of `columns` registers of outputs from `first` on to the sums of a tile's rows, and rounds.
   void write(const float* sums, int64_t row, int64_t rows, int64_t first, int columns) const {
     alignas(64) float biases[kGroup] = {};  // zeros, where there is none: no sum leaves as -0
     const int64_t count = std::min<int64_t>(columns * kLanes, width - first);
+    alignas(64) float changed[kRows * kGroup];
+    if (deltas) sums = deltas->add(sums, row, rows, skip + first, count, columns, changed);
     if (bias) {
       with_type(bias_dtype, [&](auto type) { widen(static_cast<const decltype(type)*>(bias) + skip + first, count, biases); });
     }
@@ -36,6 +41,11 @@ struct Output {
         }
       }
     });
+  }
+
+  // Lets come what `write` will read for some rows besides their sums.
+  void prefetch(int64_t row, int64_t rows, int64_t first, int columns) const {
+    if (deltas) deltas->prefetch(row, rows, skip + first, columns);
   }
 
  private:

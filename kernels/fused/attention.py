@@ -12,6 +12,7 @@ from penstock.kernels.checks import FLOATS, check_rotation, check_tensor
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.kv_write.cpu import refuse_slot_mapping
 from penstock.kernels.linear import PackedWeight
+from penstock.kernels.lora.rows import AdapterRows
 from penstock.kernels.native import DTYPES, address, dtype_of
 from penstock.kernels.paged_attention.cpu import refuse_tables
 
@@ -39,6 +40,8 @@ class AttentionLayer:
     head_dim: int
     scale: float
     window: int
+    qkv_site: int = 0  # the numbers of the linears in adapters
+    output_site: int = 0
     _struct: ctypes.Structure = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -51,12 +54,14 @@ class AttentionLayer:
         object.__setattr__(self, "_struct", self._structure())
 
     def __call__(
-        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache, partial: bool
+        self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache, partial: bool,
+        shrunk: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Returns (total, out): total = x + delta, or x; out = attention of the norm of total, by the output's weight.
 
         x, delta  [T, C]  float32, bfloat16 or float16, the same; total is too
         out       [T, C]  of the dtype of x; if `partial`, float32 sums without bias, as of `linear`
+        shrunk            where the output's sums of adapters go if `partial`, as of `shrink`; None if they have none
 
         Raises ValueError for shapes or dtypes that do not fit together, and for tokens outside the cache.
         """
@@ -70,7 +75,7 @@ class AttentionLayer:
         native.library.attention_layer(
             ctypes.addressof(self._struct), ctypes.addressof(metadata.struct), DTYPES[x.dtype], data.data_ptr(),
             DTYPES[cache.dtype], data.shape[0], cache.block_size, x.data_ptr(), address(delta), total.data_ptr(),
-            out.data_ptr(), partial, ctypes.addressof(status))
+            out.data_ptr(), partial, adapters_address(metadata.adapters), address(shrunk), ctypes.addressof(status))
         refuse(status.value, x, metadata, cache)
         return total, out
 
@@ -109,7 +114,12 @@ class AttentionLayer:
             q_norm=address(q_norm), q_norm_dtype=dtype_of(q_norm),
             k_norm=address(k_norm), k_norm_dtype=dtype_of(k_norm),
             cos=address(self.cos), sin=address(self.sin), output=address(self.output.compiled),
-            output_bias=address(self.output_bias), output_bias_dtype=dtype_of(self.output_bias))
+            output_bias=address(self.output_bias), output_bias_dtype=dtype_of(self.output_bias),
+            qkv_site=self.qkv_site, output_site=self.output_site)
+
+
+def adapters_address(adapters: AdapterRows | None) -> int | None:
+    return None if adapters is None else ctypes.addressof(adapters.struct)
 
 
 def refuse(status: int, x: Tensor, metadata: AttentionMetadata, cache: KvCache) -> None:

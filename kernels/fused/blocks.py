@@ -9,7 +9,7 @@ from torch import Tensor
 from penstock.kernels import native
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.checks import FLOATS, check_tensor
-from penstock.kernels.fused.attention import AttentionLayer, refuse
+from penstock.kernels.fused.attention import AttentionLayer, adapters_address, refuse
 from penstock.kernels.fused.mixture import MixtureLayer
 from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.kv_cache import KvCache
@@ -54,7 +54,7 @@ class Blocks:
             self._count, ctypes.addressof(self._attention), ctypes.addressof(self._mlp),
             ctypes.addressof(self._mixtures), ctypes.addressof(metadata.struct), DTYPES[x.dtype],
             ctypes.addressof(memories), DTYPES[first.dtype], first.data.shape[0], first.block_size, x.data_ptr(),
-            delta.data_ptr(), ctypes.addressof(status))
+            delta.data_ptr(), adapters_address(metadata.adapters), ctypes.addressof(status))
         refuse(status.value, x, metadata, first)
         return x, delta
 

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from penstock.kernels import native
 from penstock.kernels.checks import FLOATS, check_axes, check_tensor
+from penstock.kernels.fused.attention import adapters_address
 from penstock.kernels.linear import PackedWeight
+from penstock.kernels.lora.rows import AdapterRows
 from penstock.kernels.native import DTYPES, address, dtype_of
 
 
@@ -22,6 +24,8 @@ class MlpLayer:
     gate_up_bias: Tensor | None
     down: PackedWeight  # [C, I]
     down_bias: Tensor | None
+    gate_up_site: int = 0  # the numbers of the linears in adapters
+    down_site: int = 0
     _struct: ctypes.Structure = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -36,11 +40,15 @@ class MlpLayer:
                 check_tensor(op, name, bias, (length,), *FLOATS)
         object.__setattr__(self, "_struct", self._structure())
 
-    def __call__(self, x: Tensor, delta: Tensor | None, partial: bool) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, partial: bool, adapters: AdapterRows | None = None,
+        shrunk: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Returns (total, out): total = x + delta, or x; out = the gated norm of total, by the down weight.
 
         x, delta  [T, C]  float32, bfloat16 or float16, the same; total is too
         out       [T, C]  of the dtype of x; if `partial`, float32 sums without bias, as of `linear`
+        shrunk            where down's sums of adapters go if `partial`, as of `shrink`; None if they have none
 
         Raises ValueError for shapes or dtypes that do not fit together.
         """
@@ -54,7 +62,7 @@ class MlpLayer:
         out = torch.empty(shape, dtype=torch.float32 if partial else x.dtype)
         native.library.mlp_layer(
             ctypes.addressof(self._struct), DTYPES[x.dtype], x.data_ptr(), address(delta), total.data_ptr(),
-            out.data_ptr(), partial, shape[0])
+            out.data_ptr(), partial, shape[0], adapters_address(adapters), address(shrunk))
         return total, out
 
     @property
@@ -72,4 +80,4 @@ class MlpLayer:
             norm=address(self.norm), norm_dtype=dtype_of(self.norm), gate_up=address(self.gate_up.compiled),
             gate_up_bias=address(self.gate_up_bias), gate_up_bias_dtype=dtype_of(self.gate_up_bias),
             down=address(self.down.compiled), down_bias=address(self.down_bias),
-            down_bias_dtype=dtype_of(self.down_bias))
+            down_bias_dtype=dtype_of(self.down_bias), gate_up_site=self.gate_up_site, down_site=self.down_site)

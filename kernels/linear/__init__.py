@@ -97,6 +97,7 @@ def linear(
     bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     partial: bool = False,
+    delta: Tensor | None = None,
 ) -> Tensor:
     """Multiplies x [T, K] by the transposed weight [N, K]: [T, N].
 
@@ -104,6 +105,7 @@ def linear(
     bias       [N], the same dtypes; added once, after the segments
     out_dtype  of the result; the dtype of x if None
     partial    return the float32 sum of this weight's segments, without bias, to be added to other ranks' sums
+    delta      float32 [T, N], added to the float32 sum before the bias; -0 changes no bit of the result
 
     One segment: the sum and the bias are rounded once, to out_dtype. More: each segment's sum is rounded to float32
     and they are added in float32 as ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), then the bias, then the rounding to
@@ -117,7 +119,22 @@ def linear(
         check_tensor(op, "bias", bias, (packed.out_features,), *FLOATS)
     if partial and (bias is not None or out_dtype not in (None, torch.float32)):
         raise ValueError(f"{op}: a partial sum is float32 and has no bias (out_dtype {out_dtype})")
+    if delta is not None:
+        check_tensor(op, "delta", delta, (x.shape[0], packed.out_features), torch.float32)
+        return _with_delta(x, packed, bias, torch.float32 if partial else out_dtype or x.dtype, delta)
     return packed.multiply(x, bias, torch.float32 if partial else out_dtype or x.dtype)
+
+
+def _with_delta(
+    x: Tensor, packed: PackedWeight, bias: Tensor | None, out_dtype: torch.dtype, delta: Tensor
+) -> Tensor:
+    total = packed.multiply(x, None, torch.float32) + delta
+    if bias is not None:
+        total = total + bias.float()
+    if dispatch.kernel_set() != "reference":
+        return total.to(out_dtype)
+    # Its sums are float64, and rounded once where nothing is added to them.
+    return torch.where((delta == 0) & delta.signbit(), packed.multiply(x, bias, out_dtype), total.to(out_dtype))
 
 
 def linear_apart(x: Tensor, packed: PackedWeight) -> Tensor:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.lora import Adapter, AdapterRows
 from penstock.shard.devices.device import Array
-from penstock.shard.execution.slots import SlotTable
+from penstock.shard.execution.slots import OrderError, SlotTable
 from penstock.shard.execution.step import NO_IDS, Row
 
 
@@ -47,6 +48,9 @@ def build(
     """
     columns = columns or {}
     hosts = _arrange(rows, slots)
+    adapters = _adapters(rows, slots)
+    if adapters:
+        hosts["groups"] = _groups(rows, slots, list(adapters))
     if padding is not None:
         _pad(hosts, padding, slots.bounds.block_size)
     uploaded = slots.device.upload([*hosts.values(), *columns.values()])
@@ -56,6 +60,7 @@ def build(
         metadata=AttentionMetadata(
             positions=tensors["positions"], slot_mapping=tensors["slot_mapping"], tables=tensors["tables"],
             starts=tensors["starts"], counts=tensors["counts"], slots=tensors.get("slots"),
+            adapters=AdapterRows(tensors["groups"], tuple(adapters.values())) if adapters else None,
             is_decode=len(hosts["positions"]) == len(hosts["starts"])),
         output_rows=tensors["output_rows"],
         prompt_logprob_rows=tensors["prompt_logprob_rows"],
@@ -93,6 +98,25 @@ def _output_rows(rows: tuple[Row, ...], ends: npt.NDArray[np.int64]) -> npt.NDAr
     until = np.cumsum(samples)
     after: npt.NDArray[np.int64] = np.arange(until[-1]) + np.repeat(ends - until, samples)
     return after
+
+
+def _adapters(rows: tuple[Row, ...], slots: SlotTable) -> dict[int, Adapter]:
+    """Returns the adapters of these rows by their numbers, in ascending order. Raises OrderError for one that is gone.
+    """
+    found = {}
+    for number, slot in sorted({slots[row.slot].adapter: row.slot for row in rows}.items()):
+        if number and (adapter := slots.adapters.get(number)):
+            found[number] = adapter
+        elif number:
+            raise OrderError(f"slot {slot}: adapter {number} was unloaded")
+    return found
+
+
+def _groups(rows: tuple[Row, ...], slots: SlotTable, numbers: list[int]) -> Array:
+    """Returns for each token which of these adapters it has, -1 for none: int32 [T]."""
+    places = {number: place for place, number in enumerate(numbers)}
+    groups = np.array([places.get(slots[row.slot].adapter, -1) for row in rows], np.int32)
+    return np.repeat(groups, [row.count for row in rows])
 
 
 def _inputs(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from penstock.kernels import dispatch
 from penstock.kernels.recurrent_state import LayerMemory
+from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
@@ -76,6 +77,7 @@ class Executor:
         kv_dtype = cache_dtype(config.kv_cache_dtype)
         check_weights(config, gpu.free_memory() if gpu.is_used() else part_of_memory(group))
         self.model = load_model(config, group, progress)
+        self.adapters = AdapterStore(self.model.adaptable)
         layout = self.model.facts.layout
         self.kv_shape = KvShape(
             layout.num_caches, layout.num_kv_heads, layout.head_dim, config.block_size, kv_dtype or self.model.dtype,
@@ -183,11 +185,12 @@ class Executor:
             first_blocks=header.first_blocks if header else self.bounds.num_blocks,
             num_states=self.num_states,
             implementation=self.model.facts.implementation,
-            keeps_bits=keeps_bits)
+            keeps_bits=keeps_bits,
+            takes_adapters=self.adapters.takes_adapters)
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""
-        self._slots = SlotTable(limits, self.bounds, self._device)
+        self._slots = SlotTable(limits, self.bounds, self._device, self.adapters)
         self._forget_all()
 
     def close(self) -> None:
@@ -240,7 +243,8 @@ class Executor:
         sampled = [row for row in step.rows if row.is_sampled]
         sampling_batch = sampler.prepare(sampled, slots, answers=self._group.rank == 0)
         prompt_batch = prompt_logprobs.prepare(step.rows, slots)
-        size = self.graphs.size_of(step.rows) if self.graphs else None
+        has_adapters = any(slots[row.slot].adapter for row in step.rows)
+        size = self.graphs.size_of(step.rows) if self.graphs and not has_adapters else None
         padding = None if size is None else Padding(size, self.bounds.num_blocks, self.num_states)
         inputs = batch.build(step.rows, slots, {**sampling_batch.columns, **prompt_batch.columns}, padding)
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.sample.parameters import PARAMETERS
+from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.step import Ids, InitialState, Row, Sampling, Step, StreamLimits
 
@@ -38,6 +39,7 @@ class Slot:
     num_written: int                     # positions below this one have their K and V in the cache
     num_known: int                       # tokens that the first row brought with it, if the sampling reads them
     num_blocks: int = 0
+    adapter: int = 0                     # the number of a loaded one; 0 is none
     has_sample: bool = False             # or will have, once the step that was launched is done
 
     @property
@@ -55,12 +57,15 @@ class SlotTable:
     drafts no sample is kept: which of them hold is for the router to say, and the slot's next row brings them.
     """
 
-    def __init__(self, limits: StreamLimits, bounds: Bounds, device: Device) -> None:
+    def __init__(
+        self, limits: StreamLimits, bounds: Bounds, device: Device, adapters: AdapterStore | None = None
+    ) -> None:
         if bounds.num_states is not None and limits.max_slots > bounds.num_states:
             raise OrderError(f"max_slots is {limits.max_slots}, and {bounds.num_states} have a recurrent state")
         self.limits = limits
         self.bounds = bounds
         self.device = device
+        self.adapters = adapters or AdapterStore(None)
         self.max_history = limits.max_blocks_per_slot * bounds.block_size + 1  # the last token is never an input
         self.blocks = np.zeros((limits.max_slots, limits.max_blocks_per_slot), np.int32)
         self.sampling: dict[str, npt.NDArray[Any]] = {
@@ -162,12 +167,14 @@ class SlotTable:
         if sampling.top_n > self.bounds.vocab_size:
             raise OrderError(
                 f"slot {slot}: top_n is {sampling.top_n}, the vocabulary has {self.bounds.vocab_size} tokens")
+        if initial_state.adapter and self.adapters.get(initial_state.adapter) is None:
+            raise OrderError(f"slot {slot}: adapter {initial_state.adapter} is not loaded")
         if sampling.watermark and not len(initial_state.history_ids):
             raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
         if sampling.reads_history:
             self._keep_history(slot, initial_state.history_ids)
         self._slots[slot] = Slot(sampling, initial_state.prompt_length, num_written=start,
-                                 num_known=len(initial_state.history_ids))
+                                 num_known=len(initial_state.history_ids), adapter=initial_state.adapter)
         for name, column in self.sampling.items():
             column[slot] = getattr(sampling, name)
 

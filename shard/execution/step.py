@@ -52,6 +52,7 @@ class InitialState:
     prompt_length: int
     history_ids: Ids
     trace: bytes = b""
+    adapter: int = 0                     # the number of a loaded one; 0 is none
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from penstock.shard.models.model import TRANSFORMERS, Hidden, ModelFacts
 from penstock.shard.models.model_options import ModelOptions
 from penstock.shard.models.reading import dtype_of, eos_token_ids
 from penstock.shard.weights.rank_weights import Progress
+from penstock.shard.weights.sites import Adaptable
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class TransformersModel:
     """Runs a model of transformers on one rank."""
 
     inequality = ""
+    adaptable: Adaptable | None = None
 
     def __init__(self, way: Way, hidden: HiddenStates, facts: ModelFacts, dtype: torch.dtype) -> None:
         self._way = way

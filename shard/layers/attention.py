@@ -30,11 +30,11 @@ class Attention:
         attention, group = config.attention, weights.group
         own = OwnHeads.of(attention, group.rank, group.world_size)
         parts = qkv_parts(attention, own, names, config.hidden_size, config.place)
-        self.qkv = ColumnParallel(weights, parts, attention.qkv_bias)
+        self.qkv = ColumnParallel(weights, parts, attention.qkv_bias, takes_adapters=True)
         self.head_norms = read_head_norms(attention, config.head_norm, weights, names.q_norm, names.k_norm)
         self.output = RowParallel(weights, names.attention_output, attention.num_heads * attention.head_dim,
                                   config.hidden_size, attention.output_bias, config.place,
-                                  own.outputs(attention, group.rank, group.world_size))
+                                  own.outputs(attention, group.rank, group.world_size), takes_adapters=True)
         self.rotary = rotary
         self.is_interleaved = attention.is_interleaved
         self.num_heads = len(own.heads)
@@ -53,7 +53,7 @@ class Attention:
 
     def __call__(self, x: Tensor, metadata: AttentionMetadata, cache: KvCache) -> Tensor:
         """Returns what each token of x [T, C] gets from those that it sees, [T, C]."""
-        heads = self.qkv(x).view(len(x), -1, self.head_dim)
+        heads = self.qkv(x, metadata.adapters).view(len(x), -1, self.head_dim)
         gates = self.num_heads if self.is_gated else 0
         q, k, v, gate = torch.split(heads, [self.num_heads, self.num_kv_heads, self.num_kv_heads, gates], dim=1)
         if self.head_norms:
@@ -68,8 +68,8 @@ class Attention:
             softcap=self.softcap, sinks=self.sinks, slopes=self.slopes, is_decode=metadata.is_decode)
         if self.is_gated:
             gate_and_up = torch.cat([gate.flatten(1), attended.flatten(1)], dim=1)
-            return self.output(activate_gate(gate_and_up, Activation.SIGMOID))
-        return self.output(attended.flatten(1))
+            return self.output(activate_gate(gate_and_up, Activation.SIGMOID), metadata.adapters)
+        return self.output(attended.flatten(1), metadata.adapters)
 
 
 def _slopes(num_heads: int, own: range) -> Tensor:

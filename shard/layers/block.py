@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.lora import AdapterRows
 from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.latent_attention import LatentAttention
@@ -46,7 +47,9 @@ class AttentionStep(Protocol):
 class FeedForwardStep(Protocol):
     """A `FeedForwardHalf`, or what computes the same."""
 
-    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]: ...
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, adapters: AdapterRows | None = None
+    ) -> tuple[Tensor, Tensor]: ...
 
 
 class SerialBlock:
@@ -60,7 +63,7 @@ class SerialBlock:
         self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: LayerMemory
     ) -> tuple[Tensor, Tensor]:
         x, delta = self.attention(x, delta, metadata, cache)
-        return self.feed_forward(x, delta)
+        return self.feed_forward(x, delta, metadata.adapters)
 
 
 class ParallelBlock:
@@ -79,7 +82,7 @@ class ParallelBlock:
         attended = first.residual.leave(first.layer(normed, metadata, cache))
         if self.has_two_norms:
             normed, _ = second.residual.enter(x, None)
-        return x, attended + second.residual.leave(second.layer(normed))
+        return x, attended + second.residual.leave(second.layer(normed, metadata.adapters))
 
 
 class AttentionHalf:
@@ -104,10 +107,12 @@ class FeedForwardHalf:
         self.residual = residual
         self.layer = layer
 
-    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, adapters: AdapterRows | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Returns x + delta, both [T, C], and what is to be added to it, [T, C]."""
         normed, x = self.residual.enter(x, delta)
-        return x, self.residual.leave(self.layer(normed))
+        return x, self.residual.leave(self.layer(normed, adapters))
 
 
 def read_block(config: ModelConfig, weights: RankWeights, index: int, rotary: Rotary | None) -> Block:

@@ -14,6 +14,7 @@ from penstock.kernels.fused.mixture import MixtureLayer
 from penstock.kernels.fused.mlp import MlpLayer
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.linear import PackedWeight
+from penstock.kernels.lora import AdapterRows
 from penstock.shard.layers.attention import Attention
 from penstock.shard.layers.block import (
     AttentionHalf,
@@ -39,13 +40,14 @@ class FusedAttention:
             norm=norm.weight, eps=norm.eps, qkv=layer.qkv.weight, qkv_bias=layer.qkv.bias, head_norms=head_norms,
             cos=layer.rotary.cos, sin=layer.rotary.sin, output=layer.output.weight, output_bias=layer.output.bias,
             num_heads=layer.num_heads, num_kv_heads=layer.num_kv_heads, head_dim=layer.head_dim, scale=layer.scale,
-            window=layer.window)
+            window=layer.window, qkv_site=layer.qkv.site or 0, output_site=layer.output.site or 0)
 
     def __call__(
         self, x: Tensor, delta: Tensor | None, metadata: AttentionMetadata, cache: KvCache
     ) -> tuple[Tensor, Tensor]:
-        x, out = self.kernel(x, delta, metadata, cache, self.output.is_partial)
-        return x, self.output.join(out, x.dtype)
+        shrunk = self.output.room_for(metadata.adapters, len(x))
+        x, out = self.kernel(x, delta, metadata, cache, self.output.is_partial, shrunk)
+        return x, self.output.join(out, x.dtype, metadata.adapters, shrunk)
 
 
 class FusedMlp:
@@ -55,11 +57,15 @@ class FusedMlp:
         self.down = layer.down
         self.kernel = MlpLayer(
             norm=norm.weight, eps=norm.eps, gate_up=layer.gate_up.weight, gate_up_bias=layer.gate_up.bias,
-            down=layer.down.weight, down_bias=layer.down.bias)
+            down=layer.down.weight, down_bias=layer.down.bias, gate_up_site=layer.gate_up.site or 0,
+            down_site=layer.down.site or 0)
 
-    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        x, out = self.kernel(x, delta, self.is_partial)
-        return x, self.down.join(out, x.dtype)
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, adapters: AdapterRows | None = None
+    ) -> tuple[Tensor, Tensor]:
+        shrunk = self.down.room_for(adapters, len(x))
+        x, out = self.kernel(x, delta, self.is_partial, adapters, shrunk)
+        return x, self.down.join(out, x.dtype, adapters, shrunk)
 
     @property
     def is_partial(self) -> bool:
@@ -76,7 +82,9 @@ class FusedMixture:
             choice_bias=layer.choice_bias, form=layer.route_form, experts=layer.experts,
             has_shared=layer.has_shared, shared_gate=layer.shared_gate)
 
-    def __call__(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x: Tensor, delta: Tensor | None, adapters: AdapterRows | None = None
+    ) -> tuple[Tensor, Tensor]:
         x, out = self.kernel(x, delta, self.is_partial)
         return x, self.layer.join(out, x.dtype)
 

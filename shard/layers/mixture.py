@@ -5,6 +5,7 @@ from torch import Tensor
 
 from penstock.kernels.experts import Experts, experts
 from penstock.kernels.linear import PackedWeight, linear
+from penstock.kernels.lora import AdapterRows
 from penstock.kernels.route import route
 from penstock.kernels.route.form import RouteForm, Scoring
 from penstock.shard.models.config import ModelConfig
@@ -48,8 +49,8 @@ class Mixture:
             gate_up_bias, self.down_bias = _biases(weights, mixture, names, hidden)
         self.experts = Experts(gate_up, down, mixture.activation, gate_up_bias)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Returns what becomes of each token of x [T, C], [T, C]."""
+    def __call__(self, x: Tensor, adapters: AdapterRows | None = None) -> Tensor:
+        """Returns what becomes of each token of x [T, C], [T, C]. No adapter has anything for a mixture."""
         logits = linear(x, self.router, self.router_bias, torch.float32)
         ids, weights = route(logits, self.choice_bias, self.route_form)
         if self.has_shared:

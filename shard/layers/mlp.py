@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from penstock.kernels.activation import activate, activate_gate
+from penstock.kernels.lora import AdapterRows
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
 from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.names import BlockNames
@@ -17,13 +18,15 @@ class Mlp:
         mlp, hidden = config.mlp, config.hidden_size
         self.activation = mlp.activation
         self.is_gated = mlp.is_gated
-        self.gate_up = ColumnParallel(weights, _inner_parts(config, names, weights), mlp.has_bias)
-        self.down = RowParallel(weights, names.down, mlp.inner_size, hidden, mlp.has_bias, config.place)
+        self.gate_up = ColumnParallel(weights, _inner_parts(config, names, weights), mlp.has_bias,
+                                      takes_adapters=True)
+        self.down = RowParallel(weights, names.down, mlp.inner_size, hidden, mlp.has_bias, config.place,
+                                takes_adapters=True)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, adapters: AdapterRows | None = None) -> Tensor:
         """Returns what becomes of each token of x [T, C], [T, C]."""
-        inner = self.gate_up(x)
-        return self.down((activate_gate if self.is_gated else activate)(inner, self.activation))
+        inner = self.gate_up(x, adapters)
+        return self.down((activate_gate if self.is_gated else activate)(inner, self.activation), adapters)
 
 
 def _inner_parts(config: ModelConfig, names: BlockNames, weights: RankWeights) -> list[tuple[str, LinearPart]]:

@@ -4,10 +4,13 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.linear import PackedWeight, linear, weight_rows
+from penstock.kernels.lora import AdapterRows
 from penstock.kernels.softcap import softcap
 from penstock.shard.communication.distributed import Group
+from penstock.shard.layers.linear import delta_of
 from penstock.shard.layers.norm import read_norm
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.rank_weights import RankWeights
 
 
@@ -66,10 +69,13 @@ class VocabHead:
         self._vocab_size = config.vocab_size
         self._bias = weights.whole(f"{config.names.head}.bias", config.vocab_size)[
             weights.group.part(config.vocab_size)].contiguous() if config.head.has_bias else None
+        own, width = weights.group.part(config.vocab_size), config.hidden_size
+        self.site = weights.sites.add([(config.names.head, LinearPart(config.vocab_size, width, own, slice(0, width)))])
 
-    def __call__(self, x: Tensor) -> Tensor | None:
+    def __call__(self, x: Tensor, adapters: AdapterRows | None = None) -> Tensor | None:
         """Returns [R, V] of x [R, C], which is the same on every rank, on rank 0; None on the others."""
-        own = linear(x, self._weight, self._bias, out_dtype=torch.float32)
+        delta = delta_of(x, adapters, self.site, self._weight.out_features)
+        own = linear(x, self._weight, self._bias, out_dtype=torch.float32, delta=delta)
         logits = self._group.gather_columns(own, self._vocab_size)
         if logits is None:
             return None

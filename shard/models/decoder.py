@@ -25,8 +25,10 @@ from penstock.shard.models.config import ModelConfig
 from penstock.shard.models.model import Hidden, MemoryLayout, ModelFacts
 from penstock.shard.models.model_options import AS_STORED, ModelOptions
 from penstock.shard.models.reading import read_model_config
+from penstock.shard.models.refusals import refused_linears
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress, RankWeights
+from penstock.shard.weights.sites import Adaptable
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ class Decoder:
         self._whole = fuse_blocks(self._blocks)
         self._norm = read_norm(config.norm, weights, names.norm, config.hidden_size)
         self._head = VocabHead(config, weights, head)
+        self.adaptable: Adaptable | None = Adaptable(tuple(weights.sites.all), self.dtype, refused_linears(config))
 
     @classmethod
     def load(
@@ -79,16 +82,19 @@ class Decoder:
         """Runs the blocks on token ids, int64 [T], each block with its own cache."""
         x, delta = self._embedding(input_ids, metadata.positions), None
         if self._whole:
-            return Hidden(*self._whole(x, metadata, cast(Sequence[KvCache], caches)))
+            return Hidden(*self._whole(x, metadata, cast(Sequence[KvCache], caches)), metadata.adapters)
         for block, cache in zip(self._blocks, caches, strict=True):
             x, delta = block(x, delta, metadata, cache)
         assert delta is not None, "a model has at least one block"
-        return Hidden(x, delta)
+        return Hidden(x, delta, metadata.adapters)
 
     def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
         """Returns float32 logits [R, V] after R of the tokens, int64 indices into T, on rank 0; None on the others."""
         normed, _ = self._norm(hidden.x[rows], hidden.delta[rows])
-        return self._head(normed)
+        adapters = hidden.adapters
+        if adapters is not None:
+            adapters = adapters.of(rows) if adapters.rank(self._head.site) else None
+        return self._head(normed, adapters)
 
 
 def _layout(config: ModelConfig, weights: RankWeights) -> MemoryLayout:

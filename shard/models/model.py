@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.attention_metadata import AttentionMetadata
+from penstock.kernels.lora import AdapterRows
 from penstock.kernels.recurrent_state import LayerMemory
+from penstock.shard.weights.sites import Adaptable
 
 NATIVE, TRANSFORMERS = "native", "transformers"
 
@@ -19,6 +21,7 @@ class Hidden:
 
     x: Tensor
     delta: Tensor
+    adapters: AdapterRows | None = None  # of the tokens, if any of them has one
 
 
 class SequenceState(Protocol):
@@ -66,6 +69,7 @@ class Model(Protocol):
     facts: ModelFacts
     dtype: torch.dtype
     inequality: str                      # why another number of shards gives other bits; empty if it does not
+    adaptable: Adaptable | None          # where it takes adapters
 
     def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[LayerMemory]) -> Hidden:
         """Runs the layers on token ids, int64 [T], each layer with its own memory."""

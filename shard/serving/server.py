@@ -19,6 +19,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from penstock.protos import shard_pb2
+from penstock.shard.adapters.error import AdapterError
+from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.masks import LateMasks, Masks
 from penstock.shard.execution.step import Facts, Step, StepResult, StreamLimits
@@ -97,8 +99,11 @@ class Stream:
 class ShardServicer:
     """Answers the calls of protos/shard.proto; by the Unix socket at `path` only those of this process's user."""
 
-    def __init__(self, facts: Facts, worker: Worker, path: Path | None = None) -> None:
+    def __init__(
+        self, facts: Facts, worker: Worker, path: Path | None = None, adapters: AdapterStore | None = None
+    ) -> None:
         self._facts = facts
+        self._adapters = adapters or AdapterStore(None)
         self._worker = worker
         self._path = path
         self._current: Stream | None = None
@@ -138,6 +143,26 @@ class ShardServicer:
         finally:
             stream.end()
             reader.cancel()
+
+    async def LoadAdapter(self, request: shard_pb2.LoadAdapterRequest, context: Any) -> shard_pb2.LoadAdapterReply:
+        if obstacle := self._cut_off_strangers():
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
+        loading = self._adapters.load(request.adapter, Path(request.path), request.digest)
+        num_bytes = 0
+        try:
+            num_bytes = await asyncio.wrap_future(loading)
+        except AdapterError as error:
+            log.warning("adapter %d is not loaded: %s", request.adapter, error)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return shard_pb2.LoadAdapterReply(num_bytes=num_bytes)
+
+    async def UnloadAdapter(
+        self, request: shard_pb2.UnloadAdapterRequest, context: Any
+    ) -> shard_pb2.UnloadAdapterReply:
+        if obstacle := self._cut_off_strangers():
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
+        self._adapters.unload(request.adapter)
+        return shard_pb2.UnloadAdapterReply()
 
     def end(self) -> None:
         """Ends the newest stream behind the results that it still has."""
@@ -199,6 +224,12 @@ def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
             servicer.Describe, shard_pb2.DescribeRequest.FromString, shard_pb2.Facts.SerializeToString),
         "Execute": grpc.stream_stream_rpc_method_handler(
             servicer.Execute, None, shard_pb2.StepResult.SerializeToString),
+        "LoadAdapter": grpc.unary_unary_rpc_method_handler(
+            servicer.LoadAdapter, shard_pb2.LoadAdapterRequest.FromString,
+            shard_pb2.LoadAdapterReply.SerializeToString),
+        "UnloadAdapter": grpc.unary_unary_rpc_method_handler(
+            servicer.UnloadAdapter, shard_pb2.UnloadAdapterRequest.FromString,
+            shard_pb2.UnloadAdapterReply.SerializeToString),
         "Health": grpc.unary_unary_rpc_method_handler(
             servicer.Health, shard_pb2.HealthRequest.FromString, shard_pb2.HealthReply.SerializeToString),
     })
@@ -206,7 +237,7 @@ def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
 
 async def serve(
     config: ShardConfig, facts: Facts, worker: Worker, tell_ready: Callable[[], None] = lambda: None,
-    watch: ParentWatch | None = None,
+    watch: ParentWatch | None = None, adapters: AdapterStore | None = None,
 ) -> None:
     """Listen until SIGTERM or SIGINT; then the running step ends, and no other begins. Raises OSError if it cannot
     listen."""
@@ -214,7 +245,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = grpc.aio.server(options=_OPTIONS)
-    servicer = ShardServicer(facts, worker, config.socket_path)
+    servicer = ShardServicer(facts, worker, config.socket_path, adapters)
     server.add_generic_rpc_handlers((generic_handler(servicer),))
     try:
         server.add_insecure_port(config.listen)

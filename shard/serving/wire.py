@@ -111,7 +111,8 @@ def _decode_initial_state(message: shard_pb2.InitialState, where: str) -> Initia
             banned_ids=_decode_ids(sampling.banned_ids, f"{where}.sampling.banned_ids")),
         prompt_length=message.prompt_length,
         history_ids=history_ids,
-        trace=message.trace)
+        trace=message.trace,
+        adapter=message.adapter)
 
 
 def _encode_row(row: RowResult) -> shard_pb2.RowResult:

@@ -72,7 +72,8 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     with _tracing(config) as observer:
         worker = Worker(
             executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path, watch), observer, results)
-        asyncio.run(serve(config, facts, worker, partial(_tell_ready, progress, phases), watch))
+        asyncio.run(serve(config, facts, worker, partial(_tell_ready, progress, phases), watch,
+                          executor.adapters))
 
 
 def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) -> int:

@@ -16,6 +16,7 @@ from penstock.shard.communication.own_inputs import OwnInputs, inner_inputs
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.dense import DENSE, dense_everywhere, stack
 from penstock.shard.weights.format import ITSELF, FormatOf, LinearError, LinearPart, Place
+from penstock.shard.weights.sites import Sites
 from penstock.shard.weights.stored import STORED_DTYPES, CheckpointError, StoredTensor
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class RankWeights:
         """dtype: of the activations, which norms and biases are converted to."""
         self.group = group
         self.dtype = dtype
+        self.sites = Sites()
         self._checkpoint = checkpoint
         self._progress = progress
         self._format_of = format_of

@@ -22,7 +22,7 @@ class SafetensorsFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.paths, listed = self._find()
-        headers = {path: _read_header(path) for path in self.paths}
+        headers = {path: read_header(path) for path in self.paths}
         self.entries = {name: entry for header in headers.values() for name, entry in header.items()}
         for name, path in listed.items():
             if name not in headers[path]:
@@ -68,8 +68,8 @@ class SafetensorsFiles:
                 f"{self._directory} OUT` makes them of pytorch_model.bin")
 
 
-def _read_header(path: Path) -> dict[str, Entry]:
-    """Parses a file's header ("Format" in the page above) and raises if data is missing."""
+def read_header(path: Path) -> dict[str, Entry]:
+    """Parses a file's header ("Format" in the page above). Raises CheckpointError if data is missing."""
     if not path.is_file():
         raise CheckpointError(f"{path} is no file")  # a pipe would be waited for
     size = path.stat().st_size

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.adapter_files import make_adapter
 from tests.e2e.client import Answer, generate, many_clients, scrape
 from tests.e2e.server import Server, serve
 from tests.paths import DEMO_MODEL
-
-adapter_files = pytest.importorskip("tests.adapter_files", reason="the shards load no adapters")
 
 NAMES = ("one", "two", "three")
 PROMPT = "def open(path):"
@@ -18,7 +17,7 @@ PROMPT = "def open(path):"
 def flags(folder: Path) -> list[str]:
     """Two shards with room for two of the three adapters at once."""
     for seed, name in enumerate(NAMES):
-        adapter_files.make_adapter(folder / name, DEMO_MODEL, seed=seed, strength=0.5)
+        make_adapter(folder / name, DEMO_MODEL, seed=seed, strength=0.5)
     weights = (folder / NAMES[0] / "adapter_model.safetensors").stat().st_size
     return ["--num-shard", "2", "--lora-adapters", ",".join(f"{name}={folder / name}" for name in NAMES),
             "--max-adapter-memory", str(int(2.5 * weights))]  # half of float32, twice the rank of 8

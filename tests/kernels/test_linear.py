@@ -240,6 +240,23 @@ def test_rows_of_a_weight_come_back(kernel_set, poison, dtype):
             assert torch.equal(rows, weight[ids])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("segments", [1, 8])
+def test_a_delta_is_added_before_the_bias(kernel_set, poison, segments, dtype):
+    x, weight, bias = tensors(5, (35, 8 * 45), dtype)
+    delta = torch.randn(5, 35, generator=torch.Generator().manual_seed(3))
+    delta[1:4] = -0.0
+    packed = pack(weight, segments)
+    product = linear(x, packed, out_dtype=torch.float32)
+    for own_bias, added in ((None, product + delta), (bias, product + delta + bias.float())):
+        out, plain = linear(x, packed, own_bias, delta=delta), linear(x, packed, own_bias)
+        assert torch.equal(out[1:4], plain[1:4])
+        assert torch.equal(out[::4], added[::4].to(dtype))
+    assert torch.equal(linear(x, packed, partial=True, delta=delta), product + delta)
+    with pytest.raises(ValueError, match=r"linear: delta has shape \[5, 34\], expected \[5, 35\]"):
+        linear(x, packed, delta=delta[:, 1:])
+
+
 def test_no_rows(kernel_set):
     x, weight, bias = tensors(0, (65, 80), torch.bfloat16)
     assert linear(x, pack(weight), bias).shape == (0, 65)

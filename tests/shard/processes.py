@@ -169,7 +169,7 @@ def _encode_row(row: Row) -> shard_pb2.Row:
     if row.initial_state:
         initial_state = shard_pb2.InitialState(
             prompt_length=row.initial_state.prompt_length, history_ids=_encode_ids(row.initial_state.history_ids),
-            sampling=_encode_sampling(row.initial_state.sampling))
+            sampling=_encode_sampling(row.initial_state.sampling), adapter=row.initial_state.adapter)
     return shard_pb2.Row(
         slot=row.slot, start=row.start, from_last_sample=row.from_last_sample, token_ids=_encode_ids(row.token_ids),
         new_blocks=row.new_blocks.tolist(), output=shard_pb2.SAMPLE if row.is_sampled else shard_pb2.NONE,

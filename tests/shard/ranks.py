@@ -3,7 +3,7 @@
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
@@ -45,22 +45,26 @@ def make_config(model: Path, dtype: str | None = None, kv_cache_dtype: str | Non
     return ShardConfig(model=model, dtype=dtype, kv_cache_dtype=kv_cache_dtype, kv_memory=KV_MEMORY, threads=1)
 
 
-def run(config: ShardConfig, programs: Sequence[Program], folder: Path, world_size: int = 1) -> list[Outputs]:
+def run(
+    config: ShardConfig, programs: Sequence[Program], folder: Path, world_size: int = 1,
+    adapters: Mapping[int, Path] | None = None,
+) -> list[Outputs]:
     """The outputs of each program, which all run on one group, one after the other."""
-    (outputs,) = run_each([config], programs, folder, world_size)
+    (outputs,) = run_each([config], programs, folder, world_size, adapters)
     return outputs
 
 
 def run_each(
-    configs: Sequence[ShardConfig], programs: Sequence[Program], folder: Path, world_size: int = 1
+    configs: Sequence[ShardConfig], programs: Sequence[Program], folder: Path, world_size: int = 1,
+    adapters: Mapping[int, Path] | None = None,
 ) -> list[list[Outputs]]:
     """What `run` returns for each of these models, on one group that loads one after the other."""
     if world_size == 1:
-        return [_run_rank(config, programs, Group()) for config in configs]
+        return [_run_rank(config, programs, Group(), adapters) for config in configs]
     rendezvous = f"file://{folder / 'store'}"
     configs = [replace(config, world_size=world_size, rendezvous=rendezvous) for config in configs]
     job = folder / "job"
-    job.write_bytes(pickle.dumps((configs, programs)))
+    job.write_bytes(pickle.dumps((configs, programs, adapters)))
     ranks = [
         subprocess.Popen([sys.executable, "-c", MAIN, str(job), str(rank)], cwd=ROOT)
         for rank in range(world_size)]
@@ -75,8 +79,12 @@ def run_each(
     return outputs
 
 
-def _run_rank(config: ShardConfig, programs: Sequence[Program], group: Group) -> list[Outputs]:
+def _run_rank(
+    config: ShardConfig, programs: Sequence[Program], group: Group, adapters: Mapping[int, Path] | None
+) -> list[Outputs]:
     executor = Executor(config, group)
+    for number, path in (adapters or {}).items():
+        executor.adapters.load(number, path).result()
     return [run_program(executor, program) for program in programs]
 
 
@@ -140,9 +148,9 @@ def run_job(path: str, rank: int) -> None:
     """One rank of `run`, in a process of its own."""
     torch.set_num_threads(1)
     job = Path(path)
-    configs, programs = pickle.loads(job.read_bytes())
+    configs, programs, adapters = pickle.loads(job.read_bytes())
     group = connect(configs[0].rendezvous, rank, configs[0].world_size)
-    outputs = [_run_rank(replace(config, rank=rank), programs, group) for config in configs]
+    outputs = [_run_rank(replace(config, rank=rank), programs, group, adapters) for config in configs]
     if rank == 0:
         (job.parent / "outputs").write_bytes(pickle.dumps(outputs))
     group.close()

@@ -4,7 +4,7 @@ import itertools
 import random
 from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from penstock.router.scheduling.sequence import Sequence as Scheduled
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.step import StepResult, StreamLimits, TopLogprobs
+from penstock.shard.execution.step import Row, StepResult, StreamLimits, TopLogprobs
 from penstock.shard.serving import wire as shard_wire
 from tests.shard.ranks import Outputs, Sampled, execute
 from tests.shard.step_programs import Request, make_mask, mask_seed_at
@@ -33,6 +33,7 @@ class Traffic:
     losses: Collection[int] = ()         # after which steps the group is lost, with steps in flight
     keeps_memory: bool = False           # whether what it had computed outlives it
     guesses: int = 0                     # how many tokens of a sequence a step guesses: of three most are right
+    adapter: int = 0                     # of all requests
 
 
 @dataclass
@@ -138,6 +139,7 @@ class _Driver:
 
     def _execute(self, plan: router_plan.Plan) -> tuple[router_plan.StepResult, list[bytes]]:
         step = shard_wire.decode_plan(router_wire.encode_plan(plan).plan, plan.step_id)
+        step = replace(step, rows=tuple(self._with_adapter(row) for row in step.rows))
         rows, logits = execute(self._executor, step, self._masks(plan))
         assert logits is not None
         result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
@@ -145,6 +147,10 @@ class _Driver:
         scores = iter(scores.tobytes() for scores in logits)
         each = [list(itertools.islice(scores, row.num_samples))[:kept[row.slot]] for row in step.rows if row.is_sampled]
         return result, list(itertools.chain(*each))
+
+    def _with_adapter(self, row: Row) -> Row:
+        state = row.initial_state
+        return row if state is None else replace(row, initial_state=replace(state, adapter=self._traffic.adapter))
 
     def _masks(self, plan: router_plan.Plan) -> Masks:
         first_of = {row.slot: row.start + row.count - row.num_drafts for row in plan.rows}

@@ -24,6 +24,7 @@ class Request:
     sampling: Sampling = GREEDY
     mask_seed: int | None = None
     wants_prompt_logprobs: bool = False
+    adapter: int = 0
 
 
 @dataclass
@@ -75,8 +76,10 @@ def make_row(
                initial_state, late_mask, np.array(prompt_logprob_ids, np.int64), num_drafts)
 
 
-def initial(prompt_length: int, sampling: Sampling = GREEDY, history: Sequence[int] = ()) -> InitialState:
-    return InitialState(sampling, prompt_length, np.array(history, np.int64))
+def initial(
+    prompt_length: int, sampling: Sampling = GREEDY, history: Sequence[int] = (), adapter: int = 0
+) -> InitialState:
+    return InitialState(sampling, prompt_length, np.array(history, np.int64), adapter=adapter)
 
 
 def prompt_step(step_id: int, slot: int = 0, length: int = 8) -> Step:
@@ -174,4 +177,5 @@ def _row(sequence: _Sequence, count: int, new_blocks: list[int], is_first: bool)
         token_ids=() if is_decode else prompt[sequence.position:end], new_blocks=new_blocks,
         is_sampled=end >= len(prompt), late_mask=sequence.request.mask_seed is not None and end >= len(prompt),
         prompt_logprob_ids=prompt[sequence.position + 1:end + 1] if sequence.request.wants_prompt_logprobs else (),
-        initial_state=initial(len(prompt), sampling, prompt if sampling.reads_history else ()) if is_first else None)
+        initial_state=initial(len(prompt), sampling, prompt if sampling.reads_history else (),
+                              sequence.request.adapter) if is_first else None)

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from penstock.kernels import dispatch
+from penstock.kernels.lora import Adapter
+from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
 from penstock.shard.execution import batch
-from penstock.shard.execution.slots import Bounds, SlotTable
+from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Step, StreamLimits
 from tests.shard.step_programs import BLOCK_SIZE, Request, batched, initial, make_row
 
@@ -26,6 +28,34 @@ def note(slots: SlotTable, index: list[int], token_ids: list[int]) -> None:
     rows = [make_row(slot, 0, [1]) for slot in index]
     places, tokens = slots.device.upload([slots.places(rows), np.array(token_ids, np.int64)])
     slots.note_samples(rows, tokens, places)
+
+
+class Adapters(AdapterStore):
+    """Has those of some numbers, whatever they are."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__(None)
+        self.loaded = {number: Adapter((), torch.empty(0), number) for number in numbers}
+
+    def get(self, number: int) -> Adapter | None:
+        return self.loaded.get(number)
+
+
+def test_rows_have_their_adapters() -> None:
+    adapters = Adapters(3, 8, 9)
+    slots = SlotTable(LIMITS, BOUNDS, Device(dispatch.device()), adapters)
+    rows = tuple(make_row(slot, 0, range(1, 1 + count), new_blocks=[slot], initial_state=initial(count, adapter=number))
+                 for slot, (count, number) in enumerate([(2, 8), (1, 0), (3, 3), (1, 8)]))
+    slots.apply(Step(0, (), rows))
+    found = batch.build(rows, slots).metadata.adapters
+    assert found is not None
+    assert found.groups.tolist() == [1, 1, -1, 0, 0, 0, 1]
+    assert [adapter.num_bytes for adapter in found.adapters] == [3, 8]
+    assert found.of(torch.tensor([6, 2])).groups.tolist() == [1, -1]
+    assert batch.build(rows[1:2], slots).metadata.adapters is None
+    del adapters.loaded[8]
+    with pytest.raises(OrderError, match="slot 3: adapter 8 was unloaded"):
+        batch.build(rows, slots)
 
 
 def test_a_chunk_beside_a_decode_row() -> None:

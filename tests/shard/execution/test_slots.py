@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from penstock.kernels import dispatch
+from penstock.kernels.lora import Adapter
+from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Row, Sampling, Step, StreamLimits
@@ -58,6 +60,22 @@ def test_blocks_are_appended_in_order(slots: SlotTable) -> None:
     assert slots.blocks[0, :3].tolist() == [7, 3, 9]
     assert slots[0].num_blocks == 3
     assert slots[0].num_written == 9
+
+
+class OneAdapter(AdapterStore):
+    """Adapter 4 is loaded, whatever it is."""
+
+    def get(self, number: int) -> Adapter | None:
+        return Adapter((), torch.empty(0), 0) if number == 4 else None
+
+
+def test_an_adapter_must_be_loaded() -> None:
+    slots = SlotTable(LIMITS, BOUNDS, Device(dispatch.device()), OneAdapter(None))
+    first = make_row(1, 0, [1], new_blocks=[2], initial_state=initial(1, adapter=4))
+    slots.apply(step(first, make_row(0, 0, [1], new_blocks=[3], initial_state=initial(1))))
+    assert (slots[0].adapter, slots[1].adapter) == (0, 4)
+    with pytest.raises(OrderError, match="slot 2: adapter 3 is not loaded"):
+        slots.apply(step(make_row(2, 0, [1], new_blocks=[4], initial_state=initial(1, adapter=3))))
 
 
 def test_a_recurrent_state_goes_on_where_it_is() -> None:

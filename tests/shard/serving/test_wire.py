@@ -33,7 +33,8 @@ def test_a_row_in_full() -> None:
         "top_n": 5}
     sampling = shard_pb2.Sampling(
         **values, bias_ids=ids(8, 9), bias_values=[0.5, -100], banned_ids=ids(2, 70_000))  # type: ignore[arg-type]
-    initial_state = shard_pb2.InitialState(sampling=sampling, prompt_length=9, history_ids=ids(4, 2**32 - 1))
+    initial_state = shard_pb2.InitialState(sampling=sampling, prompt_length=9, history_ids=ids(4, 2**32 - 1),
+                                             adapter=6)
     message = shard_pb2.Plan(step_id=3, cleared_slots=[5, 6], rows=[shard_pb2.Row(
         slot=2, start=8, from_last_sample=True, token_ids=ids(1, 70_000), new_blocks=[3, 2],
         output=shard_pb2.SAMPLE, initial_state=initial_state, late_mask=True, prompt_logprob_ids=ids(70_000, 12))])
@@ -54,6 +55,7 @@ def test_a_row_in_full() -> None:
     assert row.late_mask
     assert row.prompt_logprob_ids.tolist() == [70_000, 12]
     assert row.initial_state.prompt_length == 9
+    assert row.initial_state.adapter == 6
     assert row.initial_state.history_ids.tolist() == [4, 2**32 - 1]
 
 

@@ -1,0 +1,1 @@
+"""Adapters (LoRA) in PEFT's files, and those that a shard has loaded; may import kernels, models and weights."""
