@@ -81,14 +81,16 @@ class HealthReply(_message.Message):
     def __init__(self, steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., began_seconds_ago: _Optional[float] = ..., ended_seconds_ago: _Optional[float] = ...) -> None: ...
 
 class LoadAdapterRequest(_message.Message):
-    __slots__ = ("adapter", "path", "digest")
+    __slots__ = ("adapter", "path", "digest", "epoch")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     adapter: int
     path: str
     digest: str
-    def __init__(self, adapter: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
+    epoch: int
+    def __init__(self, adapter: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class LoadAdapterReply(_message.Message):
     __slots__ = ("num_bytes",)

@@ -66,6 +66,8 @@ class ShardConfig:
     """Whether a GPU keeps the bit contract, which a processor always keeps."""
     kv_memory: PositiveInt | None = None
     """Bytes of this shard's KV memory; null is its part of a quarter of the free memory, or what a GPU has left."""
+    adapter_memory: NonNegativeInt = 0
+    """Bytes of all adapters that are loaded at once, for which this shard leaves room."""
     cuda_memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """How much of a GPU's memory may be used."""
     cuda_graphs: tuple[NonNegativeInt, ...] | None = None

@@ -55,6 +55,7 @@ class ShardClient:
             _EXECUTE, request_serializer=None, response_deserializer=shard_pb2.StepResult.FromString)
         self._stream: grpc.aio.StreamStreamCall | None = None
         self._ended = asyncio.Event()
+        self._epoch = 0
 
     async def describe(self) -> ShardFacts:
         """Waits until the shard has loaded its model, however long that takes, and returns its facts."""
@@ -71,7 +72,7 @@ class ShardClient:
 
     async def load_adapter(self, number: int, path: str, digest: str) -> int:
         """Has the shard load an adapter; returns how many bytes it takes there. Raises AdapterRefusedError."""
-        request = shard_pb2.LoadAdapterRequest(adapter=number, path=path, digest=digest)
+        request = shard_pb2.LoadAdapterRequest(adapter=number, path=path, digest=digest, epoch=self._epoch)
         reply = await self._guard(self._stub.LoadAdapter(request, timeout=LOAD_SECONDS), may_refuse=True)
         return int(reply.num_bytes)
 
@@ -86,6 +87,7 @@ class ShardClient:
         # A call keeps a future of each wait for its end, though that was cancelled; an event does not.
         self._ended = asyncio.Event()
         self._stream.add_done_callback(lambda _, ended=self._ended: ended.set())
+        self._epoch = epoch
         await self.write(wire.encode_stream_limits(epoch, limits).SerializeToString())
         self._check_user()
 

@@ -51,6 +51,11 @@ class LauncherConfig(ServerConfig):
     master_port: int | None
     env: bool
 
+    @property
+    def takes_adapters(self) -> bool:
+        """Whether adapters may be served."""
+        return bool(self.lora_adapters) or self.allow_runtime_adapters
+
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Makes the settings from the parsed command line. Raises InvalidArgument if values contradict one another."""

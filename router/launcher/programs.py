@@ -53,6 +53,7 @@ def shard_program(
         "listen": f"unix:{folder.socket(rank)}", "rendezvous": rendezvous,
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": max(config.max_batch_size or config.max_concurrent_requests, 1 + (config.speculate or 0)),
+        "adapter_memory": config.max_adapter_memory if config.takes_adapters else None,
         "parent_pid": os.getpid(),
         "orphan_seconds": config.graceful_termination_timeout, "memory_fd": memory.fd if memory else None,
         "keeps_folder": folder.was_there or None,

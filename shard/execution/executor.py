@@ -150,6 +150,8 @@ class Executor:
         if found is None and self._config.kv_memory is not None and not gpu.is_used():
             check_kv_memory(self._config.kv_memory, self._group.world_size)
         others = self.num_states * self.states.num_bytes if self.states else 0
+        if self._config.kv_memory is None:
+            others += self._config.adapter_memory
         return num_blocks(self.kv_shape, self._config.kv_memory, self.model.facts.context_length,
                           self._group.world_size, found.first_blocks if found else None, others)
 

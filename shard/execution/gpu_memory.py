@@ -44,7 +44,7 @@ def blocks_that_fit(shape: KvShape, needs: Needs, config: ShardConfig, context_l
 
     Raises KvMemoryError, which says how much is missing, and what helps.
     """
-    room = needs.room(config.cuda_memory_fraction) - shape.block_bytes
+    room = needs.room(config.cuda_memory_fraction) - shape.block_bytes - config.adapter_memory
     least = shape.least_blocks(context_length) * shape.block_bytes
     if room < (config.kv_memory or least):
         raise KvMemoryError(_does_not_fit(needs, config, config.kv_memory or least, room))

@@ -147,7 +147,7 @@ class ShardServicer:
     async def LoadAdapter(self, request: shard_pb2.LoadAdapterRequest, context: Any) -> shard_pb2.LoadAdapterReply:
         if obstacle := self._cut_off_strangers():
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
-        loading = self._adapters.load(request.adapter, Path(request.path), request.digest)
+        loading = self._adapters.load(request.adapter, Path(request.path), request.digest, request.epoch)
         num_bytes = 0
         try:
             num_bytes = await asyncio.wrap_future(loading)
@@ -161,7 +161,7 @@ class ShardServicer:
     ) -> shard_pb2.UnloadAdapterReply:
         if obstacle := self._cut_off_strangers():
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
-        self._adapters.unload(request.adapter)
+        await asyncio.wrap_future(self._adapters.unload(request.adapter))
         return shard_pb2.UnloadAdapterReply()
 
     def end(self) -> None:
@@ -192,6 +192,7 @@ class ShardServicer:
                         raise ValueError("the first order of a stream must be stream_limits")
                     work: StreamLimits | Step = wire.decode_stream_limits(message.stream_limits)
                     self._take_over(stream)
+                    self._adapters.keep_only(message.stream_limits.epoch)
                 else:
                     if kind != "plan":
                         raise ValueError("every order of a stream but its first must be a plan or masks")

@@ -22,10 +22,11 @@ class Promise:
     used: int
     kv: int
     step: int
+    adapters: int = 0
 
     @property
     def most(self) -> int:
-        return self.used + self.kv + self.step + OTHER_BYTES
+        return self.used + self.kv + self.step + self.adapters + OTHER_BYTES
 
     def excess(self, available: int, num_shards: int, is_kv_reserved: bool) -> str:
         """Says that all shards together promise more than what is `available` besides what they have; empty if they do
@@ -39,14 +40,18 @@ class Promise:
 
     def __str__(self) -> str:
         return (f"at most {_mib(self.most)} MiB of memory: {_mib(self.used)} of program and weights, {_mib(self.kv)} "
-                f"of keys and values, {_mib(self.step)} for the largest step, {_mib(OTHER_BYTES)} for all else")
+                f"of keys and values, {_mib(self.step)} for the largest step, "
+                f"{f'{_mib(self.adapters)} of adapters, ' if self.adapters else ''}{_mib(OTHER_BYTES)} for all else")
 
 
-def measured(measure: Callable[[], int], kv: int, max_step_tokens: int, logits: int) -> tuple[int, Promise | None]:
+def measured(
+    measure: Callable[[], int], kv: int, max_step_tokens: int, logits: int, adapters: int = 0
+) -> tuple[int, Promise | None]:
     """Returns the step tokens that `measure` finds by running steps, and the promise that follows from the memory that
     it took for them; None where the system does not tell.
 
-    `kv` are the bytes of the KV memory, `logits` how many a step has at the most. The largest step that was run had at
+    `kv` are the bytes of the KV memory, `adapters` those of all adapters at once, `logits` how many a step has at the
+    most. The largest step that was run had at
     least half as many tokens as are found.
     """
     with suppress(OSError):
@@ -56,7 +61,8 @@ def measured(measure: Callable[[], int], kv: int, max_step_tokens: int, logits: 
     if not found:
         return step_tokens, None
     step = max(0, found["VmHWM"] - found["VmRSS"]) * 2 * max(step_tokens, max_step_tokens) // step_tokens
-    return step_tokens, Promise(found["VmRSS"] - found["RssShmem"], kv, step + logits * SAMPLING_BYTES)
+    return step_tokens, Promise(found["VmRSS"] - found["RssShmem"], kv, step + logits * SAMPLING_BYTES,
+                                adapters)
 
 
 def _status() -> dict[str, int]:

@@ -86,7 +86,7 @@ def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) 
     kv = max(sum(memory.data.nbytes for memory in executor.caches),  # what comes with each sequence has the same room
              executor.bounds.num_blocks * executor.kv_shape.block_bytes)
     step_tokens, found = promise.measured(
-        settle, kv, config.max_step_tokens, config.max_step_rows * executor.bounds.vocab_size)
+        settle, kv, config.max_step_tokens, config.max_step_rows * executor.bounds.vocab_size, config.adapter_memory)
     if found is not None:
         log.info("%s", found)
         is_kv_reserved = executor.kept is not None and executor.kept.is_reserved

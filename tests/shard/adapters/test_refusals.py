@@ -156,6 +156,14 @@ def test_layers_that_take_none(tmp_path: Path, family: str, target: str, reason:
         load_adapter(adapter, "", found)
 
 
+def test_a_new_stream_keeps_what_was_loaded_for_it(adaptable: Adaptable, adapter: Path) -> None:
+    store = AdapterStore(adaptable)
+    for number, epoch in ((1, 6), (2, 7), (3, 6)):
+        store.load(number, adapter, epoch=epoch)
+    store.keep_only(7).result()
+    assert [store.get(number) is not None for number in (1, 2, 3)] == [False, True, False]
+
+
 def test_a_refused_adapter_leaves_nothing(adaptable: Adaptable, adapter: Path) -> None:
     store = AdapterStore(adaptable)
     for number, message in ((0, "adapter 0 stands for none"), (1, "r is 300")):
@@ -166,8 +174,8 @@ def test_a_refused_adapter_leaves_nothing(adaptable: Adaptable, adapter: Path) -
     change_config(adapter, r=4)
     assert store.load(1, adapter).result() > 0
     assert store.get(1) is not None
-    store.unload(1)
-    store.unload(1)
+    store.unload(1).result()
+    store.unload(1).result()
     assert store.get(1) is None
     with pytest.raises(AdapterError, match="the model is computed by transformers, which takes no adapters here"):
         AdapterStore(None).load(1, adapter).result()

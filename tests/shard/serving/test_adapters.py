@@ -10,7 +10,7 @@ import pytest
 from penstock.protos import shard_pb2
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.step import Sampling
+from penstock.shard.execution.step import Sampling, StreamLimits
 from tests.adapter_files import make_adapter
 from tests.shard.processes import Client, Shard, clients, new_epoch, run_over_wire, running, write_program
 from tests.shard.ranks import make_config, run_program
@@ -59,8 +59,9 @@ def routers(shards: list[Shard]) -> Iterator[list[Client]]:
         yield opened
 
 
-def load(client: Client, number: int, path: Path, digest: str = "") -> int:
-    request = shard_pb2.LoadAdapterRequest(adapter=number, path=str(path), digest=digest)
+def load(client: Client, number: int, path: Path, limits: StreamLimits, digest: str = "") -> int:
+    """For the streams that are opened with these limits."""
+    request = shard_pb2.LoadAdapterRequest(adapter=number, path=str(path), digest=digest, epoch=limits.epoch)
     return client.stub.LoadAdapter(request, timeout=60).num_bytes
 
 
@@ -73,9 +74,9 @@ def test_load_run_and_unload(
 ) -> None:
     assert all(client.stub.Describe(shard_pb2.DescribeRequest()).takes_adapters for client in routers)
     digest = hashlib.sha256((adapters[1] / "adapter_model.safetensors").read_bytes()).hexdigest()
-    for client in routers:
-        assert load(client, 1, adapters[1], digest) == load(client, 7, adapters[7]) > 100_000
     epoch = new_epoch()
+    for client in routers:
+        assert load(client, 1, adapters[1], epoch, digest) == load(client, 7, adapters[7], epoch) > 100_000
     assert run_over_wire([client.open(epoch) for client in routers], program) == expected
     for client in routers:
         unload(client, 1)
@@ -93,13 +94,13 @@ def test_loads_beside_steps_change_nothing(
     epoch = new_epoch()
     for client in routers:
         for number, path in adapters.items():
-            load(client, number, path)
+            load(client, number, path, epoch)
     streams = [client.open(epoch) for client in routers]
     write_program(streams, program)
     for client in routers:
-        load(client, 20, adapters[1])
+        load(client, 20, adapters[1], epoch)
         with pytest.raises(grpc.RpcError) as error:
-            load(client, 21, broken)
+            load(client, 21, broken, epoch)
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert error.value.details() == (f"{broken}/adapter_model.safetensors is cut short or damaged: 5000 bytes, its "
                                          "header has " + error.value.details().rpartition(" ")[2])
