@@ -15,11 +15,14 @@ from statistics import median
 
 import aiohttp
 import pytest
+import torch
 
+from tests.adapter_files import make_adapter
 from tests.e2e.client import many_clients, until_idle
 from tests.e2e.prompts import source
 from tests.e2e.server import EXACT_MEMORY, Server, serve
-from tests.faults.load import Ask, make_asks, read_answer
+from tests.faults.load import Ask, make_asks, read_answer, with_adapters
+from tests.paths import DEMO_MODEL
 
 MIB = 1 << 20
 KV_MEMORY = 8 * MIB
@@ -39,6 +42,7 @@ WARM_UP = (2, 2, 2)
 """How many rounds' requests come at once at the beginning: heaps and caches get as large then as they ever are."""
 MIN_ROUNDS = 4
 LONG_PER_ROUND = 8
+NUM_ADAPTERS, NUM_IN_MEMORY = 100, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,11 @@ async def answer(session: aiohttp.ClientSession, server: Server, ask: Ask) -> No
     read_answer(ask.is_stream, text)
 
 
-async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[str, list[Sample]]]:
-    """Rounds of requests of every kind, for so long at least; returns what the processes had in memory in each, the
-    warm-up's among them, and last when nothing ran."""
+async def soak(
+    server: Server, rng: random.Random, seconds: float, adapters: Sequence[str]
+) -> list[dict[str, list[Sample]]]:
+    """Rounds of requests of every kind, half of them for adapters, for so long at least; returns what the processes had
+    in memory in each, the warm-up's among them, and last when nothing ran."""
     rounds: list[dict[str, list[Sample]]] = []
     end = time.monotonic() + seconds
 
@@ -101,6 +107,7 @@ async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[
             rounds.append({})
             watching = asyncio.create_task(watch())
             asks = [ask for _ in range(num_sets) for ask in make_asks(rng) + long_asks(rng)]
+            asks = with_adapters(asks, [*adapters, *[None] * len(adapters)], rng)
             await asyncio.gather(*(answer(session, server, ask) for ask in asks))
             await until_idle(session, server.url)
             watching.cancel()
@@ -112,11 +119,18 @@ async def soak(server: Server, rng: random.Random, seconds: float) -> list[dict[
 @pytest.mark.slow
 @pytest.mark.timeout(0)  # `soak` has a limit of its own
 async def test_memory_stays_within_what_was_announced(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Of many adapters a few have room at once, and tokens are guessed."""
     seconds = request.config.getoption("soak_seconds")
-    with serve(tmp_path, "--num-shard", "2", "--kv-memory", str(KV_MEMORY),
+    names = [f"adapter-{number}" for number in range(NUM_ADAPTERS)]
+    for seed, name in enumerate(names):
+        make_adapter(tmp_path / name, DEMO_MODEL, 16, seed=seed, dtype=torch.bfloat16)
+    weights = (tmp_path / names[0] / "adapter_model.safetensors").stat().st_size
+    with serve(tmp_path, "--num-shard", "2", "--kv-memory", str(KV_MEMORY), "--speculate", "4",
+               "--lora-adapters", ",".join(f"{name}={tmp_path / name}" for name in names),
+               "--max-adapter-memory", str(NUM_IN_MEMORY * weights),
                "--max-concurrent-requests", str(MAX_CONCURRENT_REQUESTS), environment=EXACT_MEMORY) as server:
         at_start, announced = {name: [sample] for name, sample in samples(server)}, promises(server)
-        rounds = await soak(server, random.Random(17), seconds)
+        rounds = await soak(server, random.Random(17), seconds, names)
     assert announced.keys() == {"shard-0", "shard-1", "router"}
     steady = rounds[len(WARM_UP):]
     print(f"{len(steady)} rounds, after {len(WARM_UP)} to warm up")

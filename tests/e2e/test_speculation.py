@@ -9,9 +9,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.e2e.client import many_clients, scrape
+from tests.adapter_files import make_adapter
+from tests.e2e.client import many_clients, scrape, until_idle
 from tests.e2e.server import Server, serve
-from tests.faults.load import KINDS, PER_KIND, Ask, make_asks, read_answer
+from tests.faults.load import KINDS, PER_KIND, Ask, make_asks, read_answer, with_adapters
+from tests.paths import DEMO_MODEL
 
 AT_ONCE = 12
 """How many requests are in the server at a time."""
@@ -29,13 +31,15 @@ FLAGS = ("--enable-prefill-logprobs", "--max-best-of", "4", "--step-timeout", "5
 async def test_guesses_change_no_answer(tmp_path: Path, flags: tuple[str, ...], every_case: bool) -> None:
     rounds, num_kills = (16, 10) if every_case else (1, 2)
     rng = random.Random(str(flags))
-    asks = [ask for _ in range(rounds) for ask in make_asks(rng)]
+    adapters = [make_adapter(tmp_path / name, DEMO_MODEL, seed=seed).name for seed, name in enumerate(("one", "two"))]
+    flags += (*FLAGS, "--lora-adapters", ",".join(f"{name}={tmp_path / name}" for name in adapters))
+    asks = [ask for _ in range(rounds) for ask in with_adapters(make_asks(rng), [None, None, *adapters], rng)]
     assert len(asks) == rounds * len(KINDS) * PER_KIND
-    with serve(tmp_path, *flags, *FLAGS) as server:
+    with serve(tmp_path, *flags) as server:
         async with many_clients() as session:
             expected = await answer_all(session, server, asks)
             assert "penstock_accepted_tokens" in await scrape(session, server.url)
-    with serve(tmp_path, *flags, *FLAGS, "--speculate", "6") as server:
+    with serve(tmp_path, *flags, "--speculate", "6") as server:
         async with many_clients() as session:
             killing = asyncio.create_task(kill(session, server, num_kills))
             answers = await answer_all(session, server, asks)
@@ -43,6 +47,7 @@ async def test_guesses_change_no_answer(tmp_path: Path, flags: tuple[str, ...], 
             while not killing.done():  # the last kills come after the last answer
                 answers, repeated = await answer_all(session, server, asks[:44]) + answers[44:], repeated + 44
             await killing
+            await until_idle(session, server.url)
             metrics = await scrape(session, server.url)
     different = [(str(ask), ours, theirs) for ask, ours, theirs in zip(asks, answers, expected, strict=True)
                  if ours != theirs]

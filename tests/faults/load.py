@@ -2,8 +2,8 @@
 
 import json
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.e2e.prompts import source
@@ -40,6 +40,18 @@ class Ask:
 def make_asks(rng: random.Random) -> list[Ask]:
     """Returns `PER_KIND` requests of each kind. All have a seed where they draw, so that each has one right answer."""
     return [Ask(name, *make(rng)) for name, make in _KINDS.items() for _ in range(PER_KIND)]
+
+
+def with_adapters(asks: Sequence[Ask], names: Sequence[str | None], rng: random.Random) -> list[Ask]:
+    """Returns the requests, each for one of these adapters, or for the base if it is None."""
+    return [_with_adapter(ask, rng.choice(names)) for ask in asks]
+
+
+def _with_adapter(ask: Ask, name: str | None) -> Ask:
+    if name is None:
+        return ask
+    own = {"parameters": {**ask.body["parameters"], "adapter_id": name}} if "inputs" in ask.body else {"model": name}
+    return replace(ask, body={**ask.body, **own})
 
 
 def completion_lines(text: str) -> list[str]:
