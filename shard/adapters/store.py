@@ -4,6 +4,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,11 +23,11 @@ NICENESS = 10                            # of the thread that loads: the one tha
 class AdapterStore:
     """Keeps adapters by their numbers. Any thread may use it; adapters are loaded on a thread of their own."""
 
-    def __init__(self, adaptable: Adaptable | None) -> None:
-        """adaptable: None if the model takes no adapters."""
+    def __init__(self, adaptable: Adaptable | None, begin_thread: Callable[[], None] = lambda: None) -> None:
+        """adaptable: None if the model takes no adapters; begin_thread: what the thread that loads does first."""
         self._adaptable = adaptable
         self._adapters: dict[int, Adapter] = {}
-        self._loading = ThreadPoolExecutor(1, "adapters", initializer=_begin_thread)
+        self._loading = ThreadPoolExecutor(1, "adapters", initializer=_begin_thread, initargs=(begin_thread,))
 
     @property
     def takes_adapters(self) -> bool:
@@ -58,6 +59,7 @@ class AdapterStore:
         return adapter.num_bytes
 
 
-def _begin_thread() -> None:
+def _begin_thread(begin: Callable[[], None]) -> None:
+    begin()
     torch.set_num_threads(1)
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
