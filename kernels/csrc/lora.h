@@ -40,7 +40,7 @@ void shrink(const Site& site, int64_t dtype, const void* x, int64_t inputs, bool
 class Fetch {
  public:
   void add(const char* begin, const char* end) {
-    if (count_ == kMost || begin >= end) return;
+    if (count_ == kMost || begin >= end || std::find(begins_, begins_ + count_, begin) != begins_ + count_) return;
     begins_[count_] = begin, ends_[count_++] = end;
     lines_ += (end - begin + 63) / 64;
   }
