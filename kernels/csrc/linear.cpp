@@ -235,9 +235,11 @@ struct Linear {
       const int columns = columns_of(units.num_rows(end - 1));
       for (int column = 0; column < kColumns; column += columns) {
         const W* panel = w + group * layout.group_size() + column * layout.column_stride();
-        sum_columns(x, units, begin, end, panel, 0, sums, kRows * kPanel, [&](int64_t tile, int64_t s, const float* from) {
+        Fetch others;
+        const auto take = [&](int64_t tile, int64_t s, const float* from) {
           totals.add(from, units.first_row(tile), units.num_rows(tile), s, column * kLanes, columns);
-        });
+        };
+        sum_columns(x, units, begin, end, panel, 0, sums, kRows * kPanel, others, take);
       }
     }
   }
@@ -256,10 +258,9 @@ struct Linear {
     float* sums = scratch.get<float>((end - begin) * levels * sums_size);
     for (int column = 0; column < kColumns; column += columns) {
       const W* own = w + group * layout.group_size() + column * layout.column_stride();
-      for (int64_t t = first; t < last; t++) {
-        output.prefetch(first_row + units.first_row(t), units.num_rows(t), group * kGroup + column * kLanes, columns);
-      }
-      sum_columns(x, units, first, last, own, ahead, sums, levels * sums_size, nullptr);
+      const int64_t row = units.first_row(first);
+      Fetch others = output.fetch(first_row + row, units.first_row(last) - row, group * kGroup + column * kLanes, columns);
+      sum_columns(x, units, first, last, own, ahead, sums, levels * sums_size, others, nullptr);
       for (int64_t t = first; t < last; t++) {
         output.write(sums + (t - first) * levels * sums_size, first_row + units.first_row(t), units.num_rows(t),
                      group * kGroup + column * kLanes, columns);
@@ -278,14 +279,16 @@ struct Linear {
   }
 
   // Segment sums wait in a binary counter of tiles: after segment s there is one for each bit of s + 1. Where there is a
-  // `take`, it is given each tile's sums of each segment instead.
+  // `take`, it is given each tile's sums of each segment instead. `others` are fetched meanwhile.
   template <class Take>
   void sum_columns(const X* x, const Units& units, int64_t begin, int64_t end, const W* panel, int64_t ahead, float* sums,
-                   int64_t sums_stride, Take take) const {
+                   int64_t sums_stride, Fetch& others, Take take) const {
     constexpr bool kIsApart = !std::is_same_v<Take, std::nullptr_t>;
     constexpr int64_t kStep = Layout<W>::kStep, kStepBytes = kStep * static_cast<int64_t>(sizeof(W));
     const int64_t block = end - begin == 1 ? std::max<int64_t>(layout.steps, 1) : kBlockBytes / kStepBytes;
     const int columns = columns_of(units.num_rows(end - 1));
+    const int64_t runs = layout.segments * std::max<int64_t>((layout.steps + block - 1) / block, 1) * (end - begin);
+    const int64_t lines = (others.lines() + runs - 1) / runs;
     for (uint64_t s = 0; s < static_cast<uint64_t>(layout.segments); s++) {
       for (int64_t k = 0; k == 0 || k < layout.steps; k += block) {
         const int64_t step = static_cast<int64_t>(s) * layout.steps + k;
@@ -293,6 +296,7 @@ struct Linear {
         const bool is_last = k + steps == layout.steps;
         for (int64_t t = begin; t < end; t++) {
           const int rows = units.num_rows(t);
+          others.fetch(lines);
           float* own_sums = sums + (t - begin) * sums_stride + (kIsApart ? 0 : std::popcount(s) * rows * columns * kLanes);
           run_tile<Kernel>(rows, {x + units.first_row(t) * layout.padded_inputs() + step * kDepth<W>,
                                   layout.padded_inputs(), panel + step * kStep, layout.column_stride(), steps,

@@ -36,6 +36,30 @@ struct Site {
 // shrunk [rows, rank] of x: sums, or if they are to be expanded at once, times their scales.
 void shrink(const Site& site, int64_t dtype, const void* x, int64_t inputs, bool is_scaled, float* shrunk, int64_t rank);
 
+// Memory that is to come into the second cache bit by bit, while others are computed with.
+class Fetch {
+ public:
+  void add(const char* begin, const char* end) {
+    if (count_ == kMost || begin >= end || std::find(begins_, begins_ + count_, begin) != begins_ + count_) return;
+    begins_[count_] = begin, ends_[count_++] = end;
+    lines_ += (end - begin + 63) / 64;
+  }
+  int64_t lines() const { return lines_; }
+  void fetch(int64_t lines) {
+    for (; lines > 0 && next_ < count_; lines--) {
+      _mm_prefetch(begins_[next_], _MM_HINT_T1);
+      begins_[next_] += 64;
+      if (begins_[next_] >= ends_[next_]) next_++;
+    }
+  }
+
+ private:
+  static constexpr int kMost = 64;
+  int count_ = 0, next_ = 0;
+  int64_t lines_ = 0;
+  const char *begins_[kMost], *ends_[kMost];
+};
+
 // What is to be added to a product of this linear: B times scaled rows [rows, rank].
 struct Deltas {
   Site site;
@@ -76,8 +100,8 @@ struct Deltas {
     }
   }
 
-  // Lets come what `add` will read.
-  void prefetch(int64_t row, int64_t rows, int64_t first, int columns) const {
+  // What `add` will read for some rows.
+  void collect(int64_t row, int64_t rows, int64_t first, int columns, Fetch& fetch) const {
     const LoraLinear* last = nullptr;
     for (int64_t r = 0; r < rows; r++) {
       const LoraLinear* const own = site.of(row + r);
@@ -87,9 +111,7 @@ struct Deltas {
       const int64_t *const from = own->panels + 3 * (first / kLanes), *const to = own->panels + 3 * end;
       const int64_t element = own->dtype == kF32 ? 4 : 2;
       const char* const b = static_cast<const char*>(own->b);
-      for (int64_t i = from[2] * element; i < (to[2] + to[1] * kLanes) * element; i += 64) {
-        _mm_prefetch(b + i, _MM_HINT_T1);
-      }
+      fetch.add(b + from[2] * element, b + (to[2] + to[1] * kLanes) * element);
     }
   }
 

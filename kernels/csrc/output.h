@@ -43,9 +43,11 @@ struct Output {
     });
   }
 
-  // Lets come what `write` will read for some rows besides their sums.
-  void prefetch(int64_t row, int64_t rows, int64_t first, int columns) const {
-    if (deltas) deltas->prefetch(row, rows, skip + first, columns);
+  // What `write` will read for some rows besides their sums.
+  Fetch fetch(int64_t row, int64_t rows, int64_t first, int columns) const {
+    Fetch found;
+    if (deltas) deltas->collect(row, rows, skip + first, columns, found);
+    return found;
   }
 
  private:

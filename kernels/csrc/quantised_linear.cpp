@@ -102,7 +102,8 @@ struct Multiplication {
     float* const sums = scratch.get<float>(levels * kRows * kPanel);
     const int count = static_cast<int>(rows), columns = is_wide ? kColumns : columns_of(count);
     for (int64_t lane = 0; lane < kPanel; lane += columns * kLanes) {
-      output.prefetch(output_row, rows, panel * kPanel + lane, columns);
+      Fetch others = output.fetch(output_row, rows, panel * kPanel + lane, columns);
+      others.fetch(others.lines());
       run_tile<Kernel>(count, columns, {&w.header, w.pieces, w.panel(panel), x[row].numbers, x.stride(), x[row].scales,
                                         lane, sums, next, next_step, false});
       output.write(sums, output_row, rows, panel * kPanel + lane, columns);

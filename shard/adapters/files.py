@@ -4,6 +4,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -50,17 +51,18 @@ class AdapterFile:
             raise AdapterError(f"{self.path} has the SHA-256 {found}, expected {digest}: it is another adapter's")
         try:
             self.entries = read_header(self.path)
+            self._file: Any = safe_open(self.path, framework="pt")  # maps it for as long as this object lives
         except CheckpointError as error:
             raise AdapterError(str(error)) from error
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise AdapterError(f"{self.path} cannot be read: {error}") from error
         self.modules = self._modules()
 
     def read(self, name: str, dtype: torch.dtype) -> Tensor:
         """Returns a matrix in another dtype, on the processor."""
         try:
-            # A mapping for each tensor, so that what has been read of the file does not stay in this process's memory.
-            with safe_open(self.path, framework="pt") as file:
-                stored: Tensor = file.get_tensor(name)
-                tensor = stored.to(dtype, copy=True)
+            stored: Tensor = self._file.get_tensor(name)
+            tensor = stored.to(dtype, copy=True)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise AdapterError(f"{self.path}: {name} cannot be read: {error}") from error
         if not torch.isfinite(tensor).all():

@@ -4,6 +4,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,12 +24,12 @@ class AdapterStore:
     """Keeps adapters by their numbers. Any thread may use it; adapters are loaded, and forgotten, on a thread of its
     own, one after the other as they are asked for: so a load that nobody waits for any more is not kept."""
 
-    def __init__(self, adaptable: Adaptable | None) -> None:
-        """adaptable: None if the model takes no adapters."""
+    def __init__(self, adaptable: Adaptable | None, begin_thread: Callable[[], None] = lambda: None) -> None:
+        """adaptable: None if the model takes no adapters; begin_thread: what the thread that loads does first."""
         self._adaptable = adaptable
         self._adapters: dict[int, Adapter] = {}
         self._epochs: dict[int, int] = {}
-        self._loading = ThreadPoolExecutor(1, "adapters", initializer=_begin_thread)
+        self._loading = ThreadPoolExecutor(1, "adapters", initializer=_begin_thread, initargs=(begin_thread,))
 
     @property
     def takes_adapters(self) -> bool:
@@ -77,6 +78,7 @@ class AdapterStore:
         return adapter.num_bytes
 
 
-def _begin_thread() -> None:
+def _begin_thread(begin: Callable[[], None]) -> None:
+    begin()
     torch.set_num_threads(1)
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

@@ -77,7 +77,7 @@ class Executor:
         kv_dtype = cache_dtype(config.kv_cache_dtype)
         check_weights(config, gpu.free_memory() if gpu.is_used() else part_of_memory(group))
         self.model = load_model(config, group, progress)
-        self.adapters = AdapterStore(self.model.adaptable)
+        self.adapters = AdapterStore(self.model.adaptable, partial(gpu.choose, config))
         layout = self.model.facts.layout
         self.kv_shape = KvShape(
             layout.num_caches, layout.num_kv_heads, layout.head_dim, config.block_size, kv_dtype or self.model.dtype,

@@ -70,8 +70,10 @@ def requests(config: ShardConfig) -> list[Request]:
 
 @pytest.fixture(scope="module")
 def expected(
-    config: ShardConfig, adapters: Adapters, requests: list[Request], tmp_path_factory: pytest.TempPathFactory
+    kernel_set: str, config: ShardConfig, adapters: Adapters, requests: list[Request],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Outputs:
+    """Every request by itself, its prompt in one step."""
     (outputs,) = run(config, [alone(requests)], tmp_path_factory.mktemp("alone"), adapters=adapters)
     return outputs
 

@@ -173,7 +173,7 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
     """Nothing else is in flight the last times, so no other request is blamed; all of them are answered."""
     registry = make_registry(tmp_path, "killer", "good")
     async with running(registry) as (engine, fleet):
-        others = [engine.submit(await request(registry, name, 200)) for name in (None, "good")]
+        others = [engine.submit(await request(registry, name, 900)) for name in (None, "good")]
         await fleet.has_plan.wait()
         await rounds()
         load = fleet.load_adapter
@@ -193,7 +193,7 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
         assert len(beside) == MAX_LOSSES
         assert any(beside[:MAX_LOSSES_BESIDE])
         assert not any(beside[MAX_LOSSES_BESIDE:])
-        assert [len(await collect(other)) for other in others] == [200, 200]
+        assert [len(await collect(other)) for other in others] == [900, 900]
         late = await request(registry, "killer")
         with pytest.raises(KilledGroup):
             engine.submit(late)

@@ -21,6 +21,7 @@ FAMILIES = {"phi3": ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"), "gpt2":
             "gpt_neox": ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "embed_out"),
             "gemma2": (*LINEARS, "lm_head"), "falcon, second": ("query_key_value", "dense", "dense_h_to_4h"),
             "qwen3_5": LINEARS}
+QUICK = ("phi3", "gpt2", "qwen3_5")
 
 
 def expected_logits(model: Path, adapter: Path) -> Tensor:
@@ -84,8 +85,7 @@ def test_stored_dtypes(model: Path, tmp_path: Path, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("family", [
-    pytest.param(family, marks=() if family in ("phi3", "gpt2", "qwen3_5") else pytest.mark.slow)
-    for family in FAMILIES])
+    pytest.param(family, marks=() if family in QUICK else pytest.mark.slow) for family in FAMILIES])
 def test_other_families(tmp_path: Path, family: str) -> None:
     """Linears that are stored as one, head by head, transposed, or with a gate; and what their modules are called."""
     model = make_family(tmp_path / "model", family)
