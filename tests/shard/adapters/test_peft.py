@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import peft  # type: ignore[import-untyped]
 import pytest
 import torch
 
@@ -13,7 +14,6 @@ from penstock.shard.models.decoder import Decoder
 from tests.adapter_files import LINEARS
 from tests.tiny_models import make_tiny, prompt_logits
 
-peft: Any = pytest.importorskip("peft", reason="PEFT is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # of transformers, for PEFT's use of it
 IDS = torch.arange(3, 40)
 
