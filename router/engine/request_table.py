@@ -101,7 +101,7 @@ class RequestTable(dict[int, RequestState]):
                     f"the grammar can't be followed any further: {result.error}"))
             if result.sampled is not None:
                 self.deliver(result.sampled)
-            if result.forced and (state := self.get(result.sequence_id)) and state.guesser:
+            if result.sampled is not None and (state := self.get(result.sequence_id)) and state.guesser:
                 state.guesser.force(result.forced)
             if result.masks is not None and result.sequence_id in self:
                 masks[result.sequence_id] = result.masks

@@ -1,6 +1,7 @@
 """The compiled grammar and the matcher that follows an answer through it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from llguidance import LLMatcher
 
@@ -43,36 +44,41 @@ class Matcher:
         """Returns the masks of the next token and of those after each of the drafts, one after the other. Behind a
         draft that may not come, and behind the grammar's end, all tokens may: nothing of what is sampled there counts.
 
-        Raises GrammarError as `mask` does. The matcher is left as it was.
+        Raises GrammarError for the next token's mask, as `mask` does. A limit that is met behind a draft ends the masks
+        there: if the draft is right, the answer fails when it comes.
         """
-        masks, num_pushed = [self.mask()], 0
-        for draft in drafts:
-            if not masks[-1][draft // 8] >> draft % 8 & 1:
-                break
-            self.push(draft)
-            num_pushed += 1
-            if self._matcher.is_stopped():
-                break
-            masks.append(self.mask())
-        if num_pushed and not self._matcher.rollback(num_pushed):
-            raise failure(self._matcher)
+        masks, ahead = [self.mask()], self._copy()
+        with suppress(GrammarError):
+            for draft in drafts:
+                if not masks[-1][draft // 8] >> draft % 8 & 1:
+                    break
+                ahead.push(draft)
+                if ahead._matcher.is_stopped():
+                    break
+                masks.append(ahead.mask())
         everything = b"\xff" * self._num_bytes
         return b"".join(masks + [everything] * (1 + len(drafts) - len(masks)))
+
+    def _copy(self) -> "Matcher":
+        """Returns a matcher that may go ahead: not every grammar can go back."""
+        return Matcher(self._matcher.deep_copy(), self._num_bytes, self._tokens)
 
     def forced(self, most: int, takes_longest: bool = True) -> list[int]:
         """Returns up to `most` tokens of the text that must come next; often there are none. Of the tokens that begin
         that text it takes the longest, as a model would that has learnt such texts, or else the shortest.
 
-        llguidance would tell all of such a text, which never ends for `a{1000000000}`. The matcher is left as it was.
+        llguidance would tell all of such a text, which never ends for `a{1000000000}`. A limit on the grammar's work
+        ends the text.
         """
         forced: list[int] = []
-        while len(forced) < most and not self._matcher.is_stopped():
-            token_id = self._only_text(self.mask(), takes_longest)
-            if token_id is None or not self._matcher.consume_token(token_id):
-                break
-            forced.append(token_id)
-        if forced and not self._matcher.rollback(len(forced)):
-            raise failure(self._matcher)
+        ahead = self._copy()
+        with suppress(GrammarError):
+            while len(forced) < most and not ahead._matcher.is_stopped():
+                token_id = self._only_text(ahead.mask(), takes_longest)
+                if token_id is None:
+                    break
+                ahead.push(token_id)
+                forced.append(token_id)
         return forced
 
     def _only_text(self, mask: bytes, takes_longest: bool) -> int | None:

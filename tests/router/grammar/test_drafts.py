@@ -63,3 +63,22 @@ async def test_nothing_is_forced_where_there_is_a_choice(compiler: GrammarCompil
 
 async def test_an_endless_forced_text_is_told_as_far_as_asked(compiler: GrammarCompiler) -> None:
     assert len((await started(compiler, "a{1000000000}")).forced(9)) == 9
+
+
+async def test_a_grammar_that_cannot_go_back(compiler: GrammarCompiler) -> None:
+    source = 'start: "abcdefgh" b "hello world"\nb[max_tokens=3]: /[0-9]*/\n'
+    matcher = (await compiler.compile(GrammarSpec("lark", source))).start()
+    assert TOKENIZER.decode(matcher.forced(8)).startswith("abc")
+    ids = matcher.forced(8, takes_longest=False)
+    mask = matcher.mask()
+    assert matcher.masks(ids)[:len(mask)] == mask
+    assert matcher.mask() == mask
+    for token_id in ids[:3]:
+        matcher.push(token_id)
+
+
+async def test_a_limit_behind_a_wrong_draft_harms_nobody(compiler: GrammarCompiler) -> None:
+    matcher = await started(compiler, "x[0-9]+|y[a-z ]*(q[a-z ]{40}z)")
+    drafts = [token_id for letter in "y" + "qabqcd" * 4 for token_id in ids_of(letter)]
+    for _ in range(3):
+        assert len(matcher.masks(drafts)) == (1 + len(drafts)) * len(matcher.mask())
