@@ -124,7 +124,7 @@ OPTIONS: list[click.Parameter] = [
            "next.", type=POSITIVE, default=2),
     Option("--speculate", MEMORY, "Tokens that a step guesses of each sequence and verifies, at most: those that a "
            "grammar forces, or those that followed the last tokens before. Fewer are guessed where it does not pay. "
-           "Answers stay as they are. Default: 0.", type=Integer(0, 64)),
+           "No answer depends on it where none depends on its batch. Default: 0.", type=Integer(0, 64)),
     Noted("--waiting-served-ratio", MEMORY, "Accepted without effect, since prefill is chunked.", type=float,
           default=0.3, note=lambda value: f"{value} has no effect, since prefill is chunked"),
     Noted("--max-waiting-tokens", MEMORY, "Accepted without effect, since prefill is chunked.", type=COUNT,

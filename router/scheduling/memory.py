@@ -33,6 +33,12 @@ class KvMemory:
         """Returns how many blocks it takes to hold `length` tokens."""
         return -(-length // self.block_size)
 
+    def room(self, sequence: Sequence, reserve: int) -> int:
+        """Returns for how many positions behind its next one a sequence has blocks, or gets some that leave `reserve`
+        blocks available."""
+        spare = max(0, self.num_available - reserve)
+        return max(0, (len(sequence.blocks) + spare) * self.block_size - sequence.computed - 1)
+
     def match(self, sequence: Sequence) -> Node:
         """Finds the cached blocks that a sequence may begin with, and returns the last of them.
 

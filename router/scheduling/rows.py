@@ -10,6 +10,7 @@ from penstock.router.scheduling.plan import (
     PromptLogprobsPart,
     Row,
     RowResult,
+    Sampled,
     Verified,
 )
 from penstock.router.scheduling.sequence import Sequence
@@ -67,11 +68,17 @@ def ending(sequence: Sequence, eos_token_ids: Collection[int], capacity: int) ->
     return FinishReason.ERROR if len(sequence.tokens) >= capacity else None
 
 
-def verify(sequence: Sequence, row: Row, answer: RowResult) -> list[Verified]:
+def take_back(sequence: Sequence, row: Row, answer: RowResult) -> None:
     """Takes back what was computed of guesses that were wrong, if the row had any."""
-    if not row.num_drafts:
+    if row.num_drafts:
+        num_accepted = len(answer.token_ids) - 1
+        assert 0 <= num_accepted <= row.num_drafts, f"{num_accepted} of {row.num_drafts} drafts are right"
+        sequence.computed -= row.num_drafts - num_accepted
+
+
+def verified(row: Row, answer: RowResult, tokens: Items[Sampled]) -> list[Verified]:
+    """Tells how many of a row's guesses were right, if it had any: of those that became `tokens` of the sequence, which
+    may have ended amid them."""
+    if not row.num_drafts or not tokens:
         return []
-    num_accepted = len(answer.token_ids) - 1
-    assert 0 <= num_accepted <= row.num_drafts, f"{num_accepted} of {row.num_drafts} drafts are right"
-    sequence.computed -= row.num_drafts - num_accepted
-    return [Verified(sequence.id, row.num_drafts, num_accepted)]
+    return [Verified(tokens[0].sequence_id, row.num_drafts, min(len(tokens), len(answer.token_ids) - 1))]

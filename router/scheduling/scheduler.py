@@ -32,7 +32,7 @@ from penstock.router.scheduling.plan import (
 )
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.residency import AdapterOrders, Residency
-from penstock.router.scheduling.rows import decode_row, ending, prefill_row, prompt_logprobs, verify
+from penstock.router.scheduling.rows import decode_row, ending, prefill_row, prompt_logprobs, take_back, verified
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
@@ -172,8 +172,9 @@ class Scheduler:
                 answer = next(answers)
                 assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
                 if sequence.status is not Status.FINISHED:
-                    confirmed += [*prompt_logprobs(sequence, row, answer), *verify(sequence, row, answer),
-                                  *self._append(sequence, answer)]
+                    take_back(sequence, row, answer)
+                    parts, tokens = prompt_logprobs(sequence, row, answer), self._append(sequence, answer)
+                    confirmed += [*parts, *verified(row, answer, tokens), *tokens]
             if sequence.status is not Status.RUNNING:
                 self._settle(sequence)
         return confirmed
@@ -234,10 +235,13 @@ class Scheduler:
         """Chooses which guesses to verify. They leave a token for each sequence, and half of the rest for prompts."""
         if self.speculation is None:
             return {}
+        prompts = [s for s in ready if s.is_prefilling]
+        if self.memory.num_available > len(self._running):
+            prompts += self._waiting[:len(self._free_slots)]
+        left = sum(max(s.prefill_end, len(s.tokens)) - s.computed for s in prompts)
         spare = draft.budget - len(ready)
-        has_prompts = any(sequence.is_prefilling for sequence in ready) or bool(self._waiting and self._free_slots)
-        most = spare // 2 if has_prompts else spare
-        return self.speculation.choose(ready, most, other_tokens=spare - most)
+        prompt_tokens = min(left, -(-spare // 2))
+        return self.speculation.choose(self._running, spare - prompt_tokens, len(prompts), prompt_tokens)
 
     def _draft_decode(self, sequence: Sequence, draft: Draft, guesses: tuple[int, ...] = ()) -> None:
         """Drafts a row for the next token, if the sequence has or gets a block for it, with guesses behind it as far as
@@ -246,15 +250,10 @@ class Scheduler:
             return
         if not self._grow(sequence, sequence.computed + 1):
             return
-        guesses = guesses[:max(0, self._room(sequence))] if guesses else ()
+        guesses = guesses[:self.memory.room(sequence, len(self._running))]
         self._grow(sequence, sequence.computed + 1 + len(guesses))
         self._draft(draft, sequence, decode_row(sequence, guesses))
         sequence.is_verifying = bool(guesses)
-
-    def _room(self, sequence: Sequence) -> int:
-        """Returns how many guesses find a place, with a block left for each other sequence that runs."""
-        spare = max(0, self.memory.num_available - len(self._running))
-        return (len(sequence.blocks) + spare) * self.memory.block_size - sequence.computed - 1
 
     def _draft_prefill(self, sequence: Sequence, draft: Draft) -> None:
         """Drafts a row for the next chunk: the rest of the budget, but at most half of the whole while others wait."""

@@ -78,6 +78,8 @@ class Sequence:
     """The number of confirmed tokens at which it is no longer suspected of having killed the group, while it is."""
     num_pardons: int = 0
     """How often more it is not accused when the group dies with it and with suspects: it was accused and cleared."""
+    num_deaths_guessing: int = 0
+    """How often the group died while guesses of this sequence were verified."""
     num_solo_deaths: int = 0
     """How often in a row the group died with nothing but this sequence in flight."""
 

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 
 from penstock.router.scheduling.sequence import Sequence
 
+MAX_DEATHS_GUESSING = 2
+"""How often the group may die while guesses of a sequence are verified, before nothing is guessed of it any more: a
+wrong guess may be what kills."""
 MAX_SOLO_DEATHS = 3
 """How often in a row the group may die with nothing but one sequence in flight before that sequence is given up."""
 MAX_PARDONS = 3
@@ -58,6 +61,9 @@ class Suspects:
         """Notes a death with these sequences in flight. A death while nothing ran accuses nobody."""
         for sequence in named:
             sequence.num_solo_deaths = sequence.num_solo_deaths + 1 if len(named) == 1 else 0
+            sequence.num_deaths_guessing += sequence.is_verifying
+            if sequence.num_deaths_guessing >= MAX_DEATHS_GUESSING:
+                sequence.guesser = None
         suspects = [sequence for sequence in named if sequence.is_suspect]
         others = [sequence for sequence in named if not sequence.is_suspect]
         newcomers = [sequence for sequence in others if not sequence.num_pardons] if suspects else others

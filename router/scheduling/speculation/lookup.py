@@ -7,6 +7,8 @@ LENGTHS = (4, 2)
 """How many of the last tokens are looked for, the longest first."""
 MAX_INDEXED = 512
 """How many positions one call takes into the index, so that a long prompt holds no step up."""
+_ROOM = 4
+"""Places in the table for each position, at the beginning; half as many before it grows."""
 _SMALLEST = 256
 _MULTIPLIER = 0x9E3779B1
 _MASK = 2**32 - 1
@@ -15,14 +17,15 @@ _MASK = 2**32 - 1
 class Lookup:
     """Follows `tokens`, to which others append, and copies what followed the last occurrence of their end.
 
-    The index is a table of hashes, eight bytes for a token, in which a later position takes the place of an earlier one
-    of the same hash: what is found is compared before it is believed.
+    The index is a table of hashes, 8 to 32 bytes for a token, in which a later position takes the place of an earlier
+    one of the same hash: what is found is compared before it is believed. A table that has become too small is begun
+    anew, and filled again as it was: part by part.
     """
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self._tokens = tokens
         self._num_indexed = 0
-        self._table = array("i", bytes(4 * _SMALLEST))
+        self._table = self._empty()
         self._next = 0
         """The position whose token is expected next; 0 if nothing is."""
 
@@ -45,23 +48,23 @@ class Lookup:
     def _index(self) -> None:
         """Notes for more positions that they follow the tokens before them: for all but the last, which follows
         nothing yet, in the end."""
-        tokens, begin = self._tokens, self._num_indexed
+        tokens = self._tokens
+        if 2 * len(tokens) > len(self._table):
+            self._table, self._num_indexed = self._empty(), 0
+        begin = self._num_indexed
         end = min(len(tokens), begin + MAX_INDEXED)
-        if 2 * end > len(self._table):
-            self._grow(end)
-            begin = 0
         table, mask = self._table, len(self._table) - 1
         for length in LENGTHS:
             for position in range(max(begin, length), end):
                 table[_hash(tokens, position, length) & mask] = position
         self._num_indexed = end
 
-    def _grow(self, number: int) -> None:
-        """Makes an empty table with room for twice as many positions as are to be in it."""
-        size = len(self._table)
-        while size < 4 * number:
+    def _empty(self) -> "array[int]":
+        """Makes an empty table with room for more tokens than there are."""
+        size = _SMALLEST
+        while size < _ROOM * len(self._tokens):
             size *= 2
-        self._table = array("i", bytes(4 * size))
+        return array("i", bytes(4 * size))
 
     def _find(self) -> int:
         """Returns the position after an earlier occurrence of the last tokens, or 0."""

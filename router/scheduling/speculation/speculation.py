@@ -1,17 +1,26 @@
 """Says how many guesses of which sequences a step verifies: as many as make it yield the most tokens a second."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.speculation.step_cost import StepCost
 
+PROBE_EVERY = 64
+"""How many steps in a row may pass up guesses that are likely to be right, for what such steps have cost, before one
+tries again: what they cost may have been a moment's."""
+PROBE_SHARE = 0.5
+"""How likely such guesses are at least."""
+MOST_GUESSES = 128
+"""Of one step: more are not compared, for planning takes time too."""
 LEAST_GAIN = 1.03
 """By how much a step with guesses must yield more a second than one without, for its cost is not known well."""
 WORTH_WAITING = 1.0
-"""How many right guesses a sequence must expect to sit out the step that is planned before its last token is known,
-while others take part in it. If none does, a step sat out costs less."""
+"""How many right guesses a sequence must expect, since it sits out the steps that are planned before its last token is
+known, while others take part in them."""
 WORTH_WAITING_TOGETHER = 0.3
+"""The same where all sequences guess, so that none takes part in such a step, and there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +31,11 @@ class _Offer:
     token_ids: list[int]
     share: float
     skipped: int
-    """How many of the guesses are for tokens of steps in flight."""
+    """How many guesses before them are for tokens of steps in flight."""
 
     def value(self, index: int) -> float:
         """Returns how likely it is that the guess of this number yields a token: those before it must be right too."""
-        value: float = self.share ** (index + 1 + self.skipped)
-        return value
+        return float(self.share ** (index + 1 + self.skipped))
 
     def expected(self, number: int) -> float:
         """Returns how many of the first guesses are right, on average."""
@@ -41,23 +49,25 @@ class Speculation:
     def __init__(self, most: int, most_samples: int) -> None:
         self._most = most
         self._most_samples = most_samples
+        self._num_passed = 0
         self.cost = StepCost()
 
     def choose(
-        self, ready: Iterable[Sequence], most_tokens: int, other_tokens: int = 0
+        self, running: Collection[Sequence], most_tokens: int, num_prompts: int = 0, prompt_tokens: int = 0
     ) -> dict[int, tuple[int, ...]]:
-        """Returns the guesses to verify, `most_tokens` in all, by the ids of the sequences that have any; those for a
-        sequence that a step in flight names tell that it is to be planned when that step is back. The step will have
-        `other_tokens` beside those of the sequences that are ready for their next token."""
-        rows = [sequence for sequence in ready if sequence.wants_decode]
+        """Returns the guesses to verify, `most_tokens` in all, by the ids of the sequences that have any. Those for a
+        sequence that a step in flight names are for later: it waits for that step, and is planned when it is back.
+
+        Beside the running sequences the step may compute `prompt_tokens` of `num_prompts` prompts.
+        """
+        rows = [sequence for sequence in running if sequence.wants_decode and not sequence.is_held_back]
         offers = {sequence.id: offer for sequence in rows if (offer := self._offer(sequence))}
-        numbers = self._allot(offers, len(rows), len(rows) + other_tokens,
-                              min(most_tokens, self._most_samples - len(rows)))
-        is_alone = all(sequence.id in numbers for sequence in rows)
+        most = min(most_tokens, self._most_samples - len(rows) - num_prompts)
+        numbers = self._allot(offers, len(rows), len(rows) + prompt_tokens, max(0, most))
+        is_alone = all(sequence.id in numbers for sequence in running if not sequence.is_prefilling)
         least = WORTH_WAITING_TOGETHER if is_alone else WORTH_WAITING
-        return {
-            id: tuple(offers[id].token_ids[:number]) for id, number in numbers.items()
-            if not offers[id].sequence.in_flight or offers[id].expected(number) >= least}
+        return {sequence_id: tuple(offers[sequence_id].token_ids[:number]) for sequence_id, number in numbers.items()
+                if offers[sequence_id].expected(number) >= least}
 
     def _offer(self, sequence: Sequence) -> _Offer | None:
         if sequence.guesser is None or sequence.is_suspect:
@@ -75,15 +85,20 @@ class Speculation:
         """Returns how many guesses each sequence gets, by id. The likeliest come first, until one more would make the
         step yield less a second."""
         values = sorted(
-            ((offer.value(index), -index, id) for id, offer in offers.items() for index in range(len(offer.token_ids))),
-            reverse=True)[:max(0, most_tokens)]
+            ((offer.value(index), -index, sequence_id) for sequence_id, offer in offers.items()
+             for index in range(len(offer.token_ids))),
+            reverse=True)[:min(most_tokens, MOST_GUESSES)]
         yielded = float(num_rows)
         best, rate = 0, LEAST_GAIN * yielded / self.cost.seconds(num_tokens)
         for number, (value, _, _) in enumerate(values, 1):
             yielded += value
             if (new := yielded / self.cost.seconds(num_tokens + number)) > rate:
                 best, rate = number, new
-        numbers: dict[int, int] = {}
-        for _, _, id in values[:best]:
-            numbers[id] = numbers.get(id, 0) + 1
-        return numbers
+        if best or not values or values[0][0] < PROBE_SHARE:
+            self._num_passed = 0
+            return Counter(sequence_id for _, _, sequence_id in values[:best])
+        self._num_passed += 1
+        if self._num_passed < PROBE_EVERY:
+            return {}
+        self._num_passed, probed = 0, values[0][2]
+        return {probed: sum(sequence_id == probed for _, _, sequence_id in values)}

@@ -1,9 +1,12 @@
 """How long a step of so many tokens takes, as far as steps have shown."""
 
 from bisect import bisect_left
+from itertools import accumulate
 
 WEIGHT = 0.2
 """Of the newest step in its bucket."""
+WEIGHT_OF_SHORTER = 0.5
+"""Of a step that was shorter: what holds a step up is no part of what its tokens cost."""
 UNKNOWN_SLOPE = 0.25
 """What one token more adds to a step's time, as a share of the time of each token in it, until a step has shown it."""
 BOUNDS = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256,
@@ -18,6 +21,8 @@ class StepCost:
         self._tokens: list[float] = []
         self._seconds: list[float] = []
         self._buckets: list[int] = []
+        self._least: list[float] = []
+        """For each bucket the shortest time of it and of all larger ones."""
 
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Takes in that a step of `num_tokens` took `seconds`."""
@@ -27,13 +32,16 @@ class StepCost:
             self._buckets.insert(place, bucket)
             self._tokens.insert(place, num_tokens)
             self._seconds.insert(place, seconds)
-            return
-        self._tokens[place] += WEIGHT * (num_tokens - self._tokens[place])
-        self._seconds[place] += WEIGHT * (seconds - self._seconds[place])
+        else:
+            self._tokens[place] += WEIGHT * (num_tokens - self._tokens[place])
+            weight = WEIGHT if seconds > self._seconds[place] else WEIGHT_OF_SHORTER
+            self._seconds[place] += weight * (seconds - self._seconds[place])
+        self._least = [*accumulate(reversed(self._seconds), min)][::-1]
 
     def seconds(self, num_tokens: float) -> float:
-        """Returns how long a step of `num_tokens` would take; 1 for each token while none has come back. Beyond the
-        largest step that is known, a token more costs UNKNOWN_SLOPE of one in that step."""
+        """Returns how long a step of `num_tokens` would take, never longer than one of more tokens took. Below the
+        smallest step that is known it is that one's time; beyond the largest, a token more costs UNKNOWN_SLOPE of one
+        in it. While none has come back, the first token takes 1."""
         if not self._tokens:
             return 1.0 + UNKNOWN_SLOPE * (num_tokens - 1)
         place = bisect_left(self._tokens, num_tokens)
@@ -41,7 +49,7 @@ class StepCost:
             last, seconds = self._tokens[-1], self._seconds[-1]
             return seconds * (1.0 + UNKNOWN_SLOPE * (num_tokens - last) / last)
         if place == 0:
-            return self._seconds[0]
+            return self._least[0]
         left, right = self._tokens[place - 1], self._tokens[place]
-        low, high = self._seconds[place - 1], max(self._seconds[place - 1:place + 1])
+        low, high = self._least[place - 1], self._least[place]
         return low + (high - low) * (num_tokens - left) / (right - left)

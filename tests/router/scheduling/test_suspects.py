@@ -10,7 +10,8 @@ import pytest
 from penstock.router.scheduling.plan import FinishReason, Forgotten, Output, Plan, Row, RowResult, Sampled, StepResult
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
-from penstock.router.scheduling.suspects import MAX_PARDONS
+from penstock.router.scheduling.speculation.guesser import LookupGuesser
+from penstock.router.scheduling.suspects import MAX_PARDONS, Suspects
 from tests.router.scheduling.small_schedulers import answer, make_scheduler, make_sequence, planned, spans, step
 
 
@@ -358,3 +359,15 @@ def test_a_sequence_that_turns_deadly_after_it_was_cleared_is_accused_again(numb
     traffic.finish()
     assert (traffic.given_up, traffic.num_finished) == ([0], number - 1)
     assert traffic.num_deaths <= 1 + MAX_PARDONS + traffic.bound
+
+
+def test_whose_guesses_were_in_flight_twice_guesses_no_more() -> None:
+    """A token that only a wrong guess makes deadly would come back each time that its sequence is cleared."""
+    sequence = make_sequence(1)
+    sequence.guesser, sequence.is_verifying = LookupGuesser(sequence.tokens), True
+    suspects = Suspects()
+    suspects.accuse([sequence])
+    assert sequence.guesser is not None
+    suspects.clear(sequence)
+    suspects.accuse([sequence])
+    assert sequence.guesser is None

@@ -92,6 +92,27 @@ def test_a_suspect_guesses_nothing() -> None:
     assert speculation(0.0).choose([suspect], 50) == {}
 
 
+def test_a_bad_estimate_is_tried_again() -> None:
+    """The first step with guesses was held up; what it cost is no reason to guess nothing for ever."""
+    made = Speculation(8, 64)
+    made.cost.observe(1, 0.01)
+    made.cost.observe(9, 0.5)
+    num_guessing = 0
+    for _ in range(500):
+        guesses = made.choose([running(1, 0.95)], 50).get(1, ())
+        num_guessing += bool(guesses)
+        made.cost.observe(1 + len(guesses), 0.01 + 0.0001 * len(guesses))
+    assert num_guessing > 100
+    assert not any(made.choose([running(1, 0.2)], 50) for _ in range(200)), "poor guesses are not tried"
+
+
+def test_prompts_sample_too() -> None:
+    """The shards have memory for so many sampled tokens a step, whoever samples them."""
+    made = speculation(0.0, samples=12)
+    assert sum(map(len, made.choose([running(1, 0.9), running(2, 0.9)], 50, 6, 40).values())) == 4
+    assert made.choose([running(1, 0.9)], 50, 20, 40) == {}
+
+
 def test_what_is_right_is_guessed_with_more_trust() -> None:
     tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9] * 3
     guesser = LookupGuesser(tokens)
