@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpenstock/protos/shard.proto\x12\x11penstock.shard.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xab\x03\n\x05\x46\x61\x63ts\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x10\n\x08kv_dtype\x18\x03 \x01(\t\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x12\n\nnum_blocks\x18\x05 \x01(\r\x12\x12\n\nvocab_size\x18\x06 \x01(\r\x12\x15\n\reos_token_ids\x18\x07 \x03(\r\x12\x16\n\x0e\x63ontext_length\x18\x08 \x01(\r\x12\x0c\n\x04rank\x18\t \x01(\r\x12\x12\n\nworld_size\x18\n \x01(\r\x12\x0f\n\x07\x61nswers\x18\x0b \x01(\x08\x12\x10\n\x08numerics\x18\x0c \x01(\t\x12\x11\n\tkv_groups\x18\r \x01(\r\x12\x16\n\x0eweights_digest\x18\x0e \x01(\t\x12\x13\n\x0bstep_tokens\x18\x0f \x01(\r\x12\x11\n\tmemory_id\x18\x10 \x01(\t\x12\x14\n\x0c\x66irst_blocks\x18\x11 \x01(\r\x12\x12\n\nnum_states\x18\x12 \x01(\r\x12\x16\n\x0eimplementation\x18\x13 \x01(\t\x12\x12\n\nkeeps_bits\x18\x14 \x01(\x08\x12\x16\n\x0etakes_adapters\x18\x15 \x01(\x08\"\x0f\n\rHealthRequest\"m\n\x0bHealthReply\x12\x13\n\x0bsteps_begun\x18\x01 \x01(\x04\x12\x13\n\x0bsteps_ended\x18\x02 \x01(\x04\x12\x19\n\x11\x62\x65gan_seconds_ago\x18\x03 \x01(\x01\x12\x19\n\x11\x65nded_seconds_ago\x18\x04 \x01(\x01\"R\n\x12LoadAdapterRequest\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\r\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\"%\n\x10LoadAdapterReply\x12\x11\n\tnum_bytes\x18\x01 \x01(\x04\"\'\n\x14UnloadAdapterRequest\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\r\"\x14\n\x12UnloadAdapterReply\"\x9d\x01\n\x05Order\x12\x38\n\rstream_limits\x18\x01 \x01(\x0b\x32\x1f.penstock.shard.v1.StreamLimitsH\x00\x12\'\n\x04plan\x18\x02 \x01(\x0b\x32\x17.penstock.shard.v1.PlanH\x00\x12)\n\x05masks\x18\x03 \x01(\x0b\x32\x18.penstock.shard.v1.MasksH\x00\x42\x06\n\x04kind\"f\n\x0cStreamLimits\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\tmax_slots\x18\x02 \x01(\r\x12\x17\n\x0fmax_step_tokens\x18\x03 \x01(\r\x12\x1b\n\x13max_blocks_per_slot\x18\x04 \x01(\r\"T\n\x04Plan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x15\n\rcleared_slots\x18\x02 \x03(\r\x12$\n\x04rows\x18\x03 \x03(\x0b\x32\x16.penstock.shard.v1.Row\"@\n\x05Masks\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12&\n\x05masks\x18\x02 \x03(\x0b\x32\x17.penstock.shard.v1.Mask\"\"\n\x04Mask\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x0c\n\x04\x62its\x18\x02 \x01(\x0c\"\x89\x02\n\x03Row\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12\x18\n\x10\x66rom_last_sample\x18\x03 \x01(\x08\x12\x11\n\ttoken_ids\x18\x04 \x01(\x0c\x12\x12\n\nnew_blocks\x18\x05 \x03(\r\x12)\n\x06output\x18\x06 \x01(\x0e\x32\x19.penstock.shard.v1.Output\x12\x36\n\rinitial_state\x18\x07 \x01(\x0b\x32\x1f.penstock.shard.v1.InitialState\x12\x11\n\tlate_mask\x18\x08 \x01(\x08\x12\x1a\n\x12prompt_logprob_ids\x18\t \x01(\x0c\x12\x12\n\nnum_drafts\x18\n \x01(\r\"\x89\x01\n\x0cInitialState\x12-\n\x08sampling\x18\x01 \x01(\x0b\x32\x1b.penstock.shard.v1.Sampling\x12\x15\n\rprompt_length\x18\x02 \x01(\r\x12\x13\n\x0bhistory_ids\x18\x03 \x01(\x0c\x12\r\n\x05trace\x18\x04 \x01(\x0c\x12\x0f\n\x07\x61\x64\x61pter\x18\x05 \x01(\r\"\xff\x02\n\x08Sampling\x12\x11\n\tdo_sample\x18\x01 \x01(\x08\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x0e\n\x06\x62ranch\x18\x03 \x01(\r\x12\x11\n\twatermark\x18\x04 \x01(\x08\x12\x1a\n\x12repetition_penalty\x18\x05 \x01(\x02\x12\x15\n\rshare_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x08 \x01(\x02\x12\x10\n\x08\x62ias_ids\x18\t \x01(\x0c\x12\x13\n\x0b\x62ias_values\x18\n \x03(\x02\x12\x12\n\nbanned_ids\x18\x0b \x01(\x0c\x12\x12\n\nmin_tokens\x18\x0c \x01(\r\x12\x13\n\x0btemperature\x18\r \x01(\x02\x12\r\n\x05top_k\x18\x0e \x01(\r\x12\r\n\x05top_p\x18\x0f \x01(\x02\x12\x11\n\ttypical_p\x18\x10 \x01(\x02\x12\r\n\x05min_p\x18\x11 \x01(\x02\x12\x14\n\x0craw_logprobs\x18\x12 \x01(\x08\x12\r\n\x05top_n\x18\x13 \x01(\r\"p\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12*\n\x04rows\x18\x02 \x03(\x0b\x32\x1c.penstock.shard.v1.RowResult\x12\x12\n\nforward_ns\x18\x03 \x01(\x04\x12\x11\n\tsample_ns\x18\x04 \x01(\x04\"\xca\x01\n\tRowResult\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x10\n\x08logprobs\x18\x03 \x03(\x02\x12\x34\n\x0ctop_logprobs\x18\x04 \x03(\x0b\x32\x1e.penstock.shard.v1.TopLogprobs\x12\x17\n\x0fprompt_logprobs\x18\x05 \x03(\x02\x12;\n\x13prompt_top_logprobs\x18\x06 \x03(\x0b\x32\x1e.penstock.shard.v1.TopLogprobs\",\n\x0bTopLogprobs\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x10\n\x08logprobs\x18\x02 \x03(\x02*\x1e\n\x06Output\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06SAMPLE\x10\x01\x32\xa1\x03\n\x05Shard\x12H\n\x08\x44\x65scribe\x12\".penstock.shard.v1.DescribeRequest\x1a\x18.penstock.shard.v1.Facts\x12\x46\n\x07\x45xecute\x12\x18.penstock.shard.v1.Order\x1a\x1d.penstock.shard.v1.StepResult(\x01\x30\x01\x12J\n\x06Health\x12 .penstock.shard.v1.HealthRequest\x1a\x1e.penstock.shard.v1.HealthReply\x12Y\n\x0bLoadAdapter\x12%.penstock.shard.v1.LoadAdapterRequest\x1a#.penstock.shard.v1.LoadAdapterReply\x12_\n\rUnloadAdapter\x12\'.penstock.shard.v1.UnloadAdapterRequest\x1a%.penstock.shard.v1.UnloadAdapterReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpenstock/protos/shard.proto\x12\x11penstock.shard.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xab\x03\n\x05\x46\x61\x63ts\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x10\n\x08kv_dtype\x18\x03 \x01(\t\x12\x12\n\nblock_size\x18\x04 \x01(\r\x12\x12\n\nnum_blocks\x18\x05 \x01(\r\x12\x12\n\nvocab_size\x18\x06 \x01(\r\x12\x15\n\reos_token_ids\x18\x07 \x03(\r\x12\x16\n\x0e\x63ontext_length\x18\x08 \x01(\r\x12\x0c\n\x04rank\x18\t \x01(\r\x12\x12\n\nworld_size\x18\n \x01(\r\x12\x0f\n\x07\x61nswers\x18\x0b \x01(\x08\x12\x10\n\x08numerics\x18\x0c \x01(\t\x12\x11\n\tkv_groups\x18\r \x01(\r\x12\x16\n\x0eweights_digest\x18\x0e \x01(\t\x12\x13\n\x0bstep_tokens\x18\x0f \x01(\r\x12\x11\n\tmemory_id\x18\x10 \x01(\t\x12\x14\n\x0c\x66irst_blocks\x18\x11 \x01(\r\x12\x12\n\nnum_states\x18\x12 \x01(\r\x12\x16\n\x0eimplementation\x18\x13 \x01(\t\x12\x12\n\nkeeps_bits\x18\x14 \x01(\x08\x12\x16\n\x0etakes_adapters\x18\x15 \x01(\x08\"\x0f\n\rHealthRequest\"m\n\x0bHealthReply\x12\x13\n\x0bsteps_begun\x18\x01 \x01(\x04\x12\x13\n\x0bsteps_ended\x18\x02 \x01(\x04\x12\x19\n\x11\x62\x65gan_seconds_ago\x18\x03 \x01(\x01\x12\x19\n\x11\x65nded_seconds_ago\x18\x04 \x01(\x01\"i\n\x12LoadAdapterRequest\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\r\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x15\n\rconfig_digest\x18\x05 \x01(\t\"%\n\x10LoadAdapterReply\x12\x11\n\tnum_bytes\x18\x01 \x01(\x04\"6\n\x14UnloadAdapterRequest\x12\x0f\n\x07\x61\x64\x61pter\x18\x01 \x01(\r\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\"\x14\n\x12UnloadAdapterReply\"\x9d\x01\n\x05Order\x12\x38\n\rstream_limits\x18\x01 \x01(\x0b\x32\x1f.penstock.shard.v1.StreamLimitsH\x00\x12\'\n\x04plan\x18\x02 \x01(\x0b\x32\x17.penstock.shard.v1.PlanH\x00\x12)\n\x05masks\x18\x03 \x01(\x0b\x32\x18.penstock.shard.v1.MasksH\x00\x42\x06\n\x04kind\"f\n\x0cStreamLimits\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x11\n\tmax_slots\x18\x02 \x01(\r\x12\x17\n\x0fmax_step_tokens\x18\x03 \x01(\r\x12\x1b\n\x13max_blocks_per_slot\x18\x04 \x01(\r\"T\n\x04Plan\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12\x15\n\rcleared_slots\x18\x02 \x03(\r\x12$\n\x04rows\x18\x03 \x03(\x0b\x32\x16.penstock.shard.v1.Row\"@\n\x05Masks\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12&\n\x05masks\x18\x02 \x03(\x0b\x32\x17.penstock.shard.v1.Mask\"\"\n\x04Mask\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x0c\n\x04\x62its\x18\x02 \x01(\x0c\"\x89\x02\n\x03Row\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\r\n\x05start\x18\x02 \x01(\r\x12\x18\n\x10\x66rom_last_sample\x18\x03 \x01(\x08\x12\x11\n\ttoken_ids\x18\x04 \x01(\x0c\x12\x12\n\nnew_blocks\x18\x05 \x03(\r\x12)\n\x06output\x18\x06 \x01(\x0e\x32\x19.penstock.shard.v1.Output\x12\x36\n\rinitial_state\x18\x07 \x01(\x0b\x32\x1f.penstock.shard.v1.InitialState\x12\x11\n\tlate_mask\x18\x08 \x01(\x08\x12\x1a\n\x12prompt_logprob_ids\x18\t \x01(\x0c\x12\x12\n\nnum_drafts\x18\n \x01(\r\"\x89\x01\n\x0cInitialState\x12-\n\x08sampling\x18\x01 \x01(\x0b\x32\x1b.penstock.shard.v1.Sampling\x12\x15\n\rprompt_length\x18\x02 \x01(\r\x12\x13\n\x0bhistory_ids\x18\x03 \x01(\x0c\x12\r\n\x05trace\x18\x04 \x01(\x0c\x12\x0f\n\x07\x61\x64\x61pter\x18\x05 \x01(\r\"\xff\x02\n\x08Sampling\x12\x11\n\tdo_sample\x18\x01 \x01(\x08\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12\x0e\n\x06\x62ranch\x18\x03 \x01(\r\x12\x11\n\twatermark\x18\x04 \x01(\x08\x12\x1a\n\x12repetition_penalty\x18\x05 \x01(\x02\x12\x15\n\rshare_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x08 \x01(\x02\x12\x10\n\x08\x62ias_ids\x18\t \x01(\x0c\x12\x13\n\x0b\x62ias_values\x18\n \x03(\x02\x12\x12\n\nbanned_ids\x18\x0b \x01(\x0c\x12\x12\n\nmin_tokens\x18\x0c \x01(\r\x12\x13\n\x0btemperature\x18\r \x01(\x02\x12\r\n\x05top_k\x18\x0e \x01(\r\x12\r\n\x05top_p\x18\x0f \x01(\x02\x12\x11\n\ttypical_p\x18\x10 \x01(\x02\x12\r\n\x05min_p\x18\x11 \x01(\x02\x12\x14\n\x0craw_logprobs\x18\x12 \x01(\x08\x12\r\n\x05top_n\x18\x13 \x01(\r\"p\n\nStepResult\x12\x0f\n\x07step_id\x18\x01 \x01(\x04\x12*\n\x04rows\x18\x02 \x03(\x0b\x32\x1c.penstock.shard.v1.RowResult\x12\x12\n\nforward_ns\x18\x03 \x01(\x04\x12\x11\n\tsample_ns\x18\x04 \x01(\x04\"\xca\x01\n\tRowResult\x12\x0c\n\x04slot\x18\x01 \x01(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x10\n\x08logprobs\x18\x03 \x03(\x02\x12\x34\n\x0ctop_logprobs\x18\x04 \x03(\x0b\x32\x1e.penstock.shard.v1.TopLogprobs\x12\x17\n\x0fprompt_logprobs\x18\x05 \x03(\x02\x12;\n\x13prompt_top_logprobs\x18\x06 \x03(\x0b\x32\x1e.penstock.shard.v1.TopLogprobs\",\n\x0bTopLogprobs\x12\x0b\n\x03ids\x18\x01 \x03(\r\x12\x10\n\x08logprobs\x18\x02 \x03(\x02*\x1e\n\x06Output\x12\x08\n\x04NONE\x10\x00\x12\n\n\x06SAMPLE\x10\x01\x32\xa1\x03\n\x05Shard\x12H\n\x08\x44\x65scribe\x12\".penstock.shard.v1.DescribeRequest\x1a\x18.penstock.shard.v1.Facts\x12\x46\n\x07\x45xecute\x12\x18.penstock.shard.v1.Order\x1a\x1d.penstock.shard.v1.StepResult(\x01\x30\x01\x12J\n\x06Health\x12 .penstock.shard.v1.HealthRequest\x1a\x1e.penstock.shard.v1.HealthReply\x12Y\n\x0bLoadAdapter\x12%.penstock.shard.v1.LoadAdapterRequest\x1a#.penstock.shard.v1.LoadAdapterReply\x12_\n\rUnloadAdapter\x12\'.penstock.shard.v1.UnloadAdapterRequest\x1a%.penstock.shard.v1.UnloadAdapterReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'penstock.protos.shard_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTPUT']._serialized_start=2424
-  _globals['_OUTPUT']._serialized_end=2454
+  _globals['_OUTPUT']._serialized_start=2462
+  _globals['_OUTPUT']._serialized_end=2492
   _globals['_DESCRIBEREQUEST']._serialized_start=50
   _globals['_DESCRIBEREQUEST']._serialized_end=67
   _globals['_FACTS']._serialized_start=70
@@ -42,35 +42,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEALTHREPLY']._serialized_start=516
   _globals['_HEALTHREPLY']._serialized_end=625
   _globals['_LOADADAPTERREQUEST']._serialized_start=627
-  _globals['_LOADADAPTERREQUEST']._serialized_end=709
-  _globals['_LOADADAPTERREPLY']._serialized_start=711
-  _globals['_LOADADAPTERREPLY']._serialized_end=748
-  _globals['_UNLOADADAPTERREQUEST']._serialized_start=750
-  _globals['_UNLOADADAPTERREQUEST']._serialized_end=789
-  _globals['_UNLOADADAPTERREPLY']._serialized_start=791
-  _globals['_UNLOADADAPTERREPLY']._serialized_end=811
-  _globals['_ORDER']._serialized_start=814
-  _globals['_ORDER']._serialized_end=971
-  _globals['_STREAMLIMITS']._serialized_start=973
-  _globals['_STREAMLIMITS']._serialized_end=1075
-  _globals['_PLAN']._serialized_start=1077
-  _globals['_PLAN']._serialized_end=1161
-  _globals['_MASKS']._serialized_start=1163
-  _globals['_MASKS']._serialized_end=1227
-  _globals['_MASK']._serialized_start=1229
-  _globals['_MASK']._serialized_end=1263
-  _globals['_ROW']._serialized_start=1266
-  _globals['_ROW']._serialized_end=1531
-  _globals['_INITIALSTATE']._serialized_start=1534
-  _globals['_INITIALSTATE']._serialized_end=1671
-  _globals['_SAMPLING']._serialized_start=1674
-  _globals['_SAMPLING']._serialized_end=2057
-  _globals['_STEPRESULT']._serialized_start=2059
-  _globals['_STEPRESULT']._serialized_end=2171
-  _globals['_ROWRESULT']._serialized_start=2174
-  _globals['_ROWRESULT']._serialized_end=2376
-  _globals['_TOPLOGPROBS']._serialized_start=2378
-  _globals['_TOPLOGPROBS']._serialized_end=2422
-  _globals['_SHARD']._serialized_start=2457
-  _globals['_SHARD']._serialized_end=2874
+  _globals['_LOADADAPTERREQUEST']._serialized_end=732
+  _globals['_LOADADAPTERREPLY']._serialized_start=734
+  _globals['_LOADADAPTERREPLY']._serialized_end=771
+  _globals['_UNLOADADAPTERREQUEST']._serialized_start=773
+  _globals['_UNLOADADAPTERREQUEST']._serialized_end=827
+  _globals['_UNLOADADAPTERREPLY']._serialized_start=829
+  _globals['_UNLOADADAPTERREPLY']._serialized_end=849
+  _globals['_ORDER']._serialized_start=852
+  _globals['_ORDER']._serialized_end=1009
+  _globals['_STREAMLIMITS']._serialized_start=1011
+  _globals['_STREAMLIMITS']._serialized_end=1113
+  _globals['_PLAN']._serialized_start=1115
+  _globals['_PLAN']._serialized_end=1199
+  _globals['_MASKS']._serialized_start=1201
+  _globals['_MASKS']._serialized_end=1265
+  _globals['_MASK']._serialized_start=1267
+  _globals['_MASK']._serialized_end=1301
+  _globals['_ROW']._serialized_start=1304
+  _globals['_ROW']._serialized_end=1569
+  _globals['_INITIALSTATE']._serialized_start=1572
+  _globals['_INITIALSTATE']._serialized_end=1709
+  _globals['_SAMPLING']._serialized_start=1712
+  _globals['_SAMPLING']._serialized_end=2095
+  _globals['_STEPRESULT']._serialized_start=2097
+  _globals['_STEPRESULT']._serialized_end=2209
+  _globals['_ROWRESULT']._serialized_start=2212
+  _globals['_ROWRESULT']._serialized_end=2414
+  _globals['_TOPLOGPROBS']._serialized_start=2416
+  _globals['_TOPLOGPROBS']._serialized_end=2460
+  _globals['_SHARD']._serialized_start=2495
+  _globals['_SHARD']._serialized_end=2912
 # @@protoc_insertion_point(module_scope)

@@ -81,16 +81,18 @@ class HealthReply(_message.Message):
     def __init__(self, steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., began_seconds_ago: _Optional[float] = ..., ended_seconds_ago: _Optional[float] = ...) -> None: ...
 
 class LoadAdapterRequest(_message.Message):
-    __slots__ = ("adapter", "path", "digest", "epoch")
+    __slots__ = ("adapter", "path", "digest", "epoch", "config_digest")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_DIGEST_FIELD_NUMBER: _ClassVar[int]
     adapter: int
     path: str
     digest: str
     epoch: int
-    def __init__(self, adapter: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    config_digest: str
+    def __init__(self, adapter: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ..., epoch: _Optional[int] = ..., config_digest: _Optional[str] = ...) -> None: ...
 
 class LoadAdapterReply(_message.Message):
     __slots__ = ("num_bytes",)
@@ -99,10 +101,12 @@ class LoadAdapterReply(_message.Message):
     def __init__(self, num_bytes: _Optional[int] = ...) -> None: ...
 
 class UnloadAdapterRequest(_message.Message):
-    __slots__ = ("adapter",)
+    __slots__ = ("adapter", "epoch")
     ADAPTER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     adapter: int
-    def __init__(self, adapter: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, adapter: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class UnloadAdapterReply(_message.Message):
     __slots__ = ()

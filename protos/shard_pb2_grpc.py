@@ -88,8 +88,8 @@ class ShardServicer:
         raise NotImplementedError('Method not implemented!')
 
     def LoadAdapter(self, request, context):
-        """Reads an adapter (LoRA) from its files, beside the steps that run, and keeps it under its number until it is unloaded
-        or the shard ends. The router names an adapter in a plan only after every shard has answered. Fails with
+        """Reads an adapter (LoRA) from its files, beside the steps that run, and keeps it under its number until it is unloaded,
+        a stream of another epoch begins, or the shard ends. The router names an adapter in a plan only after every shard has answered. Fails with
         INVALID_ARGUMENT and a sentence if the model can't use the adapter; nothing is kept of it then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -14,14 +14,14 @@ CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 GRANULE = 16
 """Shards pad ranks to multiples of this."""
 MAX_CONFIG_BYTES = 1 << 20
-MAX_HEADER_BYTES = 100_000_000
-"""As safetensors has it."""
+MAX_HEADER_BYTES = 8 << 20
+"""Of thousands of matrices; Python reads it while all streams wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """What is read of an adapter before shards load it: SHA-256 of both files in hex, and how many weights it has, with
-    ranks padded as on the shards."""
+    """What is read of an adapter before shards load it: SHA-256 in hex of the tensors' file and of the configuration,
+    and how many weights it has, with ranks padded as on the shards."""
 
     digest: str
     config_digest: str
@@ -32,6 +32,8 @@ def read(folder: Path) -> AdapterFiles:
     """Reads the files, which takes a while. Raises FileError for what is missing, damaged, or can't be served."""
     config_digest = check_config(folder)
     path = folder / TENSORS
+    if not path.is_file():
+        raise FileError(path, "there is no such file; adapters in other formats are not read")
     try:
         with path.open("rb") as file:
             num_weights = _num_weights(path, file)
@@ -84,7 +86,7 @@ def _num_weights(path: Path, file: BinaryIO) -> int:
     try:
         end = max(int(tensor["data_offsets"][1]) for tensor in header.values())
         num_weights = sum(math.prod(_padded(name, tensor["shape"])) for name, tensor in header.items())
-    except (TypeError, KeyError, IndexError, ValueError) as error:
+    except (TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
         raise FileError(path, "its header is not that of a safetensors file") from error
     if (size := file.seek(0, 2)) != 8 + length + end:
         raise FileError(path, f"it has {size} bytes, and by its header {8 + length + end}")

@@ -15,6 +15,8 @@ from penstock.router.fields import FileError
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Of a weight, by the model's dtype."""
 MAX_NAME = 256
+MAX_REMOVED = 10_000
+"""How many names that were removed are remembered."""
 MAX_NAMED = 10
 """How many names a message tells."""
 
@@ -30,11 +32,11 @@ class Adapter:
     digest: str
     config_digest: str
     num_bytes: int
-    """The most that it takes on a shard, in the model's dtype."""
+    """Of its weights on a shard, in the model's dtype; its tables take a few per cent more."""
 
     @property
     def namespace(self) -> str:
-        """Names it to the prefix cache."""
+        """Names it to the prefix cache. Two names of equal files share nothing, as two adapters would not."""
         return f"{self.name}\n{self.digest}\n{self.config_digest}"
 
 
@@ -56,6 +58,8 @@ class Registry:
         self._read = read
         self._reading: dict[str, asyncio.Task[Adapter]] = {}
         """By name; one that is done has the adapter."""
+        self._removed: dict[str, None] = {}
+        """The names that were removed last, and not added again."""
         self._numbers: dict[tuple[str, str, str], int] = {}
         # Shards may outlive a router: the next one has other numbers.
         self._next_number = 1 + secrets.randbelow(2**31)
@@ -71,7 +75,10 @@ class Registry:
 
     def named(self, model: str | None) -> str | None:
         """Returns the name of the adapter that a request of OpenAI's routes names as its model; None if that is any
-        other name, which stands for the model itself."""
+        other name, which stands for the model itself. Raises AdapterNotFound for the name of one that was removed: the
+        model itself would give another answer."""
+        if model in self._removed:
+            raise AdapterNotFound(f"The lora adapter '{model:.64}' was unloaded.")
         return model if model in self._sources else None
 
     def check(self, name: str | None) -> None:
@@ -106,6 +113,7 @@ class Registry:
         if fault := fault_of_name(source.name, self._model_id):
             raise InvalidAdapter(f"`lora_name` {fault}")
         self._sources[source.name] = source
+        self._removed.pop(source.name, None)
         try:
             adapter = await self._load(source)
             if adapter.num_bytes > self.max_bytes:
@@ -122,6 +130,9 @@ class Registry:
         AdapterNotFound."""
         if name not in self:
             raise AdapterNotFound(f"The lora adapter '{name:.64}' cannot be found.")
+        self._removed[name] = None
+        if len(self._removed) > MAX_REMOVED:
+            del self._removed[next(iter(self._removed))]
         return self._forget(name)
 
     def read_again(self, adapter: Adapter) -> None:
@@ -143,7 +154,7 @@ class Registry:
             reading.add_done_callback(_result)  # or asyncio complains of an error that nobody waited for
         try:
             return await asyncio.shield(reading)
-        except FileError:
+        except Exception:  # the files may be mended
             if self._reading.get(source.name) is reading:
                 del self._reading[source.name]
             raise

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.router.adapters import files
 from penstock.router.adapters.registry import Adapter, Registry
-from penstock.router.errors import GenerationError, KilledGroup, RouterError
+from penstock.router.errors import GenerationError, RouterError
 from penstock.router.fields import FileError
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.fleet import Fleet
@@ -104,6 +104,7 @@ class AdapterLoader:
             self._num_losses[number] += 1
             if self._num_losses[number] >= MAX_LOSSES:
                 self._fail(number, self._killed(self._adapters[number]))
+                self._registry.read_again(self._adapters[number])
 
     def close(self) -> None:
         for task in self._tasks:
@@ -134,7 +135,7 @@ class AdapterLoader:
         self._loading.add(number)
         try:
             await asyncio.to_thread(_check_unchanged, adapter)
-            num_bytes = await self._fleet.load_adapter(number, str(adapter.path), adapter.digest)
+            num_bytes = await self._fleet.load_adapter(number, str(adapter.path), adapter.digest, adapter.config_digest)
         except (AdapterRefusedError, FileError) as error:
             log.error("the adapter %r can't be loaded: %s", adapter.name, error)
             self._residency.failed(number)
@@ -159,8 +160,8 @@ class AdapterLoader:
             self._metrics.evicted()
 
     @staticmethod
-    def _killed(adapter: Adapter) -> KilledGroup:
-        return KilledGroup(f"the shards failed {MAX_LOSSES} times in a row while they loaded the adapter "
+    def _killed(adapter: Adapter) -> GenerationError:
+        return GenerationError(f"the shards failed {MAX_LOSSES} times in a row while they loaded the adapter "
                            f"`{adapter.name}`")
 
 

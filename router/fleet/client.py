@@ -17,8 +17,8 @@ from penstock.system import peers
 
 _Reply = TypeVar("_Reply")
 _EXECUTE = f"/{shard_pb2.DESCRIPTOR.services_by_name['Shard'].full_name}/Execute"
-LOAD_SECONDS = 600.0
-"""How long a shard may take to load an adapter, from a slow disk."""
+LOAD_SECONDS, UNLOAD_SECONDS = 120.0, 30.0
+"""How long a shard may take to load an adapter, from a slow disk, and to forget one."""
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -70,16 +70,18 @@ class ShardClient:
             self._stub.Health(shard_pb2.HealthRequest(), timeout=max_seconds, wait_for_ready=True))
         return Health(message.steps_begun, message.steps_ended, message.began_seconds_ago)
 
-    async def load_adapter(self, number: int, path: str, digest: str) -> int:
-        """Has the shard load an adapter; returns how many bytes it takes there. Raises AdapterRefusedError."""
-        request = shard_pb2.LoadAdapterRequest(adapter=number, path=path, digest=digest, epoch=self._epoch)
+    async def load_adapter(self, number: int, path: str, digest: str, config_digest: str) -> int:
+        """Has the shard load an adapter; returns how many bytes it takes there. Raises AdapterRefusedError, also if
+        that takes too long."""
+        request = shard_pb2.LoadAdapterRequest(
+            adapter=number, path=path, digest=digest, config_digest=config_digest, epoch=self._epoch)
         reply = await self._guard(self._stub.LoadAdapter(request, timeout=LOAD_SECONDS), may_refuse=True)
         return int(reply.num_bytes)
 
     async def unload_adapter(self, number: int) -> None:
         """Has the shard forget an adapter, if it has it."""
-        request = shard_pb2.UnloadAdapterRequest(adapter=number)
-        await self._guard(self._stub.UnloadAdapter(request, timeout=LOAD_SECONDS))
+        request = shard_pb2.UnloadAdapterRequest(adapter=number, epoch=self._epoch)
+        await self._guard(self._stub.UnloadAdapter(request, timeout=UNLOAD_SECONDS))
 
     async def open(self, epoch: int, limits: StreamLimits) -> None:
         """Starts the stream of orders; the shard clears its slots."""
@@ -133,6 +135,8 @@ class ShardClient:
         except grpc.aio.AioRpcError as error:
             if may_refuse and error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise AdapterRefusedError(error.details()) from error
+            if may_refuse and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise AdapterRefusedError(f"it was not loaded within {LOAD_SECONDS:g} s") from error
             raise FleetError(f"shard {self.target}: {error.code().name}: {error.details()}") from error
         except asyncio.InvalidStateError as error:  # the stream ended before the write, as when a shard died at idle
             raise FleetError(f"shard {self.target} ended the stream") from error

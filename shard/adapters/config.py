@@ -1,5 +1,6 @@
 """What an adapter's adapter_config.json says, as PEFT writes it."""
 
+import hashlib
 import json
 import math
 import re
@@ -12,6 +13,7 @@ from penstock.shard.adapters.error import AdapterError
 
 CONFIG_FILE = "adapter_config.json"
 MAX_RANK = 256
+MAX_ALPHA = 1e30                         # with which any rank has a scale that float32 holds
 MAX_BYTES = 1 << 20
 MAX_REPEATS = 4                          # in the pattern of a name: a search with more could take very long
 
@@ -48,10 +50,11 @@ class AdapterConfig:
     alphas: Mapping[str, float]
 
     @classmethod
-    def read(cls, directory: Path) -> "AdapterConfig":
-        """Raises AdapterError for a file that can't be read, and for whatever is not served."""
+    def read(cls, directory: Path, digest: str = "") -> "AdapterConfig":
+        """Raises AdapterError for a file that can't be read, or has another SHA-256 than `digest`, if that is not
+        empty, and for whatever is not served."""
         path = directory / CONFIG_FILE
-        values = _read(path)
+        values = _read(path, digest)
         _refuse(path, values)
         ranks, alphas = (_patterns(path, values, key) for key in ("rank_pattern", "alpha_pattern"))
         config = cls(path, values.get("r", 8), values.get("lora_alpha", 8), bool(values.get("use_rslora")), ranks,
@@ -61,8 +64,10 @@ class AdapterConfig:
                 raise AdapterError(f"{path}: {name} is {rank}, it must be a whole number from 1 to {MAX_RANK}")
         for name, alpha in (("lora_alpha", config.alpha),
                             *((f"alpha_pattern, {key}", alpha) for key, alpha in alphas.items())):
-            if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
-                raise AdapterError(f"{path}: {name} is {alpha!r}, it must be a number")
+            if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not abs(alpha) <= MAX_ALPHA:
+                raise AdapterError(f"{path}: {name} is {str(alpha)[:80]}, it must be a number, at most {MAX_ALPHA:g}")
+        if not isinstance(values.get("use_rslora") or False, bool):
+            raise AdapterError(f"{path}: use_rslora is {values['use_rslora']!r}, it must be true or false")
         return config
 
     def rank_of(self, module: str) -> int:
@@ -73,11 +78,15 @@ class AdapterConfig:
         return float(_matching(self.alphas, module, self.alpha)) / (math.sqrt(rank) if self.is_by_root else rank)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, digest: str) -> dict[str, Any]:
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise AdapterError(f"{path} has more than {MAX_BYTES} bytes")
-        values = json.loads(path.read_bytes())
+        if digest and (found := hashlib.sha256(content).hexdigest()) != digest.lower():
+            raise AdapterError(f"{path} has the SHA-256 {found}, expected {digest}: it has changed")
+        values = json.loads(content)
     except FileNotFoundError as error:
         raise AdapterError(f"{path} does not exist: an adapter is a folder as PEFT saves it") from error
     except (OSError, ValueError, RecursionError) as error:
@@ -93,7 +102,7 @@ def _refuse(path: Path, values: Mapping[str, Any]) -> None:
     if values.get("peft_type") != "LORA":
         raise AdapterError(f"{path}: peft_type is {values.get('peft_type')!r}, only LORA is served")
     if values.get("bias", "none") not in (None, "none"):
-        raise AdapterError(f"{path}: bias is {values['bias']!r}, only none is served: biases stay the base's")
+        raise AdapterError(f"{path}: bias is {str(values['bias'])[:80]!r}, only none is served: biases stay the base's")
     if values.get("init_lora_weights", True) not in INITIAL:
         raise AdapterError(f"{path}: init_lora_weights is {values['init_lora_weights']!r}: such an adapter belongs to "
                            "other weights than the base's; PEFT's save_pretrained converts it with "

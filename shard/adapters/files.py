@@ -1,22 +1,22 @@
 """The tensors of an adapter, in PEFT's adapter_model.safetensors."""
 
 import hashlib
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from penstock.shard.adapters.error import AdapterError
-from penstock.shard.weights.safetensors_files import read_header
+from penstock.shard.weights.safetensors_files import parse_header
 from penstock.shard.weights.stored import CheckpointError, Entry
 
 TENSORS_FILE = "adapter_model.safetensors"
 FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
-CHUNK = 1 << 20                          # bytes that are hashed at a time
 
 _MATRIX = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<matrix>[AB])\.(?:default\.)?weight")
 _REFUSED = {
@@ -40,18 +40,22 @@ class Matrices:
 
 
 class AdapterFile:
-    """Opens the file, and finds the matrices of each module. Raises AdapterError."""
+    """Reads the file once, so that what is checked is what is used, whatever becomes of the file meanwhile, and finds
+    the matrices of each module. Raises AdapterError."""
 
     def __init__(self, directory: Path, digest: str = "") -> None:
         """digest: SHA-256 in hex that the file must have; any if empty."""
         self.path = directory / TENSORS_FILE
         if not self.path.exists():
             raise AdapterError(_why_missing(directory))
-        if digest and (found := _digest(self.path)) != digest.lower():
-            raise AdapterError(f"{self.path} has the SHA-256 {found}, expected {digest}: it is another adapter's")
         try:
-            self.entries = read_header(self.path)
-            self._file: Any = safe_open(self.path, framework="pt")  # maps it for as long as this object lives
+            if not self.path.is_file():
+                raise AdapterError(f"{self.path} is no file")  # a pipe would be waited for
+            content = self.path.read_bytes()
+            if digest and (found := hashlib.sha256(content).hexdigest()) != digest.lower():
+                raise AdapterError(f"{self.path} has the SHA-256 {found}, expected {digest}: it is another adapter's")
+            self.entries = parse_header(self.path, len(content), io.BytesIO(content))
+            self._tensors = safetensors.torch.load(content)
         except CheckpointError as error:
             raise AdapterError(str(error)) from error
         except (SafetensorError, OSError, RuntimeError) as error:
@@ -60,11 +64,8 @@ class AdapterFile:
 
     def read(self, name: str, dtype: torch.dtype) -> Tensor:
         """Returns a matrix in another dtype, on the processor."""
-        try:
-            stored: Tensor = self._file.get_tensor(name)
-            tensor = stored.to(dtype, copy=True)
-        except (SafetensorError, OSError, RuntimeError) as error:
-            raise AdapterError(f"{self.path}: {name} cannot be read: {error}") from error
+        stored = self._tensors[name]
+        tensor: Tensor = stored.to(dtype, copy=True)
         if not torch.isfinite(tensor).all():
             what = "is infinite or not a number" if not torch.isfinite(stored.float()).all() else (
                 f"is too large for the model's {dtype}".replace("torch.", ""))
@@ -104,17 +105,6 @@ class AdapterFile:
             raise AdapterError(f"{self.path}: {names['A']} has shape {list(a)} and {names['B']} {list(b)}, whose ranks "
                                "differ")
         return Matrices(names["A"], names["B"], a[0], a[1], b[0])
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
-    except OSError as error:
-        raise AdapterError(f"{path} cannot be read: {error}") from error
-    return digest.hexdigest()
 
 
 def _why_missing(directory: Path) -> str:

@@ -18,13 +18,22 @@ from penstock.shard.weights.sites import Adaptable, Site
 
 LEADING = ("model", "language_model", "transformer")
 """What the names of modules, and of a checkpoint's linears, begin with or not."""
+MAX_LEADING = 3
+OWN_PAGES = 16 << 20
+"""The bytes from which on an adapter has pages of its own: they are large, and small adapters would waste them."""
 
 
-def load_adapter(directory: Path, digest: str, adaptable: Adaptable) -> Adapter:
-    """Reads an adapter from its folder. Raises AdapterError if it is damaged, or the model can't use it."""
-    config, file = AdapterConfig.read(directory), AdapterFile(directory, digest)
+def load_adapter(directory: Path, digests: tuple[str, str], adaptable: Adaptable) -> Adapter:
+    """Reads an adapter from its folder. Raises AdapterError if it is damaged, or the model can't use it.
+
+    digests: SHA-256 in hex of the tensors' file and of the configuration; any where it is empty
+    """
+    config, file = AdapterConfig.read(directory, digests[1]), AdapterFile(directory, digests[0])
     modules = {name: found for name in file.modules for found in [_known(name, file, adaptable)]}
     matrices = {modules[name]: (name, found) for name, found in file.modules.items()}
+    if len(matrices) < len(modules):
+        twice = next(name for name, found in modules.items() if matrices[found][0] != name)
+        raise AdapterError(f"{file.path} has two pairs of matrices for {modules[twice]}, one of them as {twice}")
     for name, found in file.modules.items():
         _check(name, found, _part_of(modules[name], adaptable), config, file)
     shapes = [_shape(site, matrices, config) for site in adaptable.sites]
@@ -35,7 +44,8 @@ def load_adapter(directory: Path, digest: str, adaptable: Adaptable) -> Adapter:
     size = packed_bytes(shapes, adaptable.dtype)
     try:
         device = dispatch.device()
-        memory = own_pages(size) if device.type == "cpu" else torch.empty(size, dtype=torch.uint8, device=device)
+        has_pages = device.type == "cpu" and size >= OWN_PAGES
+        memory = own_pages(size) if has_pages else torch.empty(size, dtype=torch.uint8, device=device)
     except (OSError, MemoryError, RuntimeError) as error:
         raise AdapterError(f"{directory}: there is no memory for the {size} bytes of this adapter: {error}") from error
     with torch.inference_mode():
@@ -43,9 +53,11 @@ def load_adapter(directory: Path, digest: str, adaptable: Adaptable) -> Adapter:
 
 
 def _short(name: str) -> str:
-    """Returns a module's name without what some libraries put before it."""
-    first, _, rest = name.partition(".")
-    return _short(rest) if rest and first in LEADING else name
+    """Returns a module's name without what some libraries put before it, as often as they do."""
+    for _ in range(MAX_LEADING):
+        first, _, rest = name.partition(".")
+        name = rest if rest and first in LEADING else name
+    return name
 
 
 def _known(module: str, file: AdapterFile, adaptable: Adaptable) -> str:

@@ -21,14 +21,20 @@ NICENESS = 10                            # of the thread that loads: the one tha
 
 
 class AdapterStore:
-    """Keeps adapters by their numbers. Any thread may use it; adapters are loaded, and forgotten, on a thread of its
-    own, one after the other as they are asked for: so a load that nobody waits for any more is not kept."""
+    """Keeps adapters by their numbers. Any thread may use it; adapters are loaded on a thread of their own, one after
+    the other.
+
+    Each is loaded for the stream of an epoch, 0 standing for none, and is forgotten when a stream of another begins:
+    whoever had it loaded has lost the shards, or is gone, and nobody calls it by this number any more.
+    """
 
     def __init__(self, adaptable: Adaptable | None, begin_thread: Callable[[], None] = lambda: None) -> None:
         """adaptable: None if the model takes no adapters; begin_thread: what the thread that loads does first."""
         self._adaptable = adaptable
         self._adapters: dict[int, Adapter] = {}
-        self._epochs: dict[int, int] = {}
+        self._epochs: dict[int, int] = {}  # of all that are loaded, or wait for it
+        self._epoch = 0
+        self._changes = threading.Lock()
         self._loading = ThreadPoolExecutor(1, "adapters", initializer=_begin_thread, initargs=(begin_thread,))
 
     @property
@@ -38,41 +44,51 @@ class AdapterStore:
     def get(self, number: int) -> Adapter | None:
         return self._adapters.get(number)
 
-    def load(self, number: int, path: Path, digest: str = "", epoch: int = 0) -> Future[int]:
-        """Begins to load an adapter, in the place of another of this number, if there is one, for the stream of this
-        epoch. The future's result is the bytes that it takes; it raises AdapterError."""
-        return self._loading.submit(self._load, number, path, digest, epoch)
+    def load(self, number: int, path: Path, digest: str = "", config_digest: str = "", epoch: int = 0) -> Future[int]:
+        """Begins to load an adapter, in the place of another of this number, if there is one. The future's result is
+        the bytes that it takes; it raises AdapterError."""
+        with self._changes:
+            self._epochs[number] = epoch
+        return self._loading.submit(self._load, number, path, (digest, config_digest), epoch)
 
-    def unload(self, number: int) -> Future[None]:
-        """Begins to forget an adapter, if there is one of this number; its memory goes back if no step runs with it."""
-        return self._loading.submit(self._unload, number)
+    def unload(self, number: int, epoch: int = 0) -> None:
+        """Forgets an adapter, if there is one of this number and epoch, loaded or not yet; its memory goes back if no
+        step runs with it."""
+        with self._changes:
+            if self._epochs.get(number) == epoch:
+                self._forget(number)
 
-    def keep_only(self, epoch: int) -> Future[None]:
-        """Begins to forget the adapters of all streams but this one: whoever had them loaded has lost the shards, or is
-        gone, and nobody will call them by these numbers."""
-        return self._loading.submit(self._keep_only, epoch)
+    def begin(self, epoch: int) -> None:
+        """Takes in that the stream of this epoch has begun: called before any of its steps, and behind all others."""
+        with self._changes:
+            self._epoch = epoch
+            for number in [number for number, own in self._epochs.items() if own not in (0, epoch)]:
+                self._forget(number)
 
-    def _keep_only(self, epoch: int) -> None:
-        for number in [number for number, own in self._epochs.items() if own != epoch]:
-            self._unload(number)
-
-    def _unload(self, number: int) -> None:
+    def _forget(self, number: int) -> None:
         self._epochs.pop(number, None)
         if self._adapters.pop(number, None) is not None:
             log.info("adapter %d is unloaded", number)
 
-    def _load(self, number: int, path: Path, digest: str, epoch: int) -> int:
+    def _load(self, number: int, path: Path, digests: tuple[str, str], epoch: int) -> int:
         if number == 0:
             raise AdapterError(f"{path}: adapter 0 stands for none, numbers begin at 1")
         if self._adaptable is None:
             raise AdapterError(f"{path}: the model is computed by transformers, which takes no adapters here")
         begin = time.monotonic()
         try:
-            adapter = load_adapter(path, digest, self._adaptable)
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            raise AdapterError(f"{path}: there is no memory for it: {str(error).splitlines()[0]}") from error
-        self._adapters[number] = adapter
-        self._epochs[number] = epoch
+            adapter = load_adapter(path, digests, self._adaptable)
+        except AdapterError:
+            raise
+        except Exception as error:  # a file that nobody foresaw is a fault of this adapter alone
+            log.exception("adapter %d of %s cannot be loaded", number, path)
+            raise AdapterError(f"{path} cannot be loaded: {error!r}") from error
+        with self._changes:
+            if 0 < epoch < self._epoch and self._epochs.get(number) == epoch:
+                self._forget(number)
+            if self._epochs.get(number) != epoch:
+                raise AdapterError(f"{path} was unloaded while it was loaded")
+            self._adapters[number] = adapter
         log.info("adapter %d of %s is loaded: %.1f MB in %.2f s", number, path, adapter.num_bytes / 1e6,
                  time.monotonic() - begin)
         return adapter.num_bytes

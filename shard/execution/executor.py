@@ -192,6 +192,7 @@ class Executor:
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""
+        self.adapters.begin(limits.epoch)
         self._slots = SlotTable(limits, self.bounds, self._device, self.adapters)
         self._forget_all()
 

@@ -38,6 +38,7 @@ _OPTIONS = [
     ("grpc.keepalive_time_ms", 20_000),  # finds routers that died with their machine
     ("grpc.keepalive_timeout_ms", 10_000),
 ]
+MAX_MESSAGE = 1000                       # characters
 _LAST_WORDS = 2.0                        # seconds in which a shard that ends still sends the results that it has
 
 
@@ -147,13 +148,14 @@ class ShardServicer:
     async def LoadAdapter(self, request: shard_pb2.LoadAdapterRequest, context: Any) -> shard_pb2.LoadAdapterReply:
         if obstacle := self._cut_off_strangers():
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
-        loading = self._adapters.load(request.adapter, Path(request.path), request.digest, request.epoch)
+        loading = self._adapters.load(request.adapter, Path(request.path), request.digest, request.config_digest,
+                                      request.epoch)
         num_bytes = 0
         try:
             num_bytes = await asyncio.wrap_future(loading)
         except AdapterError as error:
             log.warning("adapter %d is not loaded: %s", request.adapter, error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _short(str(error)))
         return shard_pb2.LoadAdapterReply(num_bytes=num_bytes)
 
     async def UnloadAdapter(
@@ -161,7 +163,7 @@ class ShardServicer:
     ) -> shard_pb2.UnloadAdapterReply:
         if obstacle := self._cut_off_strangers():
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
-        await asyncio.wrap_future(self._adapters.unload(request.adapter))
+        self._adapters.unload(request.adapter, request.epoch)
         return shard_pb2.UnloadAdapterReply()
 
     def end(self) -> None:
@@ -192,7 +194,6 @@ class ShardServicer:
                         raise ValueError("the first order of a stream must be stream_limits")
                     work: StreamLimits | Step = wire.decode_stream_limits(message.stream_limits)
                     self._take_over(stream)
-                    self._adapters.keep_only(message.stream_limits.epoch)
                 else:
                     if kind != "plan":
                         raise ValueError("every order of a stream but its first must be a plan or masks")
@@ -216,6 +217,11 @@ class ShardServicer:
         if self._current:
             self._current.abort("a newer stream took the place of this one")
         self._current = stream
+
+
+def _short(message: str) -> str:
+    """Cuts a message that gRPC would not carry: it allows 16 KiB of metadata, in which a character takes up to 12."""
+    return message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…"
 
 
 def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import BinaryIO
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -72,16 +73,23 @@ def read_header(path: Path) -> dict[str, Entry]:
     """Parses a file's header ("Format" in the page above). Raises CheckpointError if data is missing."""
     if not path.is_file():
         raise CheckpointError(f"{path} is no file")  # a pipe would be waited for
-    size = path.stat().st_size
     try:
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if 8 + length > size:
-                raise CheckpointError(f"{path} is cut short or damaged: {size} bytes, its header has {8 + length}")
-            if length > MAX_HEADER_BYTES:
-                raise CheckpointError(f"{path} is damaged: its header has {length} bytes, at most {MAX_HEADER_BYTES} "
-                                      "are allowed")
-            header = json.loads(file.read(length))
+            return parse_header(path, path.stat().st_size, file)
+    except OSError as error:
+        raise CheckpointError(f"{path} has no safetensors header: {error!r}") from error
+
+
+def parse_header(path: Path, size: int, file: BinaryIO) -> dict[str, Entry]:
+    """Parses the header of an open file of `size` bytes, as `read_header` does."""
+    try:
+        length = int.from_bytes(file.read(8), "little")
+        if 8 + length > size:
+            raise CheckpointError(f"{path} is cut short or damaged: {size} bytes, its header has {8 + length}")
+        if length > MAX_HEADER_BYTES:
+            raise CheckpointError(f"{path} is damaged: its header has {length} bytes, at most {MAX_HEADER_BYTES} "
+                                  "are allowed")
+        header = json.loads(file.read(length))
         header.pop("__metadata__", None)
         end = 8 + length + max((value["data_offsets"][1] for value in header.values()), default=0)
         entries = {name: Entry(path, value["dtype"], tuple(value["shape"])) for name, value in header.items()}

@@ -121,3 +121,15 @@ async def test_names_come_and_go(tmp_path: Path) -> None:
     with pytest.raises(AdapterNotFound, match="'mine' cannot be found"):
         registry.remove("mine")
     assert len(registry) == 0
+
+
+async def test_a_removed_name_is_not_taken_for_the_model(tmp_path: Path) -> None:
+    write_adapter(tmp_path, rank=4, width=10)
+    registry = Registry([source(tmp_path)], max_bytes=1 << 20)
+    assert registry.named("mine") == "mine"
+    assert registry.named("other") is None
+    registry.remove("mine")
+    with pytest.raises(AdapterNotFound, match="'mine' was unloaded"):
+        registry.named("mine")
+    await registry.add(source(tmp_path))
+    assert registry.named("mine") == "mine"

@@ -74,7 +74,7 @@ def change_config(adapter: Path, **changes: Any) -> None:
 def test_configurations(adaptable: Adaptable, adapter: Path, changes: dict[str, Any], message: str) -> None:
     change_config(adapter, **changes)
     with pytest.raises(AdapterError, match=f"^{adapter}/.*{message}"):
-        load_adapter(adapter, "", adaptable)
+        load_adapter(adapter, ("", ""), adaptable)
 
 
 NAN, INFINITE = torch.full((4, 64), torch.nan), torch.full((4, 64), 1e39, dtype=torch.float64)
@@ -107,36 +107,36 @@ def test_tensors(
 ) -> None:
     adapter = make_adapter(tmp_path / "adapter", model, 4, targets=["q_proj"], changes=changes)
     with pytest.raises(AdapterError, match=f"^{adapter}/adapter_model.safetensors.*{message}"):
-        load_adapter(adapter, "", adaptable)
+        load_adapter(adapter, ("", ""), adaptable)
 
 
 def test_numbers_that_the_models_dtype_lacks(model: Path, tmp_path: Path) -> None:
     adapter = make_adapter(tmp_path / "adapter", model, 4, targets=["q_proj"], changes={
         f"{Q}.lora_A.weight": torch.full((4, 64), 1e6)})
     with pytest.raises(AdapterError, match="has a number that is too large for the model's float16"):
-        load_adapter(adapter, "", adaptable_of(model, torch.float16))
+        load_adapter(adapter, ("", ""), adaptable_of(model, torch.float16))
 
 
 def test_files(adaptable: Adaptable, adapter: Path, tmp_path: Path) -> None:
     tensors = adapter / "adapter_model.safetensors"
     digest = hashlib.sha256(tensors.read_bytes()).hexdigest()
-    load_adapter(adapter, digest, adaptable)
+    load_adapter(adapter, (digest, ""), adaptable)
     with pytest.raises(AdapterError, match=f"has the SHA-256 {digest}, expected {'0' * 64}: it is another adapter's"):
-        load_adapter(adapter, "0" * 64, adaptable)
+        load_adapter(adapter, ("0" * 64, ""), adaptable)
     whole = tensors.read_bytes()
     for length in (0, 5, 100, len(whole) - 1):
         tensors.write_bytes(whole[:length])
         with pytest.raises(AdapterError, match=r"adapter_model.safetensors"):
-            load_adapter(adapter, "", adaptable)
+            load_adapter(adapter, ("", ""), adaptable)
     tensors.rename(adapter / "adapter_model.bin")
     with pytest.raises(AdapterError, match=r"does not exist; PEFT's save_pretrained makes it of adapter_model.bin"):
-        load_adapter(adapter, "", adaptable)
+        load_adapter(adapter, ("", ""), adaptable)
     (adapter / "adapter_config.json").write_text("{")
     with pytest.raises(AdapterError, match=r"adapter_config.json cannot be read"):
-        load_adapter(adapter, "", adaptable)
+        load_adapter(adapter, ("", ""), adaptable)
     shutil.rmtree(adapter)
     with pytest.raises(AdapterError, match=r"adapter_config.json does not exist: an adapter is a folder as PEFT saves"):
-        load_adapter(adapter, "", adaptable)
+        load_adapter(adapter, ("", ""), adaptable)
 
 
 @pytest.mark.parametrize(("family", "target", "reason"), [
@@ -153,15 +153,60 @@ def test_layers_that_take_none(tmp_path: Path, family: str, target: str, reason:
     adapter = make_adapter(tmp_path / "adapter", model, 4, targets=[], changes={
         f"{module}.lora_A.weight": torch.ones(4, 64), f"{module}.lora_B.weight": torch.ones(64, 4)})
     with pytest.raises(AdapterError, match=rf"has the tensor {module}.lora_A.weight: {reason}"):
-        load_adapter(adapter, "", found)
+        load_adapter(adapter, ("", ""), found)
 
 
 def test_a_new_stream_keeps_what_was_loaded_for_it(adaptable: Adaptable, adapter: Path) -> None:
     store = AdapterStore(adaptable)
     for number, epoch in ((1, 6), (2, 7), (3, 6)):
         store.load(number, adapter, epoch=epoch)
-    store.keep_only(7).result()
-    assert [store.get(number) is not None for number in (1, 2, 3)] == [False, True, False]
+    store.load(4, adapter).result()
+    store.begin(7)
+    assert [store.get(number) is not None for number in (1, 2, 3, 4)] == [False, True, False, True]
+    store.unload(2, 6)
+    assert store.get(2) is not None, "what was loaded for another stream stays"
+    store.unload(2, 7)
+    assert store.get(2) is None
+
+
+def test_what_is_unloaded_while_it_loads_is_not_kept(adaptable: Adaptable, adapter: Path) -> None:
+    store = AdapterStore(adaptable)
+    first = store.load(1, adapter, epoch=6)
+    second = store.load(2, adapter, epoch=6)
+    store.unload(2, 6)
+    first.result()
+    with pytest.raises(AdapterError, match="was unloaded while it was loaded"):
+        second.result()
+    assert store.get(2) is None
+
+
+@pytest.mark.parametrize("config", [
+    {"lora_alpha": 1e300}, {"lora_alpha": 10**400}, {"alpha_pattern": {"q_proj": 10**400}}, {"use_rslora": "no"},
+    {"bias": "x" * 50_000}])
+def test_odd_numbers_are_a_fault_of_the_adapter(adaptable: Adaptable, adapter: Path, config: dict[str, object]) -> None:
+    change_config(adapter, **config)
+    with pytest.raises(AdapterError) as error:
+        AdapterStore(adaptable).load(1, adapter).result()
+    assert len(str(error.value)) < 1000
+
+
+def test_two_pairs_for_one_linear(tmp_path: Path, model: Path, adaptable: Adaptable, adapter: Path) -> None:
+    name = next(part for part, _ in adaptable.sites[0].parts)
+    rank, outputs, inputs = 4, adaptable.sites[0].parts[0][1].out_features, adaptable.sites[0].in_features
+    short = name.removeprefix("model.")
+    twice = make_adapter(tmp_path / "twice", model, rank, targets=["q_proj"], changes={
+        f"base_model.model.{short}.lora_A.weight": torch.ones(rank, inputs),
+        f"base_model.model.{short}.lora_B.weight": torch.ones(outputs, rank)})
+    with pytest.raises(AdapterError, match="has two pairs of matrices for"):
+        load_adapter(twice, ("", ""), adaptable)
+
+
+def test_a_configuration_that_has_changed(adaptable: Adaptable, adapter: Path) -> None:
+    digest = hashlib.sha256((adapter / "adapter_config.json").read_bytes()).hexdigest()
+    load_adapter(adapter, ("", digest), adaptable)
+    change_config(adapter, lora_alpha=3)
+    with pytest.raises(AdapterError, match="it has changed"):
+        load_adapter(adapter, ("", digest), adaptable)
 
 
 def test_a_refused_adapter_leaves_nothing(adaptable: Adaptable, adapter: Path) -> None:
@@ -174,8 +219,8 @@ def test_a_refused_adapter_leaves_nothing(adaptable: Adaptable, adapter: Path) -
     change_config(adapter, r=4)
     assert store.load(1, adapter).result() > 0
     assert store.get(1) is not None
-    store.unload(1).result()
-    store.unload(1).result()
+    store.unload(1)
+    store.unload(1)
     assert store.get(1) is None
     with pytest.raises(AdapterError, match="the model is computed by transformers, which takes no adapters here"):
         AdapterStore(None).load(1, adapter).result()

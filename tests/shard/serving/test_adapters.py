@@ -65,8 +65,8 @@ def load(client: Client, number: int, path: Path, limits: StreamLimits, digest: 
     return client.stub.LoadAdapter(request, timeout=60).num_bytes
 
 
-def unload(client: Client, number: int) -> None:
-    client.stub.UnloadAdapter(shard_pb2.UnloadAdapterRequest(adapter=number), timeout=60)
+def unload(client: Client, number: int, limits: StreamLimits) -> None:
+    client.stub.UnloadAdapter(shard_pb2.UnloadAdapterRequest(adapter=number, epoch=limits.epoch), timeout=60)
 
 
 def test_load_run_and_unload(
@@ -79,9 +79,9 @@ def test_load_run_and_unload(
         assert load(client, 1, adapters[1], epoch, digest) == load(client, 7, adapters[7], epoch) > 100_000
     assert run_over_wire([client.open(epoch) for client in routers], program) == expected
     for client in routers:
-        unload(client, 1)
-        unload(client, 1)
-        unload(client, 12345)
+        unload(client, 1, epoch)
+        unload(client, 1, epoch)
+        unload(client, 12345, epoch)
 
 
 def test_loads_beside_steps_change_nothing(
@@ -104,7 +104,7 @@ def test_loads_beside_steps_change_nothing(
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert error.value.details() == (f"{broken}/adapter_model.safetensors is cut short or damaged: 5000 bytes, its "
                                          "header has " + error.value.details().rpartition(" ")[2])
-        unload(client, 20)
+        unload(client, 20, epoch)
     answers: Answers = [[] for _ in REQUESTS]
     for owners in program.owners:
         results = [stream.read() for stream in streams]
