@@ -43,8 +43,8 @@ class LookupGuesser:
             is_right = self._forced[0] == token_id
             self._forced_share += WEIGHT * (is_right - self._forced_share)
             self._forced = self._forced[1:] if is_right else []
-        if found := self._lookup.expected(1):
-            self._found_share += WEIGHT * ((found[0] == token_id) - self._found_share)
+        if (expected := self._lookup.next_token) is not None:
+            self._found_share += WEIGHT * ((expected == token_id) - self._found_share)
         self._lookup.note(token_id)
 
     def force(self, token_ids: Sequence[int]) -> None:

@@ -3,8 +3,8 @@
 from array import array
 from collections.abc import Sequence
 
-LENGTHS = (4, 2)
-"""How many of the last tokens are looked for, the longest first."""
+LONG, SHORT = 4, 2
+"""How many of the last tokens are looked for, at first and then."""
 MAX_INDEXED = 512
 """How many positions one call takes into the index, so that a long prompt holds no step up."""
 _ROOM = 4
@@ -24,7 +24,7 @@ class Lookup:
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self._tokens = tokens
-        self._num_indexed = 0
+        self._num_indexed = LONG
         self._table = self._empty()
         self._next = 0
         """The position whose token is expected next; 0 if nothing is."""
@@ -34,6 +34,11 @@ class Lookup:
         is_right = self._next and self._tokens[self._next] == token_id
         self._index()
         self._next = self._next + 1 if is_right else self._find()
+
+    @property
+    def next_token(self) -> int | None:
+        """The token that is expected next, if one is."""
+        return self._tokens[self._next] if self._next else None
 
     def expected(self, number: int) -> list[int]:
         """Returns up to `number` tokens that are expected next. One that repeats what it copies goes round."""
@@ -50,14 +55,13 @@ class Lookup:
         nothing yet, in the end."""
         tokens = self._tokens
         if 2 * len(tokens) > len(self._table):
-            self._table, self._num_indexed = self._empty(), 0
-        begin = self._num_indexed
-        end = min(len(tokens), begin + MAX_INDEXED)
+            self._table, self._num_indexed = self._empty(), LONG
+        end = min(len(tokens), self._num_indexed + MAX_INDEXED)
         table, mask = self._table, len(self._table) - 1
-        for length in LENGTHS:
-            for position in range(max(begin, length), end):
-                table[_hash(tokens, position, length) & mask] = position
-        self._num_indexed = end
+        for position in range(self._num_indexed, end):
+            long, short = _hashes(tokens, position)
+            table[long & mask] = table[short & mask] = position
+        self._num_indexed = max(self._num_indexed, end)
 
     def _empty(self) -> "array[int]":
         """Makes an empty table with room for more tokens than there are."""
@@ -68,19 +72,22 @@ class Lookup:
 
     def _find(self) -> int:
         """Returns the position after an earlier occurrence of the last tokens, or 0."""
-        tokens, end, mask = self._tokens, len(self._tokens), len(self._table) - 1
-        for length in LENGTHS:
-            if end <= length:
-                continue
-            position = self._table[_hash(tokens, end, length) & mask]
-            if position and tokens[position - length:position] == tokens[end - length:end]:
-                return position
+        tokens, end = self._tokens, len(self._tokens)
+        if end < LONG:
+            return 0
+        table, mask = self._table, len(self._table) - 1
+        long, short = _hashes(tokens, end)
+        position = table[long & mask]
+        if position and tokens[position - LONG:position] == tokens[end - LONG:end]:
+            return position
+        position = table[short & mask]
+        if position and tokens[position - SHORT:position] == tokens[end - SHORT:end]:
+            return position
         return 0
 
 
-def _hash(tokens: Sequence[int], end: int, length: int) -> int:
-    """Returns a hash of the `length` tokens before position `end`."""
-    value = length
-    for token_id in tokens[end - length:end]:
-        value = (value ^ token_id) * _MULTIPLIER & _MASK
-    return value >> 7
+def _hashes(tokens: Sequence[int], end: int) -> tuple[int, int]:
+    """Returns a hash of the LONG tokens before position `end`, and one of the SHORT."""
+    first, second, third, fourth = tokens[end - LONG:end]
+    short = (third * _MULTIPLIER ^ fourth) * _MULTIPLIER & _MASK
+    return ((first * _MULTIPLIER ^ second) * _MULTIPLIER ^ short) * _MULTIPLIER >> 7 & _MASK, short >> 7

@@ -2,7 +2,7 @@
 
 import random
 
-from penstock.router.scheduling.speculation.lookup import LENGTHS, MAX_INDEXED, Lookup
+from penstock.router.scheduling.speculation.lookup import MAX_INDEXED, SHORT, Lookup
 
 
 def grow(lookup: Lookup, tokens: list[int], *more: int) -> None:
@@ -35,11 +35,11 @@ def test_the_last_occurrence_counts_and_the_longer_match_before_it() -> None:
 
 
 def test_a_repetition_goes_round() -> None:
-    tokens = [7, 8, 9]
+    tokens = [1, 2, 3, 4, 7, 8, 9]
     lookup = Lookup(tokens)
     grow(lookup, tokens, 7, 8)
     assert lookup.expected(8) == [9, 7, 8, 9, 7, 8, 9, 7]
-    tokens = [5]
+    tokens = [1, 2, 3, 4, 5]
     lookup = Lookup(tokens)
     grow(lookup, tokens, 5, 5)
     assert lookup.expected(3) == [5, 5, 5]
@@ -62,8 +62,8 @@ def test_what_is_found_follows_the_same_tokens() -> None:
     lookup, num_found = Lookup(tokens), 0
     for _ in range(800):
         grow(lookup, tokens, draw.randrange(12))
-        followers = {tokens[at + min(LENGTHS)] for at in range(len(tokens) - min(LENGTHS))
-                     if tokens[at:at + min(LENGTHS)] == tokens[-min(LENGTHS):]}
+        followers = {tokens[at + SHORT] for at in range(len(tokens) - SHORT)
+                     if tokens[at:at + SHORT] == tokens[-SHORT:]}
         found = lookup.expected(1)
         assert set(found) <= followers
         num_found += bool(found)
