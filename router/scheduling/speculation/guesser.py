@@ -7,6 +7,12 @@ from penstock.router.scheduling.speculation.lookup import Lookup
 
 FIRST = 0.5
 """The share of right guesses that a sequence begins with."""
+FIRST_PROPOSED = 0.7
+"""The share of right proposals of the draft model that a sequence begins with, and comes back to when it has none."""
+RETURN = 0.01
+"""The part of the way there that a token without proposals goes."""
+PROPOSED = -1
+"""Stands for a guess that the shards' draft model makes."""
 WEIGHT = 0.15
 """Of the newest guess in that share."""
 
@@ -21,7 +27,11 @@ class Guesser(Protocol):
         """Takes in that the sequence's grammar allows nothing but the text of these tokens next."""
 
     def guess(self, number: int) -> tuple[list[int], float]:
-        """Returns up to `number` tokens that may come next, and how likely each is, if those before it were right."""
+        """Returns up to `number` tokens that may come next, and how likely each is, if those before it were right. All
+        may be PROPOSED."""
+
+    def judge(self, number: int, num_right: int) -> None:
+        """Takes in that of so many proposals the first `num_right` were right. Their tokens are noted after that."""
 
 
 class LookupGuesser:
@@ -55,3 +65,46 @@ class LookupGuesser:
         if self._forced and (not found or self._forced_share >= self._found_share):
             return self._forced[:number], self._forced_share
         return found, self._found_share
+
+    def judge(self, number: int, num_right: int) -> None:
+        """Nothing follows for what is guessed here."""
+
+
+class DraftedGuesser:
+    """Guesses what was there before, or has the draft model propose, whichever was right more often.
+
+    The share of right proposals is known only while some are verified. So it comes back, slowly, to where it began:
+    what was not worth it for a while is tried again.
+    """
+
+    def __init__(self, tokens: Sequence[int], context_length: int) -> None:
+        """`tokens` is the sequence's own list, `context_length` how many of a sequence the draft model takes."""
+        self._tokens = tokens
+        self._context_length = context_length
+        self._others = LookupGuesser(tokens)
+        self._share = FIRST_PROPOSED
+        self._num_judged = 0
+
+    def note(self, token_id: int) -> None:
+        self._others.note(token_id)
+        if self._num_judged:
+            self._num_judged -= 1
+        else:
+            self._share += RETURN * (FIRST_PROPOSED - self._share)
+
+    def force(self, token_ids: Sequence[int]) -> None:
+        self._others.force(token_ids)
+
+    def guess(self, number: int) -> tuple[list[int], float]:
+        found, share = self._others.guess(number)
+        room = min(number, self._context_length - len(self._tokens))
+        if room <= 0 or (found and share >= self._share):
+            return found, share
+        return [PROPOSED] * room, self._share
+
+    def judge(self, number: int, num_right: int) -> None:
+        for _ in range(num_right):
+            self._share += WEIGHT * (1.0 - self._share)
+        if num_right < number:
+            self._share -= WEIGHT * self._share
+        self._num_judged = num_right + 1

@@ -1,9 +1,13 @@
 """Says how many guesses of which sequences a step verifies: as many as make it yield the most tokens a second."""
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
+from penstock.router.scheduling.plan import Plan, StepResult
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.speculation.guesser import PROPOSED
+from penstock.router.scheduling.speculation.proposing_cost import ProposingCost
 from penstock.router.scheduling.speculation.step_cost import StepCost
 
 LEAST_GAIN = 1.03
@@ -22,7 +26,11 @@ class _Offer:
     token_ids: list[int]
     share: float
     skipped: int
-    """How many of the guesses are for tokens of steps in flight."""
+    """How many guesses before these are for tokens of steps in flight."""
+
+    @property
+    def is_proposed(self) -> bool:
+        return PROPOSED in self.token_ids
 
     def value(self, index: int) -> float:
         """Returns how likely it is that the guess of this number yields a token: those before it must be right too."""
@@ -36,19 +44,27 @@ class _Offer:
 
 class Speculation:
     """Chooses the guesses of each step, at most `most` for a sequence, by what each is likely to yield and by what a
-    token more has cost. With `cost` unknown it tries a few. A step samples at most `most_samples` tokens."""
+    token more, or a round of proposals, has cost. With `cost` unknown it tries a few. A step samples at most
+    `most_samples` tokens."""
 
     def __init__(self, most: int, most_samples: int) -> None:
         self._most = most
         self._most_samples = most_samples
         self.cost = StepCost()
+        self._proposing = ProposingCost(self.cost)
+
+    def observe(self, plan: Plan, result: StepResult) -> None:
+        """Takes in how long a step took."""
+        self.cost.observe(plan.num_tokens, result.forward_time + result.sample_time)
+        self._proposing.observe(plan, result.draft_time)
 
     def choose(
         self, ready: Iterable[Sequence], most_tokens: int, other_tokens: int = 0
     ) -> dict[int, tuple[int, ...]]:
         """Returns the guesses to verify, `most_tokens` in all, by the ids of the sequences that have any; those for a
-        sequence that a step in flight names tell that it is to be planned when that step is back. The step will have
-        `other_tokens` beside those of the sequences that are ready for their next token."""
+        sequence that a step in flight names tell that it is to be planned when that step is back, unless they are
+        proposals. The step will have `other_tokens` beside those of the sequences that are ready for their next token.
+        """
         rows = [sequence for sequence in ready if sequence.wants_decode]
         offers = {sequence.id: offer for sequence in rows if (offer := self._offer(sequence))}
         numbers = self._allot(offers, len(rows), len(rows) + other_tokens,
@@ -67,7 +83,9 @@ class Speculation:
         if most <= 0:
             return None
         token_ids, share = sequence.guesser.guess(most + skipped)
-        return _Offer(sequence, token_ids[skipped:], share, skipped) if len(token_ids) > skipped else None
+        if len(token_ids) <= skipped:
+            return None
+        return _Offer(sequence, token_ids[skipped:], share, 0 if PROPOSED in token_ids else skipped)
 
     def _allot(
         self, offers: Mapping[int, _Offer], num_rows: int, num_tokens: int, most_tokens: int
@@ -79,11 +97,21 @@ class Speculation:
             reverse=True)[:max(0, most_tokens)]
         yielded = float(num_rows)
         best, rate = 0, LEAST_GAIN * yielded / self.cost.seconds(num_tokens)
-        for number, (value, _, _) in enumerate(values, 1):
+        rounds, asking = 0, 0
+        for number, (value, place, id) in enumerate(values, 1):
             yielded += value
-            if (new := yielded / self.cost.seconds(num_tokens + number)) > rate:
+            if offers[id].is_proposed:
+                rounds, asking = max(rounds, 1 - place), asking + (place == 0)
+            seconds = self.cost.seconds(num_tokens + number) + self._proposing.seconds(rounds, asking)
+            if (new := yielded / seconds) > rate:
                 best, rate = number, new
         numbers: dict[int, int] = {}
         for _, _, id in values[:best]:
             numbers[id] = numbers.get(id, 0) + 1
         return numbers
+
+
+def sits_out(sequence: Sequence, guesses: Items[int]) -> bool:
+    """Tells whether a sequence is to be planned only when its step in flight is back: guesses follow its last token,
+    which the shards alone know before. They know it when the draft model proposes."""
+    return sequence.in_flight > 0 and bool(guesses) and PROPOSED not in guesses
