@@ -30,7 +30,7 @@ from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import Confirmed, FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
-from penstock.router.scheduling.speculation.guesser import DraftedGuesser, Guesser, LookupGuesser
+from penstock.router.scheduling.speculation.guesser import DraftedGuesser, Guesser, LookupGuesser, common_share
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
@@ -88,6 +88,7 @@ class Engine:
         self._limits_at_start = limits
         self._most_blocks = facts.most_blocks
         self._draft_context = facts.draft_context
+        self._proposals_right = common_share()
         self._permits = limits.max_concurrent_requests
         self._requests = RequestTable(self._scheduler.finish)
         self._next_id = 0
@@ -158,7 +159,7 @@ class Engine:
         if self._scheduler.speculation is None:
             return None
         if self._draft_context and request.grammar is None:
-            return DraftedGuesser(tokens, self._draft_context)
+            return DraftedGuesser(tokens, self._draft_context, self._proposals_right)
         return LookupGuesser(tokens)
 
     def drop_adapter(self, adapter: Adapter) -> None:

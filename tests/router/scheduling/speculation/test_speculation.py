@@ -4,7 +4,7 @@ import pytest
 
 from penstock.router.scheduling.plan import Plan, Row, Sampling, StepResult
 from penstock.router.scheduling.sequence import Sequence, Status
-from penstock.router.scheduling.speculation.guesser import FIRST_PROPOSED, PROPOSED, DraftedGuesser, LookupGuesser
+from penstock.router.scheduling.speculation.guesser import HOPE, PROPOSED, DraftedGuesser, LookupGuesser, common_share
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.speculation.step_cost import StepCost
 
@@ -177,13 +177,13 @@ def test_the_draft_model_is_asked_where_nothing_likelier_was_found() -> None:
         guesser.note(token_id)
 
     add(60)
-    assert guesser.guess(3) == ([PROPOSED] * 3, FIRST_PROPOSED)
+    assert guesser.guess(3) == ([PROPOSED] * 3, HOPE)
     guesser.judge(3, 0)
     add(61)
-    assert guesser.guess(3)[1] < FIRST_PROPOSED, "what was wrong is trusted less"
+    assert guesser.guess(3)[1] < HOPE, "what was wrong is trusted less"
     low = guesser.guess(3)[1]
     add(62)
-    assert low < guesser.guess(3)[1] < FIRST_PROPOSED, "but it is tried again"
+    assert low < guesser.guess(3)[1] < HOPE, "but it is tried again"
     guesser.judge(3, 3)
     for room in (2, 1, 0):
         add(80 + room)
@@ -197,4 +197,13 @@ def test_what_was_there_before_goes_first_if_it_is_likelier() -> None:
         tokens.append(token_id)
         guesser.note(token_id)
     assert guesser.guess(3)[0] == [1, 2, 3]
-    assert guesser.guess(3)[1] > FIRST_PROPOSED
+    assert guesser.guess(3)[1] > HOPE
+
+
+def test_a_sequence_begins_with_what_others_found() -> None:
+    common = common_share()
+    for tokens in ([1, 2, 3, index] for index in range(40)):
+        DraftedGuesser(tokens, 64, common).judge(4, 0)
+    found, share = DraftedGuesser([1, 2, 3], 64, common).guess(2)
+    assert found == [PROPOSED] * 2
+    assert share < 0.5 * HOPE
