@@ -12,6 +12,9 @@ from penstock.router.scheduling.speculation.step_cost import StepCost
 
 LEAST_GAIN = 1.03
 """By how much a step with guesses must yield more a second than one without, for its cost is not known well."""
+LEAST_GAIN_PROPOSED = 1.2
+"""The same of a step with proposals. They are made while nothing else runs, and the step after them is planned only
+when they were verified: the shards wait for the router meanwhile, which no step's time shows."""
 WORTH_WAITING = 1.0
 """How many right guesses a sequence must expect to sit out the step that is planned before its last token is known,
 while others take part in it. If none does, a step sat out costs less."""
@@ -95,8 +98,23 @@ class Speculation:
         values = sorted(
             ((offer.value(index), -index, id) for id, offer in offers.items() for index in range(len(offer.token_ids))),
             reverse=True)[:max(0, most_tokens)]
+        best, gain = self._best(values, offers, num_rows, num_tokens)
+        if gain < LEAST_GAIN_PROPOSED and any(offers[id].is_proposed for _, _, id in values[:best]):
+            values = [each for each in values if not offers[each[2]].is_proposed]
+            best, gain = self._best(values, offers, num_rows, num_tokens)
+        numbers: dict[int, int] = {}
+        for _, _, id in values[:best]:
+            numbers[id] = numbers.get(id, 0) + 1
+        return numbers
+
+    def _best(
+        self, values: Items[tuple[float, int, int]], offers: Mapping[int, _Offer], num_rows: int, num_tokens: int
+    ) -> tuple[int, float]:
+        """Returns how many of the guesses make the step yield most a second, and by how much more than with none: each
+        is its value, its place among its sequence's, less than 0, and the sequence's id."""
         yielded = float(num_rows)
-        best, rate = 0, LEAST_GAIN * yielded / self.cost.seconds(num_tokens)
+        plain = yielded / self.cost.seconds(num_tokens)
+        best, rate = 0, LEAST_GAIN * plain
         rounds, asking = 0, 0
         for number, (value, place, id) in enumerate(values, 1):
             yielded += value
@@ -105,10 +123,7 @@ class Speculation:
             seconds = self.cost.seconds(num_tokens + number) + self._proposing.seconds(rounds, asking)
             if (new := yielded / seconds) > rate:
                 best, rate = number, new
-        numbers: dict[int, int] = {}
-        for _, _, id in values[:best]:
-            numbers[id] = numbers.get(id, 0) + 1
-        return numbers
+        return best, rate / plain if plain else 1.0
 
 
 def sits_out(sequence: Sequence, guesses: Items[int]) -> bool:

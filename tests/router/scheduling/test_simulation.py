@@ -107,7 +107,7 @@ def test_catches(faulty: type[Scheduler], message: str) -> None:
     (faulty_schedulers.NothingTakenBack, "starts at|drafts are taken back|guesses follow|brings other tokens"),
     (faulty_schedulers.UnmaskedGuesses, "who waits for a mask"),
     (faulty_schedulers.PlannedWhileVerified, "planned before their tokens are back|a token that was never sampled"),
-    (faulty_schedulers.StaleSample, "a token that was never sampled|starts at"),
+    (faulty_schedulers.StaleSample, "a token that was never sampled|starts at|before their tokens are back"),
     (faulty_schedulers.BlockLostWithGuess, "holders|block table"),
 ], ids=lambda value: value.__name__ if isinstance(value, type) else "")
 @pytest.mark.parametrize("has_proposals", [False, True])

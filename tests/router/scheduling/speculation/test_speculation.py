@@ -154,7 +154,7 @@ def test_proposals_are_as_many_as_rounds_are_cheap() -> None:
 
 def test_a_round_is_shared() -> None:
     """What is too dear while others only wait for it pays when they take part."""
-    made = after_rounds(speculation(0.0), 0.7)
+    made = after_rounds(speculation(0.0, most=1), 0.4)
     assert made.choose([running(1, 0.8, token_id=PROPOSED), running(2, None), running(3, None)], 50) == {}
     chosen = made.choose([running(id, 0.8, token_id=PROPOSED) for id in (1, 2, 3)], 50)
     assert chosen == dict.fromkeys((1, 2, 3), proposals(1))
@@ -207,3 +207,10 @@ def test_a_sequence_begins_with_what_others_found() -> None:
     found, share = DraftedGuesser([1, 2, 3], 64, common).guess(2)
     assert found == [PROPOSED] * 2
     assert share < 0.5 * HOPE
+
+
+def test_proposals_must_gain_more_than_what_is_known() -> None:
+    """A step a sixth better is worth it for tokens that nothing has to propose."""
+    dear = [(token_id, after_rounds(speculation(1.2, most=1), 0.0).choose([running(1, 0.8, token_id=token_id)], 50))
+            for token_id in (7, PROPOSED)]
+    assert dear == [(7, {1: (7,)}), (PROPOSED, {})]
