@@ -237,7 +237,7 @@ class Scheduler:
         spare = draft.budget - len(ready)
         has_prompts = any(sequence.is_prefilling for sequence in ready) or bool(self._waiting and self._free_slots)
         most = spare // 2 if has_prompts else spare
-        return self.speculation.choose(ready, most, other_tokens=spare - most)
+        return self.speculation.choose(ready, most, spare - most, num_out=len(self._running) - len(ready))
 
     def _draft_decode(self, sequence: Sequence, draft: Draft, guesses: tuple[int, ...] = ()) -> None:
         """Drafts a row for the next token, if the sequence has or gets a block for it, with guesses behind it as far as

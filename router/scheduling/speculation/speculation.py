@@ -62,21 +62,25 @@ class Speculation:
         self._proposing.observe(plan, result.draft_time)
 
     def choose(
-        self, ready: Iterable[Sequence], most_tokens: int, other_tokens: int = 0
+        self, ready: Iterable[Sequence], most_tokens: int, other_tokens: int = 0, num_out: int = 0
     ) -> dict[int, tuple[int, ...]]:
         """Returns the guesses to verify, `most_tokens` in all, by the ids of the sequences that have any; those for a
         sequence that a step in flight names tell that it is to be planned when that step is back, unless they are
         proposals. The step will have `other_tokens` beside those of the sequences that are ready for their next token.
+
+        While `num_out` others sit out, nothing is proposed: those that ask while others are verified would take turns
+        with them for ever, in steps of a part of the batch. So all come to ask in the same step.
         """
         rows = [sequence for sequence in ready if sequence.wants_decode]
-        offers = {sequence.id: offer for sequence in rows if (offer := self._offer(sequence))}
+        offers = {sequence.id: offer for sequence in rows
+                  if (offer := self._offer(sequence)) and not (num_out and offer.is_proposed)}
         numbers = self._allot(offers, len(rows), len(rows) + other_tokens,
                               min(most_tokens, self._most_samples - len(rows)))
         is_alone = all(sequence.id in numbers for sequence in rows)
         least = WORTH_WAITING_TOGETHER if is_alone else WORTH_WAITING
         return {
             id: tuple(offers[id].token_ids[:number]) for id, number in numbers.items()
-            if not offers[id].sequence.in_flight or offers[id].expected(number) >= least}
+            if not (offers[id].sequence.in_flight or offers[id].is_proposed) or offers[id].expected(number) >= least}
 
     def _offer(self, sequence: Sequence) -> _Offer | None:
         if sequence.guesser is None or sequence.is_suspect:

@@ -214,3 +214,16 @@ def test_proposals_must_gain_more_than_what_is_known() -> None:
     dear = [(token_id, after_rounds(speculation(1.2, most=1), 0.0).choose([running(1, 0.8, token_id=token_id)], 50))
             for token_id in (7, PROPOSED)]
     assert dear == [(7, {1: (7,)}), (PROPOSED, {})]
+
+
+def test_nothing_is_proposed_while_others_are_verified() -> None:
+    made = after_rounds(speculation(0.0), 0.0)
+    asking = [running(1, 0.8, token_id=PROPOSED), running(2, 0.8)]
+    assert made.choose(asking, 50) == {1: proposals(8), 2: (7,) * 8}
+    assert made.choose(asking, 50, num_out=1) == {2: (7,) * 8}
+
+
+def test_who_asks_alone_must_expect_what_the_step_that_it_sits_out_would_yield() -> None:
+    made = after_rounds(speculation(0.0, most=1), 0.0)
+    assert made.choose([running(1, 0.8, token_id=PROPOSED), running(2, None)], 50) == {}
+    assert made.choose([running(1, 0.8, token_id=PROPOSED)], 50) == {1: proposals(1)}
