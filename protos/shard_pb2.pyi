@@ -19,7 +19,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Facts(_message.Message):
-    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits", "takes_adapters")
+    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits", "takes_adapters", "draft_context")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class Facts(_message.Message):
     IMPLEMENTATION_FIELD_NUMBER: _ClassVar[int]
     KEEPS_BITS_FIELD_NUMBER: _ClassVar[int]
     TAKES_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     dtype: str
     kv_dtype: str
@@ -62,7 +63,8 @@ class Facts(_message.Message):
     implementation: str
     keeps_bits: bool
     takes_adapters: bool
-    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ..., takes_adapters: _Optional[bool] = ...) -> None: ...
+    draft_context: int
+    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ..., takes_adapters: _Optional[bool] = ..., draft_context: _Optional[int] = ...) -> None: ...
 
 class HealthRequest(_message.Message):
     __slots__ = ()
@@ -161,7 +163,7 @@ class Mask(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., bits: _Optional[bytes] = ...) -> None: ...
 
 class Row(_message.Message):
-    __slots__ = ("slot", "start", "from_last_sample", "token_ids", "new_blocks", "output", "initial_state", "late_mask", "prompt_logprob_ids", "num_drafts")
+    __slots__ = ("slot", "start", "from_last_sample", "token_ids", "new_blocks", "output", "initial_state", "late_mask", "prompt_logprob_ids", "num_drafts", "num_proposals")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     FROM_LAST_SAMPLE_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +174,7 @@ class Row(_message.Message):
     LATE_MASK_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROB_IDS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PROPOSALS_FIELD_NUMBER: _ClassVar[int]
     slot: int
     start: int
     from_last_sample: bool
@@ -182,7 +185,8 @@ class Row(_message.Message):
     late_mask: bool
     prompt_logprob_ids: bytes
     num_drafts: int
-    def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., initial_state: _Optional[_Union[InitialState, _Mapping]] = ..., late_mask: _Optional[bool] = ..., prompt_logprob_ids: _Optional[bytes] = ..., num_drafts: _Optional[int] = ...) -> None: ...
+    num_proposals: int
+    def __init__(self, slot: _Optional[int] = ..., start: _Optional[int] = ..., from_last_sample: _Optional[bool] = ..., token_ids: _Optional[bytes] = ..., new_blocks: _Optional[_Iterable[int]] = ..., output: _Optional[_Union[Output, str]] = ..., initial_state: _Optional[_Union[InitialState, _Mapping]] = ..., late_mask: _Optional[bool] = ..., prompt_logprob_ids: _Optional[bytes] = ..., num_drafts: _Optional[int] = ..., num_proposals: _Optional[int] = ...) -> None: ...
 
 class InitialState(_message.Message):
     __slots__ = ("sampling", "prompt_length", "history_ids", "trace", "adapter")
@@ -241,16 +245,18 @@ class Sampling(_message.Message):
     def __init__(self, do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., branch: _Optional[int] = ..., watermark: _Optional[bool] = ..., repetition_penalty: _Optional[float] = ..., share_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., bias_ids: _Optional[bytes] = ..., bias_values: _Optional[_Iterable[float]] = ..., banned_ids: _Optional[bytes] = ..., min_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., min_p: _Optional[float] = ..., raw_logprobs: _Optional[bool] = ..., top_n: _Optional[int] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("step_id", "rows", "forward_ns", "sample_ns")
+    __slots__ = ("step_id", "rows", "forward_ns", "sample_ns", "draft_ns")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FORWARD_NS_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_NS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_NS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     rows: _containers.RepeatedCompositeFieldContainer[RowResult]
     forward_ns: int
     sample_ns: int
-    def __init__(self, step_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowResult, _Mapping]]] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ...) -> None: ...
+    draft_ns: int
+    def __init__(self, step_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowResult, _Mapping]]] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ...) -> None: ...
 
 class RowResult(_message.Message):
     __slots__ = ("slot", "token_ids", "logprobs", "top_logprobs", "prompt_logprobs", "prompt_top_logprobs")

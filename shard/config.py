@@ -58,6 +58,8 @@ class ShardConfig:
     """Who computes the model: the decoder of this project, transformers, or auto: transformers what is not native."""
     kv_cache_dtype: Literal["fp8_e4m3fn", "fp8_e5m2", "int8"] | None = None
     """The dtype of the KV memory; null is that of the weights."""
+    draft_model: Path | None = None
+    """The directory of a checkpoint whose model proposes tokens that are then verified; null is none."""
     model_id: str | None = None
     """What the model is called; null is its directory."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

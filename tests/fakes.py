@@ -150,6 +150,7 @@ class ScriptedFleet:
 
     def _sample(self, row: Row, masks: bytes | None) -> list[int]:
         """The tokens of a row: as many as its drafts are right, and the one after."""
+        row = self._with_proposals(row)
         tokens: list[int] = []
         size = len(masks) // (row.num_drafts + 1) if masks else 0
         for index in range(row.num_drafts + 1):
@@ -160,6 +161,15 @@ class ScriptedFleet:
             if tokens[-1:] != list(row.drafts[index:index + 1]):
                 break
         return tokens
+
+    def _with_proposals(self, row: Row) -> Row:
+        """The row with its proposals as drafts: of three one is wrong."""
+        row, number = replace(row, num_proposals=0), row.num_proposals
+        for _ in range(number):
+            token_id = self.answer(replace(row, num_drafts=0))
+            wrong = (row.start + row.count) % 3 == 0
+            row = replace(row, token_ids=(*row.token_ids, token_id + wrong), num_drafts=row.num_drafts + 1)
+        return row
 
     def _top(self, row: Row, token_id: int) -> TopLogprobs:
         return tuple((token_id + index, -0.5 - index) for index in range(self._top_n[row.slot]))

@@ -15,21 +15,24 @@ from penstock.bench.programs.model import SHAPES, write_model
 WORDS_FILE = "circle.json"
 
 
-def write_copying_model(folder: Path, shape: str, seed: int = 0) -> None:
-    """Writes the model, and its words in their order beside it. Raises KeyError for an unknown shape."""
+def write_copying_model(folder: Path, shape: str, seed: int = 0, share_wrong: float = 0.0) -> None:
+    """Writes the model, and its words in their order beside it; models of one vocabulary and one seed have the same
+    circle, of which this one knows a share of the words wrongly. Raises KeyError for an unknown shape."""
     import torch  # takes seconds to import
     from safetensors.torch import load_file, save_file
 
     write_model(folder, shape, seed)
     tokenizer = load_tokenizer(str(folder))
     words = plain_words(tokenizer)
-    random.Random(seed).shuffle(words)
+    draw = random.Random(seed)
+    draw.shuffle(words)
     ids = [tokenizer.token_to_id(tokenizer.encode(word, add_special_tokens=False).tokens[0]) for word in words]
     weights = load_file(folder / "model.safetensors")
     embedding = torch.randn(SHAPES[shape]["vocab_size"], SHAPES[shape]["hidden_size"],
                             generator=torch.Generator().manual_seed(seed))
     head = 0.1 * torch.randn(embedding.shape, generator=torch.Generator().manual_seed(seed + 1))
-    head[torch.tensor(ids[1:] + ids[:1])] = embedding[torch.tensor(ids)]
+    known = [draw.choice(ids) if draw.random() < share_wrong else id for id in ids]
+    head[torch.tensor(ids[1:] + ids[:1])] = embedding[torch.tensor(known)]
     weights["model.embed_tokens.weight"] = embedding.bfloat16()
     weights["lm_head.weight"] = head.bfloat16()
     save_file(weights, folder / "model.safetensors", {"format": "pt"})

@@ -25,6 +25,9 @@ SHAPES: dict[str, dict[str, Any]] = {
                     "num_key_value_heads": 8, "intermediate_size": 14336, "rope_theta": 5e5},
     "demo": {"vocab_size": 8192, "hidden_size": 256, "num_hidden_layers": 8, "num_attention_heads": 8,
              "num_key_value_heads": 4, "intermediate_size": 704, "rope_theta": 1e4},
+    # A draft model for 360m: a demo's layers, the vocabulary of the other
+    "360m-draft": {"vocab_size": 49152, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
+                   "num_key_value_heads": 4, "intermediate_size": 704, "rope_theta": 1e4},
     # A mixture of experts of 1.0 billion parameters, of which a token has 0.32
     "qwen3-moe-1b": {"model_type": "qwen3_moe", "vocab_size": 32768, "hidden_size": 1024, "num_hidden_layers": 24,
                      "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 64, "num_experts": 32,

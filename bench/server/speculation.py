@@ -1,7 +1,8 @@
 """What guessing tokens wins and costs: two servers side by side, one that guesses and one that does not.
 
 `python -m penstock.bench.server.speculation` sends each load to both in turns. *edits*: the answer repeats a text of
-the prompt with a change in it. *fresh*: nothing of the answer was there before. *schema*: the demo model's JSON by a
+the prompt with a change in it. *fresh*: nothing of the answer was there before. *drafted*: as fresh, with a small draft
+model that is right about four of five tokens, if there is one for the shape. *schema*: the demo model's JSON by a
 schema, one request at a time. Prints tokens a second of both, and the median of the rounds' ratios.
 """
 
@@ -29,6 +30,9 @@ from penstock.bench.programs.peers import own_server
 from penstock.bench.programs.root import BUILD, DEMO_MODEL
 from penstock.bench.server.running import running
 
+DRAFTS_WRONG = 0.12
+"""The share of the words whose place in the circle the draft model has given to another: after either it may be wrong.
+"""
 PROMPT_WORDS, CHANGE_AT = 192, 0.5
 """The length of the text that is repeated, and where in it the changed word is."""
 SCHEMA = {
@@ -92,10 +96,7 @@ def main(
     shape: str, speculate: int, concurrency: list[float], new: int, rounds: int, flags: tuple[str, ...]
 ) -> None:
     exit_on_sigterm()
-    folder = BUILD.resolve() / f"model-copying-{shape}"
-    if not (folder / WORDS_FILE).exists():
-        click.echo(f"writing a model into {folder}")
-        write_copying_model(folder, shape)
+    folder = _copying(shape)
     words, draw = circle(folder), random.Random(0)
     click.echo("   load  streams  tokens/s:  plain   guessing   ratio, of the medians' rounds")
     with ExitStack() as stack:
@@ -103,12 +104,27 @@ def main(
         for write in (edits, fresh):
             for level in map(int, concurrency):
                 run_rounds(write.__name__, ports, level, rounds, partial(_prompts, write, words, draw, level, new), {})
+    if (draft := f"{shape}-draft") in SHAPES:
+        drafting = _copying(draft, DRAFTS_WRONG)
+        with ExitStack() as stack:
+            ports = _both(stack, folder, speculate, flags, ["--draft-model-id", str(drafting)])
+            for level in map(int, concurrency):
+                run_rounds("drafted", ports, level, rounds, partial(_prompts, fresh, words, draw, level, new), {})
     with ExitStack() as stack:
         ports = _both(stack, DEMO_MODEL, speculate, flags)
         grammar = {"grammar": {"type": "json", "value": SCHEMA}}
         run_rounds("schema", ports, 1, 3 * rounds, lambda: [
             Prompt(f"def read_{draw.randrange(999)}(self, path):", new) for _ in range(4)], grammar)
     click.echo(json.dumps({"shape": shape, "speculate": speculate, "rounds": rounds, "flags": flags}))
+
+
+def _copying(shape: str, share_wrong: float = 0.0) -> Path:
+    """Returns the folder of a copying model, which is written if it is not there."""
+    folder = BUILD.resolve() / f"model-copying-{shape}"
+    if not (folder / WORDS_FILE).exists():
+        click.echo(f"writing a model into {folder}")
+        write_copying_model(folder, shape, share_wrong=share_wrong)
+    return folder
 
 
 def _prompts(
@@ -118,9 +134,11 @@ def _prompts(
     return [Prompt(write(words, draw), new) for _ in range(number)]
 
 
-def _both(stack: ExitStack, model: Path, speculate: int, flags: Sequence[str]) -> Ports:
+def _both(
+    stack: ExitStack, model: Path, speculate: int, flags: Sequence[str], drafting: Sequence[str] = ()
+) -> Ports:
     ports = free_port(), free_port()
-    for port, own in zip(ports, ([], ["--speculate", str(speculate)]), strict=True):
+    for port, own in zip(ports, ([], ["--speculate", str(speculate), *drafting]), strict=True):
         stack.enter_context(running(own_server(model, port, [*own, *flags]), port))
     return ports
 

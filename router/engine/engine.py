@@ -30,7 +30,7 @@ from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import Confirmed, FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
-from penstock.router.scheduling.speculation.guesser import LookupGuesser
+from penstock.router.scheduling.speculation.guesser import DraftedGuesser, Guesser, LookupGuesser, common_share
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
@@ -87,6 +87,8 @@ class Engine:
         """What requests may ask for: less than at the start while the group has less memory."""
         self._limits_at_start = limits
         self._most_blocks = facts.most_blocks
+        self._draft_context = facts.draft_context
+        self._proposals_right = common_share()
         self._permits = limits.max_concurrent_requests
         self._requests = RequestTable(self._scheduler.finish)
         self._next_id = 0
@@ -135,7 +137,7 @@ class Engine:
             text.push(token_id)
         stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
         tokens = [*request.input_ids, *output_so_far]
-        guesser = LookupGuesser(tokens) if self._scheduler.speculation else None
+        guesser = self._guesser(request, tokens)
         cursor = None if request.grammar is None else GrammarCursor(
             sequence_id, request.grammar, output_so_far,
             most_forced=self.limits.speculate + self._depth if guesser is not None else 0)
@@ -151,6 +153,14 @@ class Engine:
             namespace=adapter.namespace if adapter else "", adapter=adapter.number if adapter else 0))
         self._work.set()
         return stream
+
+    def _guesser(self, request: Request, tokens: Sequence[int]) -> Guesser | None:
+        """Returns what guesses the request's tokens. Proposals of the draft model can't be masked by a grammar."""
+        if self._scheduler.speculation is None:
+            return None
+        if self._draft_context and request.grammar is None:
+            return DraftedGuesser(tokens, self._draft_context, self._proposals_right)
+        return LookupGuesser(tokens)
 
     def drop_adapter(self, adapter: Adapter) -> None:
         """Has an adapter that no new request can name unloaded once those that were submitted have ended."""

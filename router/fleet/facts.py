@@ -15,7 +15,8 @@ class Facts:
     start: it may have found less since. `num_states` is how many sequences can run at once, of a model that carries a
     state from token to token beside the keys and values; 0 for other models. `implementation` says who computes the
     model, native or transformers, and `keeps_bits` whether it was seen to keep the bit contract. `takes_adapters` says
-    whether adapters (LoRA) can be loaded.
+    whether adapters (LoRA) can be loaded. `draft_context` is how many tokens of a sequence the draft model takes; 0 if
+    there is none.
     """
 
     model_id: str
@@ -36,6 +37,7 @@ class Facts:
     implementation: str = "native"
     keeps_bits: bool = True
     takes_adapters: bool = False
+    draft_context: int = 0
 
     @property
     def most_blocks(self) -> int:

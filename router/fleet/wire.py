@@ -57,7 +57,8 @@ def encode_masks(step_id: int, masks: Mapping[int, bytes]) -> shard_pb2.Order:
 
 def decode_result(message: shard_pb2.StepResult) -> StepResult:
     rows = tuple(_decode_row(row) for row in message.rows)
-    return StepResult(message.step_id, rows, message.forward_ns / 1e9, message.sample_ns / 1e9)
+    return StepResult(message.step_id, rows, message.forward_ns / 1e9, message.sample_ns / 1e9,
+                      message.draft_ns / 1e9)
 
 
 def decode_facts(message: shard_pb2.Facts) -> ShardFacts:
@@ -72,7 +73,8 @@ def _encode_row(row: Row) -> shard_pb2.Row:
         new_blocks=row.new_blocks,
         output=shard_pb2.SAMPLE if row.output is Output.SAMPLE else shard_pb2.NONE,
         initial_state=_encode_initial_state(row.initial_state) if row.initial_state else None,
-        late_mask=row.late_mask, prompt_logprob_ids=_encode_ids(row.prompt_logprob_ids), num_drafts=row.num_drafts)
+        late_mask=row.late_mask, prompt_logprob_ids=_encode_ids(row.prompt_logprob_ids), num_drafts=row.num_drafts,
+        num_proposals=row.num_proposals)
 
 
 def _encode_initial_state(initial_state: InitialState) -> shard_pb2.InitialState:

@@ -20,6 +20,8 @@ class LauncherConfig(ServerConfig):
     """A directory, or a name on the Hugging Face Hub."""
     revision: str | None
     huggingface_hub_cache: Path | None
+    draft_model_id: str | None
+    """The model that drafts for this one: a directory, or a name on the Hugging Face Hub."""
     lora_adapters: tuple[AskedAdapter, ...]
     num_shard: int
     dtype: str | None
@@ -139,6 +141,8 @@ def _check(config: LauncherConfig) -> None:
     """Checks TGI's rules between values, in its words."""
     if config.validation_workers < 1:
         raise InvalidArgument("`validation_workers` must be > 0")
+    if config.draft_model_id is not None and not config.speculate:
+        raise InvalidArgument("`draft_model_id` needs a `speculate` above 0, the most tokens that it may propose")
     if config.max_batch_size == 0:
         raise InvalidArgument("`max_batch_size` must be > 0")
     input_tokens, total_tokens, most = config.max_input_tokens, config.max_total_tokens, config.max_batch_total_tokens

@@ -35,6 +35,8 @@ class Checkpoint:
     """The GGUF file that the directory was made of."""
     tokenizer: Path | None = None
     """The tokenizer.json that was made for a directory without one."""
+    draft: Path | None = None
+    """The directory of the model that drafts for this one."""
 
 
 def find(

@@ -16,7 +16,7 @@ import click
 from penstock.router import environment, logs, tls
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import hub, sigterm, ulimits
+from penstock.router.launcher import draft_model, hub, sigterm, ulimits
 from penstock.router.launcher.adapters import find_all
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group import Group
@@ -68,12 +68,15 @@ def launch(config: LauncherConfig) -> int:
         tls.server_context(config)
         found = hub.find(config.model_id, config.revision, config.huggingface_hub_cache,
                          logs.has_bars(config.json_output))
+        draft = draft_model.find(config, logs.has_bars(config.json_output))
         adapters = find_all(config.lora_adapters, config.model_id, config.huggingface_hub_cache,
                             logs.has_bars(config.json_output))
         sigterm.unwind()
         folder = stack.enter_context(socket_folder(config.shard_uds_path, config.num_shard))
         checkpoint = stack.enter_context(hub.in_directory(found, folder.path))
-        checkpoint = replace(checkpoint, tokenizer=tokenizer_of(checkpoint.path))
+        checkpoint = replace(checkpoint, tokenizer=tokenizer_of(checkpoint.path), draft=draft)
+        if draft is not None and checkpoint.tokenizer is not None:
+            draft_model.check_tokens(draft, checkpoint.tokenizer)
         memories = stack.enter_context(shard_memories(config.num_shard))
         log.info("Starting %d shard%s of %s", config.num_shard, "s" * (config.num_shard > 1), config.model_id)
         return asyncio.run(_supervise(config, checkpoint, adapters, folder, listener, memories))

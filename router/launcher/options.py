@@ -123,8 +123,12 @@ OPTIONS: list[click.Parameter] = [
     Option("--pipeline-depth", MEMORY, "Penstock: steps in flight at once; 1 waits for each step before it plans the "
            "next.", type=POSITIVE, default=2),
     Option("--speculate", MEMORY, "Tokens that a step guesses of each sequence and verifies, at most: those that a "
-           "grammar forces, or those that followed the last tokens before. Fewer are guessed where it does not pay. "
-           "No answer depends on it where none depends on its batch. Default: 0.", type=Integer(0, 64)),
+           "grammar forces, those that followed the last tokens before, or those that a draft model proposes. Fewer "
+           "are guessed where it does not pay. No answer depends on it where none "
+           "depends on its batch. Default: 0.", type=Integer(0, 64)),
+    Option("--draft-model-id", MEMORY, "Penstock: a smaller model with the same tokens that proposes what --speculate "
+           "verifies: a directory, or a name on the Hugging Face Hub. Its keys and values have a part of the KV "
+           "memory."),
     Noted("--waiting-served-ratio", MEMORY, "Accepted without effect, since prefill is chunked.", type=float,
           default=0.3, note=lambda value: f"{value} has no effect, since prefill is chunked"),
     Noted("--max-waiting-tokens", MEMORY, "Accepted without effect, since prefill is chunked.", type=COUNT,

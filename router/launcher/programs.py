@@ -49,7 +49,8 @@ def shard_program(
     memory: ShardMemory | None = None,
 ) -> Program:
     settings = {name: getattr(config, name) for name in SHARD_SETTINGS} | {
-        "model": str(checkpoint.path), "rank": rank, "world_size": config.num_shard,
+        "model": str(checkpoint.path), "draft_model": str(checkpoint.draft) if checkpoint.draft else None,
+        "rank": rank, "world_size": config.num_shard,
         "listen": f"unix:{folder.socket(rank)}", "rendezvous": rendezvous,
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": max(config.max_batch_size or config.max_concurrent_requests, 1 + (config.speculate or 0)),

@@ -210,7 +210,7 @@ class Metrics:
         steps = self._steps[_method(plan)]
         steps.count.inc()
         steps.success.inc()
-        steps.inference.observe(result.forward_time + result.sample_time)
+        steps.inference.observe(result.draft_time + result.forward_time + result.sample_time)
         steps.forward.observe(result.forward_time)
         steps.decode.observe(result.sample_time + text_time)
         tokens = [each for each in confirmed if isinstance(each, Sampled)]

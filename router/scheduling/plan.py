@@ -81,7 +81,8 @@ class Row:
     `start` is the position of the first input token; `new_blocks` are appended to the slot's block table. With
     `late_mask` the step waits for a mask before it samples. `prompt_logprob_ids` are the tokens that follow the first
     inputs, one for each: their logprobs are wanted. The last `num_drafts` of `token_ids` are guesses: a token is
-    sampled before the first of them and after each, as if those before it were right.
+    sampled before the first of them and after each, as if those before it were right. So it is with `num_proposals`
+    more tokens, which the shards' draft model puts behind the inputs; a row has guesses of one kind.
     """
 
     slot: int
@@ -94,17 +95,23 @@ class Row:
     late_mask: bool = False
     prompt_logprob_ids: tuple[int, ...] = ()
     num_drafts: int = 0
+    num_proposals: int = 0
     is_decode: bool = False
     """Whether it only continues from a sampled token. The shards are not told."""
 
     @property
     def count(self) -> int:
         """How many input tokens the row has."""
-        return len(self.token_ids) + self.from_last_sample
+        return len(self.token_ids) + self.from_last_sample + self.num_proposals
+
+    @property
+    def num_guesses(self) -> int:
+        """How many of the inputs are guesses."""
+        return self.num_drafts + self.num_proposals
 
     @property
     def drafts(self) -> tuple[int, ...]:
-        """The guesses."""
+        """The guesses that the row brings."""
         return self.token_ids[len(self.token_ids) - self.num_drafts:]
 
     @property
@@ -145,6 +152,11 @@ class Plan:
         return sum(row.count for row in self.rows)
 
     @property
+    def num_rounds(self) -> int:
+        """How often the draft model runs for proposals, one after the other."""
+        return max((row.num_proposals for row in self.rows), default=0)
+
+    @property
     def num_decode_rows(self) -> int:
         """How many rows only continue from a sampled token."""
         return sum(row.is_decode for row in self.rows)
@@ -183,6 +195,8 @@ class StepResult:
     rows: tuple[RowResult, ...]
     forward_time: float = 0.0
     sample_time: float = 0.0
+    draft_time: float = 0.0
+    """Of the draft model, before the model."""
 
 
 @dataclass(frozen=True, slots=True)

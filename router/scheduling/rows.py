@@ -14,17 +14,20 @@ from penstock.router.scheduling.plan import (
     Verified,
 )
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.speculation.guesser import PROPOSED
 
 
 def decode_row(sequence: Sequence, guesses: Items[int]) -> Row:
     """Makes the row for a sequence's next token, with guesses of those that follow. The shards know its last token,
-    unless guesses were verified or are to be."""
+    unless guesses were verified or are brought."""
     assert sequence.slot is not None
-    is_brought = sequence.is_verifying or bool(guesses)
+    num_proposals = len(guesses) if PROPOSED in guesses else 0
+    brought = () if num_proposals else guesses
+    is_brought = sequence.is_verifying or bool(brought)
     return Row(
         slot=sequence.slot, start=sequence.computed, from_last_sample=not is_brought,
-        token_ids=(sequence.tokens[-1], *guesses) if is_brought else (), new_blocks=sequence.unsent_blocks,
-        late_mask=sequence.has_grammar, num_drafts=len(guesses), is_decode=True)
+        token_ids=(sequence.tokens[-1], *brought) if is_brought else (), new_blocks=sequence.unsent_blocks,
+        late_mask=sequence.has_grammar, num_drafts=len(brought), num_proposals=num_proposals, is_decode=True)
 
 
 def prefill_row(sequence: Sequence, end: int) -> Row:
@@ -70,15 +73,17 @@ def ending(sequence: Sequence, eos_token_ids: Collection[int], capacity: int) ->
 
 def take_back(sequence: Sequence, row: Row, answer: RowResult) -> None:
     """Takes back what was computed of guesses that were wrong, if the row had any."""
-    if row.num_drafts:
+    if row.num_guesses:
         num_accepted = len(answer.token_ids) - 1
-        assert 0 <= num_accepted <= row.num_drafts, f"{num_accepted} of {row.num_drafts} drafts are right"
-        sequence.computed -= row.num_drafts - num_accepted
+        assert 0 <= num_accepted <= row.num_guesses, f"{num_accepted} of {row.num_guesses} guesses are right"
+        sequence.computed -= row.num_guesses - num_accepted
+        if row.num_proposals and sequence.guesser is not None:
+            sequence.guesser.judge(row.num_proposals, num_accepted)
 
 
 def verified(row: Row, answer: RowResult, tokens: Items[Sampled]) -> list[Verified]:
     """Tells how many of a row's guesses were right, if it had any: of those that became `tokens` of the sequence, which
     may have ended amid them."""
-    if not row.num_drafts or not tokens:
+    if not row.num_guesses or not tokens:
         return []
-    return [Verified(tokens[0].sequence_id, row.num_drafts, min(len(tokens), len(answer.token_ids) - 1))]
+    return [Verified(tokens[0].sequence_id, row.num_guesses, min(len(tokens), len(answer.token_ids) - 1))]

@@ -34,7 +34,7 @@ from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.rows import decode_row, ending, prefill_row, prompt_logprobs, take_back, verified
 from penstock.router.scheduling.sequence import Sequence, Status
-from penstock.router.scheduling.speculation.speculation import Speculation
+from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 
@@ -131,8 +131,8 @@ class Scheduler:
         ready = [s for s in self._running if not s.is_held_back]
         guesses = self._choose_guesses(ready, draft)
         for sequence in ready:
-            if sequence.wants_decode and not (sequence.in_flight and sequence.id in guesses):
-                self._draft_decode(sequence, draft, guesses.get(sequence.id, ()))
+            if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):
+                self._draft_decode(sequence, draft, own)
         for sequence in ready:
             if sequence.is_prefilling:
                 self._draft_prefill(sequence, draft)
@@ -166,7 +166,7 @@ class Scheduler:
         for sequence, row in rows:
             sequence.in_flight -= 1
             if sequence.status is not Status.FINISHED:
-                self.memory.confirm(sequence, row.start + row.count - row.num_drafts)
+                self.memory.confirm(sequence, row.start + row.count - row.num_guesses)
             sequence.promised -= row.output is Output.SAMPLE
             if row.is_answered:
                 answer = next(answers)
@@ -181,9 +181,9 @@ class Scheduler:
 
     def observe(self, plan: Plan, result: StepResult) -> None:
         """Takes in how long a step took, from which the sizes of the next ones follow."""
-        self.budget.observe(plan.num_tokens, result.forward_time)
+        self.budget.observe(plan.num_tokens, result.draft_time + result.forward_time)
         if self.speculation is not None:
-            self.speculation.cost.observe(plan.num_tokens, result.forward_time + result.sample_time)
+            self.speculation.observe(plan, result)
 
     def finish(self, sequence_id: int, reason: FinishReason) -> None:
         """Ends a sequence, which gets no more rows. Does nothing if it has ended."""

@@ -76,20 +76,28 @@ def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
     slot_ids = _column(np.int64, rows, (row.slot for row in rows))
     ends = np.cumsum(counts)
     firsts = ends - counts
+    return {
+        **_inputs(rows, slot_ids, firsts, int(ends[-1])),
+        **place(slot_ids, starts, counts, slots),
+        **({} if slots.bounds.num_states is None else {"slots": slot_ids.astype(np.int32)}),
+        "output_rows": _output_rows(rows, ends),
+        **_prompt_logprobs(rows, firsts)}
 
-    row_of_token = np.repeat(np.arange(len(rows)), counts)
-    positions = np.arange(ends[-1]) - (firsts - starts)[row_of_token]
+
+def place(
+    slot_ids: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], slots: SlotTable
+) -> dict[str, Array]:
+    """Returns where the tokens of some sequences belong, as attention's metadata names it: of each sequence `counts`
+    tokens from position `starts` on."""
+    ends = np.cumsum(counts)
+    row_of_token = np.repeat(np.arange(len(counts)), counts)
+    positions = np.arange(ends[-1]) - (ends - counts - starts)[row_of_token]
     block_size = slots.bounds.block_size
     num_blocks = -(-int((starts + counts).max()) // block_size)
     tables = np.ascontiguousarray(slots.blocks[slot_ids, :num_blocks])
     slot_mapping = tables[row_of_token, positions // block_size].astype(np.int64) * block_size + positions % block_size
-    return {
-        **_inputs(rows, slot_ids, firsts, int(ends[-1])),
-        "positions": positions, "slot_mapping": slot_mapping, "tables": tables,
-        "starts": starts.astype(np.int32), "counts": counts.astype(np.int32),
-        **({} if slots.bounds.num_states is None else {"slots": slot_ids.astype(np.int32)}),
-        "output_rows": _output_rows(rows, ends),
-        **_prompt_logprobs(rows, firsts)}
+    return {"positions": positions, "slot_mapping": slot_mapping, "tables": tables,
+            "starts": starts.astype(np.int32), "counts": counts.astype(np.int32)}
 
 
 def _output_rows(rows: tuple[Row, ...], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

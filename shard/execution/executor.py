@@ -5,7 +5,7 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,6 +21,7 @@ from penstock.shard.devices import gpu
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
 from penstock.shard.execution import batch, prompt_logprobs, sampler
 from penstock.shard.execution.batch import Padding
+from penstock.shard.execution.drafter import Drafter
 from penstock.shard.execution.gpu_memory import check_weights, part_of_memory, trial_blocks
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.kept_memory import KeptMemory
@@ -49,19 +50,20 @@ class Outputs:
     sampling_batch: SamplingBatch
     prompt_batch: PromptLogprobsBatch
     columns: Mapping[str, Tensor]        # of the two batches, on the device
+    drafted: Moment | None = None        # when the draft model ended, if there is one
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """Stands for a step whose work is all on its way. The marks tell when it began, when the model ended, and when
-    sampling began and ended."""
+    """Stands for a step whose work is all on its way. The marks tell when it began, when the draft model and the model
+    ended, and when sampling began and ended."""
 
     step: Step
     sampling_batch: SamplingBatch
     prompt_batch: PromptLogprobsBatch
     download: Download
     num_prompt_tensors: int
-    marks: tuple[Moment, Moment, Moment, Moment]
+    marks: tuple[Moment, Moment, Moment, Moment, Moment]
 
 
 class Executor:
@@ -79,9 +81,14 @@ class Executor:
         self.model = load_model(config, group, progress)
         self.adapters = AdapterStore(self.model.adaptable, partial(gpu.choose, config))
         layout = self.model.facts.layout
+        if config.draft_model is not None:
+            draft = replace(config, model=config.draft_model, quantize=None, rope_scaling=None, model_impl="auto")
+            check_weights(draft, gpu.free_memory() if gpu.is_used() else part_of_memory(group))
+        self.drafter = Drafter.load(config, group, self.model.facts, progress)
+        draft_bytes = self.drafter.token_bytes if self.drafter else 0
         self.kv_shape = KvShape(
             layout.num_caches, layout.num_kv_heads, layout.head_dim, config.block_size, kv_dtype or self.model.dtype,
-            layout.token_bytes)
+            layout.token_bytes + draft_bytes)
         if kv_dtype is not None and not layout.num_caches:
             raise ModelConfigError(f"{config.model}: --kv-cache-dtype {config.kv_cache_dtype}: the model keeps no keys "
                                    "and values in blocks, so there is nothing that it could be the dtype of")
@@ -104,7 +111,9 @@ class Executor:
         facts = self.model.facts
         self.caches: Sequence[LayerMemory] = []  # what was before must go first
         self.bounds = Bounds(self._config.block_size, num_blocks, facts.context_length, facts.vocab_size,
-                             self.num_states or None)
+                             self.num_states or None, self.drafter.context_length if self.drafter else 0)
+        if self.drafter is not None:
+            self.drafter.allocate(num_blocks + 1)
         self.caches = self._allocate(num_blocks + 1, self.kept)
 
     def _allocate(self, num_blocks: int, kept: KeptMemory | None = None) -> Sequence[LayerMemory]:
@@ -116,7 +125,8 @@ class Executor:
         own = self.caches, self.bounds
         self.caches, self.bounds = self._allocate(num_blocks), replace(self.bounds, num_blocks=num_blocks)
         try:
-            yield
+            with self.drafter.aside(num_blocks) if self.drafter else nullcontext():
+                yield
         finally:
             self.caches, self.bounds = own
 
@@ -188,12 +198,15 @@ class Executor:
             num_states=self.num_states,
             implementation=self.model.facts.implementation,
             keeps_bits=keeps_bits,
-            takes_adapters=self.adapters.takes_adapters)
+            takes_adapters=self.adapters.takes_adapters,
+            draft_context=self.bounds.draft_context)
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""
         self.adapters.begin(limits.epoch)
         self._slots = SlotTable(limits, self.bounds, self._device, self.adapters)
+        if self.drafter is not None:
+            self.drafter.open(limits.max_slots)
         self._forget_all()
 
     def close(self) -> None:
@@ -212,7 +225,8 @@ class Executor:
         """Take the step in and send the device all its work, without waiting for any of it; a processor does it here.
 
         `late_masks` waits for the masks of the step: a time that counts neither as the model's nor as sampling's. Only
-        a row with a watermark waits for the device. The next step may be launched before this one is finished.
+        a row with a watermark or with proposals waits for the device. The next step may be launched before this one is
+        finished.
         """
         begin = self._device.mark()
         outputs = self.forward(step)
@@ -221,7 +235,7 @@ class Executor:
         masks = late_masks() if is_masked else {}
         sampling = self._device.mark()
         sampled = self._launch_sampling(outputs, masks)
-        marks = begin, end, sampling, self._device.mark()
+        marks = begin, outputs.drafted or begin, end, sampling, self._device.mark()
         download = self._device.download([*outputs.prompt_logprobs, *sampled])
         return Launched(
             step, outputs.sampling_batch, outputs.prompt_batch, download, len(outputs.prompt_logprobs), marks)
@@ -232,17 +246,18 @@ class Executor:
         number = launched.num_prompt_tensors
         sampled = sampler.read(launched.sampling_batch, tensors[number:])
         of_prompts = prompt_logprobs.read(launched.prompt_batch, tensors[:number])
-        begin, end, sampling_begin, sampling_end = launched.marks
+        begin, drafted, end, sampling_begin, sampling_end = launched.marks
         return StepResult(
-            launched.step.step_id, _join(launched.step, sampled, of_prompts), nanoseconds(begin, end),
-            nanoseconds(sampling_begin, sampling_end))
+            launched.step.step_id, _join(launched.step, sampled, of_prompts), nanoseconds(drafted, end),
+            nanoseconds(sampling_begin, sampling_end), nanoseconds(begin, drafted))
 
     @torch.inference_mode()
     def forward(self, step: Step) -> Outputs:
-        """Take the step in and run the model."""
+        """Take the step in and run the model, behind the draft model if there is one."""
         slots = self._open_slots()
         slots.apply(step)
         forget(self.caches, step.cleared_slots)
+        step, drafted = self._draft(step, slots)
         sampled = [row for row in step.rows if row.is_sampled]
         sampling_batch = sampler.prepare(sampled, slots, answers=self._group.rank == 0)
         prompt_batch = prompt_logprobs.prepare(step.rows, slots)
@@ -253,11 +268,18 @@ class Executor:
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.graphs and padding:
-            return Outputs(self.graphs.replay(inputs, len(step.rows)), [], sampling_batch, prompt_batch, inputs.columns)
+            logits = self.graphs.replay(inputs, len(step.rows))
+            return Outputs(logits, [], sampling_batch, prompt_batch, inputs.columns, drafted)
         hidden = self.model.forward(inputs.input_ids, inputs.metadata, self.caches)
         logits = self.model.logits(hidden, inputs.output_rows)
         of_prompts = prompt_logprobs.launch(prompt_batch, inputs, partial(self.model.logits, hidden))
-        return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns)
+        return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns, drafted)
+
+    def _draft(self, step: Step, slots: SlotTable) -> tuple[Step, Moment | None]:
+        """Returns the step with the draft model's proposals as drafts, and a mark behind its work."""
+        if self.drafter is None:
+            return step, None
+        return self.drafter.run(step, slots), self._device.mark()
 
     @torch.inference_mode()
     def _launch_sampling(self, outputs: Outputs, masks: Masks) -> list[Tensor]:

@@ -28,6 +28,7 @@ class Bounds:
     context_length: int
     vocab_size: int
     num_states: int | None = None        # of slots that have a recurrent state; None if the model has none
+    draft_context: int = 0               # tokens of a sequence that the draft model takes; 0 if there is none
 
 
 @dataclass(slots=True)
@@ -40,11 +41,12 @@ class Slot:
     num_known: int                       # tokens that the first row brought with it, if the sampling reads them
     num_blocks: int = 0
     adapter: int = 0                     # the number of a loaded one; 0 is none
+    is_kept: bool = False                # all tokens so far are kept, each at its position
     has_sample: bool = False             # or will have, once the step that was launched is done
 
     @property
     def reads_history(self) -> bool:
-        """Returns whether all tokens so far are kept, each at its position."""
+        """Returns whether the sampling depends on the tokens so far, which are kept then."""
         return self.sampling.reads_history
 
 
@@ -54,7 +56,8 @@ class SlotTable:
     `apply` takes a step's rows in before it runs, `note_samples` takes in what was sampled. `apply` raises OrderError,
     naming the slot, the limit and the value, for anything that an order can't mean. Positions are known on the host;
     sampled tokens stay on the device, where the next step reads them, so nothing here waits for one. Of a row with
-    drafts no sample is kept: which of them hold is for the router to say, and the slot's next row brings them.
+    guesses no sample is kept: which of them hold is for the router to say, and the slot's next row brings them. A draft
+    model reads the tokens of all slots, those before a slot's first row excepted.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class SlotTable:
         R]."""
         nowhere = self.limits.max_slots, self.limits.max_slots * self.max_history
         places = [place for row in rows for place in (
-            [nowhere] * row.num_samples if row.num_drafts else [(row.slot, self._place(row.slot, row.end))])]
+            [nowhere] * row.num_samples if row.num_guesses else [(row.slot, self._place(row.slot, row.end))])]
         return np.array(places, np.int64).reshape(-1, 2).T.copy()
 
     def note_samples(self, rows: Sequence[Row], token_ids: Tensor, places: Tensor) -> None:
@@ -115,9 +118,17 @@ class SlotTable:
         """
         self.last_token.index_copy_(0, places[0], token_ids)
         for row in rows:
-            self[row.slot].has_sample = not row.num_drafts
-        if self._histories is not None and any(self[row.slot].reads_history for row in rows):
-            self._histories.index_copy_(0, places[1], token_ids.int())
+            self[row.slot].has_sample = not row.num_guesses
+        if self._histories is not None and any(self[row.slot].is_kept for row in rows):
+            self.keep(places[1], token_ids)
+
+    def kept(self, places: Tensor) -> Tensor:
+        """Returns the tokens at places of the histories, int64: slot * max_history + position."""
+        return self._all_histories()[places].long()
+
+    def keep(self, places: Tensor, token_ids: Tensor) -> None:
+        """Keep tokens at places of the histories."""
+        self._all_histories().index_copy_(0, places, token_ids.int())
 
     def history_offsets(self, rows: Sequence[Row]) -> Ids:
         """Returns where the histories of these rows' samples begin when they lie one after the other, and the end: [R +
@@ -149,8 +160,8 @@ class SlotTable:
 
     def _place(self, slot: int, position: int) -> int:
         """Returns where a token of this position is kept in the histories."""
-        return (slot if self[slot].reads_history else self.limits.max_slots) * self.max_history + (
-            position if self[slot].reads_history else 0)
+        is_kept = self[slot].is_kept
+        return (slot if is_kept else self.limits.max_slots) * self.max_history + (position if is_kept else 0)
 
     def _clear(self, slot: int) -> None:
         self._check_slot(slot)
@@ -171,10 +182,12 @@ class SlotTable:
             raise OrderError(f"slot {slot}: adapter {initial_state.adapter} is not loaded")
         if sampling.watermark and not len(initial_state.history_ids):
             raise OrderError(f"slot {slot}: a watermark needs history_ids, and there are 0")
-        if sampling.reads_history:
+        is_kept = sampling.reads_history or self.bounds.draft_context > 0
+        if is_kept:
             self._keep_history(slot, initial_state.history_ids)
-        self._slots[slot] = Slot(sampling, initial_state.prompt_length, num_written=start,
-                                 num_known=len(initial_state.history_ids), adapter=initial_state.adapter)
+        self._slots[slot] = Slot(
+            sampling, initial_state.prompt_length, num_written=start, num_known=len(initial_state.history_ids),
+            adapter=initial_state.adapter, is_kept=is_kept)
         for name, column in self.sampling.items():
             column[slot] = getattr(sampling, name)
 
@@ -183,11 +196,14 @@ class SlotTable:
         if len(ids) > self.max_history:
             raise OrderError(f"slot {slot}: {len(ids)} history_ids, and {self.limits.max_blocks_per_slot} blocks and "
                              f"a token sampled after them have {self.max_history} tokens")
+        begin = slot * self.max_history + start
+        self._all_histories()[begin : begin + len(ids)] = self.device.upload([ids.astype(np.int32)])[0]
+
+    def _all_histories(self) -> Tensor:
         if self._histories is None:
             self._histories = torch.empty(
                 self.limits.max_slots * self.max_history + 1, dtype=torch.int32, device=self.device.device)
-        begin = slot * self.max_history + start
-        self._histories[begin : begin + len(ids)] = self.device.upload([ids.astype(np.int32)])[0]
+        return self._histories
 
     def _append_blocks(self, slot: int, blocks: npt.NDArray[np.int32]) -> None:
         state = self[slot]
@@ -218,14 +234,18 @@ class SlotTable:
         if row.is_sampled and row.first_sample < state.prompt_length:
             raise OrderError(f"slot {row.slot}: a token sampled after position {row.first_sample - 1}, "
                              f"inside the prompt of {state.prompt_length} tokens")
-        if row.num_drafts and self.bounds.num_states is not None:
-            raise OrderError(f"slot {row.slot}: {row.num_drafts} drafts, which a recurrent state can't take back")
+        if row.num_guesses and self.bounds.num_states is not None:
+            raise OrderError(f"slot {row.slot}: {row.num_guesses} drafts, which a recurrent state can't take back")
+        if row.num_proposals and row.end > self.bounds.draft_context:
+            raise OrderError(f"slot {row.slot}: proposals up to position {row.end - 1}, and the draft model takes "
+                             f"{self.bounds.draft_context} tokens")
         if row.late_mask and not row.is_sampled:
             raise OrderError(f"slot {row.slot}: a mask comes late for a row that samples nothing")
         self._check_ids(row.slot, "token_ids", row.token_ids)
         self._check_ids(row.slot, "prompt_logprob_ids", row.prompt_logprob_ids)
-        if state.reads_history and row.end > state.num_known and len(row.token_ids):
-            self._keep_history(row.slot, row.token_ids, row.end - len(row.token_ids))
+        end = row.end - row.num_proposals
+        if state.is_kept and end > state.num_known and len(row.token_ids):
+            self._keep_history(row.slot, row.token_ids, end - len(row.token_ids))
         state.num_written = row.end
 
     def _check_slot(self, slot: int) -> None:

@@ -59,6 +59,7 @@ class InitialState:
 class Row:
     """Orders a part of one sequence in one step: inputs at positions `start`, `start + 1`, …, and whether a token is
     sampled after. The last `num_drafts` of `token_ids` are guesses: a token is sampled before the first and after each.
+    So it is with `num_proposals` more inputs, which the draft model is to name first.
     """
 
     slot: int
@@ -71,10 +72,11 @@ class Row:
     late_mask: bool = False              # what may be sampled is said by a mask that comes while the model runs
     prompt_logprob_ids: Ids = field(default_factory=lambda: NO_IDS)  # the tokens that follow the first inputs
     num_drafts: int = 0
+    num_proposals: int = 0
 
     @property
     def count(self) -> int:
-        return int(self.from_last_sample) + len(self.token_ids)
+        return int(self.from_last_sample) + len(self.token_ids) + self.num_proposals
 
     @property
     def end(self) -> int:
@@ -82,12 +84,16 @@ class Row:
 
     @property
     def num_samples(self) -> int:
-        return self.num_drafts + 1 if self.is_sampled else 0
+        return self.num_guesses + 1 if self.is_sampled else 0
+
+    @property
+    def num_guesses(self) -> int:
+        return self.num_drafts + self.num_proposals
 
     @property
     def first_sample(self) -> int:
         """Returns the position of the first token that is sampled."""
-        return self.end - self.num_drafts
+        return self.end - self.num_guesses
 
     @property
     def sample_positions(self) -> range:
@@ -138,6 +144,7 @@ class StepResult:
     rows: tuple[RowResult, ...]          # those that have results, in plan order; none unless this shard answers
     forward_ns: int                      # model and collectives
     sample_ns: int
+    draft_ns: int = 0                    # of the draft model, before the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +170,7 @@ class Facts:
     implementation: str = "native"       # or transformers
     keeps_bits: bool = True              # no answer depends on how it is computed
     takes_adapters: bool = False         # whether adapters (LoRA) can be loaded
+    draft_context: int = 0               # tokens of a sequence that the draft model takes; 0 if there is none
 
     @property
     def answers(self) -> bool:

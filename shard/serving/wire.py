@@ -57,7 +57,8 @@ def decode_masks(message: shard_pb2.Masks) -> dict[int, bytes]:
 def encode_result(result: StepResult) -> shard_pb2.StepResult:
     rows = [_encode_row(row) for row in result.rows]
     return shard_pb2.StepResult(
-        step_id=result.step_id, rows=rows, forward_ns=result.forward_ns, sample_ns=result.sample_ns)
+        step_id=result.step_id, rows=rows, forward_ns=result.forward_ns, sample_ns=result.sample_ns,
+        draft_ns=result.draft_ns)
 
 
 def encode_facts(facts: Facts) -> shard_pb2.Facts:
@@ -78,9 +79,13 @@ def _decode_row(message: shard_pb2.Row, where: str) -> Row:
                        if message.HasField("initial_state") else None),
         late_mask=message.late_mask,
         prompt_logprob_ids=_decode_ids(message.prompt_logprob_ids, f"{where}.prompt_logprob_ids"),
-        num_drafts=message.num_drafts)
-    if row.count == 0:
+        num_drafts=message.num_drafts,
+        num_proposals=message.num_proposals)
+    if row.count == row.num_proposals:
         raise ValueError(f"{where} has no input tokens")
+    if row.num_proposals and (row.num_drafts or row.late_mask or not row.is_sampled):
+        raise ValueError(f"{where}.num_proposals is {row.num_proposals}, in a row with {row.num_drafts} drafts"
+                         f"{' and a late mask' * row.late_mask}; a token is {'' if row.is_sampled else 'not '}sampled")
     if row.num_drafts and (row.num_drafts >= row.count or row.num_drafts > len(row.token_ids) or not row.is_sampled):
         raise ValueError(f"{where}.num_drafts is {row.num_drafts}, of {row.count} input tokens, of which "
                          f"{len(row.token_ids)} are in token_ids; a token is {'' if row.is_sampled else 'not '}sampled")

@@ -27,7 +27,8 @@ def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:
     All ranks call it together. Raises KvMemoryError.
     """
     graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, config.graph_sizes)
-    caches = sum(cache.data.nbytes for cache in executor.caches)
+    drafts = executor.drafter.caches if executor.drafter else []
+    caches = sum(cache.data.nbytes for cache in [*executor.caches, *drafts])
     step = gpu.measure(partial(run_largest_step, executor, config))
     decode = gpu.measure(graphs.run_largest) if config.graph_sizes else None
     largest = decode.peak - decode.base if decode else 0

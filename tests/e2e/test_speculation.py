@@ -13,7 +13,7 @@ from tests.adapter_files import make_adapter
 from tests.e2e.client import many_clients, scrape, until_idle
 from tests.e2e.server import Server, serve
 from tests.faults.load import KINDS, PER_KIND, Ask, make_asks, read_answer, with_adapters
-from tests.paths import DEMO_MODEL
+from tests.tiny_models import DEMO_MODEL, make_tiny
 
 AT_ONCE = 12
 """How many requests are in the server at a time."""
@@ -23,12 +23,18 @@ FLAGS = ("--enable-prefill-logprobs", "--max-best-of", "4", "--step-timeout", "5
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("flags", [
-    pytest.param(("--dtype", "bfloat16", "--num-shard", "2"), id="bfloat16 on 2 shards"),
-    pytest.param(("--dtype", "float32"), id="float32"),
-    pytest.param(("--quantize", "int4", "--num-shard", "2"), id="int4 on 2 shards"),
+@pytest.mark.parametrize(("flags", "draft"), [
+    pytest.param(("--dtype", "bfloat16", "--num-shard", "2"), None, id="bfloat16 on 2 shards"),
+    pytest.param(("--dtype", "float32"), None, id="float32"),
+    pytest.param(("--quantize", "int4", "--num-shard", "2"), None, id="int4 on 2 shards"),
+    pytest.param(("--dtype", "bfloat16", "--num-shard", "2"), "itself", id="bfloat16 on 2 shards, drafted by itself"),
+    pytest.param(("--quantize", "int4"), "itself", id="int4, drafted by itself in bfloat16"),
+    pytest.param(("--dtype", "float32", "--num-shard", "2"), "stranger", id="float32 on 2, drafted by a stranger"),
 ])
-async def test_guesses_change_no_answer(tmp_path: Path, flags: tuple[str, ...], every_case: bool) -> None:
+async def test_guesses_change_no_answer(
+    tmp_path: Path, flags: tuple[str, ...], draft: str | None, every_case: bool
+) -> None:
+    drafting = () if draft is None else ("--draft-model-id", str(draft_model(draft, tmp_path)))
     rounds, num_kills = (16, 10) if every_case else (1, 2)
     rng = random.Random(str(flags))
     adapters = [make_adapter(tmp_path / name, DEMO_MODEL, seed=seed).name for seed, name in enumerate(("one", "two"))]
@@ -39,7 +45,7 @@ async def test_guesses_change_no_answer(tmp_path: Path, flags: tuple[str, ...], 
         async with many_clients() as session:
             expected = await answer_all(session, server, asks)
             assert "penstock_accepted_tokens" in await scrape(session, server.url)
-    with serve(tmp_path, *flags, "--speculate", "6") as server:
+    with serve(tmp_path, *flags, "--speculate", "6", *drafting) as server:
         async with many_clients() as session:
             killing = asyncio.create_task(kill(session, server, num_kills))
             answers = await answer_all(session, server, asks)
@@ -58,6 +64,13 @@ async def test_guesses_change_no_answer(tmp_path: Path, flags: tuple[str, ...], 
     assert metrics["penstock_accepted_tokens"] > len(asks)
     assert metrics["penstock_group_restarts"] == num_kills
     assert metrics['penstock_kv_blocks{state="used"}'] == 0
+
+
+def draft_model(name: str, folder: Path) -> Path:
+    """The demo model itself, or a random one with its tokens."""
+    if name == "itself":
+        return DEMO_MODEL
+    return make_tiny(folder / "stranger", heads=8, kv_heads=4, layers=1, vocab=8192, context=512, has_tokenizer=True)
 
 
 async def answer_all(session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask]) -> list[object]:

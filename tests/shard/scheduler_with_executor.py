@@ -13,6 +13,7 @@ from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling import plan as router_plan
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence as Scheduled
+from penstock.router.scheduling.speculation.guesser import PROPOSED, Guesser
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
@@ -34,6 +35,8 @@ class Traffic:
     keeps_memory: bool = False           # whether what it had computed outlives it
     guesses: int = 0                     # how many tokens of a sequence a step guesses: of three most are right
     adapter: int = 0                     # of all requests
+    proposals: int = 0                   # how many tokens of a sequence the draft model proposes in a step, at most
+    guesses_too: bool = True             # whether others than the draft model guess beside it
 
 
 @dataclass
@@ -64,6 +67,36 @@ class Prompter:
     def guess(self, number: int) -> tuple[list[int], float]:
         return self._whole[len(self._tokens):len(self._tokens) + number], self._random.random()
 
+    def judge(self, number: int, num_right: int) -> None:
+        """Nothing is proposed."""
+
+
+class Asker:
+    """Has the draft model propose, now and then, and guesses with luck at other times."""
+
+    def __init__(self, tokens: Sequence[int], context_length: int, others: Prompter | None, seed: int) -> None:
+        self._tokens = tokens
+        self._context_length = context_length
+        self._others = others
+        self._random = random.Random(seed)
+
+    def note(self, token_id: int) -> None:
+        """Nothing is learnt from what comes."""
+
+    def force(self, token_ids: Sequence[int]) -> None:
+        """Nothing is forced."""
+
+    def guess(self, number: int) -> tuple[list[int], float]:
+        luck, room = self._random.random(), min(number, self._context_length - len(self._tokens))
+        if luck < 0.1 or room <= 0:
+            return [], 0.0
+        if self._others is not None and luck < 0.3:
+            return self._others.guess(number)
+        return [PROPOSED] * room, self._random.random()
+
+    def judge(self, number: int, num_right: int) -> None:
+        """Nothing is learnt from what was right."""
+
 
 def run_traffic(
     executor: Executor, requests: Sequence[Request], traffic: Traffic, expected: Outputs = ()
@@ -90,7 +123,10 @@ class _Driver:
         self._scheduler = Scheduler(
             block_size=executor.bounds.block_size, num_blocks=traffic.num_blocks, max_slots=self._max_slots,
             max_step_tokens=traffic.max_step_tokens, shares_prefixes=executor.bounds.num_states is None,
-            speculation=Speculation(traffic.guesses, 64) if traffic.guesses else None)
+            speculation=Speculation(most, 64) if (most := traffic.guesses or traffic.proposals) else None)
+        if traffic.proposals and self._scheduler.speculation:
+            for num_tokens in (1, 64):   # as if more of them cost nothing
+                self._scheduler.speculation.cost.observe(num_tokens, 1.0)
         self._in_flight: deque[tuple[router_plan.StepResult, list[bytes]]] = deque()
         self.outputs: Outputs = [[] for _ in requests]
         self._collected: list[dict[int, tuple[float, TopLogprobs]]] = [{} for _ in requests]
@@ -117,7 +153,8 @@ class _Driver:
 
     def _open(self) -> None:
         unknown = [block for block in range(self._traffic.num_blocks) if block not in self._scheduler.memory.cache]
-        for memory in self._executor.caches:
+        drafts = self._executor.drafter.caches if self._executor.drafter else []
+        for memory in [*self._executor.caches, *drafts]:
             memory.data[unknown if isinstance(memory, KvCache) else slice(None)] = 0xFF
         bounds, most = self._executor.bounds, self._traffic.max_step_tokens
         self._executor.open(StreamLimits(1, self._max_slots, most, -(-bounds.context_length // bounds.block_size)))
@@ -129,9 +166,12 @@ class _Driver:
         fields["bias"] = tuple(zip(sampling.bias_ids.tolist(), sampling.bias_values.tolist(), strict=True))
         fields["banned_ids"] = tuple(sampling.banned_ids.tolist())
         tokens = list(request.prompt)
-        guesser = None
-        if self._traffic.guesses:
+        guesser: Guesser | None = None
+        if self._traffic.guesses or self._traffic.proposals:
             guesser = Prompter(tokens, [sampled.token_id for sampled in self._expected[index]], seed=index)
+            if self._traffic.proposals and request.mask_seed is None:
+                others = guesser if self._traffic.guesses_too else None
+                guesser = Asker(tokens, self._executor.bounds.draft_context, others, seed=index)
         self._scheduler.add(Scheduled(
             id=index, tokens=tokens, guesser=guesser, prompt_length=len(request.prompt),
             max_length=len(request.prompt) + request.num_tokens, sampling=router_plan.Sampling(**fields),
@@ -153,7 +193,7 @@ class _Driver:
         return row if state is None else replace(row, initial_state=replace(state, adapter=self._traffic.adapter))
 
     def _masks(self, plan: router_plan.Plan) -> Masks:
-        first_of = {row.slot: row.start + row.count - row.num_drafts for row in plan.rows}
+        first_of = {row.slot: row.start + row.count - row.num_guesses for row in plan.rows}
         return {
             slot: np.concatenate([
                 make_mask(mask_seed_at(self._requests[index], position), self._executor.bounds.vocab_size)

@@ -70,10 +70,10 @@ def make_row(
     slot: int = 0, start: int = 0, token_ids: Sequence[int] = (), from_last_sample: bool = False,
     new_blocks: Sequence[int] = (), is_sampled: bool = True, initial_state: InitialState | None = None,
     late_mask: bool = False,
-    prompt_logprob_ids: Sequence[int] = (), num_drafts: int = 0,
+    prompt_logprob_ids: Sequence[int] = (), num_drafts: int = 0, num_proposals: int = 0,
 ) -> Row:
     return Row(slot, start, from_last_sample, np.array(token_ids, np.int64), np.array(new_blocks, np.int32), is_sampled,
-               initial_state, late_mask, np.array(prompt_logprob_ids, np.int64), num_drafts)
+               initial_state, late_mask, np.array(prompt_logprob_ids, np.int64), num_drafts, num_proposals)
 
 
 def initial(

@@ -7,6 +7,14 @@ from penstock.router.scheduling.speculation.lookup import Lookup
 
 FIRST = 0.5
 """The share of right guesses that a sequence begins with."""
+HOPE = 0.7
+"""The share of right proposals of the draft model that is expected before any was verified, and comes back in time."""
+COMMON_WEIGHT = 0.02
+"""Of the newest proposal in the share that sequences begin with."""
+RETURN = 0.01
+"""The part of the way there that a token without proposals goes."""
+PROPOSED = -1
+"""Stands for a guess that the shards' draft model makes."""
 WEIGHT = 0.15
 """Of the newest guess in that share."""
 
@@ -21,7 +29,11 @@ class Guesser(Protocol):
         """Takes in that the sequence's grammar allows nothing but the text of these tokens next."""
 
     def guess(self, number: int) -> tuple[list[int], float]:
-        """Returns up to `number` tokens that may come next, and how likely each is, if those before it were right."""
+        """Returns up to `number` tokens that may come next, and how likely each is, if those before it were right. All
+        may be PROPOSED."""
+
+    def judge(self, number: int, num_right: int) -> None:
+        """Takes in that of so many proposals the first `num_right` were right. Their tokens are noted after that."""
 
 
 class LookupGuesser:
@@ -55,3 +67,71 @@ class LookupGuesser:
         if self._forced and (not found or self._forced_share >= self._found_share):
             return self._forced[:number], self._forced_share
         return found, self._found_share
+
+    def judge(self, number: int, num_right: int) -> None:
+        """Nothing follows for what is guessed here."""
+
+
+class Share:
+    """The share of right guesses, of which the newest weigh most."""
+
+    def __init__(self, value: float, weight: float) -> None:
+        self.value = value
+        self._weight = weight
+
+    def judge(self, number: int, num_right: int) -> None:
+        """Takes in that of so many guesses in a row the first `num_right` were right. Those behind a wrong one tell
+        nothing."""
+        for _ in range(num_right):
+            self.value += self._weight * (1.0 - self.value)
+        if num_right < number:
+            self.value -= self._weight * self.value
+
+    def hope(self) -> None:
+        """Comes a part of the way back to where all begin."""
+        self.value += RETURN * (HOPE - self.value)
+
+
+class DraftedGuesser:
+    """Guesses what was there before, or has the draft model propose, whichever was right more often.
+
+    The share of right proposals begins as other sequences' is of late, and is known only while some are verified. So it
+    comes back, slowly, to what was hoped: what was not worth it for a while is tried again.
+    """
+
+    def __init__(self, tokens: Sequence[int], context_length: int, common: Share | None = None) -> None:
+        """`tokens` is the sequence's own list, `context_length` how many of a sequence the draft model takes, `common`
+        the share of all sequences."""
+        self._tokens = tokens
+        self._context_length = context_length
+        self._others = LookupGuesser(tokens)
+        self._common = common or common_share()
+        self._share = Share(self._common.value, WEIGHT)
+        self._num_judged = 0
+
+    def note(self, token_id: int) -> None:
+        self._others.note(token_id)
+        if self._num_judged:
+            self._num_judged -= 1
+        else:
+            self._share.hope()
+
+    def force(self, token_ids: Sequence[int]) -> None:
+        self._others.force(token_ids)
+
+    def guess(self, number: int) -> tuple[list[int], float]:
+        found, share = self._others.guess(number)
+        room = min(number, self._context_length - len(self._tokens))
+        if room <= 0 or (found and share >= self._share.value):
+            return found, share
+        return [PROPOSED] * room, self._share.value
+
+    def judge(self, number: int, num_right: int) -> None:
+        self._share.judge(number, num_right)
+        self._common.judge(number, num_right)
+        self._num_judged = num_right + 1
+
+
+def common_share() -> Share:
+    """Returns the share that all sequences of an engine have in common."""
+    return Share(HOPE, COMMON_WEIGHT)

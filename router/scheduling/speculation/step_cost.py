@@ -24,6 +24,11 @@ class StepCost:
         self._least: list[float] = []
         """For each bucket the shortest time of it and of all larger ones."""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a step has come back."""
+        return bool(self._tokens)
+
     def observe(self, num_tokens: int, seconds: float) -> None:
         """Takes in that a step of `num_tokens` took `seconds`."""
         bucket = bisect_left(BOUNDS, num_tokens)

@@ -8,7 +8,7 @@ import pytest
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Guesses
 from penstock.router.scheduling.plan import FinishReason, Row, Sampling
-from tests.fakes import LIMITS, ScriptedFleet
+from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, token_ids
 
 GUESSING = replace(LIMITS, speculate=5)
@@ -29,11 +29,14 @@ def request(grammar: ListGrammar | None = None, max_new_tokens: int = 40, stop: 
 
 
 async def answers(
-    answer: Callable[[Row], int], asked: Request, speculate: int, depth: int, *, fails_at: int = 0
+    answer: Callable[[Row], int], asked: Request, speculate: int, depth: int, *, fails_at: int = 0,
+    has_draft_model: bool = False,
 ) -> tuple[list[Event], Guesses | None, int]:
     """The events, the guesses counted, and the number of steps."""
     fleet = ScriptedFleet(answer, first_allowed)
-    async with running_engine(fleet, depth=depth, limits=replace(LIMITS, speculate=speculate)) as engine:
+    facts = fleet.facts = replace(FACTS, draft_context=FACTS.context_length if has_draft_model else 0)
+    limits = replace(LIMITS, speculate=speculate)
+    async with running_engine(fleet, depth=depth, limits=limits, facts=facts) as engine:
         if fails_at:
             fleet.fail_at("next_result", fails_at)
         stream = engine.submit(asked)
@@ -57,6 +60,25 @@ async def test_nothing_changes_but_the_number_of_steps(depth: int, case: str) ->
     assert last is not None
     assert last.finish_reason is (FinishReason.EOS_TOKEN if case in ("end", "grammar") else FinishReason.LENGTH)
     assert last.num_tokens == len(events) == {"end": 28, "grammar": 25, "cut grammar": 16}.get(case, 40)
+
+
+def climbing(row: Row) -> int:
+    """Tokens that were never there before."""
+    return 30 + row.start + row.count
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("case", ["length", "grammar", "loss"])
+async def test_a_draft_model_changes_nothing_either(depth: int, case: str) -> None:
+    asked = request(ListGrammar(*({70 + index % 2} for index in range(18))) if case == "grammar" else None)
+    plain, _, num_plain = await answers(climbing, asked, 0, depth)
+    events, guesses, num_steps = await answers(
+        climbing, asked, 5, depth, fails_at=4 if case == "loss" else 0, has_draft_model=True)
+    assert events == plain
+    assert guesses is not None
+    if case != "grammar":
+        assert 10 < guesses.accepted < guesses.drafted
+        assert num_steps < 0.9 * num_plain
 
 
 async def test_an_answer_ends_amid_guesses_that_were_right() -> None:

@@ -39,7 +39,7 @@ ADDED = {"--activations": None, "--model-impl": None, "--device": "auto", "--det
          "--startup-timeout": 120, "--grpc-port": None,
          "--strict-streaming-errors": False, "--tgi-tool-finish-reason": False, "--ssl-certfile": None,
          "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": (), "--max-adapter-memory": 2**30,
-         "--allow-runtime-adapters": False}
+         "--allow-runtime-adapters": False, "--draft-model-id": None}
 SHORT = {"--port": "-p", "--graceful-termination-timeout": "-g", "--env": "-e"}
 
 BY_FLAG = {option.opts[0]: option for option in OPTIONS}

@@ -164,7 +164,7 @@ class NothingTakenBack(Scheduler):
     """What was computed of wrong guesses counts."""
 
     def commit(self, result: StepResult) -> list[Confirmed]:
-        computed = {sequence.id: sequence.computed for sequence, row in self._in_flight[0][1] if row.num_drafts}
+        computed = {sequence.id: sequence.computed for sequence, row in self._in_flight[0][1] if row.num_guesses}
         confirmed = super().commit(result)
         for sequence in self._running:
             sequence.computed = max(sequence.computed, computed.get(sequence.id, 0))
@@ -183,8 +183,8 @@ class PlannedWhileVerified(Scheduler):
 
     def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
         super()._draft(draft, sequence, row)
-        sequence.guesser = None if row.num_drafts else sequence.guesser
-        self._eager = {*getattr(self, "_eager", ()), *([sequence] if row.num_drafts else ())}
+        sequence.guesser = None if row.num_guesses else sequence.guesser
+        self._eager = {*getattr(self, "_eager", ()), *([sequence] if row.num_guesses else ())}
 
     def plan(self) -> Plan | None:
         for sequence in getattr(self, "_eager", ()):

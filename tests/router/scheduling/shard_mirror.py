@@ -35,14 +35,14 @@ def made_logprob(value: int, token_id: int) -> int:
 @dataclass(slots=True)
 class Resident:
     """A slot: its block table, what each position must hold, the sampling's seed, the adapter, the token sampled last,
-    and how many drafts its last row had, of which no sample was kept."""
+    and how many guesses its last row had, of which no sample was kept."""
 
     chain: list[int]
     salt: int
     adapter: int
     blocks: list[int] = field(default_factory=list)
     last_token: int | None = None
-    num_drafts: int = 0
+    num_guesses: int = 0
 
 
 class ShardMirror:
@@ -98,9 +98,9 @@ class ShardMirror:
             f"slot {row.slot} needs the adapter {resident.adapter}, which is not loaded")
         resident.blocks += row.new_blocks
         chain, size = resident.chain, self._block_size
-        if resident.num_drafts:
+        if resident.num_guesses:
             num_wrong = len(chain) - 1 - row.start
-            assert 0 <= num_wrong <= resident.num_drafts, f"slot {row.slot}: {num_wrong} drafts are taken back"
+            assert 0 <= num_wrong <= resident.num_guesses, f"slot {row.slot}: {num_wrong} drafts are taken back"
             del chain[row.start + 1:]
         assert row.start == len(chain) - 1, f"slot {row.slot}: a row starts at {row.start}, not at {len(chain) - 1}"
         for index in range(-(-row.start // size)):
@@ -108,6 +108,8 @@ class ShardMirror:
             assert self.holds(resident.blocks[index], values), (
                 f"slot {row.slot} reads block {resident.blocks[index]} at {index * size}: it holds other tokens")
         inputs = [*([resident.last_token] if row.from_last_sample else []), *row.token_ids]
+        proposals = self._propose(resident, inputs, row.num_proposals)
+        inputs += proposals
         for token_id in inputs:
             assert token_id is not None, f"slot {row.slot} goes on from a token that was never sampled"
             index, offset = divmod(len(chain) - 1, size)
@@ -118,13 +120,27 @@ class ShardMirror:
                        for index, token_id in enumerate(row.prompt_logprob_ids))
         if row.output is Output.NONE:
             return RowResult(row.slot, (), (), prompt_logprobs=logprobs)
-        first, resident.num_drafts = len(chain) - 2 - row.num_drafts, row.num_drafts
+        first, resident.num_guesses = len(chain) - 2 - row.num_guesses, row.num_guesses
         samples = [sample(self._read(resident, first + index), resident.salt, masks[index] if masks else None)
-                   for index in range(row.num_drafts + 1)]
-        resident.last_token = None if row.num_drafts else samples[0]
-        num_right = next((i for i, draft in enumerate(row.drafts) if samples[i] != draft), row.num_drafts)
+                   for index in range(row.num_guesses + 1)]
+        resident.last_token = None if row.num_guesses else samples[0]
+        guesses = [*row.drafts, *proposals]
+        num_right = next((i for i, guess in enumerate(guesses) if samples[i] != guess), len(guesses))
         kept = tuple(samples[:num_right + 1])
         return RowResult(row.slot, kept, (-1.0,) * len(kept), prompt_logprobs=logprobs)
+
+    def _propose(self, resident: Resident, inputs: list[int | None], number: int) -> list[int]:
+        """What a draft model says that goes wrong after each token of an odd hash."""
+        chain = list(resident.chain)
+        for token_id in inputs:
+            assert token_id is not None, "proposals follow a token that was never sampled"
+            extend(chain, token_id)
+        proposals: list[int] = []
+        while len(proposals) < number:
+            truth = sample(chain[-1], resident.salt, None)
+            proposals.append(truth if chain[-1] % 4 else truth + 1)
+            extend(chain, proposals[-1])
+        return proposals
 
     def _read(self, resident: Resident, position: int) -> int:
         """What the memory holds for a position."""

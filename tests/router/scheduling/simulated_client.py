@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.router.scheduling.plan import InitialState, Plan, Row
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.speculation.guesser import PROPOSED
 from tests.router.scheduling.shard_mirror import Resident, extend, sample
 
 
@@ -48,17 +49,24 @@ class Client:
 
 
 class Prophet:
-    """Knows how an answer goes on, and tells the truth about half of the time."""
+    """Knows how an answer goes on, and tells the truth about half of the time, if it does not have the shards propose.
+    """
 
-    def __init__(self, client: Client, seed: int) -> None:
+    def __init__(self, client: Client, seed: int, has_proposals: bool = False) -> None:
         self._client = client
+        self._has_proposals = has_proposals and not client.sequence.has_grammar
+        self._asks = self._has_proposals
+        self.unjudged = 0
+        """How many proposals of a step that came back were not judged yet."""
         self._random = random.Random(seed)
         self._guess: list[int] = []
         self._share = 0.5
 
     def note(self, token_id: int) -> None:
         """Thinks anew."""
+        assert not self.unjudged, "proposals are not judged before their tokens are noted"
         self._share = self._random.random()
+        self._asks = self._has_proposals and self._random.random() < 0.5
         self._guess = []
 
     def force(self, token_ids: Items[int]) -> None:
@@ -74,7 +82,11 @@ class Prophet:
             truth = sample(chain[-1], client.salt, mask)
             chain = list(client.chain)
             self._guess.append(truth if self._random.random() < 0.8 else self._random.randint(2, 25))
-        return self._guess[:number], self._share
+        return [PROPOSED] * number if self._asks else self._guess[:number], self._share
+
+    def judge(self, number: int, num_right: int) -> None:
+        assert self.unjudged == number >= num_right, f"{number} proposals are judged, there were {self.unjudged}"
+        self.unjudged = 0
 
 
 @dataclass(slots=True)

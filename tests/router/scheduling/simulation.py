@@ -42,12 +42,15 @@ class Simulation:
     """
 
     def __init__(self, seed: int, depth: int, scheduler_class: type[Scheduler] = Scheduler, *,
-                 budget_varies: bool = False, carries_states: bool = False, guesses: int = 0) -> None:
+                 budget_varies: bool = False, carries_states: bool = False, guesses: int = 0,
+                 has_proposals: bool = False) -> None:
         self.random = random.Random(seed)
         self.speed = random.Random(seed) if budget_varies else None
         self.depth = depth
         self.guesses = guesses
         """How many tokens of a sequence a step guesses, at most."""
+        self.has_proposals = has_proposals
+        """Whether a draft model on the shards guesses, too."""
         self.block_size = self.random.choice([1, 2, 4, 4, 4, 8])
         self.num_slots = self.random.choice([2, 6, 6, 12])
         self.budget = self.num_slots + (60 if budget_varies else self.random.choice([1, 6, 12, 50]))
@@ -121,7 +124,7 @@ class Simulation:
             if self.chance(0.01):
                 client.kills_at = self.random.randint(len(tokens), limit - 1)
             if self.guesses and sequence.id % 4:
-                sequence.guesser = Prophet(client, seed=sequence.id)
+                sequence.guesser = Prophet(client, seed=sequence.id, has_proposals=self.has_proposals)
             self.live[sequence.id] = client
             self.scheduler.add(sequence)
             self.check()
@@ -183,7 +186,7 @@ class Simulation:
         assert 0 < plan.num_tokens <= most, f"{plan.num_tokens} tokens in a step of {most}"
         assert len({row.slot for row in plan.rows}) == len(plan.rows) == len(named), "two rows for one sequence"
         held_back = {c.sequence.id for flight in self.in_flight for c, row, _ in flight.rows
-                     if c.sequence.confirmed_only or row.num_drafts}
+                     if c.sequence.confirmed_only or row.num_guesses}
         assert not named & held_back, f"{named & held_back} are planned before their tokens are back"
         if self.reached is not None:
             self.advance_states(self.reached, plan)
@@ -246,8 +249,11 @@ class Simulation:
             assert row.is_decode == (row.start >= client.sequence.prefill_end)
             if row.num_drafts:
                 assert row.start == len(client.tokens) - 1, "guesses follow a token that nobody knows"
+            if row.num_guesses:
                 assert row.start + row.count < client.sequence.max_length, "guesses go beyond the sequence's end"
-            self.counts["drafts"] += row.num_drafts
+            assert not row.num_proposals or not (row.late_mask or row.num_drafts), "proposals that nobody can mask"
+            self.counts.update(drafts=row.num_drafts, proposals=row.num_proposals,
+                               proposals_ahead=bool(row.num_proposals) and row.start >= len(client.tokens))
             check_row(client, row)
             flight.rows.append((client, row, tuple(client.sequence.blocks)))
         late = [(client, row) for client, row, _ in flight.rows
@@ -260,7 +266,7 @@ class Simulation:
     def commit(self) -> None:
         """The oldest step in flight runs: the group dies in it, or its result comes back."""
         flight = self.in_flight[0]
-        if any(c.kills_at is not None and 0 <= row.start + row.count - c.kills_at <= row.num_drafts
+        if any(c.kills_at is not None and 0 <= row.start + row.count - c.kills_at <= row.num_guesses
                for c, row, _ in flight.rows):
             self.lose()
             return
@@ -270,7 +276,10 @@ class Simulation:
         for _, row, blocks in flight.rows:
             assert self.shard.blocks(row.slot) == list(blocks), f"the shard's block table of slot {row.slot} is another"
         expected = [client.sequence.id for client, row, _ in flight.rows if client.sequence.id in self.live
-                    and row.start + row.count - row.num_drafts == len(client.tokens)]
+                    and row.start + row.count - row.num_guesses == len(client.tokens)]
+        for client, row, _ in flight.rows:
+            if row.num_proposals and client.sequence.id in self.live and isinstance(client.sequence.guesser, Prophet):
+                client.sequence.guesser.unjudged = row.num_proposals
         lengths = {client.sequence.id: len(client.tokens) for client, _, _ in flight.rows}
         confirmed = self.scheduler.commit(result)
         self.time(flight.plan)

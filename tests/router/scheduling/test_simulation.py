@@ -47,6 +47,16 @@ def test_guesses_change_no_answer(depth: int) -> None:
         assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_proposals_change_no_answer(depth: int) -> None:
+    simulation = Simulation(6, depth, guesses=5, has_proposals=True)
+    simulation.run(1500)
+    for what, least in {"steps": 900, "ended": 80, "preempted": 5, "hits": 20, "losses": 1, "masked": 150,
+                        "drafts": 250, "proposals": 250, "accepted": 300,
+                        "proposals_ahead": 20 * (depth > 1)}.items():
+        assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
+
+
 def test_a_prefix_that_is_shared_without_its_state_is_noticed() -> None:
     simulation = Simulation(5, 2, carries_states=True)
     simulation.scheduler.memory.shares_prefixes = True
@@ -97,10 +107,11 @@ def test_catches(faulty: type[Scheduler], message: str) -> None:
     (faulty_schedulers.NothingTakenBack, "starts at|drafts are taken back|guesses follow|brings other tokens"),
     (faulty_schedulers.UnmaskedGuesses, "who waits for a mask"),
     (faulty_schedulers.PlannedWhileVerified, "planned before their tokens are back|a token that was never sampled"),
-    (faulty_schedulers.StaleSample, "a token that was never sampled|starts at"),
+    (faulty_schedulers.StaleSample, "a token that was never sampled|starts at|before their tokens are back"),
     (faulty_schedulers.BlockLostWithGuess, "holders|block table"),
 ], ids=lambda value: value.__name__ if isinstance(value, type) else "")
-def test_catches_faults_of_guessing(faulty: type[Scheduler], message: str) -> None:
-    simulation = Simulation(2, 2, faulty, guesses=5)
+@pytest.mark.parametrize("has_proposals", [False, True])
+def test_catches_faults_of_guessing(faulty: type[Scheduler], message: str, has_proposals: bool) -> None:
+    simulation = Simulation(2, 2, faulty, guesses=5, has_proposals=has_proposals)
     with pytest.raises(AssertionError, match=message):
         simulation.run(3000)

@@ -144,6 +144,30 @@ def test_a_recurrent_state_takes_no_drafts() -> None:
         slots.apply(step(make_row(0, 5, [5, 6], num_drafts=1)))
 
 
+def test_a_draft_model_reads_the_tokens_of_all_slots() -> None:
+    slots = SlotTable(LIMITS, replace(BOUNDS, draft_context=6), Device(dispatch.device()))
+    slots.apply(step(prompt(0, 2, (0, 1, 2))))
+    note(slots, {0: 50})
+    assert slots.kept(torch.arange(3)).tolist() == [1, 2, 50]
+    asking = make_row(0, 2, from_last_sample=True, num_proposals=2)
+    assert slots.history_offsets([asking]).tolist() == [0, 0, 0, 0], "the sampling reads none of them"
+    slots.apply(step(asking))
+    assert slots[0].num_written == 5
+    slots.keep(torch.tensor([3, 4]), torch.tensor([51, 52]))
+    note(slots, {}, asking, samples=[51, 60, 99])
+    assert slots.kept(torch.arange(5)).tolist() == [1, 2, 50, 51, 52]
+    with pytest.raises(OrderError, match="slot 0: from_last_sample, but nothing has been sampled in it"):
+        slots.apply(step(make_row(0, 4, from_last_sample=True)))
+    with pytest.raises(OrderError, match="slot 0: proposals up to position 6, and the draft model takes 6 tokens"):
+        slots.apply(step(make_row(0, 4, [60], num_proposals=2)))
+
+
+def test_without_a_draft_model_nothing_is_proposed(slots: SlotTable) -> None:
+    slots.apply(step(prompt()))
+    with pytest.raises(OrderError, match="proposals up to position 6, and the draft model takes 0 tokens"):
+        slots.apply(step(make_row(0, 5, [5], num_proposals=1)))
+
+
 def test_histories_fill_their_places_and_no_more(slots: SlotTable) -> None:
     """Neighbours whose sequences are as long as their blocks, with the token that is no input any more."""
     penalty = Sampling(presence_penalty=0.5)

@@ -67,6 +67,12 @@ def test_a_row_with_nothing_but_its_input() -> None:
     assert row.new_blocks.tolist() == []
 
 
+def test_proposals_follow_the_inputs() -> None:
+    message = plan(token_ids=b"", from_last_sample=True, num_proposals=3, output=shard_pb2.SAMPLE)
+    row = wire.decode_plan(message, 3).rows[0]
+    assert (row.count, row.num_guesses, row.num_samples, row.first_sample, row.drafts) == (4, 3, 4, 1, [])
+
+
 @pytest.mark.parametrize(("message", "complaint"), [
     (shard_pb2.Plan(step_id=4), r"plan\.step_id is 4, the next one of this stream is 3"),
     (shard_pb2.Plan(step_id=3), r"plan 3 has no rows"),
@@ -88,6 +94,12 @@ def test_a_row_with_nothing_but_its_input() -> None:
     (plan(initial_state=initial_state(bias_ids=ids(4), bias_values=[math.inf])),
      r"\.bias_values are \[inf\], they must be finite"),
     (plan(initial_state=initial_state(bias_ids=ids(4))), r"has 1 bias_ids and 0 values"),
+    (plan(token_ids=b"", num_proposals=2, output=shard_pb2.SAMPLE), r"plan 3, rows\[0\] has no input tokens"),
+    (plan(token_ids=ids(1, 2), num_proposals=2, num_drafts=1, output=shard_pb2.SAMPLE),
+     r"plan 3, rows\[0\]\.num_proposals is 2, in a row with 1 drafts; a token is sampled"),
+    (plan(num_proposals=2, late_mask=True, output=shard_pb2.SAMPLE),
+     r"plan 3, rows\[0\]\.num_proposals is 2, in a row with 0 drafts and a late mask; a token is sampled"),
+    (plan(num_proposals=2), r"plan 3, rows\[0\]\.num_proposals is 2, in a row with 0 drafts; a token is not sampled"),
     (plan(output=2), r"plan 3, rows\[0\]\.output is 2, known are NONE \(0\) and SAMPLE \(1\)"),
 ])
 def test_what_a_plan_is_refused_for(message: shard_pb2.Plan, complaint: str) -> None:
@@ -106,11 +118,12 @@ def test_stream_limits_without_room_is_refused(name: str) -> None:
 
 
 def test_results() -> None:
-    result = StepResult(7, (RowResult(1, (5,), (-0.1,)), RowResult(0, (6,), (-2.0,))), forward_ns=12, sample_ns=3)
+    result = StepResult(7, (RowResult(1, (5,), (-0.1,)), RowResult(0, (6,), (-2.0,))), forward_ns=12, sample_ns=3,
+                        draft_ns=4)
     message = shard_pb2.StepResult.FromString(wire.encode_result(result).SerializeToString())
     assert [(row.slot, list(row.token_ids)) for row in message.rows] == [(1, [5]), (0, [6])]
     assert message.rows[0].logprobs[0] == pytest.approx(-0.1, rel=1e-7)
-    assert (message.step_id, message.forward_ns, message.sample_ns) == (7, 12, 3)
+    assert (message.step_id, message.forward_ns, message.sample_ns, message.draft_ns) == (7, 12, 3, 4)
 
 
 def test_top_logprobs_and_prompt_logprobs() -> None:
@@ -136,7 +149,8 @@ def test_facts() -> None:
     facts = Facts(
         model_id="a/b", dtype="bfloat16", kv_dtype="bfloat16", block_size=16, num_blocks=99, vocab_size=1000,
         eos_token_ids=(2, 3), context_length=512, rank=1, world_size=2, numerics="n", weights_digest="d",
-        step_tokens=64, memory_id="m", first_blocks=120, num_states=8, takes_adapters=True)
+        step_tokens=64, memory_id="m", first_blocks=120, num_states=8, takes_adapters=True,
+        draft_context=256)
     message = wire.encode_facts(facts)
     assert list(message.eos_token_ids) == [2, 3]
     assert (message.rank, message.answers, message.kv_groups, message.step_tokens) == (1, False, 1, 64)

@@ -2,17 +2,18 @@
 
 import pytest
 
-from penstock.router.scheduling.plan import Sampling
+from penstock.router.scheduling.plan import Plan, Row, Sampling, StepResult
 from penstock.router.scheduling.sequence import Sequence, Status
-from penstock.router.scheduling.speculation.guesser import LookupGuesser
-from penstock.router.scheduling.speculation.speculation import Speculation
+from penstock.router.scheduling.speculation.guesser import HOPE, PROPOSED, DraftedGuesser, LookupGuesser, common_share
+from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.speculation.step_cost import StepCost
 
 
 class Sure:
     """Guesses the same tokens for ever, which are right as often as it says."""
 
-    def __init__(self, share: float, number: int = 99) -> None:
+    def __init__(self, share: float, number: int = 99, token_id: int = 7) -> None:
+        self.token_id = token_id
         self.share = share
         self.number = number
 
@@ -21,14 +22,18 @@ class Sure:
     def force(self, token_ids: object) -> None: ...
 
     def guess(self, number: int) -> tuple[list[int], float]:
-        return [7] * min(number, self.number), self.share
+        return [self.token_id] * min(number, self.number), self.share
+
+    def judge(self, number: int, num_right: int) -> None: ...
 
 
-def running(id: int, share: float | None, in_flight: int = 0, max_length: int = 100) -> Sequence:
+def running(
+    id: int, share: float | None, in_flight: int = 0, max_length: int = 100, token_id: int = 7
+) -> Sequence:
     return Sequence(
         id=id, tokens=[1, 2, 3], prompt_length=2, max_length=max_length, sampling=Sampling(), status=Status.RUNNING,
-        guesser=None if share is None else Sure(share), in_flight=in_flight, promised=in_flight, computed=2,
-        prefill_end=2)
+        guesser=None if share is None else Sure(share, token_id=token_id), in_flight=in_flight, promised=in_flight,
+        computed=2, prefill_end=2)
 
 
 def speculation(cost_of: float, most: int = 8, samples: int = 64) -> Speculation:
@@ -145,3 +150,103 @@ def test_the_cost_of_a_step_lies_between_those_known() -> None:
     assert cost.seconds(3) == pytest.approx(1.5)
     cost.observe(3, 4.0)
     assert cost.seconds(4) >= cost.seconds(3), "more tokens never cost less"
+
+
+def proposals(number: int) -> tuple[int, ...]:
+    return (PROPOSED,) * number
+
+
+def after_rounds(made: Speculation, seconds: float) -> Speculation:
+    """Where a round of proposals takes so long."""
+    for number in (1, 8):
+        plan = Plan(0, (Row(0, 4, from_last_sample=True, num_proposals=2, is_decode=True),) * number)
+        made.observe(plan, StepResult(0, (), made.cost.seconds(plan.num_tokens), 0.0, 2 * seconds))
+    return made
+
+
+def test_proposals_are_as_many_as_rounds_are_cheap() -> None:
+    numbers = [len(after_rounds(speculation(0.01), seconds).choose(
+        [running(1, 0.8, token_id=PROPOSED)], 50).get(1, ())) for seconds in (0.0, 0.1, 0.3, 3.0)]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] == 8
+    assert 0 < numbers[2] < numbers[1] < 8
+    assert numbers[3] == 0
+
+
+def test_a_round_is_shared() -> None:
+    """What is too dear while others only wait for it pays when they take part."""
+    made = after_rounds(speculation(0.0, most=1), 0.4)
+    assert made.choose([running(1, 0.8, token_id=PROPOSED), running(2, None), running(3, None)], 50) == {}
+    chosen = made.choose([running(id, 0.8, token_id=PROPOSED) for id in (1, 2, 3)], 50)
+    assert chosen == dict.fromkeys((1, 2, 3), proposals(1))
+
+
+def test_proposals_do_not_wait_for_the_last_token() -> None:
+    sequence = running(1, 0.9, in_flight=1, token_id=PROPOSED)
+    chosen = speculation(0.0).choose([sequence], 50)
+    assert chosen == {1: proposals(8)}
+    assert not sits_out(sequence, chosen[1])
+    assert sits_out(sequence, (7, 7))
+
+
+def test_the_draft_model_is_asked_where_nothing_likelier_was_found() -> None:
+    tokens = list(range(40, 60))
+    guesser = DraftedGuesser(tokens, context_length=26)
+
+    def add(token_id: int) -> None:
+        tokens.append(token_id)
+        guesser.note(token_id)
+
+    add(60)
+    assert guesser.guess(3) == ([PROPOSED] * 3, HOPE)
+    guesser.judge(3, 0)
+    add(61)
+    assert guesser.guess(3)[1] < HOPE, "what was wrong is trusted less"
+    low = guesser.guess(3)[1]
+    add(62)
+    assert low < guesser.guess(3)[1] < HOPE, "but it is tried again"
+    guesser.judge(3, 3)
+    for room in (2, 1, 0):
+        add(80 + room)
+        assert guesser.guess(9)[0] == [PROPOSED] * room, "the draft model takes no more tokens than its context"
+
+
+def test_what_was_there_before_goes_first_if_it_is_likelier() -> None:
+    tokens = [1, 2, 3, 4, 5, 1, 2, 3]
+    guesser = DraftedGuesser(tokens, context_length=64)
+    for token_id in (4, 5, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5):
+        tokens.append(token_id)
+        guesser.note(token_id)
+    assert guesser.guess(3)[0] == [1, 2, 3]
+    assert guesser.guess(3)[1] > HOPE
+
+
+def test_a_sequence_begins_with_what_others_found() -> None:
+    common = common_share()
+    for tokens in ([1, 2, 3, index] for index in range(40)):
+        DraftedGuesser(tokens, 64, common).judge(4, 0)
+    found, share = DraftedGuesser([1, 2, 3], 64, common).guess(2)
+    assert found == [PROPOSED] * 2
+    assert share < 0.5 * HOPE
+
+
+def test_proposals_must_gain_more_than_what_is_known() -> None:
+    """A step a sixth better is worth it for tokens that nothing has to propose."""
+    dear = [(token_id, after_rounds(speculation(1.2, most=1), 0.0).choose([running(1, 0.8, token_id=token_id)], 50))
+            for token_id in (7, PROPOSED)]
+    assert dear == [(7, {1: (7,)}), (PROPOSED, {})]
+
+
+def test_nothing_is_proposed_while_others_are_verified() -> None:
+    made = after_rounds(speculation(0.0), 0.0)
+    asking = [running(1, 0.8, token_id=PROPOSED), running(2, 0.8)]
+    assert made.choose(asking, 50) == {1: proposals(8), 2: (7,) * 8}
+    held = running(3, None, in_flight=1)
+    held.is_verifying = True
+    assert made.choose([*asking, held], 50).keys() <= {2}
+
+
+def test_who_asks_alone_must_expect_what_the_step_that_it_sits_out_would_yield() -> None:
+    made = after_rounds(speculation(0.0, most=1), 0.0)
+    assert made.choose([running(1, 0.8, token_id=PROPOSED), running(2, None)], 50) == {}
+    assert made.choose([running(1, 0.8, token_id=PROPOSED)], 50) == {1: proposals(1)}
