@@ -1,13 +1,17 @@
 """The draft model of `--draft-model-id`: where its files are, and whether its tokens are those of the model."""
 
-from pathlib import Path
+from __future__ import annotations
 
-import tokenizers
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher import hub
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.tokenizer_files.place import tokenizer_of
+
+if TYPE_CHECKING:
+    import tokenizers
 
 PROBES = (
     "The quick brown fox jumps over the lazy dog.", "def open(path: str) -> None:\n    return  # 42",
@@ -48,6 +52,8 @@ def check_tokens(folder: Path, tokenizer: Path) -> None:
 
 
 def _load(path: Path) -> tokenizers.Tokenizer:
+    import tokenizers  # only who drafts needs it
+
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises nothing more special

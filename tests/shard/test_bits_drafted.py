@@ -93,7 +93,7 @@ def test_two_ranks_are_one(model: Path, stranger: Path, dtype: str, tmp_path: Pa
 
     with mock.patch.object(executor, "execute", execute):
         run_traffic(executor, requests, Traffic(proposals=4), expected)
-    assert sum(row.num_proposals for step, _, _ in recorded for row in step.rows) > 100
+    assert sum(row.num_proposals for step, _, _ in recorded for row in step.rows) > 50
     (tmp_path / "steps").write_bytes(pickle.dumps((config, [(step, masks) for step, masks, _ in recorded])))
     first, _ = run_ranks(run_recorded, 2, tmp_path)
     assert pickle.loads(first["results"]) == [result.rows for _, _, result in recorded]

@@ -2,7 +2,10 @@
 
 from collections import Counter
 from collections.abc import Collection
+from typing import Any
 
+from penstock.router.scheduling.plan import Output, Row
+from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence, Status
 from tests.router.scheduling.simulated_client import Client, Flight
@@ -72,3 +75,24 @@ def check_adapters(scheduler: Scheduler, clients: Collection[Client]) -> None:
     assert actual == expected, f"sequences with a slot use the adapters {expected}, {actual} are counted"
     assert all(adapters.is_loaded(number) for number in expected), "an adapter in use is not loaded"
     assert sum(each.num_bytes for each in residents.values()) == adapters.num_used <= adapters.budget
+
+
+def check_row(client: Client, row: Row) -> None:
+    """A row waits for a mask if it samples by a grammar, and asks for the logprobs of its part of the prompt."""
+    assert row.late_mask == (client.sequence.has_grammar and row.output is Output.SAMPLE), "who waits for a mask?"
+    if not client.needs_prompt_logprobs:
+        assert not row.prompt_logprob_ids, "prompt logprobs are asked for that are there already, or that nobody wants"
+    end = min(row.start + row.count + 1, client.sequence.prompt_length)
+    missing = [position for position in range(row.start + 1, end) if position not in client.prompt_logprobs]
+    if client.needs_prompt_logprobs and missing:
+        expected = client.tokens[row.start + 1:end]
+        assert list(row.prompt_logprob_ids) == expected, "prompt logprobs of other tokens are asked for"
+
+
+def path_tokens(node: Node) -> list[Any]:
+    """The namespace, then all tokens up to the end of a cached block."""
+    keys = []
+    while node.parent is not None:
+        keys.append(node.key)
+        node = node.parent
+    return [item for key in reversed(keys) for item in key]

@@ -3,14 +3,12 @@
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any
 
 from penstock.router.scheduling.plan import (
     FinishReason,
     Output,
     Plan,
     PromptLogprobsPart,
-    Row,
     Sampled,
     Sampling,
     Verified,
@@ -21,7 +19,14 @@ from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
-from tests.router.scheduling.invariants import check_adapters, check_blocks, check_flights, check_places
+from tests.router.scheduling.invariants import (
+    check_adapters,
+    check_blocks,
+    check_flights,
+    check_places,
+    check_row,
+    path_tokens,
+)
 from tests.router.scheduling.shard_mirror import EOS, Resident, ShardMirror, chain_of, extend, made_logprob, sample
 from tests.router.scheduling.simulated_adapters import ADAPTERS, SimulatedAdapters
 from tests.router.scheduling.simulated_client import Client, Flight, Prophet
@@ -385,24 +390,3 @@ class Simulation:
                 values = chain_of(ADAPTERS[namespace], tokens)[-self.block_size:]
                 assert self.shard.holds(block, values), f"block {block} is cached but holds other tokens"
         self.cached = nodes
-
-
-def check_row(client: Client, row: Row) -> None:
-    """A row waits for a mask if it samples by a grammar, and asks for the logprobs of its part of the prompt."""
-    assert row.late_mask == (client.sequence.has_grammar and row.output is Output.SAMPLE), "who waits for a mask?"
-    if not client.needs_prompt_logprobs:
-        assert not row.prompt_logprob_ids, "prompt logprobs are asked for that are there already, or that nobody wants"
-    end = min(row.start + row.count + 1, client.sequence.prompt_length)
-    missing = [position for position in range(row.start + 1, end) if position not in client.prompt_logprobs]
-    if client.needs_prompt_logprobs and missing:
-        expected = client.tokens[row.start + 1:end]
-        assert list(row.prompt_logprob_ids) == expected, "prompt logprobs of other tokens are asked for"
-
-
-def path_tokens(node: Node) -> list[Any]:
-    """The namespace, then all tokens up to the end of a cached block."""
-    keys = []
-    while node.parent is not None:
-        keys.append(node.key)
-        node = node.parent
-    return [item for key in reversed(keys) for item in key]
