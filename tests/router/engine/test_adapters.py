@@ -1,7 +1,7 @@
 """Requests with adapters over a scripted fleet: loads beside the steps, refusals, losses."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError
 from penstock.router.fleet.errors import FleetError
-from penstock.router.scheduling.plan import Sampling
+from penstock.router.scheduling.plan import Sampling, StepResult
 from tests.fakes import ScriptedFleet
 from tests.router.adapters.folders import write_adapter
 from tests.scripted_engine import collect, running_engine, shifting, token_ids
@@ -44,6 +44,11 @@ async def request(registry: Registry, name: str | None, max_new_tokens: int = 5)
 async def rounds(number: int = 100) -> None:
     for _ in range(number):
         await asyncio.sleep(0)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.001)
 
 
 def value(engine: Engine, series: str) -> float:
@@ -164,6 +169,7 @@ async def test_an_adapter_that_is_removed_is_unloaded_once_its_requests_have_end
         await rounds(5)
         assert fleet.unloads == []
         assert len(await collect(stream)) == 20
+        await until(lambda: bool(fleet.unloads))
         await rounds()
         assert fleet.unloads == [adapter.number]
         assert value(engine, 'penstock_adapters{state="known"}') == 0
@@ -173,10 +179,17 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
     """Nothing else is in flight the last times, so no other request is blamed; all of them are answered."""
     registry = make_registry(tmp_path, "killer", "good")
     async with running(registry) as (engine, fleet):
-        others = [engine.submit(await request(registry, name, 900)) for name in (None, "good")]
-        await fleet.has_plan.wait()
-        await rounds()
-        load = fleet.load_adapter
+        asked = [await request(registry, name, 200) for name in (None, "good")]
+        killer = await request(registry, "killer")
+        others = [engine.submit(each) for each in asked]
+        await until(lambda: bool(fleet.adapters))
+        load, next_result = fleet.load_adapter, fleet.next_result
+
+        async def slow() -> StepResult:
+            await asyncio.sleep(0.005)  # so that the others still run when the first load fails
+            return await next_result()
+
+        fleet.next_result = slow  # type: ignore[method-assign]
         beside: list[bool] = []
 
         async def dying(number: int, path: str, digest: str, config_digest: str = "") -> int:
@@ -187,13 +200,13 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
             raise FleetError("dead")
 
         fleet.load_adapter = dying  # type: ignore[method-assign]
-        stream = engine.submit(await request(registry, "killer"))
+        stream = engine.submit(killer)
         with pytest.raises(GenerationError, match="4 times in a row while they loaded the adapter `killer`"):
             await asyncio.wait_for(collect(stream), 20)
         assert len(beside) == MAX_LOSSES
         assert any(beside[:MAX_LOSSES_BESIDE])
         assert not any(beside[MAX_LOSSES_BESIDE:])
-        assert [len(await collect(other)) for other in others] == [900, 900]
+        assert [len(await collect(other)) for other in others] == [200, 200]
         late = await request(registry, "killer")
         with pytest.raises(GenerationError):
             engine.submit(late)
@@ -208,8 +221,7 @@ async def test_a_group_that_dies_while_it_loads_loads_again(tmp_path: Path) -> N
     async with running(registry) as (engine, fleet):
         fleet.may_load.clear()
         stream = engine.submit(await request(registry, "a"))
-        while not fleet.loads:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(fleet.loads))
         fleet.is_lost.set()
         await asyncio.sleep(0.1)
         fleet.may_load.set()
@@ -222,9 +234,8 @@ async def test_a_request_that_leaves_before_its_adapter_is_loaded(tmp_path: Path
     async with running(registry) as (engine, fleet):
         fleet.may_load.clear()
         async with engine.submit(await request(registry, "a")):
-            await rounds()
+            await until(lambda: bool(fleet.loads))
         fleet.may_load.set()
-        await rounds()
-        assert len(fleet.adapters) == 1
+        await until(lambda: len(fleet.adapters) == 1)
         assert len(await collect(engine.submit(await request(registry, "a")))) == 5
         assert len(fleet.loads) == 1
