@@ -16,7 +16,8 @@ from tests.e2e.server import serve
 def test_every_answer_is_one_that_the_document_knows(tmp_path: Path) -> None:
     """But for one check: a body of the right shape may still break a rule, and is then refused.
 
-    Of each route one answer at least was no refusal, so that its shape was looked at.
+    Of each route one answer at least was no refusal, so that its shape was looked at. The routes that change
+    adapters are refused by a server without an API key.
     """
     program = python_of("schemathesis").with_name("schemathesis")
     with serve(tmp_path, "--max-total-tokens", "40") as server:
@@ -30,6 +31,7 @@ def test_every_answer_is_one_that_the_document_knows(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"{server.url}/metrics") as response:
             metrics = response.read().decode()
     paths = {route.path for route in routes("1") if route.tag}
-    assert {path for path in paths if f'route="{path}",status="200"' in metrics} == paths
+    refused = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter"}
+    assert {path for path in paths if f'route="{path}",status="200"' in metrics} == paths - refused
     log = server.log.read_text()
     assert "ERROR" not in log, log[-5000:]
