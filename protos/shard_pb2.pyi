@@ -137,14 +137,24 @@ class StreamLimits(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., max_slots: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., max_blocks_per_slot: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("step_id", "cleared_slots", "rows")
+    __slots__ = ("step_id", "cleared_slots", "rows", "block_copies")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     CLEARED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_COPIES_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     cleared_slots: _containers.RepeatedScalarFieldContainer[int]
     rows: _containers.RepeatedCompositeFieldContainer[Row]
-    def __init__(self, step_id: _Optional[int] = ..., cleared_slots: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ...) -> None: ...
+    block_copies: _containers.RepeatedCompositeFieldContainer[BlockCopy]
+    def __init__(self, step_id: _Optional[int] = ..., cleared_slots: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., block_copies: _Optional[_Iterable[_Union[BlockCopy, _Mapping]]] = ...) -> None: ...
+
+class BlockCopy(_message.Message):
+    __slots__ = ("source", "target")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    source: int
+    target: int
+    def __init__(self, source: _Optional[int] = ..., target: _Optional[int] = ...) -> None: ...
 
 class Masks(_message.Message):
     __slots__ = ("step_id", "masks")

@@ -47,7 +47,8 @@ def encode_stream_limits(epoch: int, limits: StreamLimits) -> shard_pb2.Order:
 
 def encode_plan(plan: Plan) -> shard_pb2.Order:
     return shard_pb2.Order(plan=shard_pb2.Plan(
-        step_id=plan.step_id, cleared_slots=plan.cleared_slots, rows=[_encode_row(row) for row in plan.rows]))
+        step_id=plan.step_id, cleared_slots=plan.cleared_slots, rows=[_encode_row(row) for row in plan.rows],
+        block_copies=[shard_pb2.BlockCopy(source=copy.source, target=copy.target) for copy in plan.block_copies]))
 
 
 def encode_masks(step_id: int, masks: Mapping[int, bytes]) -> shard_pb2.Order:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from penstock.router.scheduling.fork import Fork
 from penstock.router.scheduling.plan import Admission, Plan, Row
 from penstock.router.scheduling.sequence import Sequence
 
@@ -20,9 +21,17 @@ class Draft:
         self.rows.append((sequence, row))
         self.budget -= row.count
 
+    def add_fork(self, sequence: Sequence, fork: Fork) -> None:
+        """Adds a fork of a sequence whose row was added."""
+        sequence.forks.append(fork)
+        self.budget -= fork.row.count
+
     def plan(self, step_id: int, cleared_slots: Iterable[int], preempted: Iterable[int]) -> Plan:
         """Makes the plan of all that was added."""
+        forks = [fork for sequence, _ in self.rows for fork in sequence.forks]
         return Plan(
-            step_id, tuple(row for _, row in self.rows), tuple(cleared_slots), tuple(self.admitted), tuple(preempted),
+            step_id, tuple(each for sequence, row in self.rows for each in (row, *(f.row for f in sequence.forks))),
+            tuple(cleared_slots), tuple(copy for fork in forks for copy in fork.copies),
+            tuple(self.admitted), tuple(preempted),
             masked=tuple((row.slot, sequence.id, row.drafts) for sequence, row in self.rows if row.late_mask),
             chunks=tuple(self.chunks))

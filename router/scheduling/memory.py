@@ -83,12 +83,13 @@ class KvMemory:
         sequence.matched = None
 
     def extend(self, sequence: Sequence, number: int) -> None:
-        """Gives the sequence `number` more blocks, and evicts cached ones for that if need be.
+        """Gives the sequence `number` more blocks. So many are available."""
+        sequence.blocks += self.allocate(number)
 
-        The caller has made sure that so many are available.
-        """
+    def allocate(self, number: int) -> list[int]:
+        """Returns `number` blocks, and evicts cached ones for that if need be. So many are available."""
         self.cache.evict(number - self.pool.num_free)
-        sequence.blocks += self.pool.allocate(number)
+        return self.pool.allocate(number)
 
     def confirm(self, sequence: Sequence, length: int) -> None:
         """Caches the full blocks of the first `length` tokens, whose result is back, so that they can be shared."""

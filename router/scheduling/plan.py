@@ -115,9 +115,22 @@ class Row:
         return self.token_ids[len(self.token_ids) - self.num_drafts:]
 
     @property
+    def is_sampled(self) -> bool:
+        """Tells whether the row yields a token."""
+        return self.output is Output.SAMPLE
+
+    @property
     def is_answered(self) -> bool:
         """Tells whether the step's result has a row for this one."""
-        return self.output is Output.SAMPLE or bool(self.prompt_logprob_ids)
+        return self.is_sampled or bool(self.prompt_logprob_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Orders that what a block holds be copied into another one, before a step's rows run."""
+
+    source: int
+    target: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +154,7 @@ class Plan:
     step_id: int
     rows: tuple[Row, ...]
     cleared_slots: tuple[int, ...] = ()
+    block_copies: tuple[BlockCopy, ...] = ()
     admitted: tuple[Admission, ...] = ()
     preempted: tuple[int, ...] = ()
     masked: tuple[tuple[int, int, tuple[int, ...]], ...] = ()

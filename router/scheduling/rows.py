@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Items
 
+from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import (
     FinishReason,
     InitialState,
@@ -37,13 +38,15 @@ def prefill_row(sequence: Sequence, end: int) -> Row:
     return Row(
         slot=sequence.slot, start=start, token_ids=tuple(sequence.tokens[start:end]),
         new_blocks=sequence.unsent_blocks, output=Output.SAMPLE if is_last else Output.NONE,
-        initial_state=_initial_state(sequence) if sequence.num_blocks_sent == 0 else None,
+        initial_state=initial_state(sequence) if sequence.num_blocks_sent == 0 else None,
         late_mask=is_last and sequence.has_grammar, prompt_logprob_ids=sequence.prompt_logprob_ids(start, end))
 
 
-def _initial_state(sequence: Sequence) -> InitialState:
+def initial_state(sequence: Sequence, is_traced: bool = True) -> InitialState:
+    """Says what a shard must know of a sequence before its first row in a slot."""
     history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
-    return InitialState(sequence.sampling, sequence.prompt_length, history, sequence.trace, sequence.adapter)
+    trace = sequence.trace if is_traced else b""
+    return InitialState(sequence.sampling, sequence.prompt_length, history, trace, sequence.adapter)
 
 
 def prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[PromptLogprobsPart]:
@@ -71,6 +74,24 @@ def ending(sequence: Sequence, eos_token_ids: Collection[int], capacity: int) ->
     return FinishReason.ERROR if len(sequence.tokens) >= capacity else None
 
 
+def append(
+    sequence: Sequence, answer: RowResult, eos_token_ids: Collection[int], memory: KvMemory
+) -> list[Sampled]:
+    """Appends the tokens that a row yielded, up to one that ends the sequence; returns those appended."""
+    appended: list[Sampled] = []
+    tops = answer.top_logprobs or ((),) * len(answer.token_ids)
+    for token_id, logprob, top in zip(answer.token_ids, answer.logprobs, tops, strict=True):
+        memory.confirm(sequence, len(sequence.tokens))
+        sequence.tokens.append(token_id)
+        if sequence.guesser is not None:
+            sequence.guesser.note(token_id)
+        reason = ending(sequence, eos_token_ids, memory.capacity)
+        appended.append(Sampled(sequence.id, token_id, logprob, reason, top))
+        if reason is not None:
+            break
+    return appended
+
+
 def take_back(sequence: Sequence, row: Row, answer: RowResult) -> None:
     """Takes back what was computed of guesses that were wrong, if the row had any."""
     if row.num_guesses:
@@ -81,9 +102,10 @@ def take_back(sequence: Sequence, row: Row, answer: RowResult) -> None:
             sequence.guesser.judge(row.num_proposals, num_accepted)
 
 
-def verified(row: Row, answer: RowResult, tokens: Items[Sampled]) -> list[Verified]:
-    """Tells how many of a row's guesses were right, if it had any: of those that became `tokens` of the sequence, which
-    may have ended amid them."""
-    if not row.num_guesses or not tokens:
+def verified(sequence: Sequence, row: Row, answer: RowResult, tokens: Items[Sampled]) -> list[Verified]:
+    """Tells how many guesses of a row and of forks beside it were right, if there were any: of those that became
+    `tokens` of the sequence, which may have ended amid them."""
+    num_guesses = row.num_guesses + sum(fork.row.num_guesses for fork in sequence.forks)
+    if not num_guesses or not tokens:
         return []
-    return [Verified(tokens[0].sequence_id, row.num_guesses, min(len(tokens), len(answer.token_ids) - 1))]
+    return [Verified(tokens[0].sequence_id, num_guesses, min(len(tokens), len(answer.token_ids) - 1))]

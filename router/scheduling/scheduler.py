@@ -1,11 +1,10 @@
 """The scheduler decides which tokens of which sequences the next step computes, and in which blocks.
 
 It batches continuously over a token budget: decode rows come first, then running prefills, then waiting sequences,
-each oldest first; prefills are cut to what is left of the budget and share a step with decode rows. The budget
-follows how long steps take (`step_budget.py`). Blocks are
-allocated as sequences grow. When none is left the youngest running sequence is preempted: it lets go of its
-blocks and waits under its old arrival number, to be computed again with prompt and output as its input. So do all
-sequences when the group dies; `suspects.py` finds the one that kills it, if one does.
+each oldest first; prefills are cut to what is left of the budget and share a step with decode rows. The budget follows
+how long steps take (`step_budget.py`). Blocks are allocated as sequences grow. When none is left the youngest running
+sequence is preempted: it lets go of its blocks and waits under its old arrival number, to be computed again with prompt
+and output as its input. So do all sequences when the group dies; `suspects.py` finds the one that kills it.
 
 *Finish* and *release* are two moments: a step in flight may still name a sequence that has ended, so its blocks
 and its slot return when no step does, by one path (`_settle`).
@@ -14,30 +13,31 @@ and its slot return when no step does, by one path (`_settle`).
 from bisect import insort
 from collections import deque
 from collections.abc import Collection
+from operator import attrgetter
 
 from penstock.router.scheduling.adapter_turns import AdapterTurns, in_the_way, wanted
 from penstock.router.scheduling.draft import Draft
+from penstock.router.scheduling.fork import blocks_needed, make_fork, take_answer
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import (
     Admission,
     Confirmed,
     FinishReason,
     Forgotten,
-    Output,
     Plan,
     Row,
-    RowResult,
     Sampled,
     StepResult,
 )
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.residency import AdapterOrders, Residency
-from penstock.router.scheduling.rows import decode_row, ending, prefill_row, prompt_logprobs, take_back, verified
+from penstock.router.scheduling.rows import append, decode_row, prefill_row, prompt_logprobs, take_back, verified
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
 
+_age = attrgetter("id")
 MAX_PASSED = 64
 """How often younger sequences may be admitted before one that does not fit."""
 
@@ -113,8 +113,7 @@ class Scheduler:
             return None
         plan = draft.plan(self._next_step_id, self._cleared_slots, self._preempted)
         self._in_flight.append((plan.step_id, draft.rows))
-        self._cleared_slots.clear()
-        self._preempted.clear()
+        self._cleared_slots, self._preempted = [], []
         self._next_step_id += 1
         return plan
 
@@ -138,6 +137,11 @@ class Scheduler:
                 self._draft_prefill(sequence, draft)
         if self._waiting and self._free_slots:
             self._admit_waiting(draft)
+        elif self.speculation is not None:
+            for sequence, others in self.speculation.choose_forks(draft.rows, draft.budget):
+                needed = blocks_needed(sequence, len(others), self.memory)
+                if self._free_slots and needed <= self.memory.num_available - len(self._running):
+                    draft.add_fork(sequence, make_fork(sequence, others, self._free_slots.pop(), self.memory))
 
     def _plan_alone(self, suspect: Sequence, draft: Draft) -> None:
         """Plans a step for a suspect alone, with no other row in it and no other step in flight."""
@@ -165,16 +169,17 @@ class Scheduler:
         confirmed: list[Confirmed] = []
         for sequence, row in rows:
             sequence.in_flight -= 1
+            sequence.promised -= row.is_sampled
+            row, answer = take_answer(sequence, row, answers)
             if sequence.status is not Status.FINISHED:
                 self.memory.confirm(sequence, row.start + row.count - row.num_guesses)
-            sequence.promised -= row.output is Output.SAMPLE
-            if row.is_answered:
-                answer = next(answers)
-                assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
-                if sequence.status is not Status.FINISHED:
+                if answer is not None:
                     take_back(sequence, row, answer)
-                    parts, tokens = prompt_logprobs(sequence, row, answer), self._append(sequence, answer)
-                    confirmed += [*parts, *verified(row, answer, tokens), *tokens]
+                    parts = prompt_logprobs(sequence, row, answer)
+                    tokens = append(sequence, answer, self._eos_token_ids, self.memory)
+                    confirmed += [*parts, *verified(sequence, row, answer, tokens), *tokens]
+                    self._conclude(sequence, tokens)
+            self._release_forks(sequence)
             if sequence.status is not Status.RUNNING:
                 self._settle(sequence)
         return confirmed
@@ -279,7 +284,7 @@ class Scheduler:
         draft.add(sequence, row)
         sequence.computed += row.count
         sequence.num_blocks_sent += len(row.new_blocks)
-        sequence.promised += row.output is Output.SAMPLE
+        sequence.promised += row.is_sampled
         sequence.in_flight += 1
 
     def _admit_waiting(self, draft: Draft) -> None:
@@ -328,14 +333,12 @@ class Scheduler:
         draft.admitted.append(Admission(sequence.id, sequence.computed))
 
     def _grow(self, sequence: Sequence, length: int) -> bool:
-        """Gives the sequence blocks for `length` tokens and preempts the youngest sequences for that if need be.
-
-        Returns whether the sequence has them; if not, it sits this step out.
-        """
+        """Gives the sequence blocks for `length` tokens, and preempts the youngest sequences for that if need be.
+        Returns whether the sequence has them; if not, it sits this step out."""
         needed = self.memory.blocks_for(length) - len(sequence.blocks)
         if needed <= 0:
             return True
-        while needed > self.memory.num_available + sum(len(s.blocks) for s in self._returning):
+        while needed > self.memory.num_available + sum(s.num_blocks_held for s in self._returning):
             # A suspect that runs alone has to run next, whatever its age.
             victim = next(s for s in reversed(self._running) if s is not sequence or s is not self._suspects.alone)
             self._evict(victim)
@@ -358,22 +361,12 @@ class Scheduler:
         sequence.status = Status.DRAINING
         self._settle(sequence)
 
-    def _append(self, sequence: Sequence, answer: RowResult) -> list[Sampled]:
-        confirmed = []
-        tops = answer.top_logprobs or ((),) * len(answer.token_ids)
-        for token_id, logprob, top in zip(answer.token_ids, answer.logprobs, tops, strict=True):
-            self.memory.confirm(sequence, len(sequence.tokens))
-            sequence.tokens.append(token_id)
-            if sequence.guesser is not None:
-                sequence.guesser.note(token_id)
-            if sequence.cleared_at is not None and len(sequence.tokens) >= sequence.cleared_at:
-                self._suspects.clear(sequence)
-            reason = ending(sequence, self._eos_token_ids, self.memory.capacity)
-            confirmed.append(Sampled(sequence.id, token_id, logprob, reason, top))
-            if reason is not None:
-                self.finish(sequence.id, reason)
-                break
-        return confirmed
+    def _conclude(self, sequence: Sequence, tokens: list[Sampled]) -> None:
+        """Lets a sequence that got tokens be no suspect any more, or end, if that is what they mean."""
+        if sequence.cleared_at is not None and len(sequence.tokens) >= sequence.cleared_at:
+            self._suspects.clear(sequence)
+        if tokens and (reason := tokens[-1].finish_reason) is not None:
+            self.finish(sequence.id, reason)
 
     def _settle(self, sequence: Sequence) -> None:
         """Takes back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""
@@ -382,11 +375,11 @@ class Scheduler:
         if sequence.in_flight:
             self._returning.append(sequence)
             return
+        self._release_forks(sequence)
         if sequence.slot is not None:
             self.memory.release(sequence)
             self.adapters.release(sequence.adapter)
-            self._free_slots.append(sequence.slot)
-            self._cleared_slots.append(sequence.slot)
+            self._release_slot(sequence.slot)
         sequence.slot = None
         sequence.is_verifying = False
         sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
@@ -394,6 +387,13 @@ class Scheduler:
             sequence.status = Status.WAITING
             insort(self._waiting, sequence, key=_age)
 
+    def _release_forks(self, sequence: Sequence) -> None:
+        """Takes back what the forks of a sequence hold, whose step is back or lost."""
+        while sequence.forks:
+            fork = sequence.forks.pop()
+            self.memory.cache.release(fork.blocks)
+            self._release_slot(fork.slot)
 
-def _age(sequence: Sequence) -> int:
-    return sequence.id
+    def _release_slot(self, slot: int) -> None:
+        self._free_slots.append(slot)
+        self._cleared_slots.append(slot)

@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from penstock.router.scheduling.plan import FinishReason, Sampling
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.speculation.guesser import Guesser
+
+if TYPE_CHECKING:
+    from penstock.router.scheduling.fork import Fork
 
 
 class Status(Enum):
@@ -60,6 +64,8 @@ class Sequence:
     finish_reason: FinishReason | None = None
     slot: int | None = None
     blocks: list[int] = field(default_factory=list)
+    forks: "list[Fork]" = field(default_factory=list)
+    """Other guesses of its next tokens, which a step in flight verifies."""
     num_blocks_sent: int = 0
     num_blocks_cached: int = 0
     computed: int = 0
@@ -97,6 +103,11 @@ class Sequence:
     def planned_length(self) -> int:
         """How many tokens it will have once all steps in flight are back, if none of them ends it."""
         return len(self.tokens) + self.promised
+
+    @property
+    def num_blocks_held(self) -> int:
+        """How many blocks return when it lets go of all it holds."""
+        return len(self.blocks) + sum(len(fork.blocks) for fork in self.forks)
 
     @property
     def unsent_blocks(self) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_memory, kv_budget, num_blocks
 from penstock.shard.execution.masks import Masks
-from penstock.shard.execution.memory import States, allocate, forget
+from penstock.shard.execution.memory import States, allocate, copy_blocks, forget
 from penstock.shard.execution.model import load_model
 from penstock.shard.execution.prompt_logprobs import PromptLogprobsBatch, RowPromptLogprobs
 from penstock.shard.execution.sampler import SamplingBatch
@@ -257,6 +257,8 @@ class Executor:
         slots = self._open_slots()
         slots.apply(step)
         forget(self.caches, step.cleared_slots)
+        if step.block_copies:
+            copy_blocks([*self.caches, *(self.drafter.caches if self.drafter else ())], step.block_copies)
         step, drafted = self._draft(step, slots)
         sampled = [row for row in step.rows if row.is_sampled]
         sampling_batch = sampler.prepare(sampled, slots, answers=self._group.rank == 0)

@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from penstock.kernels import dispatch
+from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvMemoryError, KvShape
+from penstock.shard.execution.step import BlockCopy
 from penstock.shard.fallback.alone import OwnStates
 from penstock.shard.models.model import MemoryLayout, SequenceState
 
@@ -50,6 +54,15 @@ def allocate(
         return list(caches)
     return [layout.state.allocate(num_states, dispatch.device()) if layer in layout.state_layers else next(caches)
             for layer in range(layout.num_layers)]
+
+
+def copy_blocks(memories: Iterable[LayerMemory], copies: Sequence[BlockCopy]) -> None:
+    """Copy what blocks hold into others, in the caches of all layers."""
+    sources, targets = torch.tensor(
+        [[each.source for each in copies], [each.target for each in copies]], device=dispatch.device())
+    for memory in memories:
+        if isinstance(memory, KvCache):
+            memory.data[targets] = memory.data[sources]
 
 
 def forget(memories: Iterable[LayerMemory], slots: Iterable[int]) -> None:

@@ -97,6 +97,7 @@ class SlotTable:
             raise OrderError(f"step {step.step_id} has two rows for one slot: {[row.slot for row in step.rows]}")
         for slot in step.cleared_slots:
             self._clear(slot)
+        self._check_copies(step)
         for row in step.rows:
             if row.initial_state:
                 self._reset(row.slot, row.start, row.initial_state)
@@ -247,6 +248,15 @@ class SlotTable:
         if state.is_kept and end > state.num_known and len(row.token_ids):
             self._keep_history(row.slot, row.token_ids, end - len(row.token_ids))
         state.num_written = row.end
+
+    def _check_copies(self, step: Step) -> None:
+        named = [block for copy in step.block_copies for block in (copy.source, copy.target)]
+        if named and max(named) >= self.bounds.num_blocks:
+            raise OrderError(f"step {step.step_id}: block_copies name block {max(named)}, num_blocks is "
+                             f"{self.bounds.num_blocks}")
+        targets = {copy.target for copy in step.block_copies}
+        if len(targets) < len(step.block_copies) or targets & {copy.source for copy in step.block_copies}:
+            raise OrderError(f"step {step.step_id}: block_copies name the target of one of them again: {named}")
 
     def _check_slot(self, slot: int) -> None:
         if not 0 <= slot < self.limits.max_slots:

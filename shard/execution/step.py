@@ -108,10 +108,19 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """Orders that one block take over what another holds."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     step_id: int
     cleared_slots: tuple[int, ...]       # freed before the rows are read
     rows: tuple[Row, ...]
+    block_copies: tuple[BlockCopy, ...] = ()            # made before the rows run
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.protos import shard_pb2
 from penstock.shard.execution.step import (
+    BlockCopy,
     Facts,
     Ids,
     InitialState,
@@ -43,7 +44,8 @@ def decode_plan(message: shard_pb2.Plan, step_id: int) -> Step:
     if not message.rows:
         raise ValueError(f"plan {step_id} has no rows")
     rows = tuple(_decode_row(row, f"plan {step_id}, rows[{index}]") for index, row in enumerate(message.rows))
-    return Step(step_id, tuple(message.cleared_slots), rows)
+    return Step(step_id, tuple(message.cleared_slots), rows,
+                tuple(BlockCopy(copy.source, copy.target) for copy in message.block_copies))
 
 
 def decode_masks(message: shard_pb2.Masks) -> dict[int, bytes]:

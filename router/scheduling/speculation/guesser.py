@@ -1,10 +1,15 @@
 """Guesses how one sequence goes on, and follows how often that is right."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.router.scheduling.speculation.lookup import Lookup
 
+FIRST_OTHER = 0.1
+"""The share of alternatives whose own first token is right, that a sequence begins with."""
+LEAST_OTHER = 0.05
+"""Of a sequence whose alternatives are right more seldom, none is looked for."""
 FIRST = 0.5
 """The share of right guesses that a sequence begins with."""
 HOPE = 0.7
@@ -19,6 +24,20 @@ WEIGHT = 0.15
 """Of the newest guess in that share."""
 
 
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Guesses other than those that a row has. The first `num_shared` are the same; `share` is how likely the one after
+    them is, if those are right."""
+
+    token_ids: list[int]
+    num_shared: int
+    share: float
+
+    def expected(self, share: float) -> float:
+        """Returns how many tokens it yields that the row would not, on average, if each guess is right with `share`."""
+        return self.share * sum(share ** index for index in range(self.num_shared, len(self.token_ids)))
+
+
 class Guesser(Protocol):
     """What the scheduler wants of a sequence's guesses. Nothing of an answer depends on them but its speed."""
 
@@ -31,6 +50,9 @@ class Guesser(Protocol):
     def guess(self, number: int) -> tuple[list[int], float]:
         """Returns up to `number` tokens that may come next, and how likely each is, if those before it were right. All
         may be PROPOSED."""
+
+    def alternative(self, number: int) -> Alternative | None:
+        """Returns other tokens that may come next than the first `number` of `guess`, if there are any."""
 
     def judge(self, number: int, num_right: int) -> None:
         """Takes in that of so many proposals the first `num_right` were right. Their tokens are noted after that."""
@@ -49,6 +71,7 @@ class LookupGuesser:
         self._lookup = Lookup(tokens)
         self._forced: list[int] = []
         self._found_share = self._forced_share = FIRST
+        self._other_share = FIRST_OTHER
 
     def note(self, token_id: int) -> None:
         if self._forced:
@@ -57,7 +80,8 @@ class LookupGuesser:
             self._forced = self._forced[1:] if is_right else []
         if (expected := self._lookup.next_token) is not None:
             self._found_share += WEIGHT * ((expected == token_id) - self._found_share)
-        self._lookup.note(token_id)
+        if (other := self._lookup.note(token_id)) is not None:
+            self._other_share += WEIGHT * ((other == token_id) - self._other_share)
 
     def force(self, token_ids: Sequence[int]) -> None:
         self._forced = list(token_ids)
@@ -67,6 +91,13 @@ class LookupGuesser:
         if self._forced and (not found or self._forced_share >= self._found_share):
             return self._forced[:number], self._forced_share
         return found, self._found_share
+
+    def alternative(self, number: int) -> Alternative | None:
+        """None, while a grammar forces tokens."""
+        if self._forced or self._other_share < LEAST_OTHER or not (other := self._lookup.alternative(number)):
+            return None
+        place, token_ids = other
+        return Alternative(self._lookup.expected(place) + token_ids, place, self._other_share)
 
     def judge(self, number: int, num_right: int) -> None:
         """Nothing follows for what is guessed here."""
@@ -125,6 +156,10 @@ class DraftedGuesser:
         if room <= 0 or (found and share >= self._share.value):
             return found, share
         return [PROPOSED] * room, self._share.value
+
+    def alternative(self, number: int) -> Alternative | None:
+        """None: the shards keep what the draft model has taken in by slot, and an alternative has another slot."""
+        return None
 
     def judge(self, number: int, num_right: int) -> None:
         self._share.judge(number, num_right)

@@ -29,11 +29,16 @@ class Lookup:
         self._next = 0
         """The position whose token is expected next; 0 if nothing is."""
 
-    def note(self, token_id: int) -> None:
-        """Takes in that `token_id` was appended. Goes on with the same occurrence while it is right."""
-        is_right = self._next and self._tokens[self._next] == token_id
-        self._index()
-        self._next = self._next + 1 if is_right else self._find()
+    def note(self, token_id: int) -> int | None:
+        """Takes in that `token_id` was appended. Goes on with the same occurrence while it is right.
+
+        Returns the token that `alternative` would have had in its place, if it had one.
+        """
+        expected = self.next_token
+        latest = self._index()
+        is_other = latest is not None and expected is not None and latest != expected
+        self._next = self._next + 1 if expected == token_id else self._find()
+        return latest if is_other else None
 
     @property
     def next_token(self) -> int | None:
@@ -50,18 +55,34 @@ class Lookup:
             copied.append(copied[len(copied) - period])
         return copied
 
-    def _index(self) -> None:
+    def alternative(self, number: int) -> tuple[int, list[int]] | None:
+        """Returns another way on, if there is one: the place among the next `number` tokens where it parts from those
+        that are expected, and its tokens from there on. They are those that followed the same LONG tokens last."""
+        tokens, expected = self._tokens, self.expected(number)
+        recent, mask = [*tokens[len(tokens) - LONG:], *expected], len(self._table) - 1
+        for place, token_id in enumerate(expected):
+            position = self._table[_hashes(recent, place + LONG)[0] & mask]
+            is_other = position and tokens[position] != token_id
+            if is_other and tokens[position - LONG:position] == recent[place:place + LONG]:
+                return place, list(tokens[position:position + len(expected) - place])
+        return None
+
+    def _index(self) -> int | None:
         """Notes for more positions that they follow the tokens before them: for all but the last, which follows
-        nothing yet, in the end."""
-        tokens = self._tokens
+        nothing yet, in the end. Returns the token that followed the LONG ones before the last position before, if they
+        are known to have been there."""
+        tokens, latest = self._tokens, 0
         if 2 * len(tokens) > len(self._table):
             self._table, self._num_indexed = self._empty(), LONG
         end = min(len(tokens), self._num_indexed + MAX_INDEXED)
         table, mask = self._table, len(self._table) - 1
         for position in range(self._num_indexed, end):
             long, short = _hashes(tokens, position)
+            latest = table[long & mask]
             table[long & mask] = table[short & mask] = position
         self._num_indexed = max(self._num_indexed, end)
+        is_same = latest and end == len(tokens) and tokens[latest - LONG:latest] == tokens[end - 1 - LONG:end - 1]
+        return tokens[latest] if is_same else None
 
     def _empty(self) -> "array[int]":
         """Makes an empty table with room for more tokens than there are."""

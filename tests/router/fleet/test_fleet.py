@@ -16,7 +16,9 @@ from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.fleet import GrpcFleet, agree
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
-from penstock.router.scheduling.plan import InitialState, Output, Plan, Row, RowResult, Sampling
+from penstock.router.scheduling.plan import BlockCopy, InitialState, Output, Plan, Row, RowResult, Sampling
+from penstock.shard.execution import step
+from penstock.shard.serving import wire
 from tests.fakes import FACTS
 from tests.other_user import OTHER_USER, only_root, other_user
 
@@ -92,7 +94,8 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     sampling = Sampling(do_sample=True, seed=2**64 - 1, temperature=0.5, top_k=7, repetition_penalty=2.0)
     plan = Plan(0, (
         Row(slot=2, start=0, token_ids=(5, 6), new_blocks=(0,), initial_state=InitialState(sampling, 2, (5, 6))),
-        Row(slot=3, start=16, from_last_sample=True, output=Output.NONE)), cleared_slots=(1,))
+        Row(slot=3, start=16, from_last_sample=True, output=Output.NONE)),
+        cleared_slots=(1,), block_copies=(BlockCopy(4, 9),))
     async with running(tmp_path, *shards) as (fleet, _):
         await fleet.describe()
         await fleet.open(LIMITS)
@@ -105,6 +108,7 @@ async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path:
     opened, planned = shards[0].orders
     limits = opened.stream_limits
     assert (limits.max_slots, limits.max_step_tokens, limits.max_blocks_per_slot) == (4, 64, 8)
+    assert wire.decode_plan(planned.plan, 0).block_copies == (step.BlockCopy(4, 9),)
     first = planned.plan.rows[0].initial_state
     assert (first.sampling.seed, first.sampling.top_k, first.prompt_length) == (2**64 - 1, 7, 2)
     assert planned.plan.rows[0].token_ids == bytes([5, 0, 0, 0, 6, 0, 0, 0])

@@ -215,6 +215,42 @@ class BlockLostWithGuess(Scheduler):
         return confirmed
 
 
+class ForkWithoutCopy(Scheduler):
+    """A fork begins with a block that has nothing of what its sequence wrote."""
+
+    def plan(self) -> Plan | None:
+        plan = super().plan()
+        return None if plan is None else replace(plan, block_copies=())
+
+
+class LeakedCopy(Scheduler):
+    """The copy of a block that a fork had is never free again."""
+
+    def _release_forks(self, sequence: Sequence) -> None:
+        for fork in sequence.forks:
+            fork.blocks = fork.blocks[1:]
+        super()._release_forks(sequence)
+
+
+class ForkSlotNotCleared(Scheduler):
+    """The shards are not told that a fork has left its slot."""
+
+    def _release_forks(self, sequence: Sequence) -> None:
+        cleared = list(self._cleared_slots)
+        super()._release_forks(sequence)
+        self._cleared_slots = cleared
+
+
+class ForkTakenWithoutItsBlocks(Scheduler):
+    """A sequence goes on in its fork's slot with the blocks that its own row wrote."""
+
+    def _release_forks(self, sequence: Sequence) -> None:
+        for fork in sequence.forks:
+            rest = sequence.blocks[fork.num_shared:]
+            sequence.blocks[fork.num_shared:], fork.blocks = fork.blocks, rest
+        super()._release_forks(sequence)
+
+
 class _OneNamespace(PrefixCache):
     def key(self, namespace: str, tokens: Items[int], index: int) -> Key:
         return super().key("", tokens, index)

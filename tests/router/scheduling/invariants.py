@@ -16,6 +16,7 @@ def check_blocks(scheduler: Scheduler, present: Collection[Sequence]) -> None:
     memory = scheduler.memory
     pool, cache = memory.pool, memory.cache
     holders = Counter(block for sequence in present for block in sequence.blocks)
+    holders.update(block for sequence in present for fork in sequence.forks for block in fork.blocks)
     assert all(number <= len(present) for number in holders.values())
     expected = [holders[block] + (block in cache) for block in range(pool.num_blocks)]
     actual = [pool.count(block) for block in range(pool.num_blocks)]
@@ -42,6 +43,13 @@ def check_flights(scheduler: Scheduler, flights: Collection[Flight]) -> None:
             for block in blocks[first:last + 1]:
                 assert memory.pool.count(block) == 1, f"block {block} is shared while a step in flight writes to it"
                 assert block not in memory.cache, f"block {block} is cached while a step in flight writes to it"
+        for client, row in flight.forks:
+            assert any(fork.row is row for fork in client.sequence.forks), "a fork ends while its step is in flight"
+            for block in row.new_blocks[row.start // memory.block_size:]:
+                assert memory.pool.count(block) == 1, f"block {block} is shared while a fork writes to it"
+                assert block not in memory.cache, f"block {block} is cached while a fork writes to it"
+    assert sum(len(flight.forks) for flight in flights) == sum(
+        len(sequence.forks) for sequence in {client.sequence for flight in flights for client, _, _ in flight.rows})
     for flight in flights:
         for client, _, _ in flight.rows:
             sequence = client.sequence
@@ -52,6 +60,7 @@ def check_flights(scheduler: Scheduler, flights: Collection[Flight]) -> None:
 def check_places(scheduler: Scheduler, live: Collection[Sequence], present: Collection[Sequence]) -> None:
     """Every slot is free or one sequence's; every sequence is in the one list that its status says."""
     slots = [sequence.slot for sequence in present if sequence.slot is not None]
+    slots += [fork.slot for sequence in present for fork in sequence.forks]
     num_slots = len(scheduler._free_slots) + len(slots)
     assert sorted([*scheduler._free_slots, *slots]) == list(range(num_slots)), "a slot is lost or given out twice"
     lists = {Status.WAITING: scheduler._waiting, Status.RUNNING: scheduler._running}

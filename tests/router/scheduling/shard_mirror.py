@@ -70,6 +70,8 @@ class ShardMirror:
         for slot in plan.cleared_slots:
             assert slot in self._slots, f"slot {slot} is cleared but holds no sequence"
             del self._slots[slot]
+        for copy in plan.block_copies:
+            self.memory[copy.target] = list(self.memory[copy.source])
         for row in plan.rows:
             if row.initial_state is not None:
                 assert row.slot not in self._slots, f"slot {row.slot} is given out twice"

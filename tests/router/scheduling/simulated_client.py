@@ -1,12 +1,13 @@
 """What the simulation knows of a request and of a step in flight, apart from the scheduler's own record."""
 
 import random
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from penstock.router.scheduling.plan import InitialState, Plan, Row
 from penstock.router.scheduling.sequence import Sequence
-from penstock.router.scheduling.speculation.guesser import PROPOSED
+from penstock.router.scheduling.speculation.guesser import PROPOSED, Alternative
 from tests.router.scheduling.shard_mirror import Resident, extend, sample
 
 
@@ -84,6 +85,22 @@ class Prophet:
             self._guess.append(truth if self._random.random() < 0.8 else self._random.randint(2, 25))
         return [PROPOSED] * number if self._asks else self._guess[:number], self._share
 
+    def alternative(self, number: int) -> Alternative | None:
+        """Other tokens from some place on, of which all are right, none, or the first ones."""
+        place = self._random.randrange(number)
+        guessed, own = self._guess[:number], self._truths(number)
+        others = own[:place + self._random.randint(1, number - place)]
+        if others[:place] != guessed[:place] or self._random.random() < 0.3:
+            others = [*guessed[:place], *(self._random.randint(2, 25) for _ in range(number - place))]
+        return Alternative(others, place, self._random.random())
+
+    def _truths(self, number: int) -> list[int]:
+        client, chain, truths = self._client, list(self._client.chain), list[int]()
+        while len(truths) < number:
+            truths.append(sample(chain[-1], client.salt, client.mask_after(len(truths))))
+            extend(chain, truths[-1])
+        return truths
+
     def judge(self, number: int, num_right: int) -> None:
         assert self.unjudged == number >= num_right, f"{number} proposals are judged, there were {self.unjudged}"
         self.unjudged = 0
@@ -91,8 +108,27 @@ class Prophet:
 
 @dataclass(slots=True)
 class Flight:
-    """A plan in flight; each row with its client and the blocks that it had when planned."""
+    """A plan in flight; each row with its client and the blocks that it had when planned; those of forks apart."""
 
     plan: Plan
     rows: list[tuple[Client, Row, tuple[int, ...]]]
     firsts: dict[int, Resident]
+    forks: list[tuple[Client, Row]] = field(default_factory=list)
+
+    def find_forks(self, clients: Iterable[Client]) -> list[Row]:
+        """Finds the clients whose sequences have forks in the plan; returns the plan's other rows."""
+        places = {id(row): place for place, row in enumerate(self.plan.rows)}
+        for client in clients:
+            own = [fork for fork in client.sequence.forks if id(fork.row) in places]
+            for number, fork in enumerate(own, 1):
+                before = self.plan.rows[places[id(fork.row)] - number]
+                assert before.slot == client.sequence.slot, "a fork is not behind its sequence's row"
+                assert before.num_drafts > 0, "a fork is beside a row that verifies nothing"
+                assert not before.late_mask, "a fork has no mask, and its sequence has a grammar"
+                assert fork.row.initial_state == client.initial_state, "a fork begins with another state"
+                assert fork.row.token_ids[0] == client.tokens[-1], "a fork brings other tokens"
+                assert fork.row.start + fork.row.count < client.sequence.max_length, "a fork goes beyond the end"
+                self.forks.append((client, fork.row))
+                self.firsts[fork.slot] = Resident(client.chain[:fork.row.start + 1], client.salt, client.adapter)
+        of_forks = {id(row) for _, row in self.forks}
+        return [row for row in self.plan.rows if id(row) not in of_forks]

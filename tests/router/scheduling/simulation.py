@@ -48,7 +48,7 @@ class Simulation:
 
     def __init__(self, seed: int, depth: int, scheduler_class: type[Scheduler] = Scheduler, *,
                  budget_varies: bool = False, carries_states: bool = False, guesses: int = 0,
-                 has_proposals: bool = False) -> None:
+                 has_proposals: bool = False, is_quiet: bool = False) -> None:
         self.random = random.Random(seed)
         self.speed = random.Random(seed) if budget_varies else None
         self.depth = depth
@@ -57,8 +57,9 @@ class Simulation:
         self.has_proposals = has_proposals
         """Whether a draft model on the shards guesses, too."""
         self.block_size = self.random.choice([1, 2, 4, 4, 4, 8])
-        self.num_slots = self.random.choice([2, 6, 6, 12])
-        self.budget = self.num_slots + (60 if budget_varies else self.random.choice([1, 6, 12, 50]))
+        self.num_slots = 12 if is_quiet else self.random.choice([2, 6, 6, 12])
+        self.arrivals, self.token_time = (0.04, 0.001) if is_quiet else (0.12, 0.05)
+        self.budget = self.num_slots + (60 if budget_varies or is_quiet else self.random.choice([1, 6, 12, 50]))
         num_blocks = CAPACITY // self.block_size
         self.counts: Counter[str] = Counter()
         self.adapters = SimulatedAdapters(seed, self.counts, self.fail_adapter)
@@ -97,7 +98,7 @@ class Simulation:
 
     def visit(self) -> None:
         """Clients come and go; now and then the group dies."""
-        if len(self.live) < MAX_CLIENTS and self.chance(0.12):
+        if len(self.live) < MAX_CLIENTS and self.chance(self.arrivals):
             self.arrive()
         if self.live and self.chance(0.015):
             self.leave()
@@ -178,7 +179,7 @@ class Simulation:
         named = {client.sequence.id for client, _, _ in flight.rows} if flight is not None else set()
         assert due <= named or self.is_memory_coming(), "the oldest sequence gets no row"
         if flight is not None:
-            self.check_plan(flight.plan, named, most)
+            self.check_plan(flight, named, most)
             self.note_pauses(named)
             self.in_flight.append(flight)
             self.plans.append(flight.plan)
@@ -186,10 +187,12 @@ class Simulation:
         self.check()
         return plan is not None
 
-    def check_plan(self, plan: Plan, named: set[int], most: int) -> None:
+    def check_plan(self, planned: Flight, named: set[int], most: int) -> None:
         """What holds for one step, beside those that are in flight already."""
+        plan, num_rows = planned.plan, len(planned.rows)
         assert 0 < plan.num_tokens <= most, f"{plan.num_tokens} tokens in a step of {most}"
-        assert len({row.slot for row in plan.rows}) == len(plan.rows) == len(named), "two rows for one sequence"
+        assert len({row.slot for row in plan.rows}) == len(plan.rows), "two rows for one slot"
+        assert num_rows == len(named) == len(plan.rows) - len(planned.forks), "two rows for one sequence"
         held_back = {c.sequence.id for flight in self.in_flight for c, row, _ in flight.rows
                      if c.sequence.confirmed_only or row.num_guesses}
         assert not named & held_back, f"{named & held_back} are planned before their tokens are back"
@@ -236,8 +239,9 @@ class Simulation:
 
     def flight(self, plan: Plan) -> Flight:
         """Find the clients behind a plan's rows: a first row belongs to an admitted sequence, in this order."""
-        firsts = [row for row in plan.rows if row.initial_state is not None]
         flight = Flight(plan, [], {})
+        rows = flight.find_forks(self.present.values())
+        firsts = [row for row in rows if row.initial_state is not None]
         for row, admission in zip(firsts, plan.admitted, strict=True):
             client = self.live[admission.sequence_id]
             assert admission.hit_tokens == row.start
@@ -247,7 +251,7 @@ class Simulation:
             flight.firsts[row.slot] = Resident(client.chain[:row.start + 1], client.salt, client.adapter)
             self.counts["hits"] += row.start > 0
         by_slot = {client.sequence.slot: client for client in self.present.values()}
-        for row in plan.rows:
+        for row in rows:
             client = by_slot[row.slot]
             known = row.token_ids[:len(row.token_ids) - row.num_drafts]
             assert list(known) == client.tokens[row.start:row.start + len(known)], "a row brings other tokens"
@@ -265,7 +269,8 @@ class Simulation:
                 if client.sequence.has_grammar and row.output is Output.SAMPLE]
         assert plan.masked == tuple(
             (row.slot, client.sequence.id, row.drafts) for client, row in late), "who waits for a mask?"
-        self.counts.update(masked=len(late), prompt_logprobs=sum(len(row.prompt_logprob_ids) for row in plan.rows))
+        self.counts.update(forks=len(flight.forks), masked=len(late),
+                           prompt_logprobs=sum(len(row.prompt_logprob_ids) for row in plan.rows))
         return flight
 
     def commit(self) -> None:
@@ -278,7 +283,7 @@ class Simulation:
         masks = {slot: [self.live[id].mask_after(index) or 0 for index in range(len(drafts) + 1)]
                  for slot, id, drafts in flight.plan.masked if id in self.live}
         result = self.shard.run(flight.plan, flight.firsts, masks)
-        for _, row, blocks in flight.rows:
+        for _, row, blocks in [*flight.rows, *((client, row, row.new_blocks) for client, row in flight.forks)]:
             assert self.shard.blocks(row.slot) == list(blocks), f"the shard's block table of slot {row.slot} is another"
         expected = [client.sequence.id for client, row, _ in flight.rows if client.sequence.id in self.live
                     and row.start + row.count - row.num_guesses == len(client.tokens)]
@@ -287,6 +292,7 @@ class Simulation:
                 client.sequence.guesser.unjudged = row.num_proposals
         lengths = {client.sequence.id: len(client.tokens) for client, _, _ in flight.rows}
         confirmed = self.scheduler.commit(result)
+        self.counts["forks taken"] += sum(client.sequence.slot == row.slot for client, row in flight.forks)
         self.time(flight.plan)
         self.in_flight.popleft()
         tokens = [sampled.sequence_id for sampled in confirmed if isinstance(sampled, Sampled)]
@@ -306,7 +312,8 @@ class Simulation:
     def time(self, plan: Plan) -> None:
         """Tells the scheduler how long the step took, on a machine whose speed is another in each, if it varies."""
         if self.scheduler.speculation is not None:
-            self.scheduler.speculation.cost.observe(plan.num_tokens, 1 + plan.num_tokens * (plan.step_id % 7) / 20)
+            self.scheduler.speculation.cost.observe(
+                plan.num_tokens, 1 + plan.num_tokens * (plan.step_id % 7) * self.token_time)
         if self.speed is None:
             return
         before = self.scheduler.budget.tokens

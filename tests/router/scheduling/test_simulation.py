@@ -48,6 +48,15 @@ def test_guesses_change_no_answer(depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
+def test_forks_change_no_answer(depth: int) -> None:
+    simulation = Simulation(6, depth, guesses=5, is_quiet=True)
+    simulation.run(2000)
+    for what, least in {"steps": 700, "ended": 80, "preempted": 5, "hits": 20, "losses": 1, "masked": 150,
+                        "drafts": 500, "accepted": 300, "forks": 40, "forks taken": 5}.items():
+        assert simulation.counts[what] >= least, f"too little happened: {simulation.counts}"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
 def test_proposals_change_no_answer(depth: int) -> None:
     simulation = Simulation(6, depth, guesses=5, has_proposals=True)
     simulation.run(1500)
@@ -113,5 +122,17 @@ def test_catches(faulty: type[Scheduler], message: str) -> None:
 @pytest.mark.parametrize("has_proposals", [False, True])
 def test_catches_faults_of_guessing(faulty: type[Scheduler], message: str, has_proposals: bool) -> None:
     simulation = Simulation(2, 2, faulty, guesses=5, has_proposals=has_proposals)
+    with pytest.raises(AssertionError, match=message):
+        simulation.run(3000)
+
+
+@pytest.mark.parametrize(("faulty", "message"), [
+    (faulty_schedulers.ForkWithoutCopy, "reads block .+ at"),
+    (faulty_schedulers.LeakedCopy, "holders"),
+    (faulty_schedulers.ForkSlotNotCleared, "is given out twice"),
+    (faulty_schedulers.ForkTakenWithoutItsBlocks, "block table|blocks are taken|reads block|cached but holds"),
+], ids=lambda value: value.__name__ if isinstance(value, type) else "")
+def test_catches_faults_of_forks(faulty: type[Scheduler], message: str) -> None:
+    simulation = Simulation(5, 2, faulty, guesses=5, is_quiet=True)
     with pytest.raises(AssertionError, match=message):
         simulation.run(3000)

@@ -15,7 +15,7 @@ from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.slots import OrderError
-from penstock.shard.execution.step import Row, RowResult, Sampling, Step
+from penstock.shard.execution.step import BlockCopy, Row, RowResult, Sampling, Step
 from penstock.shard.models.model import Hidden
 from penstock.shard.startup.measure import measure_step_tokens
 from tests.shard.ranks import Sampled, make_config, run_program
@@ -83,6 +83,28 @@ def test_a_row_may_go_back_and_write_again(executor: Executor, expected: list[Sa
     right = make_row(0, 30, prompt[30:])
     program = Program(alone([REQUEST]).limits, [Step(0, (), (wrong,)), Step(1, (), (right,))], [[], [0]])
     assert run_program(executor, program)[0] == expected[:1]
+
+
+@pytest.mark.parametrize("kv_cache_dtype", [None, "int8"])
+def test_a_fork_goes_on_as_its_sequence_would(model: Path, kv_cache_dtype: str | None) -> None:
+    """From amid a block that the sequence has written a part of, and writes on in the same step: another way on."""
+    executor = Executor(replace(make_config(model), kv_cache_dtype=kv_cache_dtype), Group())
+    expected = run_program(executor, alone([REQUEST]))[0]
+    ids, prompt = [sampled.token_id for sampled in expected], REQUEST.prompt
+    wrong = (ids[4] + 1) % 160
+    executor.open(alone([REQUEST] * 2).limits)
+    first = make_row(0, 0, prompt, new_blocks=[8, 3, 5], initial_state=initial(len(prompt), SEEDED, prompt))
+    executor.execute(Step(0, (), (first, )))
+    executor.execute(Step(1, (), (make_row(0, 40, ids[:3], num_drafts=2),)))
+    own = make_row(0, 43, [ids[3], wrong, ids[5]], num_drafts=2)
+    fork = make_row(1, 43, ids[3:6], new_blocks=[8, 3, 6], num_drafts=2,
+                    initial_state=initial(len(prompt), SEEDED, [*prompt, *ids[:4]]))
+    both = executor.execute(Step(2, (), (own, fork), (BlockCopy(5, 6),)))
+    assert [row.token_ids for row in both.rows] == [tuple(ids[4:5]), tuple(ids[4:7])]
+    rest = executor.execute(Step(3, (0,), (make_row(1, 46, ids[6:11], new_blocks=[2], num_drafts=4),)))
+    assert rest.rows[0].token_ids == tuple(ids[7:])
+    logprobs = [*both.rows[1].logprobs, *rest.rows[0].logprobs]
+    assert logprobs == [sampled.logprob for sampled in expected[4:]]
 
 
 def test_a_step_may_sample_nothing(executor: Executor) -> None:

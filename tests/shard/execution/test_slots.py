@@ -12,7 +12,7 @@ from penstock.kernels.lora import Adapter
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
-from penstock.shard.execution.step import Row, Sampling, Step, StreamLimits
+from penstock.shard.execution.step import BlockCopy, Row, Sampling, Step, StreamLimits
 from tests.shard.step_programs import initial, make_row
 
 BOUNDS = Bounds(block_size=4, num_blocks=10, context_length=14, vocab_size=100)
@@ -222,6 +222,16 @@ def test_what_reads_history_has_one(slots: SlotTable) -> None:
 def test_what_no_router_may_send(slots: SlotTable, rows: list[Row], message: str) -> None:
     with pytest.raises(OrderError, match=message):
         slots.apply(step(*rows))
+
+
+@pytest.mark.parametrize(("copies", "message"), [
+    ([(3, 10)], "step 0: block_copies name block 10, num_blocks is 10"),
+    ([(3, 4), (5, 4)], r"block_copies name the target of one of them again: \[3, 4, 5, 4\]"),
+    ([(3, 4), (4, 5)], r"block_copies name the target of one of them again: \[3, 4, 4, 5\]"),
+])
+def test_copies_that_no_router_may_order(slots: SlotTable, copies: list[tuple[int, int]], message: str) -> None:
+    with pytest.raises(OrderError, match=message):
+        slots.apply(Step(0, (), (prompt(),), tuple(BlockCopy(*copy) for copy in copies)))
 
 
 def test_a_row_must_not_jump_ahead(slots: SlotTable) -> None:

@@ -55,6 +55,22 @@ def test_an_edit_is_got_over() -> None:
     assert lookup.expected(3) == [113, 114, 115]
 
 
+def test_an_alternative_is_what_followed_last() -> None:
+    """The copy goes on along the first text; the second one parts from it at 60."""
+    tokens = [30, 31, *range(1, 10), 20, *range(2, 7), 60, 61, 62, 63, 21]
+    lookup = Lookup(tokens)
+    grow(lookup, tokens, 1, 2, 3)
+    assert lookup.expected(6) == [4, 5, 6, 7, 8, 9]
+    assert lookup.alternative(6) == (3, [60, 61, 62])
+    assert lookup.alternative(3) is None
+    for token_id in (4, 5, 6):
+        tokens.append(token_id)
+        assert lookup.note(token_id) is None
+    assert lookup.alternative(2) == (0, [60, 61])
+    tokens.append(60)
+    assert lookup.note(60) == 60, "it would have been right"
+
+
 def test_what_is_found_follows_the_same_tokens() -> None:
     """Against a search of all tokens, while the table grows and a prompt is taken in part by part."""
     draw = random.Random(1)

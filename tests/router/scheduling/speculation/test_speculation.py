@@ -4,7 +4,14 @@ import pytest
 
 from penstock.router.scheduling.plan import Plan, Row, Sampling, StepResult
 from penstock.router.scheduling.sequence import Sequence, Status
-from penstock.router.scheduling.speculation.guesser import HOPE, PROPOSED, DraftedGuesser, LookupGuesser, common_share
+from penstock.router.scheduling.speculation.guesser import (
+    HOPE,
+    PROPOSED,
+    Alternative,
+    DraftedGuesser,
+    LookupGuesser,
+    common_share,
+)
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.speculation.step_cost import StepCost
 
@@ -16,6 +23,7 @@ class Sure:
         self.token_id = token_id
         self.share = share
         self.number = number
+        self.other: float | None = None
 
     def note(self, token_id: int) -> None: ...
 
@@ -23,6 +31,9 @@ class Sure:
 
     def guess(self, number: int) -> tuple[list[int], float]:
         return [self.token_id] * min(number, self.number), self.share
+
+    def alternative(self, number: int) -> Alternative | None:
+        return None if self.other is None else Alternative([self.token_id] * 2 + [9] * (number - 2), 2, self.other)
 
     def judge(self, number: int, num_right: int) -> None: ...
 
@@ -116,6 +127,34 @@ def test_prompts_sample_too() -> None:
     made = speculation(0.0, samples=12)
     assert sum(map(len, made.choose([running(1, 0.9), running(2, 0.9)], 50, 6, 40).values())) == 4
     assert made.choose([running(1, 0.9)], 50, 20, 40) == {}
+
+
+def forked(cost_of: float, share: float, other: float, number: int = 6, has_grammar: bool = False) -> list[list[int]]:
+    """The forks beside a row with `number` guesses; `other` is how likely theirs are where they part."""
+    sequence = running(1, share)
+    sequence.has_grammar = has_grammar
+    assert isinstance(sequence.guesser, Sure)
+    sequence.guesser.other = other
+    row = Row(0, 2, (3, *[7] * number), num_drafts=number)
+    return [guesses for _, guesses in speculation(cost_of).choose_forks([(sequence, row)], 50)]
+
+
+def test_a_fork_must_yield_more_than_its_tokens_cost() -> None:
+    guesses = [[7, 7, 9, 9, 9, 9]]
+    assert forked(0.0, 0.6, 0.5) == guesses
+    assert forked(0.0, 0.6, 0.01) == forked(0.2, 0.6, 0.5) == []
+    assert forked(0.02, 0.9, 0.9) == guesses, "what others spend a step on, it has in this one"
+
+
+def test_a_fork_has_a_place_in_the_step() -> None:
+    sequence = running(1, 0.8)
+    assert isinstance(sequence.guesser, Sure)
+    sequence.guesser.other = 0.9
+    rows = [(sequence, Row(0, 2, (3, 7, 7, 7), num_drafts=3))]
+    assert len(speculation(0.0).choose_forks(rows, 4)) == 1
+    assert speculation(0.0).choose_forks(rows, 3) == []
+    assert speculation(0.0, samples=7).choose_forks(rows, 50) == [], "its samples have no memory"
+    assert forked(0.0, 0.8, 0.9, has_grammar=True) == []
 
 
 def test_what_is_right_is_guessed_with_more_trust() -> None:

@@ -1,0 +1,70 @@
+"""Forks: other guesses of how a sequence goes on, which its step verifies in rows of their own.
+
+A fork has a slot, shares the full blocks of its sequence, has a copy of the block that is partly written, and ends with
+its step. If more of its guesses are right than of the sequence's own row, the sequence goes on in the fork's slot and
+blocks.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+
+from penstock.router.scheduling.memory import KvMemory
+from penstock.router.scheduling.plan import BlockCopy, Row, RowResult
+from penstock.router.scheduling.rows import initial_state
+from penstock.router.scheduling.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Fork:
+    """Holds a slot and `blocks` behind the first `num_shared` of its sequence's."""
+
+    slot: int
+    blocks: list[int]
+    num_shared: int
+    row: Row
+    copies: tuple[BlockCopy, ...]
+    """Of the block that the sequence has written a part of, if there is one."""
+
+
+def blocks_needed(sequence: Sequence, number: int, memory: KvMemory) -> int:
+    """Returns how many blocks a fork with so many guesses takes."""
+    return memory.blocks_for(len(sequence.tokens) + number) - (len(sequence.tokens) - 1) // memory.block_size
+
+
+def make_fork(sequence: Sequence, guesses: Items[int], slot: int, memory: KvMemory) -> Fork:
+    """Takes blocks for a fork that verifies `guesses` in `slot`. No step in flight names the sequence."""
+    start = len(sequence.tokens) - 1
+    num_shared, num_written = divmod(start, memory.block_size)
+    blocks = memory.allocate(blocks_needed(sequence, len(guesses), memory))
+    row = Row(
+        slot=slot, start=start, token_ids=(sequence.tokens[-1], *guesses), num_drafts=len(guesses), is_decode=True,
+        new_blocks=(*sequence.blocks[:num_shared], *blocks), initial_state=initial_state(sequence, is_traced=False))
+    copies = (BlockCopy(sequence.blocks[num_shared], blocks[0]),) if num_written else ()
+    return Fork(slot, blocks, num_shared, row, copies)
+
+
+def take_answer(sequence: Sequence, row: Row, answers: Iterator[RowResult]) -> tuple[Row, RowResult | None]:
+    """Takes the next answers, those of a sequence's row and of its forks, if the row has any. Returns the one with the
+    most right guesses, and its row: the sequence goes on with that, and a fork that is taken gets what it leaves."""
+    if not row.is_answered:
+        return row, None
+    answer, best = _next_answer(answers, row), None
+    for fork in sequence.forks:
+        other = _next_answer(answers, fork.row)
+        if len(other.token_ids) > len(answer.token_ids):
+            answer, best = other, fork
+    if best is not None:
+        row, best.row = best.row, row
+        sequence.slot, best.slot = best.slot, sequence.slot
+        shared = best.num_shared
+        sequence.blocks[shared:], best.blocks = best.blocks, sequence.blocks[shared:]
+        sequence.num_blocks_sent = len(sequence.blocks)
+        sequence.computed = row.start + row.count
+    return row, answer
+
+
+def _next_answer(answers: Iterator[RowResult], row: Row) -> RowResult:
+    answer = next(answers)
+    assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
+    return answer
