@@ -17,7 +17,7 @@ _MASK = 2**32 - 1
 class Lookup:
     """Follows `tokens`, to which others append, and copies what followed the last occurrence of their end.
 
-    The index is a table of hashes, 8 to 32 bytes for a token, in which a later position takes the place of an earlier
+    The index is a table of hashes, 12 to 36 bytes for a token, in which a later position takes the place of an earlier
     one of the same hash: what is found is compared before it is believed. A table that has become too small is begun
     anew, and filled again as it was: part by part.
     """
@@ -26,6 +26,8 @@ class Lookup:
         self._tokens = tokens
         self._num_indexed = LONG
         self._table = self._empty()
+        self._before = array("i", [0] * LONG)
+        """For each position in the index the one whose place it took."""
         self._next = 0
         """The position whose token is expected next; 0 if nothing is."""
 
@@ -35,10 +37,10 @@ class Lookup:
         Returns the token that `alternative` would have had in its place, if it had one.
         """
         expected = self.next_token
-        latest = self._index()
-        is_other = latest is not None and expected is not None and latest != expected
+        other = 0 if expected is None else self._other(self._tokens, len(self._tokens) - 1, expected)
+        self._index()
         self._next = self._next + 1 if expected == token_id else self._find()
-        return latest if is_other else None
+        return self._tokens[other] if other else None
 
     @property
     def next_token(self) -> int | None:
@@ -57,32 +59,39 @@ class Lookup:
 
     def alternative(self, number: int) -> tuple[int, list[int]] | None:
         """Returns another way on, if there is one: the place among the next `number` tokens where it parts from those
-        that are expected, and its tokens from there on. They are those that followed the same LONG tokens last."""
+        that are expected, and its tokens from there on. They followed the same LONG tokens."""
         tokens, expected = self._tokens, self.expected(number)
-        recent, mask = [*tokens[len(tokens) - LONG:], *expected], len(self._table) - 1
+        recent = [*tokens[len(tokens) - LONG:], *expected]
         for place, token_id in enumerate(expected):
-            position = self._table[_hashes(recent, place + LONG)[0] & mask]
-            is_other = position and tokens[position] != token_id
-            if is_other and tokens[position - LONG:position] == recent[place:place + LONG]:
+            if position := self._other(recent, place + LONG, token_id):
                 return place, list(tokens[position:position + len(expected) - place])
         return None
 
-    def _index(self) -> int | None:
+    def _other(self, context: Sequence[int], end: int, token_id: int) -> int:
+        """Returns where another token than `token_id` followed the LONG tokens before `end` of `context`: the last time
+        or that before it. 0 if none did."""
+        tokens, wanted = self._tokens, context[end - LONG:end]
+        position = self._table[_hashes(context, end)[0] & len(self._table) - 1]
+        for earlier in (True, False):
+            if position and tokens[position] != token_id and tokens[position - LONG:position] == wanted:
+                return position
+            position = self._before[position] if position and earlier else 0
+        return 0
+
+    def _index(self) -> None:
         """Notes for more positions that they follow the tokens before them: for all but the last, which follows
-        nothing yet, in the end. Returns the token that followed the LONG ones before the last position before, if they
-        are known to have been there."""
-        tokens, latest = self._tokens, 0
+        nothing yet, in the end."""
+        tokens = self._tokens
         if 2 * len(tokens) > len(self._table):
             self._table, self._num_indexed = self._empty(), LONG
+            del self._before[LONG:]
         end = min(len(tokens), self._num_indexed + MAX_INDEXED)
-        table, mask = self._table, len(self._table) - 1
+        table, mask, before = self._table, len(self._table) - 1, self._before
         for position in range(self._num_indexed, end):
             long, short = _hashes(tokens, position)
-            latest = table[long & mask]
+            before.append(table[long & mask])
             table[long & mask] = table[short & mask] = position
         self._num_indexed = max(self._num_indexed, end)
-        is_same = latest and end == len(tokens) and tokens[latest - LONG:latest] == tokens[end - 1 - LONG:end - 1]
-        return tokens[latest] if is_same else None
 
     def _empty(self) -> "array[int]":
         """Makes an empty table with room for more tokens than there are."""
