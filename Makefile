@@ -70,9 +70,11 @@ bench: setup  ## Measure engine and server, beside peers: VLLM=environment LLAMA
 bench-gpu:  ## Check and measure a GPU's kernels and engine in ten minutes, beside transformers, by PYTHON as it is
 	$(PYTHON) -m penstock.bench.gpu $(BENCH_ARGS)
 
-sanitize-gpu:  ## Run every kernel of the GPU's under compute-sanitizer, by PYTHON as it is
-	for tool in memcheck racecheck initcheck synccheck; do \
-		compute-sanitizer --tool $$tool --error-exitcode 1 $(PYTHON) -m tests.kernels.launches || exit 1; done
+sanitize-gpu:  ## Run every kernel of the GPU's under compute-sanitizer's four tools, by PYTHON as it is
+	@failed=; for tool in memcheck racecheck initcheck synccheck; do \
+		PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool $$tool --error-exitcode 1 \
+			$(PYTHON) -m tests.kernels.launches || failed="$$failed $$tool"; done; \
+	test -z "$$failed" || { echo "found something:$$failed"; exit 1; }
 
 lint: setup  ## Check style and types
 	.venv/bin/ruff check .

@@ -1,6 +1,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -18,6 +19,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+PLUGINS = {"pytest_asyncio": ("asyncio_mode", "asyncio_default_fixture_loop_scope"), "pytest_timeout": ("timeout",)}
+"""Whose settings pyproject.toml has. The tests of kernels need none of them, and a GPU's machine may have none."""
+IS_BARE = find_spec("aiohttp") is None
+"""Whether this machine has only what the kernels need."""
+collect_ignore = [path.name for path in (ROOT / "tests").iterdir() if path.name != "kernels"] * IS_BARE
+
 FIRST = ("clients", "faults", "bench", "shard", "e2e", "kernels")
 """The folders with the longest files: they begin first, so that all workers end at about the same time."""
 
@@ -30,6 +37,9 @@ def _choice_of_kernels() -> Iterator[None]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    for plugin, settings in PLUGINS.items():
+        for name in settings if find_spec(plugin) is None else ():
+            parser.addini(name, f"{plugin}'s, which is not installed")
     parser.addoption("--every-case", action="store_true",
                      help="run every case of the kernels' grids, without it those in which every two values meet; "
                           "and more rounds of the longest slow tests")

@@ -1,5 +1,5 @@
-"""One part of the benchmark in this process, or every n-th of its cases from the i-th on:
-`python -m penstock.bench.gpu.part NAME SCALE SECONDS RECORDS I N`."""
+"""One part of the benchmark in this process, or every n-th of its cases from the i-th on, without the first ones:
+`python -m penstock.bench.gpu.part NAME SCALE SECONDS RECORDS I N FIRST`."""
 
 import importlib
 import os
@@ -11,11 +11,20 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import torch
+
 from penstock.bench.gpu.records import Record, Records
 from penstock.bench.gpu.scale import SCALES, Scale
+from penstock.bench.gpu.timing import synchronize
 from penstock.kernels import dispatch
 
 Work = Callable[[], Record | None]
+CASES_FAILED = 4
+"""The exit status of a part whose cases were all run, and some failed."""
+POISONED = 3
+"""The exit status behind an error of the device: whatever this process asks of it from then on fails, too."""
+LOAD = "load"
+"""The case that others need, so that it is run again where they go on in another process."""
 
 
 @dataclass(frozen=True)
@@ -71,42 +80,65 @@ class Context:
         return Record(self.part.name, name, values, is_right)
 
 
+class Place:
+    """A file that says which case a process is at, for when it dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def note(self, number: int, name: str) -> None:
+        self._path.write_text(f"{number} {name}")
+
+    def read(self) -> tuple[int, str]:
+        """Returns the number and the name of the case; -1 if none has begun."""
+        number, _, name = self._path.read_text().partition(" ") if self._path.exists() else ("-1", "", "")
+        return int(number), name
+
+
 Cases = Iterator[tuple[str, Work]]
 
 
-def run(context: Context, index: int = 0, workers: int = 1) -> bool:
-    """Runs the part's cases; returns whether all went well.
+def run(context: Context, place: Place, index: int = 0, workers: int = 1, first: int = 0) -> int:
+    """Runs the part's cases, without those before `first`; returns the exit status.
 
     A case that fails is a record of its own; what there is no time for is skipped.
     """
-    is_well = True
+    status = 0
     cases = importlib.import_module(f"penstock.bench.gpu.{context.part.module}").cases
-    for name, work in islice(cases(context), index, None, workers):
+    for number, (name, work) in enumerate(islice(cases(context), index, None, workers)):
+        if number < first and name != LOAD:
+            continue
         if context.seconds_left < 0:
             context.records.add(context.record(name, note="skipped: no time left"))
             continue
+        place.note(number, name)
         begin = time.monotonic()
         try:
             record = work()
+            synchronize()                # an error of the device is told when somebody waits for it
         except Exception as error:
             traceback.print_exc()
             text = " ".join(str(error).split())[:160]
             record = context.record(name, is_right=False, note=f"{type(error).__name__}: {text}")
+            status = POISONED if isinstance(error, torch.AcceleratorError) else CASES_FAILED
         if record is not None:
             context.records.add(record)
-            is_well = is_well and record.is_right is not False
+            status = status or CASES_FAILED * (record.is_right is False)
         print(f"{context.part.name}: {name}, {time.monotonic() - begin:.1f} s", flush=True)
-    return is_well
+        if status == POISONED:
+            break
+    return status
 
 
 def main() -> None:
-    name, scale, seconds, path, index, workers = sys.argv[1:]
+    name, scale, seconds, path, index, workers, first = sys.argv[1:]
     part = PARTS[name]
     deadline = time.monotonic() + float(seconds)
     dispatch.configure(is_deterministic=part.is_deterministic)
     dispatch.set_threads(len(os.sched_getaffinity(0)))
-    is_well = run(Context(part, SCALES[scale], Records(Path(path)), deadline), int(index), int(workers))
-    sys.exit(not is_well)
+    context = Context(part, SCALES[scale], Records(Path(path)), deadline)
+    place = Place(Path(path).with_name(f"{name}-{index}.at"))
+    sys.exit(run(context, place, int(index), int(workers), int(first)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,16 @@ class Records:
         self.path = path
 
     def add(self, record: Record) -> None:
+        """Adds a line. It begins with the end of the one before, which a process that died may not have written."""
         with self.path.open("a") as file:
-            file.write(json.dumps(asdict(record), default=str) + "\n")
+            file.write("\n" + json.dumps(asdict(record), default=str))
 
     def __iter__(self) -> Iterator[Record]:
+        """Yields all that were written whole."""
         if self.path.exists():
-            for line in self.path.read_text().splitlines():
-                yield Record(**json.loads(line))
+            for line in filter(None, self.path.read_text(errors="replace").splitlines()):
+                with suppress(json.JSONDecodeError):
+                    yield Record(**json.loads(line))
 
     def find(self, part: str, name: str, column: str) -> float:
         """Returns the newest of these figures; NaN if there is none."""

@@ -36,10 +36,18 @@ from penstock.kernels.softcap import gpu as softcap
 from tests.kernels.accuracy import DTYPES
 from tests.kernels.coded import make
 
+_divisor = 1
+
+
+def part(size: int) -> int:
+    """Returns a size of a real model, or for a memory checker, which is a hundred times slower, an eighth of it."""
+    return size // _divisor
+
 
 def norms() -> None:
-    for dtype, width in (*((dtype, 4096) for dtype in DTYPES), (torch.bfloat16, 80), (torch.bfloat16, 16384)):
-        x = torch.empty(3, width, dtype=dtype)
+    for dtype, width in (
+            *((dtype, part(4096)) for dtype in DTYPES), (torch.bfloat16, 80), (torch.bfloat16, part(16384))):
+        x = torch.ones(3, width, dtype=dtype)
         rms_norm.rms_norm(x, x[0], 1e-5, None)
         rms_norm.rms_norm(x, x[0], 1e-5, x)
         layer_norm.layer_norm(x, x[:1], None, 1e-5, None)
@@ -49,17 +57,18 @@ def norms() -> None:
 def activations() -> None:
     for dtype in DTYPES:
         for kind in Activation:
-            activation.activate_gate(torch.empty(3, 2 * 14336, dtype=dtype), kind)
-            activation.activate(torch.empty(3, 14336, dtype=dtype), kind)
+            activation.activate_gate(torch.ones(3, 2 * part(14336), dtype=dtype), kind)
+            activation.activate(torch.ones(3, part(14336), dtype=dtype), kind)
 
 
 def linears() -> None:
     """Of Llama 8B's shapes the narrow one and the wide one, with one segment and with eight."""
     for dtype in DTYPES:
         for inputs, outputs, segments in ((4096, 6144, 1), (14336, 4096, 8), (4096, 28672, 1)):
-            weight, bias = torch.empty(outputs, inputs, dtype=dtype), torch.empty(outputs, dtype=dtype)
-            for num_tokens in (1, 128, 4096) if dtype == torch.bfloat16 else (128,):
-                x = torch.empty(num_tokens, inputs, dtype=dtype)
+            inputs, outputs = part(inputs), part(outputs)
+            weight, bias = torch.ones(outputs, inputs, dtype=dtype), torch.ones(outputs, dtype=dtype)
+            for num_tokens in (1, 128, part(4096)) if dtype == torch.bfloat16 else (128,):
+                x = torch.ones(num_tokens, inputs, dtype=dtype)
                 fixed_order.matmul(x, weight, segments, None, dtype)
         fixed_order.matmul(x, weight, 1, bias, torch.float32)
 
@@ -77,23 +86,23 @@ def coded_linears() -> None:
 
 
 def logprobs() -> None:
-    for num_rows, vocabulary, width in ((1, 8192, 5), (256, 128256, 0)):
+    for num_rows, vocabulary, width in ((1, 8192, 5), (part(256), part(128256), 0)):
         ids = torch.zeros(num_rows, dtype=torch.int64)
-        prompt_logprobs.prompt_logprobs(torch.empty(num_rows, vocabulary), ids, ids, width)
+        prompt_logprobs.prompt_logprobs(torch.ones(num_rows, vocabulary), ids, ids, width)
 
 
 def samples() -> None:
-    for num_rows, vocabulary, width in ((1, 8192, 5), (256, 128256, 0)):
+    for num_rows, vocabulary, width in ((1, 8192, 5), (part(256), part(128256), 0)):
         columns = {name: torch.ones(num_rows, dtype=dtype) for name, dtype in COLUMNS.items()}
         ids, offsets = torch.ones(3, dtype=torch.int64), torch.full((num_rows + 1,), 3)
         offsets[0] = 0
         masks = torch.ones(2, vocabulary // 32, dtype=torch.int32)
-        sample.sample(torch.empty(num_rows, vocabulary), SampleParameters(**columns), History(ids, offsets),
+        sample.sample(torch.ones(num_rows, vocabulary), SampleParameters(**columns), History(ids, offsets),
                       Biases(ids, ids.float(), offsets), masks, width)
 
 
 def caps() -> None:
-    softcap.softcap(torch.zeros(3, 128256), 30.0)
+    softcap.softcap(torch.zeros(3, part(128256)), 30.0)
 
 
 def routes() -> None:
@@ -106,15 +115,15 @@ def mixtures() -> None:
     """Of Qwen3 30B-A3B's shape, then biases of gpt-oss's."""
     for dtype, inner, kind in (*((dtype, 768, Activation.SILU) for dtype in DTYPES),
                                (torch.bfloat16, 2880, Activation.CLAMPED_SWIGLU)):
-        gate_up = DenseWeight(2 * inner, 2048, 1, dtype, torch.empty(2 * inner, 2048, dtype=dtype))
-        down = DenseWeight(2048, inner, 8, dtype, torch.empty(2048, inner, dtype=dtype))
-        bias = None if kind is Activation.SILU else torch.empty(4, 2 * inner, dtype=dtype)
+        gate_up = DenseWeight(2 * inner, 2048, 1, dtype, torch.ones(2 * inner, 2048, dtype=dtype))
+        down = DenseWeight(2048, inner, 8, dtype, torch.ones(2048, inner, dtype=dtype))
+        bias = None if kind is Activation.SILU else torch.ones(4, 2 * inner, dtype=dtype)
         with mock.patch("penstock.kernels.experts._implementation", experts):
             layer = Experts([gate_up] * 4, [down] * 4, kind, bias)
         for is_deterministic in (False, True):
             with mock.patch.object(dispatch, "is_deterministic", lambda chosen=is_deterministic: chosen):
                 ids = torch.arange(2, dtype=torch.int32).repeat(3, 1)
-                experts.experts(torch.empty(3, 2048, dtype=dtype), ids, torch.ones(3, 2), layer, dtype)
+                experts.experts(torch.ones(3, 2048, dtype=dtype), ids, torch.ones(3, 2), layer, dtype)
 
 
 def rotations() -> None:
@@ -181,6 +190,8 @@ LAUNCHES: tuple[Callable[[], None], ...] = (
 
 
 def main() -> None:
+    global _divisor
+    _divisor = 8
     torch.set_default_device("cuda")
     for launch in LAUNCHES:
         launch()
