@@ -115,9 +115,9 @@ class LlamaCpp:
     num_threads: int
     name: str = "llama.cpp"
 
-    def server(self, port: int) -> ServerCommand:
+    def server(self, port: int, flags: Sequence[str] = ()) -> ServerCommand:
         command = [*self._command("llama-server"), "--host", "127.0.0.1", "--port", str(port), "-c", "16384",
-                   "-np", "32", "--no-webui"]
+                   "-np", "32", "--no-webui", *flags]
         return ServerCommand(self.name, command, {})
 
     def run(self, trial: Trial) -> Result | None:
@@ -167,13 +167,15 @@ def own_server(model: Path, port: int, flags: Sequence[str]) -> ServerCommand:
 
 def peer_options(command: Command) -> Command:
     """Adds the options that name the installed peers."""
-    options = (
-        click.option("--vllm", type=DIRECTORY, envvar="VLLM", help="The virtual environment of vLLM."),
-        click.option("--llama", type=DIRECTORY, envvar="LLAMA", help="The folder of llama.cpp's programs."),
-        click.option("--gguf", type=FILE, envvar="GGUF", help="The same model for llama.cpp, unless MODEL is GGUF."))
-    for option in reversed(options):
-        command = option(command)
-    return command
+    vllm = click.option("--vllm", type=DIRECTORY, envvar="VLLM", help="The virtual environment of vLLM.")
+    return vllm(llama_options(command))
+
+
+def llama_options(command: Command) -> Command:
+    """Adds the options that name llama.cpp alone."""
+    llama = click.option("--llama", type=DIRECTORY, envvar="LLAMA", help="The folder of llama.cpp's programs.")
+    gguf = click.option("--gguf", type=FILE, envvar="GGUF", help="The same model for llama.cpp, unless it is GGUF.")
+    return llama(gguf(command))
 
 
 def find_peers(

@@ -6,25 +6,28 @@ blocks.
 """
 
 from collections.abc import Iterator
-from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import BlockCopy, Row, RowResult
 from penstock.router.scheduling.rows import initial_state
 from penstock.router.scheduling.sequence import Sequence
+from penstock.router.scheduling.speculation.guesser import Alternative
 
 
 @dataclass(slots=True)
 class Fork:
-    """Holds a slot and `blocks` behind the first `num_shared` of its sequence's."""
+    """Holds a slot, and blocks that follow some of its sequence's."""
 
     slot: int
     blocks: list[int]
     num_shared: int
+    """How many of the sequence's blocks come before its own."""
     row: Row
+    num_own: int
+    """How many of its guesses the sequence's row does not have."""
     copies: tuple[BlockCopy, ...]
-    """Of the block that the sequence has written a part of, if there is one."""
+    """The order to copy the block that the sequence has written a part of, if there is one."""
 
 
 def blocks_needed(sequence: Sequence, number: int, memory: KvMemory) -> int:
@@ -32,16 +35,16 @@ def blocks_needed(sequence: Sequence, number: int, memory: KvMemory) -> int:
     return memory.blocks_for(len(sequence.tokens) + number) - (len(sequence.tokens) - 1) // memory.block_size
 
 
-def make_fork(sequence: Sequence, guesses: Items[int], slot: int, memory: KvMemory) -> Fork:
-    """Takes blocks for a fork that verifies `guesses` in `slot`. No step in flight names the sequence."""
-    start = len(sequence.tokens) - 1
+def make_fork(sequence: Sequence, other: Alternative, slot: int, memory: KvMemory) -> Fork:
+    """Takes blocks for a fork that verifies other guesses in `slot`. No step in flight names the sequence."""
+    start, guesses = len(sequence.tokens) - 1, other.token_ids
     num_shared, num_written = divmod(start, memory.block_size)
     blocks = memory.allocate(blocks_needed(sequence, len(guesses), memory))
     row = Row(
         slot=slot, start=start, token_ids=(sequence.tokens[-1], *guesses), num_drafts=len(guesses), is_decode=True,
-        new_blocks=(*sequence.blocks[:num_shared], *blocks), initial_state=initial_state(sequence, is_traced=False))
+        new_blocks=(*sequence.blocks[:num_shared], *blocks), initial_state=initial_state(sequence))
     copies = (BlockCopy(sequence.blocks[num_shared], blocks[0]),) if num_written else ()
-    return Fork(slot, blocks, num_shared, row, copies)
+    return Fork(slot, blocks, num_shared, row, len(guesses) - other.num_shared, copies)
 
 
 def take_answer(sequence: Sequence, row: Row, answers: Iterator[RowResult]) -> tuple[Row, RowResult | None]:

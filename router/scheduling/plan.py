@@ -143,7 +143,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Orders one step. `step_id` is consecutive; the slots in `cleared_slots` were released since the last plan.
+    """Orders one step. `step_id` is consecutive; the slots in `cleared_slots` were released since the last plan. The
+    `block_copies` are made before the rows run.
 
     `admitted` and `preempted` are causes, not orders: the sequences that begin to run with this step, and the ids of
     those that had to let go of their blocks since the last plan. `masked` names the rows that wait for a mask, each by
@@ -172,7 +173,7 @@ class Plan:
 
     @property
     def num_decode_rows(self) -> int:
-        """How many rows only continue from a sampled token."""
+        """How many rows only continue from a sampled token: of sequences, and of their forks."""
         return sum(row.is_decode for row in self.rows)
 
     @property
@@ -226,7 +227,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Tells how many guesses of a sequence a step verified, and how many of them were right."""
+    """Tells how many guesses of a sequence a step verified, in its row and in forks, and how many were right."""
 
     sequence_id: int
     num_drafts: int

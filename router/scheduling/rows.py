@@ -42,11 +42,10 @@ def prefill_row(sequence: Sequence, end: int) -> Row:
         late_mask=is_last and sequence.has_grammar, prompt_logprob_ids=sequence.prompt_logprob_ids(start, end))
 
 
-def initial_state(sequence: Sequence, is_traced: bool = True) -> InitialState:
+def initial_state(sequence: Sequence) -> InitialState:
     """Says what a shard must know of a sequence before its first row in a slot."""
     history = tuple(sequence.tokens) if sequence.sampling.reads_history else ()
-    trace = sequence.trace if is_traced else b""
-    return InitialState(sequence.sampling, sequence.prompt_length, history, trace, sequence.adapter)
+    return InitialState(sequence.sampling, sequence.prompt_length, history, sequence.trace, sequence.adapter)
 
 
 def prompt_logprobs(sequence: Sequence, row: Row, answer: RowResult) -> list[PromptLogprobsPart]:
@@ -105,7 +104,7 @@ def take_back(sequence: Sequence, row: Row, answer: RowResult) -> None:
 def verified(sequence: Sequence, row: Row, answer: RowResult, tokens: Items[Sampled]) -> list[Verified]:
     """Tells how many guesses of a row and of forks beside it were right, if there were any: of those that became
     `tokens` of the sequence, which may have ended amid them."""
-    num_guesses = row.num_guesses + sum(fork.row.num_guesses for fork in sequence.forks)
+    num_guesses = row.num_guesses + sum(fork.num_own for fork in sequence.forks)
     if not num_guesses or not tokens:
         return []
     return [Verified(tokens[0].sequence_id, num_guesses, min(len(tokens), len(answer.token_ids) - 1))]

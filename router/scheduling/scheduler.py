@@ -137,11 +137,11 @@ class Scheduler:
                 self._draft_prefill(sequence, draft)
         if self._waiting and self._free_slots:
             self._admit_waiting(draft)
-        elif self.speculation is not None:
-            for sequence, others in self.speculation.choose_forks(draft.rows, draft.budget):
-                needed = blocks_needed(sequence, len(others), self.memory)
+        elif self.speculation is not None and self._free_slots:
+            for sequence, other in self.speculation.choose_forks(draft.rows, draft.budget):
+                needed = blocks_needed(sequence, len(other.token_ids), self.memory)
                 if self._free_slots and needed <= self.memory.num_available - len(self._running):
-                    draft.add_fork(sequence, make_fork(sequence, others, self._free_slots.pop(), self.memory))
+                    draft.add_fork(sequence, make_fork(sequence, other, self._free_slots.pop(), self.memory))
 
     def _plan_alone(self, suspect: Sequence, draft: Draft) -> None:
         """Plans a step for a suspect alone, with no other row in it and no other step in flight."""
@@ -338,7 +338,8 @@ class Scheduler:
         needed = self.memory.blocks_for(length) - len(sequence.blocks)
         if needed <= 0:
             return True
-        while needed > self.memory.num_available + sum(s.num_blocks_held for s in self._returning):
+        while needed > self.memory.num_available + sum(s.num_blocks_forked for s in self._running) + sum(
+                s.num_blocks_held for s in self._returning):
             # A suspect that runs alone has to run next, whatever its age.
             victim = next(s for s in reversed(self._running) if s is not sequence or s is not self._suspects.alone)
             self._evict(victim)

@@ -107,7 +107,12 @@ class Sequence:
     @property
     def num_blocks_held(self) -> int:
         """How many blocks return when it lets go of all it holds."""
-        return len(self.blocks) + sum(len(fork.blocks) for fork in self.forks)
+        return len(self.blocks) + self.num_blocks_forked
+
+    @property
+    def num_blocks_forked(self) -> int:
+        """How many blocks its forks hold, which return when the step in flight is back."""
+        return sum(len(fork.blocks) for fork in self.forks)
 
     @property
     def unsent_blocks(self) -> tuple[int, ...]:

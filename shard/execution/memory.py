@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from penstock.kernels import dispatch
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.recurrent_state import LayerMemory
@@ -57,12 +55,10 @@ def allocate(
 
 
 def copy_blocks(memories: Iterable[LayerMemory], copies: Sequence[BlockCopy]) -> None:
-    """Copy what blocks hold into others, in the caches of all layers."""
-    sources, targets = torch.tensor(
-        [[each.source for each in copies], [each.target for each in copies]], device=dispatch.device())
+    """Copy what blocks hold into others, in the caches of all layers. Nothing waits for a device."""
     for memory in memories:
-        if isinstance(memory, KvCache):
-            memory.data[targets] = memory.data[sources]
+        for copy in copies if isinstance(memory, KvCache) else ():
+            memory.data[copy.target].copy_(memory.data[copy.source])
 
 
 def forget(memories: Iterable[LayerMemory], slots: Iterable[int]) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 from penstock.router.scheduling.plan import Plan, Row, StepResult
-from penstock.router.scheduling.sequence import Sequence
-from penstock.router.scheduling.speculation.guesser import PROPOSED, Guesser
+from penstock.router.scheduling.sequence import Sequence, Status
+from penstock.router.scheduling.speculation.guesser import PROPOSED, Alternative, Guesser
 from penstock.router.scheduling.speculation.proposing_cost import ProposingCost
 from penstock.router.scheduling.speculation.step_cost import StepCost
 
@@ -94,9 +94,9 @@ class Speculation:
 
     def choose_forks(
         self, rows: Collection[tuple[Sequence, Row]], most_tokens: int
-    ) -> list[tuple[Sequence, list[int]]]:
-        """Returns the guesses of forks to verify beside the rows of a step, `most_tokens` in all: those with which it
-        yields more a second. There is one mask for a sequence, so one with a grammar has no fork."""
+    ) -> list[tuple[Sequence, Alternative]]:
+        """Returns the forks to verify beside the rows of a step, of `most_tokens` in all: those with which it yields
+        more a second. There is one mask for a sequence, so one with a grammar has no fork."""
         num_tokens = sum(row.count for _, row in rows)
         left = min(most_tokens, self._most_samples - sum(row.num_guesses + 1 for _, row in rows))
         yielded = float(len(rows))
@@ -105,9 +105,9 @@ class Speculation:
             if sequence.guesser is not None and row.num_guesses:
                 _, share = sequence.guesser.guess(row.num_guesses)
                 yielded += sum(share ** index for index in range(1, row.num_guesses + 1))
-                if row.num_drafts and not sequence.has_grammar:
+                if row.num_drafts and not sequence.has_grammar and sequence.status is Status.RUNNING:
                     may_fork.append((sequence, sequence.guesser, row.num_drafts, share))
-        forks: list[tuple[Sequence, list[int]]] = []
+        forks: list[tuple[Sequence, Alternative]] = []
         for sequence, guesser, number, share in may_fork:
             other = guesser.alternative(number) if number < left else None
             if other is None:
@@ -115,7 +115,7 @@ class Speculation:
             size, more = len(other.token_ids) + 1, yielded + other.expected(share)
             rate = yielded / self.cost.seconds(num_tokens)
             if more / self.cost.seconds(num_tokens + size) > LEAST_GAIN * rate:
-                forks.append((sequence, other.token_ids))
+                forks.append((sequence, other))
                 num_tokens, left, yielded = num_tokens + size, left - size, more
         return forks
 

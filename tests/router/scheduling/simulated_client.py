@@ -33,7 +33,8 @@ class Client:
 
     @property
     def initial_state(self) -> InitialState:
-        return InitialState(self.sequence.sampling, self.sequence.prompt_length, adapter=self.adapter)
+        return InitialState(
+            self.sequence.sampling, self.sequence.prompt_length, trace=self.sequence.trace, adapter=self.adapter)
 
     @property
     def needs_prompt_logprobs(self) -> bool:

@@ -122,7 +122,7 @@ class Simulation:
             sequence = Sequence(
                 id=self.next_id, tokens=list(tokens), prompt_length=len(tokens), max_length=limit, sampling=Sampling(),
                 namespace=namespace, adapter=ADAPTERS[namespace], ignore_eos=self.chance(0.2),
-                stop_token_ids=frozenset({7} if self.chance(0.3) else ()),
+                stop_token_ids=frozenset({7} if self.chance(0.3) else ()), trace=b"trace"[self.next_id % 3 * 5:],
                 has_grammar=self.chance(0.3), wants_prompt_logprobs=self.chance(0.15), confirmed_only=self.chance(0.1))
             self.next_id += 1
             chain = chain_of(ADAPTERS[namespace], tokens)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.router.scheduling.plan import Plan, RowResult, Sampling, StepResult
+from penstock.router.scheduling.plan import Plan, RowResult, Sampling, StepResult, Verified
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence
 from penstock.router.scheduling.speculation.guesser import LookupGuesser
@@ -30,7 +30,10 @@ def count_steps(cost_of: float, has_forks: bool, monkeypatch: pytest.MonkeyPatch
         scheduler.add(sequence)
         while plan := scheduler.plan():
             slot, num_steps = sequence.slot, num_steps + 1
-            scheduler.commit(verify(plan, answer, sequence.prompt_length))
+            confirmed = scheduler.commit(verify(plan, answer, sequence.prompt_length))
+            guessed = {row.drafts[:end + 1] for row in plan.rows for end in range(row.num_drafts)}
+            verified = [each.num_drafts for each in confirmed if isinstance(each, Verified)]
+            assert sum(verified) == len(guessed), "a guess that two rows have counts once"
             num_taken += sequence.slot not in (slot, None)
         assert tokens[sequence.prompt_length:] == answer[:90]
         assert scheduler.memory.num_held == 0

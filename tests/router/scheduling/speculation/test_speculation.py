@@ -136,7 +136,7 @@ def forked(cost_of: float, share: float, other: float, number: int = 6, has_gram
     assert isinstance(sequence.guesser, Sure)
     sequence.guesser.other = other
     row = Row(0, 2, (3, *[7] * number), num_drafts=number)
-    return [guesses for _, guesses in speculation(cost_of).choose_forks([(sequence, row)], 50)]
+    return [other.token_ids for _, other in speculation(cost_of).choose_forks([(sequence, row)], 50)]
 
 
 def test_a_fork_must_yield_more_than_its_tokens_cost() -> None:
