@@ -338,15 +338,15 @@ class Scheduler:
         needed = self.memory.blocks_for(length) - len(sequence.blocks)
         if needed <= 0:
             return True
-        while needed > self.memory.num_available + sum(s.num_blocks_forked for s in self._running) + sum(
-                s.num_blocks_held for s in self._returning):
+        while needed > self.memory.num_available:
+            if needed <= self.memory.num_available + sum(s.num_blocks_forked for s in self._running) + sum(
+                    s.num_blocks_held for s in self._returning):
+                return False  # it waits for the steps in flight
             # A suspect that runs alone has to run next, whatever its age.
             victim = next(s for s in reversed(self._running) if s is not sequence or s is not self._suspects.alone)
             self._evict(victim)
             if victim is sequence:
                 return False
-        if needed > self.memory.num_available:
-            return False
         self.memory.extend(sequence, needed)
         return True
 
