@@ -16,6 +16,7 @@ def prepare() -> None:
     from triton.runtime import interpreter
 
     _prepare_language_once(interpreter)
+    _compute_bfloat16(interpreter)
     _multiply_in_order(interpreter)
 
 
@@ -37,6 +38,62 @@ def _prepare_language_once(interpreter: Any) -> None:
     interpreter._patch_lang = patch_once
 
 
+def _compute_bfloat16(interpreter: Any) -> None:
+    """Lets operations on bfloat16 compute in float32 and round to nearest even, as a GPU does.
+
+    The interpreter keeps the bits of bfloat16 as uint16: as it is, it cuts them off where it converts, and computes with
+    them as with whole numbers.
+    """
+    builder: Any = getattr(interpreter, "InterpreterBuilder", None)
+    cast, binary = getattr(builder, "cast_impl", None), getattr(builder, "binary_op", None)
+    convert = getattr(builder, "create_fp_to_fp", None)
+    if cast is None or binary is None or convert is None or hasattr(cast, "__wrapped__"):
+        return
+
+    def rounded(data: NDArray[Any], dtype: Any) -> Any:
+        is_rounded = dtype.name == "bf16" and data.dtype != np.bool_
+        return interpreter.TensorHandle(_bfloat16_bits(data) if is_rounded else data, dtype)
+
+    def get_bf16(self: Any, value: float) -> Any:
+        return rounded(np.array([value], np.float32), self.get_bf16_ty())
+
+    @wraps(cast)
+    def cast_impl(self: Any, source: Any, target: Any) -> Any:
+        scalar = target.scalar
+        if "bf16" not in (source.dtype.scalar.name, scalar.name):
+            return cast(self, source, target)
+        numbers = _numbers(source)
+        return rounded(numbers if scalar.name == "bf16" else numbers.astype(interpreter._get_np_dtype(scalar)), scalar)
+
+    @wraps(convert)
+    def create_fp_to_fp(self: Any, source: Any, target: Any, mode: Any) -> Any:
+        names = {source.dtype.scalar.name, target.scalar.name}
+        is_ours = "bf16" in names and not any(name.startswith("fp8") for name in names)
+        return cast_impl(self, source, target) if is_ours else convert(self, source, target, mode)
+
+    @wraps(binary)
+    def binary_op(self: Any, left: Any, right: Any, operation: Any) -> Any:
+        if left.dtype.scalar.name != "bf16":
+            return binary(self, left, right, operation)
+        return rounded(operation(_numbers(left), _numbers(right)), left.dtype.scalar)
+
+    builder.cast_impl, builder.create_fp_to_fp, builder.binary_op = cast_impl, create_fp_to_fp, binary_op
+    builder.get_bf16 = get_bf16
+
+
+def _numbers(handle: Any) -> NDArray[Any]:
+    """Returns what a tensor of the interpreter holds; bfloat16 as float32."""
+    data: NDArray[Any] = handle.data
+    return (data.astype(np.uint32) << 16).view(np.float32) if handle.dtype.scalar.name == "bf16" else data
+
+
+def _bfloat16_bits(numbers: NDArray[Any]) -> NDArray[np.uint16]:
+    """Returns the bits of the nearest bfloat16, of two that are as near the even one."""
+    bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
+    nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(numbers), bits >> 16 | 0x40, nearest).astype(np.uint16).reshape(np.shape(numbers))
+
+
 def _multiply_in_order(interpreter: Any) -> None:
     """Lets `tl.dot` give a row the same bits wherever in a tile it lies, as a GPU's matrix instructions do.
 
@@ -49,10 +106,11 @@ def _multiply_in_order(interpreter: Any) -> None:
 
     @wraps(original)
     def create_dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
-        if not all(np.issubdtype(operand.data.dtype, np.floating) for operand in (a, b)):
+        left, right = (_numbers(operand) for operand in (a, b))
+        if not all(np.issubdtype(data.dtype, np.floating) for data in (left, right)):
             return original(self, a, b, d, *options)
         with np.errstate(all="ignore"):  # of infinities and NaN a GPU says nothing
-            total = _product(a.data, b.data, d.data.dtype) + d.data
+            total = _product(left, right, d.data.dtype) + d.data
         return interpreter.TensorHandle(total, d.dtype.scalar)
 
     builder.create_dot = create_dot

@@ -15,7 +15,7 @@ HAS_GPU = torch.cuda.is_available()
 CPU_SETS = tuple(f"cpu-{path}" for path in native.processor_paths())
 """The first is the one that serves on this machine, if it has no GPU."""
 GPU_SETS = (pytest.param("gpu", marks=pytest.mark.gpu) if HAS_GPU else "gpu",)
-"""Without a GPU they run in Triton's interpreter, whose tl.dot of bfloat16 is wrong."""
+"""Without a GPU they run in Triton's interpreter."""
 PROCESSOR_SETS = (*CPU_SETS, "reference")
 COMPILED_SETS = (*CPU_SETS, *GPU_SETS)
 ALL_SETS = (*PROCESSOR_SETS, *GPU_SETS)

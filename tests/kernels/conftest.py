@@ -30,9 +30,9 @@ def pytest_collection_modifyitems(config, items):
     """Choose which cases of each test's grid run, unless `--every-case` asks for all of them, or there is a GPU.
 
     The processor's kernels take those in which every two values of two parameters meet. Without a GPU, Triton's
-    interpreter takes up to seconds for each case: the last of each test is quick, mostly float16 with all options on,
+    interpreter takes up to seconds for each case: the last of each test is quick, mostly bfloat16 with all options on,
     unless the test has the mark `slow_in_interpreter`; the first and one in SLOW of the others are slow. Those of
-    bfloat16, which the interpreter rounds in ways of its own, are left to GPUs whatever is asked for.
+    float16, for which the kernels do nothing else than for bfloat16, are left to `--every-case` and to GPUs.
     """
     wanted, tests = set(), defaultdict(list)
     for item in items:
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(config, items):
             wanted.add(item)
         elif not _is_interpreted(item):
             tests[item.path, item.originalname, False].append(item)
-        elif torch.bfloat16 not in item.callspec.params.values():
+        elif config.getoption("every_case") or torch.float16 not in item.callspec.params.values():
             tests[item.path, item.originalname, True].append(item)
     for (*_, is_interpreted), cases in tests.items():
         if config.getoption("every_case") or kernel_sets.HAS_GPU:

@@ -1,0 +1,70 @@
+"""A shard without a model, which answers each step at once: what is measured of a server is then its router.
+
+`python -m penstock.bench.programs.scripted_shard` takes a shard's arguments. Its tokens go round in the vocabulary,
+so that text comes of them.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.system.signs import Sign
+
+FIRST_ID, NUM_IDS = 300, 4000            # tokens that most vocabularies have text for
+
+
+class ScriptedShard(shard_pb2_grpc.ShardServicer):
+    """Answers every sampled row with the next token of a circle."""
+
+    def __init__(self, facts: shard_pb2.Facts) -> None:
+        self._facts = facts
+
+    async def Describe(self, request: shard_pb2.DescribeRequest, context: Any) -> shard_pb2.Facts:
+        return self._facts
+
+    async def Health(self, request: shard_pb2.HealthRequest, context: Any) -> shard_pb2.HealthReply:
+        return shard_pb2.HealthReply()
+
+    async def Execute(
+        self, orders: AsyncIterator[shard_pb2.Order], context: Any
+    ) -> AsyncIterator[shard_pb2.StepResult]:
+        async for order in orders:
+            if order.HasField("plan"):
+                step = order.plan.step_id
+                rows = [shard_pb2.RowResult(
+                    slot=row.slot, token_ids=[FIRST_ID + (37 * row.slot + step) % NUM_IDS], logprobs=[-0.5])
+                    for row in order.plan.rows if row.output == shard_pb2.SAMPLE]
+                yield shard_pb2.StepResult(step_id=step, rows=rows, forward_ns=1000)
+
+
+async def serve(config: dict[str, Any], signs_fd: int | None) -> None:
+    """Serves until the process ends."""
+    facts = shard_pb2.Facts(
+        model_id="scripted", dtype="bfloat16", kv_dtype="bfloat16", block_size=16, num_blocks=1 << 16, vocab_size=8192,
+        eos_token_ids=[2], context_length=8192, rank=0, world_size=1, answers=True, numerics="scripted", kv_groups=1,
+        weights_digest="scripted", step_tokens=4096, memory_id=str(os.getpid()), implementation="native")
+    server = grpc.aio.server()
+    shard_pb2_grpc.add_ShardServicer_to_server(ScriptedShard(facts), server)
+    server.add_insecure_port(config["listen"])
+    await server.start()
+    if signs_fd is not None:
+        os.write(signs_fd, Sign.READY)
+    await server.wait_for_termination()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=json.loads, required=True)
+    parser.add_argument("--signs-fd", type=int)
+    given = parser.parse_args()
+    asyncio.run(serve(given.config, given.signs_fd))
+
+
+if __name__ == "__main__":
+    main()

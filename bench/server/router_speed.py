@@ -1,0 +1,95 @@
+"""How many tokens a second the router streams, where the shard costs nothing: `python -m
+penstock.bench.server.router_speed`.
+
+The shard is a script that answers at once, and the client only counts events, so the router is what is measured: the
+tokens a second that come, and the processor time of the router's processes, which tells how many one core could stream
+if the machine had cores for shard and client, too.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import dataclass
+from statistics import median
+
+import click
+
+from penstock.bench.programs.children import Child, exit_on_sigterm, free_port
+from penstock.bench.programs.peers import ServerCommand
+from penstock.bench.programs.root import DEMO_MODEL
+from penstock.bench.server.running import running
+
+BODIES = {
+    "/generate_stream": {"inputs": "Once upon a time", "parameters": {"max_new_tokens": 0}},
+    "/v1/completions": {"prompt": "Once upon a time", "max_tokens": 0, "stream": True, "ignore_eos": True}}
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What came of a round: tokens of all streams, seconds until the last, processor seconds of the router, and the
+    median time to the first event."""
+
+    tokens: int
+    seconds: float
+    router_seconds: float
+    first_seconds: float
+
+
+async def stream(port: int, request: bytes) -> tuple[int, float]:
+    """Sends a request; returns how many events came, and after how many seconds the first."""
+    begin, first = time.perf_counter(), 0.0
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+    writer.write(request)
+    events = 0
+    while data := await reader.read(1 << 16):
+        found = data.count(b"data:")
+        first = first or (time.perf_counter() - begin if found else 0.0)
+        events += found
+    writer.close()
+    return events, first
+
+
+async def run_streams(port: int, path: str, streams: int, new: int) -> tuple[int, float, float]:
+    """Returns the events of all streams, the seconds that they took, and the median seconds to the first event."""
+    body = json.dumps(BODIES[path]).replace(": 0", f": {new}").encode()
+    request = (f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
+               f"content-length: {len(body)}\r\n\r\n").encode() + body
+    begin = time.perf_counter()
+    found = await asyncio.gather(*(stream(port, request) for _ in range(streams)))
+    seconds = time.perf_counter() - begin
+    return sum(events for events, _ in found), seconds, median(first for _, first in found)
+
+
+def measure(child: Child, port: int, path: str, streams: int, new: int) -> Streamed:
+    """Runs one round. Raises ClickException if tokens are missing."""
+    before = child.cpu_seconds("router")
+    tokens, seconds, first = asyncio.run(run_streams(port, path, streams, new))
+    if tokens < streams * new:
+        raise click.ClickException(f"{tokens} events came of {streams * new} tokens: {child.output[-500:]}")
+    return Streamed(streams * new, seconds, child.cpu_seconds("router") - before, first)
+
+
+@click.command(help=__doc__)
+@click.option("--streams", default=256, show_default=True)
+@click.option("--new", default=200, show_default=True, help="Tokens of each answer.")
+@click.option("--rounds", default=5, show_default=True)
+@click.option("--flag", "flags", multiple=True, help="A flag of the launcher, such as --flag=--api-workers=2.")
+def main(streams: int, new: int, rounds: int, flags: tuple[str, ...]) -> None:
+    exit_on_sigterm()
+    port = free_port()
+    command = [sys.executable, "-m", "penstock.bench.programs.scripted_server", "--model-id", str(DEMO_MODEL),
+               "--hostname", "127.0.0.1", "--port", str(port), "--max-concurrent-requests", str(streams), *flags]
+    with running(ServerCommand("Penstock", command, {}), port) as child:
+        for path in BODIES:
+            measure(child, port, path, 8, new)
+            found = [measure(child, port, path, streams, new) for _ in range(rounds)]
+            rates = sorted(each.tokens / each.seconds for each in found)
+            core = sorted(each.tokens / each.router_seconds for each in found)
+            print(f"{path:18} {median(rates):8.0f} tokens/s ({rates[0]:.0f} to {rates[-1]:.0f}); router: "
+                  f"{median(core):8.0f} tokens per second of a core ({core[0]:.0f} to {core[-1]:.0f}), first token "
+                  f"{1e3 * median(each.first_seconds for each in found):.0f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    main()
