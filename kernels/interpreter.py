@@ -41,8 +41,8 @@ def _prepare_language_once(interpreter: Any) -> None:
 def _compute_bfloat16(interpreter: Any) -> None:
     """Lets operations on bfloat16 compute in float32 and round to nearest even, as a GPU does.
 
-    The interpreter keeps the bits of bfloat16 as uint16: as it is, it cuts them off where it converts, and computes with
-    them as with whole numbers.
+    The interpreter keeps the bits of bfloat16 as uint16: as it is, it cuts them off where it converts, and computes
+    with them as with whole numbers.
     """
     builder: Any = getattr(interpreter, "InterpreterBuilder", None)
     cast, binary = getattr(builder, "cast_impl", None), getattr(builder, "binary_op", None)

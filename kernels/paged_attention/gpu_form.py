@@ -14,6 +14,9 @@ from penstock.kernels import tuning
 from penstock.kernels.kv_cache import LARGEST
 from penstock.kernels.tuning import Config
 
+REGISTERS = 65536  # of a multiprocessor, on every GPU since Pascal
+SHARED_KILOBYTES = {80: 164, 86: 100, 87: 164, 89: 100, 90: 228, 100: 228, 120: 100}
+"""Of a multiprocessor, by its capability (CUDA C++ Programming Guide, 20.1, technical specifications)."""
 SEGMENT = 256  # positions of the first segments, whose softmaxes many programs share: see gpu_tile.segment_of
 _TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 _KINDS = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2", torch.int8: "int8"}
@@ -45,6 +48,13 @@ class Shape:
     @property
     def block_d(self) -> int:
         return max(16, int(triton.next_power_of_2(self.head_dim)))
+
+    @property
+    def block_n(self) -> int:
+        """Returns how many positions of K and V are in a tile: larger tiles spill registers."""
+        is_wide = self.compute == torch.float32
+        tile = 2048 if is_wide else 4096 if self.kind != "float" and self.is_ordered else 8192
+        return max(16, min(64, tile // self.block_d))
 
     @property
     def group(self) -> int:
@@ -86,13 +96,11 @@ def make_form(shape: Shape, prefill: Config | None = None, decode: Config | None
     prefill = dict(prefill or _saved(shape, "prefill"))
     decode = dict(decode or _saved(shape, "decode"))
     is_wide, is_fused = shape.compute == torch.float32, not shape.is_ordered
-    # larger tiles of K and V spill registers
-    tile = 2048 if is_wide else 4096 if shape.kind != "float" and shape.is_ordered else 8192
     unit = 2.0 ** math.floor(math.log2(LARGEST[shape.cache_dtype])) if shape.cache_dtype in LARGEST else 1.0
     constants: dict[str, object] = {
         "KIND": shape.kind, "UNIT": unit, "COMPUTE": _TYPES[shape.compute], "NUM_HEADS": shape.num_heads,
         "NUM_KV_HEADS": shape.num_kv_heads, "HEAD_DIM": shape.head_dim, "SEGMENT": SEGMENT, "BLOCK_D": shape.block_d,
-        "BLOCK_N": max(16, min(64, tile // shape.block_d)), "ORDERED": shape.is_ordered}
+        "BLOCK_N": shape.block_n, "ORDERED": shape.is_ordered}
     programs = decode.pop("PER_PROCESSOR") * _num_processors(shape.device)
     heads, decode_heads = min(shape.group, prefill["BLOCK_M"]), min(shape.group, 16 if is_wide else 32)
     tokens = prefill["BLOCK_M"] // heads
@@ -115,7 +123,8 @@ def choices(shape: Shape, phase: str) -> tuple[Config, ...]:
     num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
     stages_tried = (2, 3, 4, 5) if shape.capability else (2,)  # the interpreter has none
     if phase == "decode":
-        guess = {"num_warps": 8 if is_wide and is_large else 4, "num_stages": num_stages, "PER_PROCESSOR": 3}
+        guess = {"num_warps": 8 if is_wide and is_large else 4, "num_stages": num_stages,
+                 "PER_PROCESSOR": _resident_programs(shape)}
         found = [{"num_warps": warps, "num_stages": stages, "PER_PROCESSOR": number}
                  for warps, stages, number in itertools.product((4, 8), stages_tried, (1, 2, 3, 4))]
     else:
@@ -126,6 +135,20 @@ def choices(shape: Shape, phase: str) -> tuple[Config, ...]:
         found = [{"BLOCK_M": size, "num_warps": warps, "num_stages": stages}
                  for size, warps, stages in itertools.product(sizes, (4, 8), stages_tried)]
     return (guess, *(config for config in found if config != guess))
+
+
+def _resident_programs(shape: Shape) -> int:
+    """Returns how many programs of a decode launch a multiprocessor has room for at once, of four warps each. More
+    would wait until others end, and those that share out the segments would not be done together.
+
+    The compiler gives a thread up to 200 registers for keys of 8 bits and for large heads, up to 168 for others; four
+    tiles of K and V are on their way through shared memory. What it makes is compared with this in
+    tests/kernels/test_compile_only.py.
+    """
+    registers = 200 if shape.kind in ("int8", "e4m3", "e4m3 of the GPU") or shape.block_d > 128 else 168
+    shared = 4 * shape.block_n * shape.block_d * shape.cache_dtype.itemsize + (11 << 10)
+    kilobytes = SHARED_KILOBYTES.get(shape.capability, 100)
+    return max(1, min(3, REGISTERS // (128 * registers), (kilobytes << 10) // shared))
 
 
 def _saved(shape: Shape, phase: str) -> Config:

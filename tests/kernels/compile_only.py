@@ -35,6 +35,7 @@ class Compiled:
 
     name: str
     capability: int
+    grid: tuple[int, ...]
     constants: str
     num_warps: int
     registers: int
@@ -45,8 +46,9 @@ class Compiled:
 
     def __str__(self) -> str:
         matrix = "wgmma" * self.has_wgmma + "mma.sync" * self.has_mma or "-"
-        return (f"sm_{self.capability}  {self.name:28} warps {self.num_warps:2}  registers {self.registers:3}  "
-                f"spilled {self.spilled:4}  shared {self.shared:6}  {matrix:8}  {self.constants}")
+        grid = "x".join(map(str, self.grid))
+        return (f"sm_{self.capability}  {self.name:28} grid {grid:10} warps {self.num_warps:2}  registers "
+                f"{self.registers:3}  spilled {self.spilled:4}  shared {self.shared:6}  {matrix:8}  {self.constants}")
 
 
 class Target:
@@ -77,7 +79,7 @@ def compiled_for(capability: int) -> Iterator[list[Compiled]]:
     def compile_only(self: jit.JITFunction, *args, grid, warmup, **kwargs):
         kernel = run(self, *args, grid=grid, warmup=True, **kwargs)
         if kernel.hash not in found:
-            found[kernel.hash] = _describe(self, kernel, capability, args, kwargs)
+            found[kernel.hash] = _describe(self, kernel, capability, grid, args, kwargs)
         return kernel
 
     results: list[Compiled] = []
@@ -87,7 +89,9 @@ def compiled_for(capability: int) -> Iterator[list[Compiled]]:
     results += found.values()
 
 
-def _describe(function: jit.JITFunction, kernel, capability: int, args: tuple, kwargs: dict) -> Compiled:
+def _describe(
+    function: jit.JITFunction, kernel, capability: int, grid: tuple[int, ...], args: tuple, kwargs: dict
+) -> Compiled:
     options = {"num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "maxnreg"}
     bound = dict(zip(function.arg_names, args, strict=False)) | kwargs
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in bound.values()
@@ -95,8 +99,9 @@ def _describe(function: jit.JITFunction, kernel, capability: int, args: tuple, k
     constants = " ".join(f"{name}={value}" for name, value in bound.items() if name.isupper() and name not in options)
     usage, ptx = _resource_usage(kernel.asm["cubin"]), kernel.asm["ptx"]
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
-    return Compiled(kernel.metadata.name, capability, f"{' '.join(dtypes)}  {constants}", kernel.metadata.num_warps,
-                    registers, stack, kernel.metadata.shared, "mma.sync" in ptx, "wgmma.mma_async" in ptx)
+    return Compiled(kernel.metadata.name, capability, grid, f"{' '.join(dtypes)}  {constants}",
+                    kernel.metadata.num_warps, registers, stack, kernel.metadata.shared, "mma.sync" in ptx,
+                    "wgmma.mma_async" in ptx)
 
 
 def _resource_usage(cubin: bytes) -> str:

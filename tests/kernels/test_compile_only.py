@@ -7,12 +7,22 @@ import sys
 
 import pytest
 
+from penstock.kernels.paged_attention.gpu_form import REGISTERS, SHARED_KILOBYTES
+
 
 def _may_spill(line):
     """Attention that computes in float32, which has no matrix instruction: where q and cache are of different dtypes it
     is a lot, but no model asks for that. And 8 bytes over a cache of int8, where mma.sync is all there is."""
     spilled = int(re.search(r"spilled +(\d+)", line)[1])
     return spilled <= (256 if "COMPUTE=fp32" in line else 8 * (line.startswith("sm_80") and "KIND=int8" in line))
+
+
+def _resident(line):
+    """How many programs are launched for a multiprocessor, and how many have room in its registers and its memory."""
+    grid, warps, registers, shared = (
+        int(re.search(rf"{name} +(\d+)", line)[1]) for name in ("grid", "warps", "registers", "shared"))
+    of_memory = (SHARED_KILOBYTES[int(line[3:5])] << 10) // (shared + 1024)
+    return grid, min(3, REGISTERS // (32 * warps * -(-registers // 8) * 8), of_memory)
 
 
 @pytest.mark.slow
@@ -24,6 +34,12 @@ def test_all_kernels_compile_and_keep_their_values_in_registers(every_case):
     lines = program.stdout.splitlines()
     assert {line.split()[0] for line in lines} == {"sm_80", "sm_90"}
     assert [line for line in lines if not _may_spill(line)] == []
+    # Without a GPU, attention's decode launches have as many programs as one multiprocessor is thought to hold. Where
+    # scores have a window, a cap, sinks and slopes at once, as no model's have, fewer have room.
+    decodes = [_resident(line) for line in lines if " decode_segments " in line and "COMPUTE=fp32" not in line
+               and "HAS_SLOPES=True" not in line]
+    assert len(decodes) > 10
+    assert [(guessed, room) for guessed, room in decodes if guessed != room] == []
     # The bit contract: one family of matrix instructions, however few rows there are.
     families = {tuple(word for word in line.split() if word in ("sm_80", "sm_90", "wgmma", "mma.sync"))
                 for line in lines if " _matmul " in line and "BLOCK_K=64" in line}
