@@ -2,7 +2,8 @@
 
 A configuration is the constants that a kernel is launched with (tiles, warps, stages); in deterministic mode none of an
 op's candidates changes a bit, which is checked as they are measured. What won is kept in one JSON file for each GPU's
-name, {op: {key: configuration}}, in $XDG_CACHE_HOME/penstock/tuning. Nothing is measured while requests are served.
+name, {op: {key: configuration}}, in $XDG_CACHE_HOME/penstock/tuning; what won elsewhere, on a GPU of the same name,
+comes with the package, in `tuned/`. Nothing is measured while requests are served.
 """
 
 import errno
@@ -12,8 +13,10 @@ import logging
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -26,6 +29,7 @@ from penstock.kernels import dispatch
 
 Config = Mapping[str, int]
 
+SHIPPED = Path(__file__).parent / "tuned"
 MIN_GAIN = 0.02
 """What a candidate must be faster by than the guess: less is noise."""
 MAX_RUNS = 20
@@ -50,17 +54,44 @@ class Outcome:
     """Whether launches will find it: there may be no folder that can be written."""
 
 
+@dataclass(frozen=True)
+class _Trial:
+    most: int | None = None
+    is_timed: bool = True
+
+
+_trial = _Trial()
+
+
+@contextmanager
+def trying(most: int | None, is_timed: bool = True) -> Iterator[None]:
+    """Lets `tune` try at most so many candidates while the block runs. If they are not timed, each is only run once,
+    so that it is compiled, and nothing is saved: another process, which times them, then finds what was compiled."""
+    global _trial
+    before, _trial = _trial, _Trial(most, is_timed)
+    try:
+        yield
+    finally:
+        _trial = before
+
+
 def best(op: str, key: str, candidates: Sequence[Config]) -> Config:
-    """Returns the candidate that was saved as the fastest; the first, which is the op's guess, if none was.
+    """Returns the candidate that was saved as the fastest; if none was, the one that comes with the package; if there
+    is none, the first, which is the op's guess.
 
     A saved configuration that is no candidate, of another version or of another hand, is ignored with a warning.
     """
-    saved = _saved().get(op, {})
-    found = saved.get(key) if isinstance(saved, dict) else None
-    if found is None or found in candidates:
-        return found or candidates[0]
-    _warn(f"{path()}: what it holds for {op} is not of this version; `penstock tune` measures again")
-    return candidates[0]
+    found = _entry(_saved(), op, key)
+    if found is not None and found not in candidates:
+        _warn(f"{path()}: what it holds for {op} is not of this version; `penstock tune` measures again")
+        return candidates[0]
+    shipped = _entry(_shipped(), op, key)
+    return found or (shipped if shipped in candidates else candidates[0])
+
+
+def _entry(configurations: Mapping[str, Any], op: str, key: str) -> Any:
+    of_op = configurations.get(op, {})
+    return of_op.get(key) if isinstance(of_op, dict) else None
 
 
 def tune(op: str, key: str, candidates: Sequence[Config], run: Callable[[Config], Tensor]) -> Outcome:
@@ -70,7 +101,7 @@ def tune(op: str, key: str, candidates: Sequence[Config], run: Callable[[Config]
     """
     expected = run(candidates[0])
     seconds: dict[int, float] = {}
-    for number, config in enumerate(candidates):
+    for number, config in enumerate(candidates[:_trial.most]):
         try:
             result = run(config)
         except triton.runtime.errors.OutOfResources:
@@ -79,7 +110,11 @@ def tune(op: str, key: str, candidates: Sequence[Config], run: Callable[[Config]
             log.warning("%s, %s: %s changes bits and is left out", op, key, dict(config))
             continue
         del result
+        if not _trial.is_timed:
+            continue
         seconds[number] = _time(functools.partial(run, config), expected.device)
+    if not _trial.is_timed:
+        return Outcome(key, candidates[0], nan, nan, len(candidates), is_saved=False)
     fastest = min(seconds, key=lambda number: seconds[number])
     winner = fastest if seconds[fastest] < seconds[0] * (1 - MIN_GAIN) else 0
     is_saved = _is_saved(op, key, candidates[winner])
@@ -89,7 +124,7 @@ def tune(op: str, key: str, candidates: Sequence[Config], run: Callable[[Config]
 def path() -> Path:
     """Returns the file in which this process's GPU has its configurations. Raises FileNotFoundError where the user has
     no home, as one of a container that no file names."""
-    return _cache() / "penstock" / "tuning" / f"{_gpu_name().replace('/', '-')}.json"
+    return _cache() / "penstock" / "tuning" / _file_name()
 
 
 def _cache() -> Path:
@@ -109,11 +144,24 @@ def capability() -> int:
 def forget() -> None:
     """Drops what was read, so that the next question reads the file again."""
     _saved.cache_clear()
+    _shipped.cache_clear()
     _warn.cache_clear()
 
 
 def _gpu_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+
+
+def _file_name() -> str:
+    return f"{_gpu_name().replace('/', '-')}.json"
+
+
+@functools.cache
+def _shipped() -> dict[str, Any]:
+    """Reads what comes with the package for this GPU, if anything does."""
+    file = SHIPPED / _file_name()
+    content: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    return content
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """`python -m penstock.bench.gpu`: checks and measures everything on this machine's GPU, in less than ten minutes.
 
-Prints tables, and writes them, all figures as JSON, the logs and a picture into OUT: four files, which are written anew
-after each part, so that what was measured is there whatever happens next. Exits with 1 if a kernel is wrong or a part
-failed; what there is no time for is skipped, and said.
+Prints tables, and writes them, all figures as JSON, the logs, a picture and what tuning found into OUT: five files,
+which are written anew after each part, so that what was measured is there whatever happens next. Exits with 1 if a
+kernel is wrong or a part failed; what there is no time for is skipped, and said.
 """
 
 import sys
@@ -20,8 +20,9 @@ from penstock.bench.gpu.scale import SCALES, Scale
 from penstock.bench.gpu.worker import Worker
 from penstock.bench.programs.root import ROOT
 
-GROUPS = {"kernels": ("kernels", "equalities"), "engine": ("engine", "no graphs"),
-          "deterministic": ("tuning", "deterministic")}
+GROUPS = {"kernels": ("kernels", "equalities"), "engine": ("compiling", "engine", "no graphs"),
+          "tuning": ("candidates", "tuning"),
+          "deterministic": ("candidates", "tuning", "compiling, deterministic", "deterministic")}
 """Parts that --only names by one of them."""
 GRACE = 20.0                             # seconds that a part may go on for, with the case that it is at
 

@@ -48,15 +48,19 @@ ENGINE = ("% of floor: what the copy above takes for the weights and the KV of a
 PRICE = "price %: what of the engine's tokens/s above is lost."
 
 PARTS = {part.name: part for part in (
-    Part("ceilings", "ceilings", "What the device can do", 0.06, legend="Bytes read and written, and products."),
-    Part("kernels", "checks", "Kernels against float64", 0.18, workers=10,
+    Part("ceilings", "ceilings", "What the device can do", 0.05, legend="Bytes read and written, and products."),
+    Part("compiling", "compile_engine", "Kernels of the engine, compiled", 0.06, workers=10),
+    Part("kernels", "checks", "Kernels against float64", 0.15, workers=10,
          legend="error: ‖out − ref‖ / ‖ref‖, the largest of all shapes, outputs filled with NaN before."),
     Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8,
          legend="How many of the pairs of results that must be equal are."),
     Part("attention", "ops", "Ops", 0.1, legend=OPS),
     Part("engine", "engine", "Engine", 0.19, legend=f"{ENGINE} Decode: sequences × tokens of a prompt each."),
     Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06, legend=PRICE),
-    Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.12, True),
+    Part("candidates", "compile_candidates", "Candidates for --deterministic, compiled", 0.06, True, workers=10),
+    Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.08, True),
+    Part("compiling, deterministic", "compile_engine", "Kernels of the engine with --deterministic, compiled", 0.05,
+         is_deterministic=True, workers=10),
     Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True, legend=PRICE),
     Part("transformers", "peer", "transformers, the same weights", 0.15,
          legend="Beside the engine's figures for as many sequences, above."),

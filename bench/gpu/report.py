@@ -1,4 +1,5 @@
-"""What the benchmark leaves behind: a report, the figures, the logs in one archive, a picture."""
+"""What the benchmark leaves behind: a report, the figures, the logs in one archive, a picture, and where it tuned the
+configurations that won, which kernels/tuned/ is to have under the GPU's name."""
 
 import json
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from penstock.bench.gpu.picture import draw
 from penstock.bench.gpu.records import Records, table
 from penstock.bench.gpu.scale import Scale
 from penstock.bench.gpu.targets import targets
+from penstock.bench.gpu.tuning import TUNED
 
 REPORT, FIGURES, LOGS, PICTURE = "report.md", "figures.json", "logs.zip", "gpu.png"
 
@@ -30,6 +32,8 @@ class Report:
         with ZipFile(self._out / LOGS, "w", ZIP_DEFLATED) as archive:
             for log in sorted(self._records.path.parent.glob("*.log")):
                 archive.write(log, log.name)
+        if (tuned := self._records.path.with_name(TUNED)).exists():
+            (self._out / TUNED).write_bytes(tuned.read_bytes())
 
     def draw(self) -> None:
         """Draws the picture."""

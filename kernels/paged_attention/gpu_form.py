@@ -134,7 +134,8 @@ def choices(shape: Shape, phase: str) -> tuple[Config, ...]:
         sizes = (block_m,) if is_wide or shape.is_ordered else (64, 128)
         found = [{"BLOCK_M": size, "num_warps": warps, "num_stages": stages}
                  for size, warps, stages in itertools.product(sizes, (4, 8), stages_tried)]
-    return (guess, *(config for config in found if config != guess))
+    return tuple(sorted([guess, *(config for config in found if config != guess)],
+                        key=lambda config: sum(config[name] != guess[name] for name in guess)))
 
 
 def _resident_programs(shape: Shape) -> int:

@@ -13,17 +13,21 @@ import torch
 from click.testing import CliRunner
 
 from penstock.bench.engine.sequences import Sequences, random_prompts
-from penstock.bench.gpu import checks, equalities
+from penstock.bench.gpu import checks, compile_candidates, compile_engine, equalities, tuning
 from penstock.bench.gpu.__main__ import chosen, main
 from penstock.bench.gpu.part import PARTS, Context
 from penstock.bench.gpu.profile import find_rests
 from penstock.bench.gpu.records import Record, Records, table
+from penstock.bench.gpu.report import Report
 from penstock.bench.gpu.scale import FULL, SMALLEST
 from penstock.bench.gpu.targets import targets
 from penstock.bench.gpu.weights import Floor
+from penstock.kernels import dispatch, native
+from penstock.kernels import tuning as kernel_tuning
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.slots import Bounds, SlotTable
 from penstock.shard.execution.step import StreamLimits
+from tests import kernel_sets
 from tests.paths import ROOT
 
 
@@ -36,8 +40,9 @@ def bench(out: Path, kernels: str, *flags: str) -> tuple[subprocess.CompletedPro
 
 
 def test_parts_are_chosen_by_their_group():
-    assert [part.name for part in chosen("engine")] == ["ceilings", "engine", "no graphs"]
-    assert [part.name for part in chosen("tuning,kernels")] == ["ceilings", "kernels", "equalities", "tuning"]
+    assert [part.name for part in chosen("engine")] == ["ceilings", "compiling", "engine", "no graphs"]
+    assert [part.name for part in chosen("tuning,kernels")] == [
+        "ceilings", "kernels", "equalities", "candidates", "tuning"]
     assert [part.name for part in chosen(None)] == list(PARTS)
     with pytest.raises(click.UsageError, match="--only heads: known are ceilings, kernels"):
         chosen("heads")
@@ -126,6 +131,35 @@ def test_all_parts_run_though_one_hangs_one_dies_and_one_breaks_the_device(tmp_p
     with ZipFile(tmp_path / "out" / "logs.zip") as logs:
         assert len(logs.namelist()) == len(PARTS)
         assert b"illegal memory access" in logs.read("equalities.log")
+
+
+def test_a_step_of_one_layer_is_enough_to_compile_what_all_layers_use(monkeypatch):
+    kernel_sets.use(monkeypatch, "cpu-" + native.processor_paths()[0], is_real=True)
+    thin = compile_engine.thin_scale(SMALLEST)
+    assert thin.model["num_hidden_layers"] == 1
+    compile_engine.compile_decode(SMALLEST, 2)
+    compile_engine.compile_prefill(SMALLEST, 40)
+    assert list(compile_engine.cases(Context(PARTS["compiling"], SMALLEST, Records(Path("nowhere")), 0.0)))
+
+
+def test_the_largest_linears_are_tuned_first_and_what_won_is_kept(tmp_path, monkeypatch):
+    context = Context(PARTS["tuning"], FULL, Records(tmp_path / "figures.jsonl"), 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatch, "device", lambda: torch.device("cuda"))
+        patch.setattr(dispatch._wishes, "is_deterministic", True)
+        names = [name for name, _ in tuning.cases(context)]
+        compiled = [name for name, _ in compile_candidates.cases(context)]
+    assert names == [*compiled, "saved"]
+    assert [name.split(",")[0] for name in names[:8]] == [
+        "gate_up_proj", "down_proj", "lm_head", "gate_up_proj", "down_proj", "lm_head", "gate_up_proj", "down_proj"]
+    assert len(names) < 20
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kernel_tuning.forget()
+    kernel_tuning._save("linear", "key", {"BLOCK_M": 64})
+    assert tuning.keep(context).values["note"] == str(kernel_tuning.path())
+    Report(tmp_path / "out", context.records, SMALLEST).write()
+    assert json.loads((tmp_path / "out" / "tuned.json").read_text()) == {"linear": {"key": {"BLOCK_M": 64}}}
+    kernel_tuning.forget()
 
 
 def test_results_go_where_the_environment_says(tmp_path, monkeypatch):

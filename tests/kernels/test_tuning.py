@@ -53,6 +53,40 @@ def test_the_fastest_is_saved_and_found():
     assert tuning.best("other op", "key", [SLOW, FAST]) == SLOW
 
 
+def test_only_so_many_are_tried_and_none_is_timed_or_saved_where_they_are_to_be_compiled():
+    tried = []
+
+    def note(config):
+        tried.append(config)
+        return torch.ones(2)
+
+    with tuning.trying(2, is_timed=False):
+        assert tuning.tune("op", "key", [SLOW, SLOWER, FAST], note).is_saved is False
+    assert tried == [SLOW, SLOW, SLOWER], "the first gives what the others' results are compared with"
+    assert not tuning.path().exists()
+    with tuning.trying(2):
+        assert tuning.tune("op", "key", [SLOW, SLOWER, FAST], run).config == SLOW
+    assert tuning.tune("op", "key", [SLOW, SLOWER, FAST], run).config == FAST
+
+
+def test_what_comes_with_the_package_is_taken_unless_this_gpu_was_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(tuning, "SHIPPED", tmp_path / "tuned")
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / tuning.path().name).write_text(json.dumps({"op": {"key": FAST, "old": {"TILE": 1}}}))
+    tuning.forget()
+    assert tuning.best("op", "key", [SLOW, FAST, SLOWER]) == FAST
+    assert tuning.best("op", "old", [SLOW, FAST]) == SLOW, "it is no candidate any more"
+    assert tuning.best("op", "other", [SLOW, FAST]) == SLOW
+    tuning._save("op", "key", SLOWER)
+    tuning.forget()
+    assert tuning.best("op", "key", [SLOW, FAST, SLOWER]) == SLOWER
+
+
+def test_every_file_that_comes_with_the_package_is_read(monkeypatch):
+    for file in tuning.SHIPPED.glob("*.json"):
+        assert all(isinstance(entries, dict) for entries in json.loads(file.read_text()).values())
+
+
 def test_the_first_stays_where_no_other_is_faster():
     assert tuning.tune("op", "key", [FAST, SLOW], run).config == FAST
     assert json.loads(tuning.path().read_text()) == {"op": {"key": FAST}}
