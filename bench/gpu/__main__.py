@@ -22,7 +22,7 @@ from penstock.bench.programs.root import ROOT
 
 GROUPS = {"kernels": ("kernels", "equalities"), "engine": ("compiling", "engine", "no graphs"),
           "tuning": ("candidates", "tuning"),
-          "deterministic": ("candidates", "tuning", "compiling, deterministic", "deterministic")}
+          "deterministic": ("candidates", "tuning", "deterministic compiling", "deterministic")}
 """Parts that --only names by one of them."""
 GRACE = 20.0                             # seconds that a part may go on for, with the case that it is at
 

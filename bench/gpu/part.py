@@ -59,7 +59,7 @@ PARTS = {part.name: part for part in (
     Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06, legend=PRICE),
     Part("candidates", "compile_candidates", "Candidates for --deterministic, compiled", 0.06, True, workers=10),
     Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.08, True),
-    Part("compiling, deterministic", "compile_engine", "Kernels of the engine with --deterministic, compiled", 0.05,
+    Part("deterministic compiling", "compile_engine", "Kernels of the engine with --deterministic, compiled", 0.05,
          is_deterministic=True, workers=10),
     Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True, legend=PRICE),
     Part("transformers", "peer", "transformers, the same weights", 0.15,
