@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+TUNED = "tuned.json"
+"""The file beside the records into which tuning puts what won."""
+
 
 @dataclass(frozen=True)
 class Record:

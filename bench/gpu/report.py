@@ -9,10 +9,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from penstock.bench.gpu.part import PARTS
 from penstock.bench.gpu.picture import draw
-from penstock.bench.gpu.records import Records, table
+from penstock.bench.gpu.records import TUNED, Records, table
 from penstock.bench.gpu.scale import Scale
 from penstock.bench.gpu.targets import targets
-from penstock.bench.gpu.tuning import TUNED
 
 REPORT, FIGURES, LOGS, PICTURE = "report.md", "figures.json", "logs.zip", "gpu.png"
 

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterator
 
 from penstock.bench.gpu.part import Cases, Context
-from penstock.bench.gpu.records import Record
+from penstock.bench.gpu.records import TUNED, Record
 from penstock.bench.gpu.weights import random_model
 from penstock.kernels import dispatch, tuning
 from penstock.shard.models.reading import read_model_config
@@ -13,7 +13,6 @@ from penstock.shard.startup.tune import Job, jobs_of
 
 MOST_TRIED = 6
 """Candidates of each job: the best guesses."""
-TUNED = "tuned.json"
 FIRST = ("gate_up_proj", "down_proj", "lm_head")
 """The linears that have nine tenths of a step's bytes."""
 
