@@ -13,7 +13,7 @@ from penstock.router.fleet import wire as router_wire
 from penstock.router.scheduling import plan as router_plan
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.sequence import Sequence as Scheduled
-from penstock.router.scheduling.speculation.guesser import PROPOSED, Guesser
+from penstock.router.scheduling.speculation.guesser import PROPOSED, Alternative, Guesser
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
@@ -48,6 +48,7 @@ class Counted:
     replayed: int = 0
     drafted: int = 0
     accepted: int = 0
+    forked: int = 0
 
 
 class Prompter:
@@ -57,6 +58,7 @@ class Prompter:
         self._tokens = tokens
         self._random = random.Random(seed)
         self._whole = [*tokens, *(token_id if self._random.random() < 0.75 else 5 for token_id in answer)]
+        self._right = [*tokens, *answer]
 
     def note(self, token_id: int) -> None:
         """Nothing is learnt from what comes."""
@@ -66,6 +68,11 @@ class Prompter:
 
     def guess(self, number: int) -> tuple[list[int], float]:
         return self._whole[len(self._tokens):len(self._tokens) + number], self._random.random()
+
+    def alternative(self, number: int) -> Alternative | None:
+        """What is right, in every other step."""
+        told = len(self._tokens)
+        return Alternative(self._right[told:told + number], 0, 0.95) if self._random.random() < 0.5 else None
 
     def judge(self, number: int, num_right: int) -> None:
         """Nothing is proposed."""
@@ -93,6 +100,9 @@ class Asker:
         if self._others is not None and luck < 0.3:
             return self._others.guess(number)
         return [PROPOSED] * room, self._random.random()
+
+    def alternative(self, number: int) -> Alternative | None:
+        return None
 
     def judge(self, number: int, num_right: int) -> None:
         """Nothing is learnt from what was right."""
@@ -124,7 +134,7 @@ class _Driver:
             block_size=executor.bounds.block_size, num_blocks=traffic.num_blocks, max_slots=self._max_slots,
             max_step_tokens=traffic.max_step_tokens, shares_prefixes=executor.bounds.num_states is None,
             speculation=Speculation(most, 64) if (most := traffic.guesses or traffic.proposals) else None)
-        if traffic.proposals and self._scheduler.speculation:
+        if self._scheduler.speculation:
             for num_tokens in (1, 64):   # as if more of them cost nothing
                 self._scheduler.speculation.cost.observe(num_tokens, 1.0)
         self._in_flight: deque[tuple[router_plan.StepResult, list[bytes]]] = deque()
@@ -140,6 +150,8 @@ class _Driver:
         while len(self._in_flight) < self._traffic.depth and (plan := self._scheduler.plan()):
             self.counted.hit_tokens += sum(admission.hit_tokens for admission in plan.admitted)
             self.counted.preempted += len(plan.preempted)
+            firsts = sum(row.initial_state is not None for row in plan.rows)
+            self.counted.forked += firsts - len(plan.admitted)
             self._in_flight.append(self._execute(plan))
         if step in self._traffic.losses:
             self.counted.replayed += self._scheduler.forget_all().num_replayed

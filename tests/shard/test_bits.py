@@ -213,6 +213,7 @@ def test_the_schedule_changes_nothing(model: Path, dtype: str, traffic: Traffic,
     outputs, counted = run_traffic(Executor(config, Group()), requests, traffic, expected)
     assert outputs == expected
     assert (0 < counted.accepted < counted.drafted) == (traffic.guesses > 0)
+    assert counted.forked > 0 or traffic.guesses == 0 or traffic.losses
     assert (counted.preempted > 0) == (traffic.num_blocks < 256)
     assert (counted.replayed > 0) == bool(traffic.losses)
     assert counted.hit_tokens > 0

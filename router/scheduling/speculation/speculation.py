@@ -100,22 +100,22 @@ class Speculation:
         num_tokens = sum(row.count for _, row in rows)
         left = min(most_tokens, self._most_samples - sum(row.num_guesses + 1 for _, row in rows))
         yielded = float(len(rows))
-        may_fork: list[tuple[Sequence, Guesser, int, float]] = []
+        verifying: list[tuple[_Offer, Guesser, Row]] = []
         for sequence, row in rows:
             if sequence.guesser is not None and row.num_guesses:
-                _, share = sequence.guesser.guess(row.num_guesses)
-                yielded += sum(share ** index for index in range(1, row.num_guesses + 1))
-                if row.num_drafts and not sequence.has_grammar and sequence.status is Status.RUNNING:
-                    may_fork.append((sequence, sequence.guesser, row.num_drafts, share))
+                offer = _Offer(sequence, *sequence.guesser.guess(row.num_guesses), skipped=0)
+                yielded += offer.expected(row.num_guesses)
+                verifying.append((offer, sequence.guesser, row))
         forks: list[tuple[Sequence, Alternative]] = []
-        for sequence, guesser, number, share in may_fork:
-            other = guesser.alternative(number) if number < left else None
+        for offer, guesser, row in verifying:
+            may_fork = row.num_drafts and not offer.sequence.has_grammar and offer.sequence.status is Status.RUNNING
+            other = guesser.alternative(row.num_drafts) if may_fork and row.num_drafts < left else None
             if other is None:
                 continue
-            size, more = len(other.token_ids) + 1, yielded + other.expected(share)
+            size, more = len(other.token_ids) + 1, yielded + other.expected(offer.share)
             rate = yielded / self.cost.seconds(num_tokens)
             if more / self.cost.seconds(num_tokens + size) > LEAST_GAIN * rate:
-                forks.append((sequence, other))
+                forks.append((offer.sequence, other))
                 num_tokens, left, yielded = num_tokens + size, left - size, more
         return forks
 

@@ -88,6 +88,15 @@ def test_the_same_traffic_gives_the_same_plans() -> None:
     assert first.plans == second.plans
 
 
+def name_of(value: object) -> str:
+    return value.__name__ if isinstance(value, type) else ""
+
+
+def check_caught(simulation: Simulation, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        simulation.run(3000)
+
+
 @pytest.mark.parametrize(("faulty", "message"), [
     (faulty_schedulers.DoubleFree, "holders|nobody holds it|free"),
     (faulty_schedulers.CachedWhenPlanned, "while a step in flight writes to it|cached but holds other tokens"),
@@ -104,11 +113,9 @@ def test_the_same_traffic_gives_the_same_plans() -> None:
     (faulty_schedulers.HitsDespitePromptLogprobs, "a hit, though prompt logprobs are missing"),
     (faulty_schedulers.PromptLogprobsTakenForGranted,
      "prompt logprobs of other tokens are asked for|a token comes before|a hit, though prompt logprobs are missing"),
-], ids=lambda value: value.__name__ if isinstance(value, type) else "")
+], ids=name_of)
 def test_catches(faulty: type[Scheduler], message: str) -> None:
-    simulation = Simulation(2, 2, faulty)
-    with pytest.raises(AssertionError, match=message):
-        simulation.run(3000)
+    check_caught(Simulation(2, 2, faulty), message)
 
 
 @pytest.mark.parametrize(("faulty", "message"), [
@@ -118,12 +125,10 @@ def test_catches(faulty: type[Scheduler], message: str) -> None:
     (faulty_schedulers.PlannedWhileVerified, "planned before their tokens are back|a token that was never sampled"),
     (faulty_schedulers.StaleSample, "a token that was never sampled|starts at|before their tokens are back"),
     (faulty_schedulers.BlockLostWithGuess, "holders|block table"),
-], ids=lambda value: value.__name__ if isinstance(value, type) else "")
+], ids=name_of)
 @pytest.mark.parametrize("has_proposals", [False, True])
 def test_catches_faults_of_guessing(faulty: type[Scheduler], message: str, has_proposals: bool) -> None:
-    simulation = Simulation(2, 2, faulty, guesses=5, has_proposals=has_proposals)
-    with pytest.raises(AssertionError, match=message):
-        simulation.run(3000)
+    check_caught(Simulation(2, 2, faulty, guesses=5, has_proposals=has_proposals), message)
 
 
 @pytest.mark.parametrize(("faulty", "message"), [
@@ -131,8 +136,6 @@ def test_catches_faults_of_guessing(faulty: type[Scheduler], message: str, has_p
     (faulty_schedulers.LeakedCopy, "holders"),
     (faulty_schedulers.ForkSlotNotCleared, "is given out twice"),
     (faulty_schedulers.ForkTakenWithoutItsBlocks, "block table|blocks are taken|reads block|cached but holds"),
-], ids=lambda value: value.__name__ if isinstance(value, type) else "")
+], ids=name_of)
 def test_catches_faults_of_forks(faulty: type[Scheduler], message: str) -> None:
-    simulation = Simulation(5, 2, faulty, guesses=5, is_quiet=True)
-    with pytest.raises(AssertionError, match=message):
-        simulation.run(3000)
+    check_caught(Simulation(5, 2, faulty, guesses=5, is_quiet=True), message)
