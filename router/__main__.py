@@ -35,7 +35,6 @@ from penstock.router.launcher_link import LauncherLink
 from penstock.router.memory_promise import promise
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.notices import giving_signs
-from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
 from penstock.system.at_rest import settle
 from penstock.system.leftovers import remove_leftovers
@@ -121,8 +120,7 @@ async def _answer(
     limits = Limits.resolve(config, facts)
     adapters = _adapters(config, facts)
     metrics = Metrics(limits)
-    engine = Engine(fleet, facts, limits, metrics, lambda request: TextPath(tokenizer, request),
-                    config.pipeline_depth, config.max_shard_downtime, adapters)
+    engine = Engine(fleet, facts, limits, metrics, config.pipeline_depth, config.max_shard_downtime, adapters)
     launcher.tell(engine)
     info = ServerInfo(model_id=config.model_id, model_sha=config.revision,
                       version=importlib.metadata.version("penstock"),

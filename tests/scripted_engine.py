@@ -24,17 +24,30 @@ TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
 
 @asynccontextmanager
 async def running_engine(
-    fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1,
+    fleet: ScriptedFleet, depth: int = 1,
     max_downtime: float = 60.0, facts: Facts = FACTS, limits: Limits = LIMITS, adapters: Registry | None = None,
 ) -> AsyncIterator[Engine]:
-    engine = Engine(fleet, facts, limits, Metrics(limits), start_text or (lambda r: TextPath(TOKENIZER, r)), depth,
-                    max_downtime, adapters)
+    engine = Engine(fleet, facts, limits, Metrics(limits), depth, max_downtime, adapters)
     task = asyncio.create_task(engine.run())
     try:
         yield engine
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def submit(
+    engine: Engine, request: Request, output_so_far: Sequence[int] = (),
+    start_text: Callable[[Tokenizer, Request], TextPath] = TextPath,
+) -> Stream:
+    """Submits a request, of whose answer the client may have had some, as handlers do."""
+    text = start_text(TOKENIZER, request)
+    for token_id in output_so_far:
+        text.push(token_id)
+    stream = Stream(request, text, is_guessed=engine.limits.speculate > 0)
+    stream.num_tokens = len(output_so_far)
+    engine.submit(stream, output_so_far)
+    return stream
 
 
 async def collect(stream: Stream) -> list[Event]:

@@ -9,7 +9,7 @@ from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Guesses
 from penstock.router.scheduling.plan import FinishReason, Row, Sampling
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
-from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, token_ids
+from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, submit, token_ids
 
 GUESSING = replace(LIMITS, speculate=5)
 EOS = 2
@@ -39,7 +39,7 @@ async def answers(
     async with running_engine(fleet, depth=depth, limits=limits, facts=facts) as engine:
         if fails_at:
             fleet.fail_at("next_result", fails_at)
-        stream = engine.submit(asked)
+        stream = submit(engine, asked)
         return await collect(stream), stream.guesses, len(fleet.plans)
 
 
