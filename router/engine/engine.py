@@ -8,11 +8,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from math import isnan
 
-from penstock.router.adapters.registry import Adapter, Registry
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.adapter_loader import AdapterLoader
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
@@ -25,6 +26,7 @@ from penstock.router.fleet.fleet import Fleet
 from penstock.router.fleet.wire import StreamLimits
 from penstock.router.grammar.cursor import GrammarCursor
 from penstock.router.grammar.mask_worker import MaskWorker
+from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import Confirmed, FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
@@ -103,16 +105,24 @@ class Engine:
         self.changed = asyncio.Event()
         """Set when `is_healthy` or `has_group` may have changed; the one who follows them clears it."""
 
-    @contextmanager
-    def permit(self, number: int = 1) -> Iterator[None]:
+    @asynccontextmanager
+    async def permit(self, number: int = 1) -> AsyncIterator[None]:
         """Holds `number` of the permits for requests in the router. Raises Overloaded when fewer are left."""
-        if number > self._permits:
-            raise Overloaded
-        self._permits -= number
+        self.take_permits(number)
         try:
             yield
         finally:
-            self._permits += number
+            self.return_permits(number)
+
+    def take_permits(self, number: int, *, may_exceed: bool = False) -> None:
+        """Takes permits. Raises Overloaded when fewer are left, unless they may be exceeded."""
+        if number > self._permits and not may_exceed:
+            raise Overloaded
+        self._permits -= number
+
+    def return_permits(self, number: int) -> None:
+        """Gives permits back."""
+        self._permits += number
 
     def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
         """Starts to generate after the prompt and `output_so_far` of the receiver's request.
@@ -133,6 +143,7 @@ class Engine:
         receiver.bind(lambda: self._requests.cancel(sequence_id))
         tokens = [*request.input_ids, *output_so_far]
         guesser = self._guesser(request, tokens)
+        assert not isinstance(request.grammar, GrammarSpec), "the grammar is not compiled"
         cursor = None if request.grammar is None else GrammarCursor(
             sequence_id, request.grammar, output_so_far,
             most_forced=self.limits.speculate + self._depth if guesser is not None else 0)
@@ -154,22 +165,27 @@ class Engine:
             return DraftedGuesser(tokens, self._draft_context, self._proposals_right)
         return LookupGuesser(tokens)
 
-    def drop_adapter(self, adapter: Adapter) -> None:
-        """Has an adapter that no new request can name unloaded once those that were submitted have ended."""
-        self._adapters.drop(adapter)
-
-    def note_adapters(self) -> None:
-        """Tells the metrics that there are other adapters than before."""
+    async def add_adapter(self, source: AdapterSource) -> None:
+        """Adds an adapter that requests may name. Raises InvalidAdapter."""
+        await self._adapters.registry.add(source)
         self._adapters.note()
 
-    def stalled_seconds(self, now: float) -> float:
+    async def remove_adapter(self, name: str) -> None:
+        """Removes an adapter, which is unloaded once the requests that were submitted with it have ended. Raises
+        AdapterNotFound."""
+        adapter = self._adapters.registry.remove(name)
+        if adapter is not None:
+            self._adapters.drop(adapter)
+        self._adapters.note()
+
+    async def stalled_seconds(self) -> float:
         """Returns for how long no step has come back, though requests run.
 
-        `now` is of `time.monotonic`. The result is 0 while no request runs, and none runs while the group is away:
+        The result is 0 while no request runs, and none runs while the group is away:
         that time ends when the group is back, or after `max_downtime`. A request that waits while others are computed,
         for memory or for a suspect that runs alone, does not count: the router is in order.
         """
-        return now - self._advanced_at if self._scheduler.num_running else 0.0
+        return time.monotonic() - self._advanced_at if self._scheduler.num_running else 0.0
 
     async def run(self) -> None:
         """Drives the group, and waits for it when it is lost, until cancelled. Raises any error but a lost group."""

@@ -157,7 +157,8 @@ async def answering(
             check_mode(spec, service.limits, service.adapters, is_stream)
             service.poison.check(spec)
         async with AsyncExitStack() as stack:
-            stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs) - num_permits))
+            await stack.enter_async_context(
+                engine.permit(sum(spec.num_answers for spec in specs) - num_permits))
             requests = await _validate_all(service, engine.facts, specs)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}

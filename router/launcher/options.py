@@ -158,6 +158,9 @@ OPTIONS: list[click.Parameter] = [
     Option("--grpc-port", SERVER, "Penstock: port of the gRPC API. Default: the gRPC API is off.",
            type=Integer(1, 2**16 - 1)),
     Option("--validation-workers", SERVER, "Threads that tokenise.", type=COUNT, default=2),
+    Option("--api-workers", SERVER, "Penstock: processes that answer clients, beside one with the engine; with 1, the "
+           "one process of the router does both. More are of use where shards make more than about 10,000 tokens a "
+           "second.", type=POSITIVE, default=1),
     Option("--graceful-termination-timeout -g", SERVER, "Seconds that running requests get to finish after SIGTERM.",
            type=COUNT, default=90),
     Noted("--prometheus-port", SERVER, "Accepted without effect: metrics are at /metrics.", type=PORT,

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from penstock.router.config import InvalidArgument
 MAX_PATH_BYTES = 107
 """The longest path of a socket (unix(7))."""
 PRIVATE = 0o700
+METRICS = "metrics"
 
 
 class SocketFolder:
@@ -31,6 +33,17 @@ class SocketFolder:
     def socket(self, rank: int) -> Path:
         return self.path / f"shard-{rank}"
 
+    @property
+    def engine_socket(self) -> Path:
+        """Where the router's process listens for those that answer clients."""
+        return self.path / "engine"
+
+    def make_metrics_folder(self) -> Path:
+        """Makes the folder in which the router's processes count together, if there is none."""
+        folder = self.path / METRICS
+        folder.mkdir(PRIVATE, exist_ok=True)
+        return folder
+
     def meeting(self) -> Path:
         """Returns the path of a file where shards that start now can meet."""
         self._num_meetings += 1
@@ -48,6 +61,8 @@ class SocketFolder:
         if self.lock_fd >= 0:
             if _is_at(self.path, self.lock_fd):
                 self._empty()
+                self.engine_socket.unlink(missing_ok=True)
+                shutil.rmtree(self.path / METRICS, ignore_errors=True)
             self._unlock()
 
     def _lock(self) -> None:
