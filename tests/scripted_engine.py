@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from penstock.router.adapters.registry import Registry
 from penstock.router.engine.engine import Engine
+from penstock.router.engine.engines import AnyEngine
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Stream
@@ -37,7 +38,7 @@ async def running_engine(
 
 
 def submit(
-    engine: Engine, request: Request, output_so_far: Sequence[int] = (),
+    engine: AnyEngine, request: Request, output_so_far: Sequence[int] = (),
     start_text: Callable[[Tokenizer, Request], TextPath] = TextPath,
 ) -> Stream:
     """Submits a request, of whose answer the client may have had some, as handlers do."""
@@ -57,7 +58,7 @@ async def collect(stream: Stream) -> list[Event]:
 
 def shifting(row: Row) -> int:
     """A token that depends on the position alone, so that a replay must give the same."""
-    return 70 + (row.start + row.count) * 7 % 23
+    return 70 + (row.start + row.num_inputs) * 7 % 23
 
 
 class ListGrammar:

@@ -42,11 +42,11 @@ class Channel(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no class of asyncio's
+        self._transport = own_end = cast(asyncio.Transport, transport)  # uvloop's is of no class of asyncio's
         link = transport.get_extra_info("socket")
         with socket.socket(fileno=socket.dup(link.fileno())) as own:
             if not peers.is_trusted(peers.user_of(own)):
-                transport.abort()
+                own_end.abort()
 
     def data_received(self, data: bytes) -> None:
         self._received += data

@@ -233,7 +233,7 @@ class RemoteEngine:
         receiver = state.receiver
         match what:
             case Sampled():
-                self._deliver(replace(what, sequence_id=id))
+                self._deliver(what._replace(sequence_id=id))
             case messages.Began(at, hit_tokens):
                 receiver.begin(at, hit_tokens)
             case Verified():

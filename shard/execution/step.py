@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 NO_IDS: Ids = np.empty(0, np.int64)
+NO_BLOCKS: Blocks = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

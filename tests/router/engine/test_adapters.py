@@ -130,10 +130,8 @@ async def test_a_replay_is_not_answered_by_another_adapter_of_the_name(tmp_path:
     async with running(registry) as (engine, fleet):
         streams = [submit(engine, await request(registry, "a", 20)) for _ in range(2)]
         await fleet.has_plan.wait()
-        old = registry.remove("a")
-        assert old is not None
-        engine.drop_adapter(old)
-        await registry.add(AdapterSource("a", write_adapter(tmp_path / "other", fill=9), "a"))
+        await engine.remove_adapter("a")
+        await engine.add_adapter(AdapterSource("a", write_adapter(tmp_path / "other", fill=9), "a"))
         new = submit(engine, await request(registry, "a", 20))
         fleet.fail_at("next_result", 3)
         assert [len(await collect(stream)) for stream in (*streams, new)] == [20, 20, 20]
@@ -163,9 +161,9 @@ async def test_an_adapter_that_is_removed_is_unloaded_once_its_requests_have_end
     async with running(registry) as (engine, fleet):
         stream = submit(engine, await request(registry, "a", 20))
         await fleet.has_plan.wait()
-        adapter = registry.remove("a")
+        adapter = stream.request.adapter
         assert adapter is not None
-        engine.drop_adapter(adapter)
+        await engine.remove_adapter("a")
         await rounds(5)
         assert fleet.unloads == []
         assert len(await collect(stream)) == 20
@@ -211,8 +209,9 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
         with pytest.raises(GenerationError):
             submit(engine, late)
         fleet.load_adapter = load  # type: ignore[method-assign]
-        assert late.adapter is not None
-        engine.drop_adapter(late.adapter)
+        source = next(each for each in registry if each.name == "killer")
+        await engine.remove_adapter("killer")
+        await engine.add_adapter(source)
         assert len(await collect(submit(engine, late))) == 5
 
 

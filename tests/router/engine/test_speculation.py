@@ -17,11 +17,11 @@ EOS = 2
 
 def counting(row: Row) -> int:
     """Three tokens over and over, which are soon guessed."""
-    return 70 + (row.start + row.count) % 3
+    return 70 + (row.start + row.num_inputs) % 3
 
 
 def ending(row: Row) -> int:
-    return EOS if row.start + row.count == 30 else counting(row)
+    return EOS if row.start + row.num_inputs == 30 else counting(row)
 
 
 def request(grammar: ListGrammar | None = None, max_new_tokens: int = 40, stop: tuple[str, ...] = ()) -> Request:
@@ -64,7 +64,7 @@ async def test_nothing_changes_but_the_number_of_steps(depth: int, case: str) ->
 
 def climbing(row: Row) -> int:
     """Tokens that were never there before."""
-    return 30 + row.start + row.count
+    return 30 + row.start + row.num_inputs
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
