@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from penstock.router.engine.request import Request
 from penstock.router.errors import RouterError
@@ -13,8 +13,7 @@ from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sa
 from penstock.router.text.text_path import TextPath
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One generated token. `text` is empty while a character is incomplete; the token that completes it has it all.
 
     `top_logprobs` lists the likeliest tokens at its position, if they were asked for.
@@ -36,8 +35,7 @@ class Ending:
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """Carries a token, and with the last token of a request the ending."""
 
     token: Token
