@@ -21,6 +21,8 @@ from penstock.bench.programs.peers import ServerCommand
 from penstock.bench.programs.root import DEMO_MODEL
 from penstock.bench.server.running import running
 
+WARM_UP = 8
+"""Streams of the round that is not measured."""
 FRONT = '"role":"front"'
 BODIES = {
     "/generate_stream": {"inputs": "Once upon a time", "parameters": {"max_new_tokens": 0}},
@@ -89,10 +91,11 @@ def main(streams: int, new: int, rounds: int, flags: tuple[str, ...]) -> None:
     exit_on_sigterm()
     port = free_port()
     command = [sys.executable, "-m", "penstock.bench.programs.scripted_server", "--model-id", str(DEMO_MODEL),
-               "--hostname", "127.0.0.1", "--port", str(port), "--max-concurrent-requests", str(streams), *flags]
+               "--hostname", "127.0.0.1", "--port", str(port),
+               "--max-concurrent-requests", str(max(WARM_UP, streams)), *flags]
     with running(ServerCommand("Penstock", command, {}), port) as child:
         for path in BODIES:
-            measure(child, port, path, 8, new)
+            measure(child, port, path, WARM_UP, new)
             found = [measure(child, port, path, streams, new) for _ in range(rounds)]
             rates = sorted(each.tokens / each.seconds for each in found)
             engine = sorted(1e6 * each.engine_seconds / each.tokens for each in found)
@@ -100,7 +103,7 @@ def main(streams: int, new: int, rounds: int, flags: tuple[str, ...]) -> None:
             print(f"{path:18} {median(rates):6.0f} tokens/s ({rates[0]:.0f} to {rates[-1]:.0f}); engine's process "
                   f"{median(engine):.1f} µs a token ({engine[0]:.1f} to {engine[-1]:.1f}), API workers "
                   f"{median(front):.1f} ({front[0]:.1f} to {front[-1]:.1f}), first token "
-                  f"{1e3 * median(each.first_seconds for each in found):.0f} ms", flush=True)
+                  f"{1e3 * median(each.first_seconds for each in found):.2f} ms", flush=True)
 
 
 if __name__ == "__main__":
