@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
 
-from penstock.kernels import dispatch, native, tuning
+from penstock.kernels import dispatch, native
 from penstock.kernels.linear import cpu, fixed_order, linear, pack, weight_rows
+from penstock.kernels.linear.choices import PERSISTENT_ROWS, choices
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 
@@ -40,6 +43,15 @@ def set_threads():
 def shape_for(kernel_set, shape):
     """A shape to test with: the interpreter takes a second for what a processor does in a millisecond."""
     return (35, 8 * 45) if kernel_set == "gpu" and not kernel_sets.HAS_GPU else shape
+
+
+def configs(num_tokens, x, weight, segments, persistent):
+    """All that a GPU may take; in the interpreter, where they compute the same, one of those that differ in stages."""
+    shape = fixed_order.shape_of(x[:num_tokens], weight, segments, torch.float32)
+    rows = max(shape.rows, PERSISTENT_ROWS) if persistent else shape.rows
+    found = choices(replace(shape, rows=rows, capability=shape.capability or 90))
+    return [config for config in found if config["IS_PERSISTENT"] == persistent
+            and (config["num_stages"] == 3 or kernel_sets.HAS_GPU)]
 
 
 def tensors(num_tokens, shape, dtype, seed=0):
@@ -197,14 +209,27 @@ def test_many_rows_have_the_same_bits_in_parts(cpu_kernels, dtype):
                                       pytest.param(16, marks=pytest.mark.slow)])
 def test_no_configuration_changes_a_bit(gpu_kernels, poison, segments, dtype):
     """Tiles that hang over, and sums of one program or of many. Stages and warps do not exist in the interpreter."""
-    device, capability = dispatch.device(), tuning.capability() or 90
-    x, weight, bias = (tensor.to(device) for tensor in tensors(66, (35, 16 * 21), dtype))
+    x, weight, bias = (tensor.to(dispatch.device()) for tensor in tensors(66, (35, 16 * 21), dtype))
     expected = fixed_order.matmul(x, weight, segments, bias, torch.float32)
     for num_tokens in (1, 66):
-        for config in fixed_order.choices(num_tokens, *weight.shape, segments, dtype == torch.float32, capability):
-            if config["num_stages"] == 3 or kernel_sets.HAS_GPU:
-                out = fixed_order.matmul(x[:num_tokens], weight, segments, bias, torch.float32, config)
-                assert torch.equal(out, expected[:num_tokens]), config
+        for config in configs(num_tokens, x, weight, segments, persistent=False):
+            out = fixed_order.matmul(x[:num_tokens], weight, segments, bias, torch.float32, config)
+            assert torch.equal(out, expected[:num_tokens]), config
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("num_tokens", "segments"), [(600, 8), (130, 8), (130, 1), (130, 2)])
+def test_programs_of_several_tiles_change_no_bit(gpu_kernels, monkeypatch, poison, segments, num_tokens, dtype):
+    """They have different numbers of tiles, each of which begins anew. A row alone is computed by one of a tile."""
+    monkeypatch.setattr(fixed_order, "num_processors", lambda device: 3)
+    x, weight, bias = (tensor.to(dispatch.device()) for tensor in tensors(num_tokens, (140, 8 * 24), dtype))
+    found = configs(num_tokens, x, weight, segments, persistent=True)
+    assert found
+    for config in found:
+        out = fixed_order.matmul(x, weight, segments, bias, torch.float32, config)
+        for begin, end in ((0, 1), (num_tokens - 67, num_tokens)):
+            few = fixed_order.matmul(x[begin:end], weight, segments, bias, torch.float32)
+            assert torch.equal(out[begin:end], few), config
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
