@@ -26,6 +26,8 @@ PERSISTENT_ROWS = 512
 PERSISTENT_WARPS = 8         # that fill a processor's registers
 ROW_BYTES = 128              # of a tile's row, 64 numbers of 16 bits or 32 of 32
 
+Rank = tuple[int, int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -53,32 +55,42 @@ def num_processors(device: torch.device) -> int:
 
 
 def choices(shape: Shape) -> tuple[Config, ...]:
-    """Returns the configurations that may be fastest, the best guess first: of each tile the best number of stages,
-    then the second best, so that a few of the first differ in more than their stages."""
+    """Returns the configurations of the fixed order that may be fastest, the best guess first."""
     tiles = [(64, 32), (64, 64)]
     if not shape.is_exact:
         tiles += [(64, 128)] if shape.rows <= 64 else [(64, 128), (128, 64), (128, 128), (128, 256)]
-    found: list[tuple[int, Config]] = []
+    found: list[tuple[Rank, Config]] = []
     for (block_m, block_n), own in itertools.product(tiles, _powers(shape.segments)):
-        num_warps = _num_warps(block_m * block_n, own, shape.is_exact, shape.capability)
-        config = {"BLOCK_M": block_m, "BLOCK_N": block_n, "SEGMENTS": own, "num_warps": num_warps}
-        for is_persistent in (0, 1)[:1 + _may_persist(config, shape)] if num_warps else ():
-            most = _most_stages(config, shape, is_persistent)
-            alike = [{**config, "IS_PERSISTENT": is_persistent, "num_stages": num_stages}
-                     for num_stages in STAGES if num_stages <= most]
-            found += enumerate(sorted(alike, key=lambda config: _lack(config, shape)))
-    return tuple(config for _, config in sorted(found, key=lambda place: (place[0], _guess(place[1], shape))))
+        if num_warps := _num_warps(block_m * block_n, own, shape.is_exact, shape.capability):
+            config = {"BLOCK_M": block_m, "BLOCK_N": block_n, "SEGMENTS": own, "num_warps": num_warps}
+            for is_persistent in (0, 1)[:1 + _may_persist(config, shape)]:
+                found += staged({**config, "IS_PERSISTENT": is_persistent}, shape)
+    return in_order(found)
+
+
+def staged(config: Config, shape: Shape) -> list[tuple[Rank, Config]]:
+    """Returns a configuration with each number of stages that it has room for, and how they rank."""
+    rank = _guess(config, shape)
+    fitting = [num_stages for num_stages in STAGES if num_stages <= _most_stages(config, shape)]
+    return [((place, *rank), {**config, "num_stages": num_stages})
+            for place, num_stages in enumerate(sorted(fitting, key=lambda stages: _lack(stages, config, shape)))]
+
+
+def in_order(found: list[tuple[Rank, Config]]) -> tuple[Config, ...]:
+    """Returns what `staged` gave, the best guess first: of each tile the best number of stages, then the second best,
+    so that a few of the first differ in more than their stages."""
+    return tuple(config for _, config in sorted(found, key=lambda ranked: ranked[0]))
 
 
 def _may_persist(config: Config, shape: Shape) -> bool:
     return shape.rows >= PERSISTENT_ROWS and not shape.is_exact and config["num_warps"] == PERSISTENT_WARPS
 
 
-def _most_stages(config: Config, shape: Shape, is_persistent: int) -> int:
+def _most_stages(config: Config, shape: Shape) -> int:
     """Returns how many stages have room in shared memory, where a persistent kernel also turns what it writes."""
     block_m, block_n = config["BLOCK_M"], config["BLOCK_N"]
     shared = SHARED_MEMORY.get(shape.capability, OTHER_SHARED_MEMORY) << 10
-    if is_persistent:
+    if config["IS_PERSISTENT"]:
         shared -= block_m * block_n * (4 if shape.is_wide or config["SEGMENTS"] < shape.segments else 2)
     return shared // ((block_m + block_n) * ROW_BYTES)
 
@@ -108,11 +120,10 @@ def _guess(config: Config, shape: Shape) -> tuple[int, int]:
     return turns * turn + (SECOND_KERNEL if parts > 1 else 0), -config["IS_PERSISTENT"]
 
 
-def _lack(config: Config, shape: Shape) -> int:
-    """Tells how ill a configuration's stages fit. Few rows wait for memory, and the more is under way the better: of
+def _lack(num_stages: int, config: Config, shape: Shape) -> int:
+    """Tells how ill so many stages fit. Few rows wait for memory, and the more is under way the better: of
     one program, or of two that share a processor."""
-    num_stages, is_alone = config["num_stages"], _num_programs(config, shape) <= NUM_PROCESSORS
-    most = MAX_SHARED if is_alone else MAX_SHARED // 2
+    most = MAX_SHARED if _num_programs(config, shape) <= NUM_PROCESSORS else MAX_SHARED // 2
     is_wasteful = (config["BLOCK_M"] + config["BLOCK_N"]) * ROW_BYTES * num_stages > most
     return num_stages if shape.rows > MEMORY_BOUND_ROWS or is_wasteful else -num_stages
 

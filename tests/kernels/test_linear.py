@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from penstock.kernels import dispatch, native
-from penstock.kernels.linear import cpu, fixed_order, linear, pack, weight_rows
+from penstock.kernels import dispatch, native, tuning
+from penstock.kernels.linear import any_order, cpu, fixed_order, linear, pack, weight_rows
 from penstock.kernels.linear.choices import PERSISTENT_ROWS, choices
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
@@ -89,6 +89,41 @@ def test_is_near_the_exact_sum(compiled_kernels, poison, shape, segments, dtype)
         packed = pack(weight, segments)
         assert relative_rms(linear(x, packed, bias), exact) < TOLERANCE[dtype]
         assert relative_rms(linear(x, packed, bias, torch.float32), exact) < TOLERANCE[torch.float32]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_few_rows_are_multiplied_as_tuning_found(gpu_kernels, monkeypatch, poison, dtype):
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", False)
+    monkeypatch.setattr(any_order, "MIN_INPUTS", 64)
+    x, weight, bias = tensors(64, (35, 128), dtype)
+    packed, exact = pack(weight), functional.linear(x.double(), weight.double(), bias.double())
+    asked, config = [], any_order.TORCHS
+    monkeypatch.setattr(any_order.tuning, "best", lambda op, key, found: (asked.append(key), config)[1])
+    for num_tokens, rows in ((1, 1), (17, 32), (64, 64)):
+        found = any_order.choices(replace(any_order._shape(x[:num_tokens], weight, dtype), capability=90))
+        assert {each["PARTS"] for each in found} == {0, 1, 2}
+        for config in found:
+            if config.get("num_stages", 3) == 3 or kernel_sets.HAS_GPU:
+                any_order._config.cache_clear()
+                out = linear(x[:num_tokens], packed, bias)
+                assert relative_rms(out, exact[:num_tokens]) < TOLERANCE[dtype], config
+                assert asked.pop() == f"{rows} x [35, 128] in 1, 16 bits"
+    any_order._config.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_torch_multiplies_what_was_not_measured(gpu_kernels, monkeypatch, tmp_path, dtype):
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", False)
+    monkeypatch.setattr(fixed_order, "matmul", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tuning.forget()
+    x, weight, bias = tensors(65, (35, 1024), dtype)
+    packed = pack(weight)
+    few, many = linear(x[:64], packed, bias), linear(x, packed, bias)
+    assert relative_rms(few, many[:64].double()) < TOLERANCE[dtype]
+    monkeypatch.setattr(any_order.tuning, "best", None)
+    assert torch.equal(linear(x, packed, bias), many), "nobody asks what was found for many rows, which is nothing"
+    tuning.forget()
 
 
 @pytest.mark.parametrize("x_dtype", DTYPES)
