@@ -11,13 +11,16 @@ from typing import Any
 import triton
 import triton.language as tl
 
-LINE = tl.constexpr(128)
-"""Bytes that `prefetch` fetches from each address."""
+from penstock.kernels import tuning
+
+FIRST_CAPABILITY = 90        # Hopper's
+SECTOR = tl.constexpr(32)
+"""Bytes of memory that a cache fetches at least."""
 
 
-def options(capability: int) -> dict[str, Any]:
-    """Returns what a kernel is launched with, IS_EARLY among it, on a GPU of this capability."""
-    return {"IS_EARLY": True, "launch_pdl": True} if capability >= 90 else {"IS_EARLY": False}
+def options() -> dict[str, Any]:
+    """Returns what such a kernel is launched with, the constant IS_EARLY among it."""
+    return {"IS_EARLY": True, "launch_pdl": True} if tuning.capability() >= FIRST_CAPABILITY else {"IS_EARLY": False}
 
 
 @triton.jit
@@ -36,7 +39,7 @@ def release(IS_EARLY: tl.constexpr):
 
 @triton.jit
 def prefetch(addresses):
-    """Brings LINE bytes from each address, which 16 divides, to the L2 cache. All writes go there too, so it is no
-    matter if an earlier kernel still writes what is fetched."""
-    tl.inline_asm_elementwise("cp.async.bulk.prefetch.L2.global [$1], 128; mov.u32 $0, 0;", "=r,l",
+    """Brings the sector of each address to the L2 cache. All writes go there too, so it is no matter if an earlier
+    kernel still writes what is fetched."""
+    tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l",
                               [addresses.to(tl.int64, bitcast=True)], dtype=tl.int32, is_pure=False, pack=1)

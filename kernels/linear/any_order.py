@@ -76,7 +76,12 @@ def choices(shape: Shape) -> tuple[Config, ...]:
 
 
 def _shape(x: Tensor, weight: Tensor, out_dtype: torch.dtype) -> Shape:
-    return replace(fixed_order.shape_of(x, weight, 1, out_dtype), rows=ROWS[bisect.bisect_left(ROWS, len(x))])
+    return _of_few(fixed_order.shape_of(x, weight, 1, out_dtype), len(x))
+
+
+@functools.cache
+def _of_few(shape: Shape, rows: int) -> Shape:
+    return replace(shape, rows=ROWS[bisect.bisect_left(ROWS, rows)])
 
 
 @functools.cache

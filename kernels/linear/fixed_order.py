@@ -19,13 +19,12 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.kernels import early_start, tuning
-from penstock.kernels.early_start import LINE, prefetch, release, wait
+from penstock.kernels.early_start import SECTOR, prefetch, release, wait
 from penstock.kernels.linear.choices import NUM_PROCESSORS, Shape, choices, num_processors
 from penstock.kernels.tuning import Config
 
 GROUP = 8                    # tiles of rows that go through the weight together, so that it comes from the L2 cache
-PREFETCHED = tl.constexpr(4)  # lines of each row of a weight's tile, that are fetched before the input is there
-ALIGNMENT = 16               # bytes, of what is prefetched
+PREFETCHED = tl.constexpr(512)  # bytes of each row of a weight's tile that are fetched before the input is there
 
 
 @triton.jit
@@ -82,7 +81,8 @@ def _write(total, bias, out, tile, num_rows, num_columns, HAS_BIAS: tl.constexpr
 def _prefetch_weight(weight, tile, num_rows, num_columns, num_inputs, depth, BLOCK_M: tl.constexpr,
                      BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
     part, _, column = _place(tile, num_rows, num_columns, BLOCK_M, BLOCK_N, GROUP)
-    k = tl.arange(0, PREFETCHED)[:, None] * (LINE * 8 // weight.dtype.element_ty.primitive_bitwidth)
+    sector: tl.constexpr = SECTOR * 8 // weight.dtype.element_ty.primitive_bitwidth
+    k = tl.arange(0, PREFETCHED // SECTOR)[:, None] * sector
     row = tl.minimum(column, num_columns - 1).to(tl.int64)
     prefetch(weight + row * num_inputs + part * depth + k)
 
@@ -177,7 +177,7 @@ def matmul(x: Tensor, weight: Tensor, segments: int, bias: Tensor | None, out_dt
     if not out.numel():
         return out
     config = config or _config(shape)
-    parts, early = segments // config["SEGMENTS"], early_start.options(shape.capability)
+    parts, early = segments // config["SEGMENTS"], early_start.options()
     if parts == 1:
         _launch(x, weight, segments, bias, out, config, early)
         return out
@@ -197,11 +197,11 @@ def _launch(x: Tensor, weight: Tensor, segments: int, bias: Tensor | None, out: 
     parts, is_persistent = segments // config["SEGMENTS"], config["IS_PERSISTENT"]
     num_tiles = parts * triton.cdiv(num_rows, config["BLOCK_M"]) * triton.cdiv(num_columns, config["BLOCK_N"])
     num_programs = min(num_tiles, num_processors(x.device)) if is_persistent else num_tiles
-    is_even = width > 0 and width % block_k == 0
-    prefetches = early["IS_EARLY"] and is_even and not is_persistent and _has_lines(weight, config["SEGMENTS"] * width)
+    is_long = config["SEGMENTS"] * width * weight.itemsize >= PREFETCHED.value
     _matmul[(num_programs,)](
         x, weight, bias, out, num_rows, num_columns, num_inputs, width, num_tiles, HAS_BIAS=bias is not None,
-        IS_EVEN=is_even, PREFETCHES=prefetches, BLOCK_K=block_k, GROUP=GROUP, **config, **early)
+        IS_EVEN=width > 0 and width % block_k == 0, PREFETCHES=early["IS_EARLY"] and is_long and not is_persistent,
+        BLOCK_K=block_k, GROUP=GROUP, **config, **early)
 
 
 def tune(x: Tensor, weight: Tensor, segments: int, out_dtype: torch.dtype) -> tuning.Outcome:
@@ -213,21 +213,21 @@ def tune(x: Tensor, weight: Tensor, segments: int, out_dtype: torch.dtype) -> tu
 
 
 def shape_of(x: Tensor, weight: Tensor, segments: int, out_dtype: torch.dtype) -> Shape:
-    rows = min(max(triton.next_power_of_2(len(x)), 16), 4096)
-    return Shape(rows, len(weight), x.shape[1], segments, is_exact=_block_k(x.dtype, weight.dtype) == 32,
-                 is_wide=out_dtype == torch.float32, capability=tuning.capability())
+    return _shape(len(x), len(weight), x.shape[1], segments, x.dtype, weight.dtype, out_dtype, tuning.capability())
+
+
+@functools.cache
+def _shape(rows: int, columns: int, inputs: int, segments: int, x_dtype: torch.dtype, weight_dtype: torch.dtype,
+           out_dtype: torch.dtype, capability: int) -> Shape:
+    rows = min(max(triton.next_power_of_2(rows), 16), 4096)
+    is_exact, is_wide = _block_k(x_dtype, weight_dtype) == 32, out_dtype == torch.float32
+    return Shape(rows, columns, inputs, segments, is_exact, is_wide, capability)
 
 
 def _block_k(*dtypes: torch.dtype) -> int:
     """Returns a tile's length along k, the same for all M. 16-bit numbers of two kinds are multiplied as float32, which
     has no matrix instruction."""
     return 64 if dtypes in ((torch.bfloat16,) * 2, (torch.float16,) * 2) else 32
-
-
-def _has_lines(weight: Tensor, inputs: int) -> bool:
-    """Tells whether so many inputs of a row are whole lines, of which there are enough to be prefetched."""
-    num_bytes = inputs * weight.itemsize
-    return num_bytes >= PREFETCHED.value * LINE.value and num_bytes % ALIGNMENT == weight.data_ptr() % ALIGNMENT == 0
 
 
 @functools.cache

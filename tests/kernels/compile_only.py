@@ -28,7 +28,7 @@ SPARSE = 3
 CAPABILITIES = (80, 90)
 """Ampere, whose matrix instruction is mma.sync, and Hopper, which has wgmma too."""
 
-TOUCHES_MEMORY = r"\b(ld|st|atom|red)(\.\w+)*\.global|\bcp\.async\.(?!bulk\.prefetch)|\bbra\b|\bret;"
+TOUCHES_MEMORY = r"\b(ld|st|atom|red)(\.\w+)*\.global|\bcp\.async\.|\bbra\b|\bret;"
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ def _compile(module, *flags):
     assert {line.split()[0] for line in lines} == {"sm_80", "sm_90"}
     assert [line for line in lines if not _may_spill(line)] == []
     assert [line for line in lines if "too early" in line] == []
+    assert {line.split()[0] for line in lines if "  early  " in line} == {"sm_90"}
     return lines
 
 
@@ -48,6 +49,8 @@ def test_all_kernels_compile_and_keep_their_values_in_registers(every_case):
                and "HAS_SLOPES=True" not in line]
     assert len(decodes) > 10
     assert [(guessed, room) for guessed, room in decodes if guessed != room] == []
+    # What a norm or an activation is for has its weight fetched meanwhile, so these begin early and let it begin.
+    assert {line.split()[1] for line in lines if "  early  " in line} >= {"_rms_norm", "_activation", "_matmul"}
     # The bit contract: one family of matrix instructions, however few rows there are.
     families = {tuple(word for word in line.split() if word in ("sm_80", "sm_90", "wgmma", "mma.sync"))
                 for line in lines if " _matmul " in line and "BLOCK_K=64" in line}

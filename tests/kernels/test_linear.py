@@ -225,7 +225,7 @@ def test_rows_have_the_same_bits_on_a_gpu(gpu_kernels, poison, segments, dtype):
     x, weight, bias = tensors(130, shape_for(gpu_kernels, (256, 704)), dtype)
     packed = pack(weight, segments)
     batch = linear(x, packed, bias, torch.float32)
-    for begin, end in ((0, 1), (63, 64), (129, 130), (50, 67), (2, 128)):
+    for begin, end in ((0, 1), (63, 64), (129, 130), (0, 3), (5, 21), (50, 67), (1, 65), (65, 130), (2, 128)):
         assert torch.equal(linear(x[begin:end], packed, bias, torch.float32), batch[begin:end])
 
 
