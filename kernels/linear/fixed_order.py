@@ -87,6 +87,27 @@ def _prefetch_weight(weight, tile, num_rows, num_columns, num_inputs, depth, BLO
     prefetch(weight + row * num_inputs + part * depth + k)
 
 
+@triton.jit
+def _load(x, weight, tile, depth, steps, num_rows, num_columns, num_inputs, width, IS_EVEN: tl.constexpr,
+          SEGMENTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+          GROUP: tl.constexpr):
+    """Returns what a tile multiplies in step `depth`, of `steps` of each segment."""
+    k = tl.arange(0, BLOCK_K)
+    part, row, column = _place(tile, num_rows, num_columns, BLOCK_M, BLOCK_N, GROUP)
+    is_x, is_weight = row < num_rows, column < num_columns
+    begin = part * SEGMENTS * width + depth * BLOCK_K
+    if not IS_EVEN:
+        within = depth % steps * BLOCK_K
+        begin = (part * SEGMENTS + depth // steps) * width + within
+        is_k = within + k < width
+        is_x, is_weight = is_x & is_k[None, :], is_weight & is_k[:, None]
+    left = tl.load(x + begin + (row.to(tl.int64) * num_inputs + k[None, :]), mask=is_x, other=0.0)
+    right = tl.load(weight + begin + (column.to(tl.int64) * num_inputs + k[:, None]), mask=is_weight, other=0.0)
+    if left.dtype != right.dtype:
+        left, right = left.to(tl.float32), right.to(tl.float32)
+    return left, right
+
+
 @triton.jit(do_not_specialize=["num_rows", "num_tiles"])
 def _matmul(x, weight, bias, out, num_rows, num_columns, num_inputs, width, num_tiles, HAS_BIAS: tl.constexpr,
             IS_EVEN: tl.constexpr, PREFETCHES: tl.constexpr, IS_EARLY: tl.constexpr, SEGMENTS: tl.constexpr,
@@ -100,7 +121,6 @@ def _matmul(x, weight, bias, out, num_rows, num_columns, num_inputs, width, num_
     num_steps = SEGMENTS * steps
     if IS_PERSISTENT:
         num_steps *= tl.cdiv(num_tiles - first, programs)
-    k = tl.arange(0, BLOCK_K)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     low, middle, high = total, total, total
     tile, segment, done = first, 0, 0
@@ -108,18 +128,8 @@ def _matmul(x, weight, bias, out, num_rows, num_columns, num_inputs, width, num_
         loaded, depth = first, step
         if IS_PERSISTENT:
             loaded, depth = first + step // (SEGMENTS * steps) * programs, step % (SEGMENTS * steps)
-        part, row, column = _place(loaded, num_rows, num_columns, BLOCK_M, BLOCK_N, GROUP)
-        is_x, is_weight = row < num_rows, column < num_columns
-        begin = part * SEGMENTS * width + depth * BLOCK_K
-        if not IS_EVEN:
-            within = depth % steps * BLOCK_K
-            begin = (part * SEGMENTS + depth // steps) * width + within
-            is_k = within + k < width
-            is_x, is_weight = is_x & is_k[None, :], is_weight & is_k[:, None]
-        left = tl.load(x + begin + (row.to(tl.int64) * num_inputs + k[None, :]), mask=is_x, other=0.0)
-        right = tl.load(weight + begin + (column.to(tl.int64) * num_inputs + k[:, None]), mask=is_weight, other=0.0)
-        if left.dtype != right.dtype:
-            left, right = left.to(tl.float32), right.to(tl.float32)
+        left, right = _load(x, weight, loaded, depth, steps, num_rows, num_columns, num_inputs, width, IS_EVEN,
+                            SEGMENTS, BLOCK_M, BLOCK_N, BLOCK_K, GROUP)
         total = tl.dot(left, right, total, input_precision="ieee")
         if SEGMENTS > 1 or IS_PERSISTENT:
             done += 1
