@@ -31,7 +31,7 @@ def cases(context: Context, is_timed: bool = True) -> Cases:
 def _jobs(context: Context) -> Iterator[tuple[str, Job]]:
     with random_model(context.scale) as folder:
         config = read_model_config(folder)
-    wanted = {16, 128, context.scale.step_tokens}
+    wanted = {1, 16, 128, context.scale.step_tokens}
     jobs = [job for job in jobs_of(config, 1, context.scale.dtype, context.scale.step_tokens)
             if job.num_rows in wanted or job.name.startswith("attention")]
     for job in sorted(jobs, key=lambda job: (job.name not in FIRST, job.num_rows)):

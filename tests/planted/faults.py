@@ -69,6 +69,8 @@ FAULTS = (
     Fault("kernels", "segments-summed-in-a-row", "kernels/linear/reference.py",
           "sums = sums[0::2] + sums[1::2]", "sums = torch.cat([sums[:1] + sums[1:2], sums[2:]])",
           ("tests/kernels/test_linear.py",)),
+    Fault("kernels", "gpu-next-tile-keeps-the-sum", "kernels/linear/fixed_order.py",
+          "tl.zeros_like(total), tile + programs, 0", "total, tile + programs, 0", ("tests/kernels/test_linear.py",)),
     Fault("kernels", "gpu-scale-of-a-whole-token", "kernels/kv_write/gpu.py",
           "    largest = tl.max(tl.abs(x), axis=1)\n",
           "    largest = tl.max(tl.abs(x), axis=1)\n    largest = tl.full(largest.shape, 1.0, tl.float32) * tl.max("
