@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.launcher_link import LauncherLink
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.notices import giving_signs
-from penstock.router.serving import Parts, announce, answer
+from penstock.router.serving import LAST_WORDS_SECONDS, Parts, announce, answer
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
 from penstock.system.at_rest import settle
 from penstock.system.leftovers import remove_leftovers
@@ -138,7 +139,7 @@ class Process:
         await answer(config, parts, self.tell_ready, self.stop)
 
     async def _serve_fronts(self, server: FrontServer) -> None:
-        """Serves fronts until the last of them has left."""
+        """Serves fronts until it is to stop, and the last of them has left or the time for that is over."""
         engine, config = server.engine, self.config
         assert config.engine_socket is not None
         driving = asyncio.create_task(engine.run(), name="engine")
@@ -148,9 +149,9 @@ class Process:
         settle()
         announce(config, engine.facts, engine.limits)
         await self.stop.wait()
-        overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
-        await server.until_left()
-        overdue.cancel()
+        # Fronts that are to end, too, answer within that time; others go on with the next process.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(server.until_left(), config.graceful_termination_timeout + LAST_WORDS_SECONDS)
         await server.stop()
         driving.cancel()
         await asyncio.wait([driving])

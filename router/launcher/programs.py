@@ -75,7 +75,7 @@ def router_programs(
     router = _router_config(config, checkpoint, folder, listen_fd, notices_fds[0], adapters)
     if config.api_workers == 1:
         return [_router_program("the router", router)]
-    router = replace(router, engine_socket=folder.engine_socket, metrics_folder=folder.make_metrics_folder())
+    router = replace(router, engine_socket=folder.engine_socket, metrics_folder=folder.metrics)
     fronts = [_router_program(f"API worker {number}", replace(router, role="front", adapters=(), notices_fd=fd))
               for number, fd in enumerate(notices_fds[1:])]
     return [_router_program("the router", replace(router, role="engine")), *fronts]

@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.router.config import InvalidArgument
+from penstock.system.leftovers import ENGINE_SOCKET, METRICS_FOLDER
 
 MAX_PATH_BYTES = 107
 """The longest path of a socket (unix(7))."""
 PRIVATE = 0o700
-METRICS = "metrics"
 
 
 class SocketFolder:
@@ -36,13 +36,12 @@ class SocketFolder:
     @property
     def engine_socket(self) -> Path:
         """Where the router's process listens for those that answer clients."""
-        return self.path / "engine"
+        return self.path / ENGINE_SOCKET
 
-    def make_metrics_folder(self) -> Path:
-        """Makes the folder in which the router's processes count together, if there is none."""
-        folder = self.path / METRICS
-        folder.mkdir(PRIVATE, exist_ok=True)
-        return folder
+    @property
+    def metrics(self) -> Path:
+        """The folder in which the router's processes count together."""
+        return self.path / METRICS_FOLDER
 
     def meeting(self) -> Path:
         """Returns the path of a file where shards that start now can meet."""
@@ -61,9 +60,13 @@ class SocketFolder:
         if self.lock_fd >= 0:
             if _is_at(self.path, self.lock_fd):
                 self._empty()
-                self.engine_socket.unlink(missing_ok=True)
-                shutil.rmtree(self.path / METRICS, ignore_errors=True)
+                self.forget_routers()
             self._unlock()
+
+    def forget_routers(self) -> None:
+        """Removes what the processes of a router that has ended have left."""
+        self.engine_socket.unlink(missing_ok=True)
+        shutil.rmtree(self.metrics, ignore_errors=True)
 
     def _lock(self) -> None:
         self._unlock()
@@ -135,6 +138,7 @@ def _prepare(folder: SocketFolder, num_shards: int) -> None:
     try:
         _check_length(folder.socket(num_shards - 1))
         folder.prepare()
+        folder.forget_routers()
     except OSError as error:
         raise _unusable(folder.path, error) from error
 

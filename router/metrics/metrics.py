@@ -59,6 +59,8 @@ class Metrics:
 
     def __init__(self, limits: Limits, folder: Path | None = None) -> None:
         self._folder = folder
+        if folder is not None:
+            folder.mkdir(0o700, exist_ok=True)
         self._registry = CollectorRegistry()
         self._define_requests(limits)
         self._define_tokens()
