@@ -122,14 +122,16 @@ class Executor:
 
     @contextmanager
     def aside(self, num_blocks: int) -> Iterator[None]:
-        """Lets steps run in a little memory of their own while the block runs."""
-        own = self.caches, self.bounds
+        """Lets steps run in a little memory of their own while the block runs: those as they are, for captured ones
+        have the memory that they were captured with."""
+        own = self.caches, self.bounds, self.graphs
         self.caches, self.bounds = self._allocate(num_blocks), replace(self.bounds, num_blocks=num_blocks)
+        self.graphs = None
         try:
             with self.drafter.aside(num_blocks) if self.drafter else nullcontext():
                 yield
         finally:
-            self.caches, self.bounds = own
+            self.caches, self.bounds, self.graphs = own
 
     @property
     def numerics(self) -> str:
