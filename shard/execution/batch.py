@@ -70,7 +70,7 @@ def build(
     if adapters:
         hosts["groups"] = _groups(rows, slots, list(adapters))
     if padding is not None:
-        _pad(hosts, padding, slots.bounds.block_size)
+        pad(hosts, padding, slots.bounds.block_size)
     uploaded = slots.device.upload([*hosts.values(), *columns.values()])
     tensors = dict(zip(hosts, uploaded[: len(hosts)], strict=True))
     return StepInputs(
@@ -86,13 +86,27 @@ def build(
         columns=dict(zip(columns, uploaded[len(hosts) :], strict=True)))
 
 
+def pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
+    """Add the padding's tokens and rows to the arrays of a step, those that are there."""
+    added = padding.counts(len(hosts["positions"]), len(hosts["starts"]))
+    num_rows, num_tokens = len(added), int(added.sum())
+    positions = np.zeros(num_tokens, np.int64) if padding.is_decode else np.arange(num_tokens)
+    fills = {
+        "ids": 0 * positions, "sources": np.full(num_tokens, -1 if "ids" in hosts else 0), "positions": positions,
+        "slot_mapping": padding.scratch_block * block_size + positions % block_size,
+        "tables": np.full((num_rows, hosts["tables"].shape[1]), padding.scratch_block), "starts": 0 * added,
+        "counts": added, "slots": np.full(num_rows, padding.scratch_state)}
+    for name in fills.keys() & hosts.keys():
+        hosts[name] = np.concatenate([hosts[name], fills[name].astype(hosts[name].dtype)])
+
+
 def only_padding(padding: Padding, bounds: Bounds) -> dict[str, Array]:
     """Returns the arrays of a step that is all padding, with tables as wide as the context makes them."""
     no_rows, width = np.empty(0, np.int32), -(-bounds.context_length // bounds.block_size)
     hosts: dict[str, Array] = {
         "ids": NO_IDS, "positions": NO_IDS, "slot_mapping": NO_IDS, "tables": np.empty((0, width), np.int32),
         "starts": no_rows, "counts": no_rows, **({} if bounds.num_states is None else {"slots": no_rows})}
-    _pad(hosts, padding, bounds.block_size)
+    pad(hosts, padding, bounds.block_size)
     return hosts
 
 
@@ -177,20 +191,6 @@ def _input_ids(ids: Tensor | None, sources: Tensor | None, last_token: Tensor) -
         return ids
     sampled = last_token[sources if ids is None else sources.clamp(min=0)]
     return sampled if ids is None else torch.where(sources >= 0, sampled, ids)
-
-
-def _pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
-    """Add the padding's rows to those of `hosts`."""
-    added = padding.counts(len(hosts["positions"]), len(hosts["starts"]))
-    num_rows, num_tokens = len(added), int(added.sum())
-    positions = np.zeros(num_tokens, np.int64) if padding.is_decode else np.arange(num_tokens)
-    fills = {
-        "ids": 0 * positions, "sources": np.full(num_tokens, -1 if "ids" in hosts else 0), "positions": positions,
-        "slot_mapping": padding.scratch_block * block_size + positions % block_size,
-        "tables": np.full((num_rows, hosts["tables"].shape[1]), padding.scratch_block), "starts": 0 * added,
-        "counts": added, "slots": np.full(num_rows, padding.scratch_state)}
-    for name in fills.keys() & hosts.keys():
-        hosts[name] = np.concatenate([hosts[name], fills[name].astype(hosts[name].dtype)])
 
 
 def _prompt_logprobs(rows: tuple[Row, ...], firsts: npt.NDArray[np.int64]) -> dict[str, Array]:

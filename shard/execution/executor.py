@@ -36,6 +36,7 @@ from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, St
 from penstock.shard.execution.watermark import Watermark
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model import Hidden
+from penstock.shard.progress import LoadProgress
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
 
@@ -119,6 +120,20 @@ class Executor:
 
     def _allocate(self, num_blocks: int, kept: KeptMemory | None = None) -> Sequence[LayerMemory]:
         return allocate(self.model.facts.layout, self.kv_shape, num_blocks, self.num_states + 1, kept)
+
+    def new_graphs(self) -> list[StepGraphs]:
+        """Makes room for the steps that are to be captured, of the model and of the draft model."""
+        own = StepGraphs.of(self.model, self.caches, self.bounds, self._config)
+        return [own, *([self.drafter.new_graphs(self._config)] if self.drafter else [])]
+
+    def capture(self, progress: LoadProgress | None = None) -> None:
+        """Capture steps over the KV memory as it is now, which is then to stay."""
+        self.graphs, *of_drafter = self.new_graphs()
+        self.graphs.capture(progress)
+        for graphs in of_drafter:
+            graphs.capture(progress)
+            assert self.drafter is not None
+            self.drafter.graphs = graphs
 
     @contextmanager
     def aside(self, num_blocks: int) -> Iterator[None]:
@@ -272,7 +287,7 @@ class Executor:
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.graphs and padding and padding.is_decode:
-            logits = self.graphs.decode(inputs, padding, len(step.rows))
+            logits = self.graphs.decode(inputs.input_ids, inputs.metadata, padding, len(step.rows))
             return Outputs(logits, [], sampling_batch, prompt_batch, inputs.columns, drafted)
         hidden = self._run_blocks(inputs, padding)
         logits = self.model.logits(hidden, inputs.output_rows)
@@ -281,7 +296,7 @@ class Executor:
 
     def _run_blocks(self, inputs: StepInputs, padding: Padding | None) -> Hidden:
         if self.graphs and padding:
-            return self.graphs.forward(inputs, padding)
+            return self.graphs.forward(inputs.input_ids, inputs.metadata, padding)
         return self.model.forward(inputs.input_ids, inputs.metadata, self.caches)
 
     def _draft(self, step: Step, slots: SlotTable) -> tuple[Step, Moment | None]:

@@ -10,7 +10,7 @@ blocks are captured, and what makes logits of some of the tokens is launched beh
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -20,7 +20,7 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution import batch
-from penstock.shard.execution.batch import Padding, StepInputs
+from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import Row
 from penstock.shard.models.model import Hidden, Model
@@ -68,7 +68,8 @@ class StepGraphs:
     """Captures and replays the steps of one model over its caches, which have one block and one state more than
     `bounds` says.
 
-    All ranks of a group capture and replay alike. Results hold until the next replay, of any size: they share memory.
+    All ranks of a group capture and replay alike. Results hold until the next replay, of any size and any model: they
+    share memory.
     """
 
     def __init__(
@@ -106,17 +107,20 @@ class StepGraphs:
 
         No row of a captured decode step wants prompt logprobs.
         """
-        num_tokens = sum(row.count for row in rows)
         is_decode = all(row.count == 1 and row.is_sampled and not len(row.prompt_logprob_ids) for row in rows)
+        return self.padding_for(sum(row.count for row in rows), len(rows), is_decode)
+
+    def padding_for(self, num_tokens: int, num_rows: int, is_decode: bool = False) -> Padding | None:
+        """Returns what a step of this size is to be padded with; None if no captured step can run it."""
         return next((padding for padding in self.paddings
-                     if padding.takes(num_tokens, len(rows)) and (is_decode or not padding.is_decode)), None)
+                     if padding.takes(num_tokens, num_rows) and (is_decode or not padding.is_decode)), None)
 
     @torch.inference_mode()
     def capture(self, progress: LoadProgress | None = None) -> None:
         """Capture every size, the largest first: the smaller ones then find room in its memory. The caches stay as they
         are."""
         is_cuda = self._device.type == "cuda"
-        pool = torch.cuda.graph_pool_handle() if is_cuda else None
+        pool = _pool() if is_cuda else None
         stream = torch.cuda.Stream() if is_cuda else None  # type: ignore[no-untyped-call]
         for padding in (progress or LoadProgress()).each(self.paddings[::-1], "Capturing graphs", "graph"):
             self._fill(padding)
@@ -126,17 +130,19 @@ class StepGraphs:
                 self._mixed[padding] = _captured(partial(self._hidden, padding), pool, stream)
 
     @torch.inference_mode()
-    def decode(self, inputs: StepInputs, padding: Padding, num_rows: int) -> Tensor | None:
+    def decode(
+        self, input_ids: Tensor, metadata: AttentionMetadata, padding: Padding, num_rows: int
+    ) -> Tensor | None:
         """Returns the float32 logits [num_rows, V] of a decode step that was padded, its own rows first; None on ranks
         other than 0."""
-        self._take(inputs)
+        self._take(input_ids, metadata)
         logits = self._decode[padding].replay()
         return None if logits is None else logits[:num_rows]
 
     @torch.inference_mode()
-    def forward(self, inputs: StepInputs, padding: Padding) -> Hidden:
+    def forward(self, input_ids: Tensor, metadata: AttentionMetadata, padding: Padding) -> Hidden:
         """Returns what the blocks make of a step that was padded, its own tokens first."""
-        self._take(inputs)
+        self._take(input_ids, metadata)
         return self._mixed[padding].replay()
 
     @torch.inference_mode()
@@ -166,10 +172,10 @@ class StepGraphs:
         for name, array in batch.only_padding(padding, self._bounds).items():
             self._room[name][:len(array)].copy_(torch.from_numpy(array))
 
-    def _take(self, inputs: StepInputs) -> None:
+    def _take(self, input_ids: Tensor, metadata: AttentionMetadata) -> None:
         """Let a step be there that was padded; its tables may be narrower than they can be."""
         for name, room in self._room.items():
-            own = inputs.input_ids if name == "ids" else getattr(inputs.metadata, name)
+            own = input_ids if name == "ids" else getattr(metadata, name)
             room[tuple(slice(size) for size in own.shape)].copy_(own)
 
     def _logits(self, padding: Padding) -> Tensor | None:
@@ -182,6 +188,12 @@ class StepGraphs:
         metadata = AttentionMetadata(
             positions, slot_mapping, tables, starts, counts, slots, is_decode=padding.is_decode)
         return self._model.forward(ids, metadata, self._caches)
+
+
+@cache
+def _pool() -> Any:
+    """Returns the memory of all graphs of this process: they are replayed one after the other, on one stream."""
+    return torch.cuda.graph_pool_handle()
 
 
 def _captured(run: Callable[[], Result], pool: Any, stream: torch.cuda.Stream | None) -> Captured[Result]:

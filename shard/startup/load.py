@@ -10,7 +10,6 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import out_of_memory
-from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.progress import LoadProgress
 from penstock.shard.startup.trial import check_memory, fit_kv_memory
 from penstock.shard.startup.warmup import warm_up
@@ -30,8 +29,7 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
         if gpu.is_used():
             largest_step = fit_kv_memory(executor, config)
             warm_up(executor, group, config, progress)
-            executor.graphs = StepGraphs.of(executor.model, executor.caches, executor.bounds, config)
-            executor.graphs.capture(progress)
+            executor.capture(progress)
             check_memory(executor, config, largest_step)
         elif config.rank == 0:
             _say_what_has_no_effect(config)

@@ -1,6 +1,7 @@
 """Runs the largest step once, to see what memory a GPU has left for keys and values."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,14 +28,14 @@ def fit_kv_memory(executor: Executor, config: ShardConfig) -> int:
 
     All ranks call it together. Raises KvMemoryError.
     """
-    graphs = StepGraphs.of(executor.model, executor.caches, executor.bounds, config)
+    graphs = executor.new_graphs()
     caches = _cache_bytes(executor)
     step = gpu.measure(partial(run_largest_step, executor, config))
-    results = graphs.run_largest()
-    captured = gpu.measure(graphs.run_largest)
+    results = _run_largest(graphs)
+    captured = gpu.measure(partial(_run_largest, graphs))
     needs = Needs(
         total=step.total, foreign=step.foreign, tensors=step.peak - caches,
-        graphs=graph_bytes(captured.work, results, len(graphs.paddings)))
+        graphs=graph_bytes(captured.work, results, sum(len(each.paddings) for each in graphs)))
     del graphs                           # which holds on to the caches
     num_blocks = blocks_that_fit(executor.kv_shape, needs, config, executor.bounds.context_length)
     log.info("GPU memory: %.2f GiB, of which others use %.2f, weights and the largest step %.2f, graphs %.2f, "
@@ -52,6 +53,11 @@ def check_memory(executor: Executor, config: ShardConfig, largest_step: int) -> 
     free = gpu.obtainable_memory(config.cuda_memory_fraction)
     check_room(config, largest_step, free, _cache_bytes(executor))
     run_largest_step(executor, config)
+
+
+def _run_largest(graphs: Sequence[StepGraphs]) -> int:
+    """Run the largest steps that are to be captured; returns the bytes of what all captured ones return."""
+    return sum(each.run_largest() for each in graphs)
 
 
 def _cache_bytes(executor: Executor) -> int:

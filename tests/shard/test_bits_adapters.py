@@ -142,7 +142,7 @@ def test_steps_with_adapters_are_not_captured(
     without = [request for request in requests if not request.adapter]
     assert decode.call_count + forward.call_count >= sum(request.num_tokens for request in without)
     assert forward.call_count > 0
-    assert all(call.args[0].metadata.adapters is None for call in decode.call_args_list + forward.call_args_list)
+    assert all(call.args[1].adapters is None for call in decode.call_args_list + forward.call_args_list)
 
 
 @pytest.mark.parametrize("traffic", [

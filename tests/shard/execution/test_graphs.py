@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from penstock.kernels import dispatch, native
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.shard.communication.distributed import Group, connect
-from penstock.shard.config import MIXED_GRAPHS, ShardConfig
-from penstock.shard.execution.batch import Padding, StepInputs
+from penstock.shard.config import ShardConfig
+from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.executor import Executor, Outputs
 from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.execution.step import Row, Step
@@ -61,33 +61,35 @@ class Compared(StepGraphs):
         self.num_verified += any(row.num_guesses for row in rows)
         return super().padding_of(rows)
 
-    def decode(self, inputs: StepInputs, padding: Padding, num_rows: int) -> Tensor | None:
+    def decode(
+        self, input_ids: Tensor, metadata: AttentionMetadata, padding: Padding, num_rows: int
+    ) -> Tensor | None:
         """`decoded` has the rows and the width of the tables."""
-        replayed = super().decode(inputs, padding, num_rows)
-        logits = self._model.logits(self._plain(inputs), torch.arange(num_rows))
+        replayed = super().decode(input_ids, metadata, padding, num_rows)
+        logits = self._model.logits(self._plain(input_ids, metadata), torch.arange(num_rows))
         assert (replayed is None) == (logits is None)
         if logits is not None and replayed is not None:
             assert bits(replayed) == bits(logits)
-        self.decoded.append((num_rows, inputs.metadata.tables.shape[1]))
+        self.decoded.append((num_rows, metadata.tables.shape[1]))
         return replayed
 
-    def forward(self, inputs: StepInputs, padding: Padding) -> Hidden:
+    def forward(self, input_ids: Tensor, metadata: AttentionMetadata, padding: Padding) -> Hidden:
         """`mixed` has the tokens and what they were padded to."""
-        replayed, num_tokens = super().forward(inputs, padding), self._size[0]
-        plain = self._plain(inputs)
+        replayed, num_tokens = super().forward(input_ids, metadata, padding), self._size[0]
+        plain = self._plain(input_ids, metadata)
         assert len(replayed.x) == len(replayed.delta) == padding.num_tokens
         assert bits(replayed.x[:num_tokens]) == bits(plain.x)
         assert bits(replayed.delta[:num_tokens]) == bits(plain.delta)
         self.mixed.append((num_tokens, padding.num_tokens))
         return replayed
 
-    def _plain(self, inputs: StepInputs) -> Hidden:
-        (num_tokens, num_rows), padded = self._size, inputs.metadata
+    def _plain(self, input_ids: Tensor, padded: AttentionMetadata) -> Hidden:
+        num_tokens, num_rows = self._size
         counts = padded.counts[:num_rows]
         metadata = AttentionMetadata(
             padded.positions[:num_tokens], padded.slot_mapping[:num_tokens], padded.tables[:num_rows],
             padded.starts[:num_rows], counts, is_decode=bool((counts == 1).all()))
-        return self._model.forward(inputs.input_ids[:num_tokens], metadata, self._caches)
+        return self._model.forward(input_ids[:num_tokens], metadata, self._caches)
 
 
 def bits(tensor: Tensor) -> bytes:
@@ -138,16 +140,26 @@ def test_answers_are_those_without_graphs(model: Path) -> None:
     assert 0 < len(compared.mixed) + len(compared.decoded) < len(PROGRAM.steps)
 
 
-def test_guesses_are_verified(model: Path, tmp_path: Path) -> None:
-    """A draft model's, whose rows have several tokens, with a token sampled after each."""
+def test_guesses_are_made_and_verified(model: Path, tmp_path: Path) -> None:
+    """A draft model's, which is captured, too: rows have several tokens, with a token sampled after each. What it
+    proposes has no say in the answers, and is the same."""
     draft = make_tiny(tmp_path / "draft", layers=1, seed=5)
     requests = conversations(160)
-    expected = run_program(Executor(make_config(model), Group()), alone(requests))
-    executor = Executor(replace(make_config(model), draft_model=draft), Group())
-    compared = Compared(executor, mixed=MIXED_GRAPHS)
-    outputs, counted = run_traffic(executor, requests, Traffic(depth=2, proposals=3), expected)
-    assert outputs == expected
-    assert counted.accepted > 0
+    config = replace(make_config(model), draft_model=draft, max_step_rows=MAX_ROWS)
+    plain, captured = Executor(config, Group()), Executor(config, Group())
+    traffic = Traffic(depth=2, proposals=3)
+    answers = run_program(plain, alone(requests))
+    expected = run_traffic(plain, requests, traffic, answers)
+    captured.capture()
+    compared = Compared(captured, mixed=(16, 32, 64))
+    assert captured.drafter is not None
+    assert captured.drafter.graphs is not None
+    with mock.patch.object(captured.drafter, "_model") as uncaptured:
+        uncaptured.forward.side_effect = AssertionError("a step of the draft model is not captured")
+        uncaptured.logits = captured.drafter.graphs._model.logits
+        assert run_traffic(captured, requests, traffic, answers) == expected
+    assert expected[0] == answers
+    assert 0 < expected[1].accepted < expected[1].drafted
     assert compared.num_verified > 5
 
 
