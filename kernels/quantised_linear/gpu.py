@@ -25,12 +25,12 @@ HALF_TO_EVEN = tl.constexpr(12582912.0)  # 1.5 * 2^23: in a sum with it a small 
 
 
 def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[Tensor, ...]:
-    """Returns codes, scales, minima, zeros, table, bounds, firsts and the widest piece's inputs.
+    """Returns codes, scales, minima, zeros, table, bounds, firsts and the inputs of the widest piece.
 
     codes [N, K], or two of 4 bits in a byte, the lower half first; scales [N, P] and minima [N, P] or [N, 0] of the
     pieces; zeros int32 [N, P], or [1, 1] where there is one for all; the table's levels [16] or [0]; of each piece its
-    begin and end, int32 [P, 2]; and the first piece of each segment and their number, int32 [S + 1]. The last is int64
-    [] on the host, which may not wait for the device while a step is captured.
+    begin and end, int32 [P, 2]; and the first piece of each segment and their number, int32 [S + 1]. Of the
+    last, [inputs, 0], only the shape counts, which the host knows without waiting for the device.
     Zeros and levels are lowered alike, so that the levels are signed bytes where they are multiplied as such.
     """
     device = coded.codes.device
@@ -49,7 +49,7 @@ def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[T
             scales[:, :0] if minima is None else minima[:, groups].contiguous(),
             (zeros - (0 if coded.table is not None and activations is Activations.FLOAT else lowered)).int().to(device),
             table.to(device), bounds.view(len(pieces), 2), torch.tensor(firsts, dtype=torch.int32, device=device),
-            torch.tensor(max((piece.end - piece.begin for piece in pieces), default=0)))
+            torch.empty(max((piece.end - piece.begin for piece in pieces), default=0), 0))
 
 
 def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
@@ -69,7 +69,7 @@ def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
     if x.numel() and is_whole:
         whole, x_sums = torch.empty(x.shape, dtype=torch.int8, device=x.device), torch.empty_like(x_scales)
         _quantise[(num_rows, num_pieces)](x, bounds, whole, x_scales, x_sums, num_inputs, num_pieces, MOST=MOST,
-                                          LEAST=LEAST, BLOCK=triton.next_power_of_2(int(widest)))
+                                          LEAST=LEAST, BLOCK=triton.next_power_of_2(len(widest)))
         x = whole
     if sums.numel() and num_inputs:
         grid = triton.cdiv(num_rows, ROWS), triton.cdiv(num_columns, outputs), packed.segments

@@ -316,16 +316,6 @@ def test_the_host_makes_few_calls_however_many_layers(tmp_path: Path) -> None:
     assert any(not num_replays for _, num_replays, _ in shallow)
 
 
-@pytest.mark.parametrize(("quantize", "is_capturable"), [(None, True), ("int4", False)])
-def test_experts_that_the_host_must_know_are_not_captured(
-    quantize: str | None, is_capturable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Coded ones, on a GPU, are computed one by one by the other ops."""
-    kernel_sets.use(monkeypatch, "gpu", is_real=True)
-    config = replace(make_config(make_family(tmp_path, "qwen3_moe")), quantize=quantize)
-    assert Executor(config, Group()).model.is_capturable == is_capturable
-
-
 def test_capturing_changes_no_block(model: Path) -> None:
     """But the one that is nobody's."""
     executor = Executor(make_config(model), Group())
