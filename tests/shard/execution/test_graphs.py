@@ -27,7 +27,8 @@ from penstock.shard.execution.step import Row, Step
 from penstock.shard.models.model import Hidden
 from tests import kernel_sets
 from tests.family_models import make_family
-from tests.shard.ranks import ROOT, make_config, run_program
+from tests.paths import ROOT
+from tests.shard.ranks import make_config, run_program
 from tests.shard.scheduler_with_executor import Traffic, run_traffic
 from tests.shard.step_programs import Request, alone, batched, initial, make_row
 from tests.shard.test_bits import conversations
