@@ -79,14 +79,13 @@ class StepGraphs:
         """Makes room for the inputs of the largest step; `capture` does the rest.
 
         decode_sizes  of decode steps, in rows
-        mixed_sizes   of other steps, in tokens; none is captured of more than a sequence may have, nor of a model with
-                      recurrent states, whose kernels want tokens in every row
+        mixed_sizes   of other steps, in tokens; none is captured of more than a sequence may have
         max_rows      of a step whose tokens are more than that, without the row that pads it
         """
         scratch = bounds.num_blocks, bounds.num_states or 0
-        mixed = [] if bounds.num_states is not None else [size for size in mixed_sizes if size <= bounds.context_length]
         self.paddings = (*(Padding(size, size, True, *scratch) for size in sorted(decode_sizes)),
-                         *(Padding(size, min(size, max_rows + 1), False, *scratch) for size in sorted(mixed)))
+                         *(Padding(size, min(size, max_rows + 1), False, *scratch) for size in sorted(mixed_sizes)
+                           if size <= bounds.context_length))
         self._model = model
         self._caches = caches
         self._bounds = bounds

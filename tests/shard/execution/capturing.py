@@ -76,7 +76,7 @@ def examine(model: Path, quantize: str | None, is_deterministic: bool) -> dict[s
             with asked() as found:
                 graphs._logits(padding) if is_decode else graphs._hidden(padding)
             waiting |= found
-    return {"is_capturable": is_capturable, "waiting": sorted(waiting), "kinds": len(largest)}
+    return {"is_capturable": is_capturable, "waiting": sorted(waiting)}
 
 
 def main(folder: Path) -> None:
