@@ -23,7 +23,7 @@ from penstock.shard.execution import batch, prompt_logprobs, sampler
 from penstock.shard.execution.batch import Padding, StepInputs
 from penstock.shard.execution.drafter import Drafter
 from penstock.shard.execution.gpu_memory import check_weights, part_of_memory, trial_blocks
-from penstock.shard.execution.graphs import StepGraphs
+from penstock.shard.execution.graphs import StepGraphs, new_pool
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_memory, kv_budget, num_blocks
 from penstock.shard.execution.masks import Masks
@@ -128,10 +128,11 @@ class Executor:
 
     def capture(self, progress: LoadProgress | None = None) -> None:
         """Capture steps over the KV memory as it is now, which is then to stay."""
+        pool = new_pool(dispatch.device())
         self.graphs, *of_drafter = self.new_graphs()
-        self.graphs.capture(progress)
-        for graphs in of_drafter:
-            graphs.capture(progress)
+        self.graphs.capture(progress, pool)
+        for graphs in of_drafter:        # whose results are read before the model's graphs are replayed
+            graphs.capture(progress, pool)
             assert self.drafter is not None
             self.drafter.graphs = graphs
 

@@ -10,7 +10,7 @@ blocks are captured, and what makes logits of some of the tokens is launched beh
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -68,8 +68,7 @@ class StepGraphs:
     """Captures and replays the steps of one model over its caches, which have one block and one state more than
     `bounds` says.
 
-    All ranks of a group capture and replay alike. Results hold until the next replay, of any size and any model: they
-    share memory.
+    All ranks of a group capture and replay alike. Results hold until the next replay, of any size: they share memory.
     """
 
     def __init__(
@@ -115,11 +114,15 @@ class StepGraphs:
                      if padding.takes(num_tokens, num_rows) and (is_decode or not padding.is_decode)), None)
 
     @torch.inference_mode()
-    def capture(self, progress: LoadProgress | None = None) -> None:
+    def capture(self, progress: LoadProgress | None = None, pool: Any = None) -> None:
         """Capture every size, the largest first: the smaller ones then find room in its memory. The caches stay as they
-        are."""
+        are.
+
+        pool  memory that `new_pool` returned, if it is shared with another model's graphs, of which none is replayed
+              while results of these are needed
+        """
         is_cuda = self._device.type == "cuda"
-        pool = _pool() if is_cuda else None
+        pool = pool or new_pool(self._device)
         stream = torch.cuda.Stream() if is_cuda else None  # type: ignore[no-untyped-call]
         for padding in (progress or LoadProgress()).each(self.paddings[::-1], "Capturing graphs", "graph"):
             self._fill(padding)
@@ -189,10 +192,9 @@ class StepGraphs:
         return self._model.forward(ids, metadata, self._caches)
 
 
-@cache
-def _pool() -> Any:
-    """Returns the memory of all graphs of this process: they are replayed one after the other, on one stream."""
-    return torch.cuda.graph_pool_handle()
+def new_pool(device: torch.device) -> Any:
+    """Returns memory for graphs; None where there are none."""
+    return torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
 
 def _captured(run: Callable[[], Result], pool: Any, stream: torch.cuda.Stream | None) -> Captured[Result]:
