@@ -80,13 +80,13 @@ class Row:
     first_sample: int = field(init=False, repr=False)   # the position of the first token that is sampled
 
     def __post_init__(self) -> None:
-        count = int(self.from_last_sample) + len(self.token_ids) + self.num_proposals
-        num_guesses = self.num_drafts + self.num_proposals
-        derived = {
-            "count": count, "end": self.start + count, "num_guesses": num_guesses,
-            "num_samples": num_guesses + 1 if self.is_sampled else 0, "first_sample": self.start + count - num_guesses}
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        count = self.from_last_sample + len(self.token_ids) + self.num_proposals
+        num_guesses, end, keep = self.num_drafts + self.num_proposals, self.start + count, object.__setattr__
+        keep(self, "count", count)
+        keep(self, "end", end)
+        keep(self, "num_guesses", num_guesses)
+        keep(self, "num_samples", num_guesses + 1 if self.is_sampled else 0)
+        keep(self, "first_sample", end - num_guesses)
 
     @property
     def sample_positions(self) -> range:
