@@ -91,6 +91,9 @@ def pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
     added = padding.counts(len(hosts["positions"]), len(hosts["starts"]))
     num_rows, num_tokens = len(added), int(added.sum())
     positions = np.zeros(num_tokens, np.int64) if padding.is_decode else np.arange(num_tokens)
+    more = -(-int(added.max(initial=0)) // block_size) - hosts["tables"].shape[1]
+    if more > 0:                         # the row that is added is the longest of all
+        hosts["tables"] = np.pad(hosts["tables"], ((0, 0), (0, more)), constant_values=padding.scratch_block)
     fills = {
         "ids": 0 * positions, "sources": np.full(num_tokens, -1 if "ids" in hosts else 0), "positions": positions,
         "slot_mapping": padding.scratch_block * block_size + positions % block_size,

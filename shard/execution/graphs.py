@@ -11,6 +11,7 @@ blocks are captured, and what makes logits of some of the tokens is launched beh
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -163,11 +164,11 @@ class StepGraphs:
 
     def _make_room(self) -> dict[str, Tensor]:
         """Returns where captured steps read their token ids, and all else by the names of attention's metadata."""
-        num_tokens = max((padding.num_tokens for padding in self.paddings), default=0)
-        num_rows = max((padding.num_rows for padding in self.paddings), default=0)
-        largest = Padding(num_tokens, num_rows, False, self._bounds.num_blocks, self._bounds.num_states or 0)
-        return {name: torch.from_numpy(array).to(self._device)
-                for name, array in batch.only_padding(largest, self._bounds).items()}
+        if not self.paddings:
+            return {}
+        tokens, rows = (batch.only_padding(max(self.paddings, key=attrgetter(size)), self._bounds)
+                        for size in ("num_tokens", "num_rows"))
+        return {name: torch.from_numpy(max(tokens[name], rows[name], key=len)).to(self._device) for name in tokens}
 
     def _fill(self, padding: Padding) -> None:
         """Let a step be there that is all padding."""

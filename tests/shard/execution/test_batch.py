@@ -213,7 +213,7 @@ def test_padding_of_other_steps_is_one_row() -> None:
     assert padded.input_ids.tolist() == [5, 6, 77, 0, 0, 0, 0, 0, 0]
     assert padded.metadata.positions.tolist() == [0, 1, 1, 0, 1, 2, 3, 4, 5]
     assert padded.metadata.slot_mapping.tolist() == [32, 33, 121, 1024, 1025, 1026, 1027, 1024, 1025]
-    assert padded.metadata.tables.tolist() == [[8], [30], [256], [256], [256]]
+    assert padded.metadata.tables.tolist() == [[8, 256], [30, 256], [256, 256], [256, 256], [256, 256]]
     assert padded.metadata.starts.tolist() == [0, 1, 0, 0, 0]
     assert padded.metadata.counts.tolist() == [2, 1, 6, 0, 0]
     assert padded.output_rows.tolist() == [1, 2]

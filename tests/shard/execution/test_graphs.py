@@ -240,7 +240,7 @@ def test_which_steps_are_captured(model: Path) -> None:
 
 
 def test_what_the_settings_capture(model: Path) -> None:
-    """No step of more tokens than a sequence may have, which here are 256."""
+    """No step of more tokens than a sequence may have, which here are 256, but of more rows."""
     executor = Executor(make_config(model), Group())
 
     def captured(config: ShardConfig) -> list[tuple[int, int]]:
@@ -248,6 +248,8 @@ def test_what_the_settings_capture(model: Path) -> None:
         return [(padding.num_tokens, padding.num_rows) for padding in graphs.paddings]
     config = replace(make_config(model), max_step_rows=40, cuda_graphs=(2, 4))
     assert captured(config) == [(2, 2), (4, 4), (16, 16), (32, 32), (64, 41), (128, 41), (192, 41), (256, 41)]
+    many = StepGraphs(executor.model, executor.caches, executor.bounds, (300,), (16,), max_rows=300)
+    many.run_largest()
     assert captured(replace(config, cuda_graphs=(0,))) == []
     executor.model.is_capturable = False
     assert captured(config) == []
