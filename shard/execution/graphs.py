@@ -5,8 +5,8 @@ a step is padded to one of a few sizes, and its inputs are copied there. No laun
 programs read on the device where rows begin and end. So one captured step serves all steps of its size, whatever part
 of it are chunks of prompts, decode rows and guesses to be verified.
 
-Of two kinds, decode steps have a token in every row, which is sampled, and logits are captured too. Of other steps the
-blocks are captured, and what makes logits of some of the tokens is launched behind them.
+There are two kinds. Decode steps have one token in every row, after which one is sampled: their logits are captured,
+too. Of other steps the blocks alone are, and what makes logits of some of the tokens is launched behind them.
 """
 
 from collections.abc import Callable, Sequence
