@@ -199,8 +199,8 @@ OPTIONS: list[click.Parameter] = [
     Option("--deterministic", SHARDS, "Penstock: use kernels with which no answer changes with the batch on GPUs "
            "either, which costs some speed. On processors none ever does.", is_flag=True),
     Option("--cuda-graphs", SHARDS, "Sizes, in rows, of the decode steps that are captured as CUDA graphs, such as "
-           "1,2,4; larger steps are not captured, and with 0 none is. Default: 1,2,4,8,16,32,64,96,128,192,256, as "
-           "far as batches can grow.",
+           "1,2,4. Default: 1,2,4,8,16,32,64,96,128,192,256, as far as batches can grow. Beside them steps with parts "
+           "of prompts are captured, of up to 512 tokens; with 0 none of all is.",
            type=Counts()),
     Option("--threads", SHARDS, "Penstock: threads that compute in each shard. Default: its share of the cores.",
            type=POSITIVE),

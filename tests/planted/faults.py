@@ -24,6 +24,7 @@ _KV, _SAMPLE = ("tests/kernels/test_kv_dtypes.py",), ("tests/kernels/test_sample
 _ATTENTION, _TEXT = ("tests/kernels/test_paged_attention.py",), ("tests/router/text",)
 _KEPT = ("tests/shard/execution/test_kept_memory.py",)
 _MACHINE = ("tests/shard/devices/test_machine.py", "tests/system/test_cgroups.py")
+_GRAPHS = ("tests/shard/execution/test_graphs.py",)
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
 _ADAPTERS = ("tests/router/adapters", "tests/router/engine/test_adapters.py", "tests/router/api/test_adapters.py")
 
@@ -191,6 +192,20 @@ FAULTS = (
           "max(0, min(limits) - used + self._cached)", "max(0, min(limits) - used)", _MACHINE),
     Fault("memory", "threads-beyond-the-quota", "shard/config.py",
           "cores if quota is None else min(cores, int(quota))", "cores", ("tests/shard/test_config.py",)),
+
+    Fault("graphs", "padding-in-another's-block", "shard/execution/graphs.py",
+          "scratch = bounds.num_blocks, ", "scratch = bounds.num_blocks - 1, ", _GRAPHS),
+    Fault("graphs", "counts-of-the-step-before", "shard/execution/graphs.py",
+          "for name, room in self._room.items():\n            own",
+          "for name, room in [*self._room.items()][:-1]:\n            own", _GRAPHS),
+    Fault("graphs", "no-row-for-the-padding", "shard/execution/batch.py",
+          "rows >= min(missing, 1)", "rows >= 0", ("tests/shard/execution/test_batch.py",)),
+    Fault("graphs", "prompt-logprobs-of-nothing", "shard/execution/graphs.py",
+          " and row.is_sampled and not len(row.prompt_logprob_ids)", " and row.is_sampled", _GRAPHS),
+    Fault("graphs", "a-draft-model-uncaptured", "shard/execution/drafter.py",
+          "        if self.graphs and padding:", "        if self.graphs and False:", _GRAPHS),
+    Fault("graphs", "no-room-is-room", "shard/execution/gpu_memory.py",
+          "    if missing > 0:", "    if missing > free:", ("tests/shard/execution/test_gpu_memory.py",)),
 
     Fault("scheduler", "budget-of-the-start", "router/scheduling/step_budget.py",
           "self._wanted = now + WEIGHT * (min(fitting, 2.0 * self._most) - now)", "pass", _SCHEDULING),
