@@ -27,6 +27,7 @@ _MACHINE = ("tests/shard/devices/test_machine.py", "tests/system/test_cgroups.py
 _GRAPHS = ("tests/shard/execution/test_graphs.py",)
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
 _ADAPTERS = ("tests/router/adapters", "tests/router/engine/test_adapters.py", "tests/router/api/test_adapters.py")
+_FRONTS = ("tests/router/front",)
 
 FAULTS = (
     Fault("scheduler", "last-block-not-released", "router/scheduling/memory.py",
@@ -206,6 +207,19 @@ FAULTS = (
           "        if self.graphs and padding:", "        if self.graphs and False:", _GRAPHS),
     Fault("graphs", "no-room-is-room", "shard/execution/gpu_memory.py",
           "    if missing > 0:", "    if missing > free:", ("tests/shard/execution/test_gpu_memory.py",)),
+
+    Fault("fronts", "output-is-computed-again", "router/front/remote_engine.py",
+          "messages.Submission(id, request, tuple(self._outputs[id]))", "messages.Submission(id, request)", _FRONTS),
+    Fault("fronts", "permits-of-the-dead", "router/front/front_server.py",
+          "        self._return_permits(self._num_permits)\n", "", _FRONTS),
+    Fault("fronts", "permits-of-those-who-left", "router/front/remote_engine.py",
+          "            asked.add_done_callback(partial(self._return_unused, number))\n", "", _FRONTS),
+    Fault("fronts", "streams-of-the-dead-run-on", "router/front/front_server.py",
+          "            stream.cancel()\n        self._return", "            pass\n        self._return", _FRONTS),
+    Fault("fronts", "stop-strings-are-not-told", "router/front/remote_engine.py",
+          "        if reason not in _ENDED_THERE:\n", "        if reason is FinishReason.CANCELLED:\n", _FRONTS),
+    Fault("fronts", "a-message-for-two", "router/front/channel.py",
+          "            del self._received[:end]\n", "            self._received.clear()\n", _FRONTS),
 
     Fault("scheduler", "budget-of-the-start", "router/scheduling/step_budget.py",
           "self._wanted = now + WEIGHT * (min(fitting, 2.0 * self._most) - now)", "pass", _SCHEDULING),

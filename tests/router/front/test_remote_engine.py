@@ -126,7 +126,8 @@ async def test_many_streams_of_two_fronts(path: Path) -> None:
 
 
 async def test_a_stop_string_ends_the_request_in_the_engine(path: Path) -> None:
-    async with serving(path) as (engine, _), front(path) as remote:
+    fleet = make_fleet()
+    async with serving(path, fleet) as (engine, _), front(path) as remote:
         whole = await collect(submit(engine, ASKED))
         events = await collect(submit(remote, replace(ASKED, stop=(whole[4].token.text,), max_new_tokens=1000)))
         assert events[-1].ending is not None
@@ -134,6 +135,7 @@ async def test_a_stop_string_ends_the_request_in_the_engine(path: Path) -> None:
         assert token_ids(events) == token_ids(whole)[:len(events)]
         await until(lambda: not engine._requests)
         assert engine._scheduler.num_running == 0
+        assert len(fleet.plans) < 500, "it has ended long before its last token"
 
 
 async def test_a_client_that_leaves_ends_its_request(path: Path) -> None:
@@ -145,17 +147,17 @@ async def test_a_client_that_leaves_ends_its_request(path: Path) -> None:
 
 
 async def test_a_front_that_dies_ends_its_requests_and_returns_its_permits(path: Path) -> None:
-    async with serving(path) as (engine, _):
-        async with AsyncExitStack() as stack:
-            remote = await stack.enter_async_context(front(path))
-            await stack.enter_async_context(remote.permit(5))
+    fleet = make_fleet()
+    async with serving(path, fleet) as (engine, _):
+        async with front(path) as remote:
+            held = remote.permit(5)
+            await held.__aenter__()
             for _ in range(3):
                 submit(remote, replace(ASKED, max_new_tokens=1000))
             await until(lambda: len(engine._requests) == 3)
             assert engine._permits == LIMITS.max_concurrent_requests - 5
-            assert remote._channel is not None
-            remote._channel.close()
-            await until(lambda: not engine._requests)
+            fleet.may_answer.clear()
+        await until(lambda: not engine._requests)
         await until(lambda: engine._permits == LIMITS.max_concurrent_requests)
 
 
