@@ -70,10 +70,8 @@ FAULTS = (
           "sums = sums[0::2] + sums[1::2]", "sums = torch.cat([sums[:1] + sums[1:2], sums[2:]])",
           ("tests/kernels/test_linear.py",)),
     Fault("kernels", "gpu-scale-of-a-whole-token", "kernels/kv_write/gpu.py",
-          "    largest = tl.max(tl.abs(x), axis=1)\n",
-          "    largest = tl.max(tl.abs(x), axis=1)\n    largest = tl.full(largest.shape, 1.0, tl.float32) * tl.max("
-          "largest)\n",
-          _KV),
+          "    scale = tl.div_rn(largest,",
+          "    largest = tl.max(largest) + 0 * largest\n    scale = tl.div_rn(largest,", _KV),
 
     Fault("text", "half-a-character-is-given", "router/text/detokenizer.py", "_MAX_HELD = 3", "_MAX_HELD = 1", _TEXT),
     Fault("text", "stop-string-cut-off", "router/text/text_path.py", "text[:match.end]", "text[:match.start]", _TEXT),

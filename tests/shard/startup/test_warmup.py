@@ -24,8 +24,7 @@ MODES = ("fast", "deterministic")
 SEQUENCES = 7                            # powers of two up to 64, for 40 rows
 COUNTS = {
     "penstock.kernels.rms_norm.gpu._rms_norm": 2,  # with and without a residual
-    "penstock.kernels.rope.gpu._rope": 1,
-    "penstock.kernels.kv_write.gpu._kv_write": 1,
+    "penstock.kernels.rope_kv_write.gpu._rope_kv_write": 1,
     "penstock.kernels.activation.gpu._activation": 1,
     "penstock.kernels.paged_attention.gpu_prefill.prefill_tiles": SEQUENCES,
     "penstock.kernels.paged_attention.gpu_decode.decode_segments": SEQUENCES,
