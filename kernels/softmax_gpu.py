@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 PART = 4096  # tokens of a program
-BLOCK = 512  # of them, at a time
+BLOCK = 256  # of them, at a time
 LEAST_WIDTH = 8  # of the likeliest tokens, and then the powers of two: so few kernels are compiled
 NAN_KEY = tl.constexpr(0x7FFFFFFF)
 INFINITE_KEY = tl.constexpr(0x7F800000)
@@ -18,12 +18,19 @@ NOBODY = tl.constexpr(-0x8000000000000000)
 """What a token's rank, which has its key and its id, is always above."""
 
 
+def parts_of(vocabulary: int) -> tuple[int, int]:
+    """Returns how many tokens a program takes of so many, and how many of them at a time."""
+    part = min(PART, max(16, triton.next_power_of_2(vocabulary)))
+    return part, min(BLOCK, part)
+
+
 class Parts:
     """Holds what the programs of a row's parts tell the one that joins them."""
 
     def __init__(self, logits: Tensor, top_width: int) -> None:
         num_rows, vocabulary = logits.shape
-        num_parts = triton.cdiv(vocabulary, PART)
+        part, block = parts_of(vocabulary)
+        num_parts = triton.cdiv(vocabulary, part)
         found_width = top_width and max(LEAST_WIDTH, triton.next_power_of_2(top_width))
 
         def empty(dtype: torch.dtype, width: int = 1) -> Tensor:
@@ -32,9 +39,8 @@ class Parts:
         self.tensors = (empty(torch.int64), empty(torch.float32), empty(torch.float32), empty(torch.int64),
                         empty(torch.int64, found_width))
         self.grid = (num_rows, num_parts)
-        block = min(BLOCK, max(16, triton.next_power_of_2(vocabulary)))
         self.split: dict[str, Any] = {
-            "VOCABULARY": vocabulary, "PART": PART, "BLOCK": block, "WIDTH": found_width,
+            "VOCABULARY": vocabulary, "PART": part, "BLOCK": block, "WIDTH": found_width,
             "num_warps": max(1, block // 128)}
         self.join: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": found_width,
@@ -99,11 +105,13 @@ def _arrival(weight, seed, token, position, branch):
 
 
 @triton.jit
-def split_row(scores, begin, tops, maxima, sums, leads, scale, lowest, middle, rest, farthest, seed, position, branch,
-              VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr,
-              IS_RANDOM: tl.constexpr):
+def split_row(scores, begin, largest, tops, maxima, sums, leads, scale, lowest, middle, rest, farthest, seed, position,
+              branch, VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, IS_RANDOM: tl.constexpr):
     """Writes, for one part of a row, the rank of the top of all scores; and of those that are kept the maximum, the sum
-    of their weights relative to it, and who leads the race. Without IS_RANDOM all are kept and none races."""
+    of their weights relative to it, and who leads the race. Without IS_RANDOM all are kept and none races.
+
+    A block whose largest score is too low is passed over: `largest` has one for each block of the part, which nobody
+    reads where all scores are kept."""
     lane = tl.arange(0, BLOCK)
     top = tl.full([BLOCK], LOWEST_KEY, tl.int32)
     top_token = tl.zeros([BLOCK], tl.int32)
@@ -111,27 +119,30 @@ def split_row(scores, begin, tops, maxima, sums, leads, scale, lowest, middle, r
     lead_token = tl.zeros([BLOCK], tl.int32)
     total = tl.zeros([BLOCK], tl.float32)
     maximum = tl.full([], -float("inf"), tl.float32)
+    has_bound = lowest > -float("inf")
     for start in range(begin, tl.minimum(begin + PART, VOCABULARY), BLOCK):
-        token = start + lane
-        is_token = token < VOCABULARY
-        score = tl.load(scores + token, mask=is_token, other=-float("inf"))
-        key = tl.where(is_token, to_key(score), LOWEST_KEY)
-        top_token = tl.where(key > top, token, top_token)
-        top = tl.maximum(key, top)
-        is_left = is_token & (score == score)
-        if IS_RANDOM:
-            is_left &= is_kept(score, lowest, middle, rest, farthest)
-        before = maximum
-        maximum = tl.maximum(before, tl.max(tl.where(is_left, score, -float("inf")), axis=0))
-        base = tl.where(maximum == -float("inf"), 0.0, maximum)
-        shrink = weigh(before, base, scale)
-        weight = tl.where(is_left, weigh(score, base, scale), 0.0)
-        total = total * shrink + weight
-        if IS_RANDOM:
-            arrival = tl.where(is_left, _arrival(weight, seed, token, position, branch), -1.0)
-            lead = lead * shrink
-            lead_token = tl.where(arrival > lead, token, lead_token)
-            lead = tl.maximum(arrival, lead)
+        is_read = tl.load(largest + (start - begin) // BLOCK, mask=has_bound, other=float("inf")) >= lowest
+        if is_read:
+            token = start + lane
+            is_token = token < VOCABULARY
+            score = tl.load(scores + token, mask=is_token, other=-float("inf"))
+            key = tl.where(is_token, to_key(score), LOWEST_KEY)
+            top_token = tl.where(key > top, token, top_token)
+            top = tl.maximum(key, top)
+            is_left = is_token & (score == score)
+            if IS_RANDOM:
+                is_left &= is_kept(score, lowest, middle, rest, farthest)
+            before = maximum
+            maximum = tl.maximum(before, tl.max(tl.where(is_left, score, -float("inf")), axis=0))
+            base = tl.where(maximum == -float("inf"), 0.0, maximum)
+            shrink = weigh(before, base, scale)
+            weight = tl.where(is_left, weigh(score, base, scale), 0.0)
+            total = total * shrink + weight
+            if IS_RANDOM:
+                arrival = tl.where(is_left, _arrival(weight, seed, token, position, branch), -1.0)
+                lead = lead * shrink
+                lead_token = tl.where(arrival > lead, token, lead_token)
+                lead = tl.maximum(arrival, lead)
     tl.store(tops, tl.max(to_rank(top, top_token), axis=0))
     tl.store(maxima, maximum)
     tl.store(sums, tl.sum(total, axis=0))
