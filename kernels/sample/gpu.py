@@ -1,8 +1,8 @@
 """Samples in Triton, without a sort and without waiting for the device.
 
-Scores are adjusted and cutoffs found by the whole grid, in launches of which a row takes what it asks for. Then each part
-of a row is read once, by a program of its own: for the softmax, and for the race of the tokens, which the largest
-weight / E wins, and that is the largest score - log(E). A last program joins a row's parts in a fixed order.
+The whole grid adjusts scores and finds cutoffs, in launches that pass over the rows which ask for nothing of it. Then
+each part of a row is read once, by a program of its own: for the softmax, and for the race of the tokens, which the
+largest weight / E wins, and that is the largest score - log(E). A last program joins a row's parts in a fixed order.
 """
 
 import torch
@@ -11,7 +11,8 @@ import triton.language as tl
 from torch import Tensor
 
 from penstock.kernels.sample.gpu_adjust import POINTERS, WORD, Scores, mask_of, scores_of
-from penstock.kernels.sample.gpu_cutoffs import Cutoffs, temperature_of
+from penstock.kernels.sample.gpu_cutoffs import Cutoffs
+from penstock.kernels.sample.gpu_plan import temperature_of
 from penstock.kernels.sample.parameters import Biases, History, Sampled, SampleParameters
 from penstock.kernels.sample.ragged import check_biases, check_history, check_masks, is_penalised
 from penstock.kernels.softmax_gpu import (
@@ -64,7 +65,7 @@ def _split(logits, adjusted, is_adjusted, bounds, do_sample, temperature, seed, 
 
 
 @triton.jit
-def _lowest_allowed(mask, VOCABULARY: tl.constexpr, WORDS: tl.constexpr, WORD: tl.constexpr):
+def _lowest_allowed(mask, VOCABULARY: tl.constexpr, WORDS: tl.constexpr):
     """Returns the lowest token that a mask allows; the last one if there is none."""
     found = tl.full([], VOCABULARY - 1, tl.int32)
     for start in range(0, (VOCABULARY + WORD - 1) // WORD, WORDS):
@@ -91,7 +92,7 @@ def _winner(maxima, leads, scale, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr
 def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, num_masks, top_n, tops, maxima, sums,
           leads, found, ids, logprobs, top_ids, top_logprobs, width,
           VOCABULARY: tl.constexpr, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr, WIDTH: tl.constexpr,
-          WORDS: tl.constexpr, WORD: tl.constexpr):
+          WORDS: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     scores = scores_of(logits, adjusted, is_adjusted, row, VOCABULARY)
     exact, scale = temperature_of(temperature, do_sample, row)
@@ -103,7 +104,7 @@ def _join(logits, adjusted, is_adjusted, do_sample, temperature, mask, masks, nu
         if tl.load(do_sample + row):
             token = _winner(maxima + row * PARTS, leads + row * PARTS, scale, PARTS, PARTS_BLOCK)
     elif has_mask & (rank_key(best) < 0):
-        token = _lowest_allowed(row_mask, VOCABULARY, WORDS, WORD).to(tl.int64)
+        token = _lowest_allowed(row_mask, VOCABULARY, WORDS).to(tl.int64)
     top, log_total = join_sums(maxima + row * PARTS, sums + row * PARTS, scale, PARTS, PARTS_BLOCK)
     logprob = (tl.load(scores + token).to(tl.float64) - top) / exact - log_total
     tl.store(ids + row, token)
@@ -137,7 +138,7 @@ def sample(
         **parts.split)
     _join[parts.grid[:1]](
         *scores.tensors[:3], p.do_sample, p.temperature, p.mask, masks, len(masks), p.top_n, *parts.tensors, ids,
-        logprobs, top.ids, top.logprobs, top_width, WORDS=128, WORD=32, **parts.join)
+        logprobs, top.ids, top.logprobs, top_width, WORDS=128, **parts.join)
     return sampled
 
 

@@ -58,9 +58,9 @@ def _history_of(row, history_offsets, num_history, repetition_penalty, share_pen
 
 
 @triton.jit(do_not_specialize=COUNTS, do_not_specialize_on_alignment=POINTERS)
-def _copy(logits, adjusted, is_adjusted, bounds, left, repetition_penalty, share_penalty, frequency_penalty, presence_penalty,
-          mask, history_offsets, num_history, bias_offsets, num_biases, masks, num_masks, VOCABULARY: tl.constexpr,
-          PART: tl.constexpr, BLOCK: tl.constexpr):
+def _copy(logits, adjusted, is_adjusted, bounds, left, repetition_penalty, share_penalty, frequency_penalty,
+          presence_penalty, mask, history_offsets, num_history, bias_offsets, num_biases, masks, num_masks,
+          VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr):
     """Tells whether a row is adjusted, and bounds it nowhere. If it is, copies what its mask allows, and counts the
     tokens that may be chosen."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -174,10 +174,11 @@ def _bias(adjusted, left, unbanned, mask, bias_ids, bias_values, bias_offsets, n
         _move_banned(unbanned, scores, bias_ids, bias_values, begin, end, -float("inf"), False, VOCABULARY)
         part = tl.arange(0, PARTS_BLOCK)
         num_left = tl.sum(tl.load(left + row * PARTS + part, mask=part < PARTS, other=0), axis=0)
-        # So few bans leave something in any case, and the row need not be looked through.
+        # Fewer bans than that leave something in any case, and the row need not be looked through.
         if num_left <= num_bans:
-            if _num_left(scores, VOCABULARY, BLOCK) == 0:
-                _move_banned(unbanned, scores, bias_ids, bias_values, begin, end, 0.0, False, VOCABULARY)
+            num_left = _num_left(scores, VOCABULARY, BLOCK)
+        if num_left == 0:
+            _move_banned(unbanned, scores, bias_ids, bias_values, begin, end, 0.0, False, VOCABULARY)
 
 
 class Scores:
@@ -194,8 +195,8 @@ class Scores:
         self.adjusted = torch.empty(logits.shape if can_adjust else 0, device=logits.device)
         self.is_adjusted = torch.empty(num_rows, dtype=torch.int32, device=logits.device)
         self.bounds = torch.empty(num_rows, 4, device=logits.device)
-        """The arguments of `is_kept`: the lowest score that the cutoffs leave, a middle that is the sum of two floats, and
-        how far from there."""
+        """What cutoffs leave, as `is_kept` takes it: the lowest score, a middle that is the sum of two floats, and how far
+        from there."""
         num_parts = triton.cdiv(vocabulary, PART) if can_adjust else 1
         left = torch.empty(num_rows, num_parts, dtype=torch.int32, device=logits.device)
         block = min(BLOCK, max(16, triton.next_power_of_2(vocabulary)))

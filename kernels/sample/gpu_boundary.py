@@ -1,10 +1,10 @@
 """Finds the boundary of a cutoff among listed scores, in Triton: one program searches one list.
 
-A list has many parts of few tokens: its view are the `pointers` of a block of lanes, which go on to the next tokens by
-`step`, how many tokens are `remaining` for each, and the `most` that any part has.
+A list is seen by a block of lanes: their `pointers`, which go on by `step`, how many scores are `remaining` for each,
+and the `most` that there are for any.
 
-The boundary is searched: each pass over the list adds up what lies above each of a few pivots, and tells which values at
-all lie between the last two bounds. Sums are float32 and always made in the same order, so that they are monotone.
+The boundary is searched: each pass over the list adds up what lies above each of a few pivots, and tells which values
+at all lie between the last two bounds. Sums are float32 and always made in the same order, so that they are monotone.
 """
 
 import triton
@@ -22,7 +22,7 @@ nearest to the expectation."""
 
 @triton.jit
 def value_of(score, mode, middle, rest):
-    """Returns what a cutoff keeps the largest of: the scores, or how near they are to a middle, the sum of two floats."""
+    """Returns what a cutoff keeps the largest of: scores, or how near they are to a middle, the sum of two floats."""
     return tl.where(mode == TYPICAL, -tl.abs((score - middle) - rest), score)
 
 
@@ -78,7 +78,7 @@ def _pivots(low_key, high_key, low, high, number, scale):
 def find_boundary(pointers, remaining, most, step, mode, wanted, above, low, high, passes, top, scale, lowest, middle,
                   rest):
     """Returns the largest listed value that so many tokens, or so large a mass, are not below, those `above` the list
-    included: the smallest one if there are too few. It lies between low and high, which is finite.
+    included: the smallest one if there are too few, and low if the list is empty. high is finite.
 
     After so many passes it may return a smaller value.
     """
@@ -106,7 +106,7 @@ def find_boundary(pointers, remaining, most, step, mode, wanted, above, low, hig
         high_key = tl.minimum(tl.where(chosen + 1 < PIVOTS, next_key - 1, high_key), tl.max(greatest, axis=0))
         low_key = tl.maximum(tl.max(tl.where(place == chosen, pivots, LOWEST_KEY), axis=0), tl.min(least, axis=0))
         number += 1
-    return from_key(low_key)
+    return tl.where(low_key < NAN_KEY, from_key(low_key), low)
 
 
 @triton.jit

@@ -96,6 +96,7 @@ def find_cutoffs(columns: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(name for name, is_on in _CUTOFFS.items() if (is_on(columns[name]) & columns["do_sample"]).any())
 
 
+@dataclass(init=False, eq=False, slots=True)
 class SampleParameters:
     """Says how each of R rows is sampled: a tensor [R] for each of COLUMNS, which is an attribute by its name.
 
@@ -103,12 +104,13 @@ class SampleParameters:
     GPU.
     """
 
-    __slots__ = ("_cutoffs", "columns")
+    columns: Mapping[str, Tensor]
+    _cutoffs: frozenset[str] | None
 
-    def __init__(self, cutoffs: frozenset[str] | None = None, **columns: Tensor) -> None:
+    def __init__(self, cutoffs: frozenset[str] | None = None, /, **columns: Tensor) -> None:
         if columns.keys() != COLUMNS.keys():
             raise TypeError(f"sample: the columns are {sorted(COLUMNS)}, not {sorted(columns)}")
-        self.columns: Mapping[str, Tensor] = columns
+        self.columns = columns
         self._cutoffs = cutoffs
 
     @property

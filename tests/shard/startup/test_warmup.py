@@ -29,7 +29,13 @@ COUNTS = {
     "penstock.kernels.paged_attention.gpu_prefill.prefill_tiles": SEQUENCES,
     "penstock.kernels.paged_attention.gpu_decode.decode_segments": SEQUENCES,
     "penstock.kernels.paged_attention.gpu_decode.merge_segments": SEQUENCES,
-    "penstock.kernels.sample.gpu._prepare": 1,
+    "penstock.kernels.sample.gpu_adjust._copy": 1,
+    "penstock.kernels.sample.gpu_adjust._penalise": 3,  # marks, counts and charges
+    "penstock.kernels.sample.gpu_adjust._bias": 1,
+    "penstock.kernels.sample.gpu_cutoffs._measure": 1,
+    "penstock.kernels.sample.gpu_cutoffs._decide": 1,
+    "penstock.kernels.sample.gpu_cutoffs._tally": 1,
+    "penstock.kernels.sample.gpu_cutoffs._collect": 1,
     "penstock.kernels.sample.gpu._split": 4,      # none, 8, 16 and 32 of the likeliest tokens
     "penstock.kernels.sample.gpu._join": 4,
     "penstock.kernels.prompt_logprobs.gpu._split": 4,
