@@ -195,8 +195,8 @@ class Scores:
         self.adjusted = torch.empty(logits.shape if can_adjust else 0, device=logits.device)
         self.is_adjusted = torch.empty(num_rows, dtype=torch.int32, device=logits.device)
         self.bounds = torch.empty(num_rows, 4, device=logits.device)
-        """What cutoffs leave, as `is_kept` takes it: the lowest score, a middle that is the sum of two floats, and how far
-        from there."""
+        """What cutoffs leave, as `is_kept` takes it: the lowest score, a middle that is the sum of two floats, and how
+        far from there."""
         num_parts = triton.cdiv(vocabulary, PART) if can_adjust else 1
         left = torch.empty(num_rows, num_parts, dtype=torch.int32, device=logits.device)
         block = min(BLOCK, max(16, triton.next_power_of_2(vocabulary)))

@@ -2,10 +2,10 @@
 
 The whole grid reads the rows that have one. `_measure` finds the largest score of each block, and the mass; later
 launches pass over the blocks whose largest score is too low. Then, cutoff by cutoff, `decide` plans where to look for
-the boundary: from some score upwards, if the largest scores of the blocks, which are tokens too, are enough by themselves;
-else between two of a few pivots, above which `_tally` adds up the tokens or their mass. `_collect` lists the scores
-there, few as a rule, and `decide` finds the boundary among them. All sums are made in an order that follows from the
-vocabulary alone.
+the boundary: from some score upwards, if the largest scores of the blocks, which are tokens too, are enough by
+themselves; else between two of a few pivots, above which `_tally` adds up the tokens or their mass. `_collect` lists the
+scores there, few as a rule, and `decide` finds the boundary among them. All sums are made in an order that follows from
+the vocabulary alone.
 
 So top-k and top-p each read a row once where few tokens are kept, and a small part of it twice more; where many are, at
 most four times.

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from penstock.kernels import dispatch, softmax_gpu
-from penstock.kernels.sample import gpu_cutoffs, reference
+from penstock.kernels.sample import gpu_cutoffs, gpu_plan, reference
 from penstock.kernels.sample.gpu_adjust import Scores
-from penstock.kernels.sample.gpu_cutoffs import NARROW, WIDE, Cutoffs
+from penstock.kernels.sample.gpu_cutoffs import Cutoffs
 from penstock.kernels.sample.parameters import find_cutoffs
 from tests.kernel_sets import few
 from tests.kernels.compiled import poison
@@ -73,13 +73,13 @@ def test_it_keeps_what_the_reference_keeps(gpu_kernels, small_parts, monkeypatch
     states, search = set(), Cutoffs._search
 
     def watched(self, mode):
-        states.update(self._plans[:, gpu_cutoffs.STATE.value].tolist())
+        states.update(self._plans[:, gpu_plan.STATE.value].tolist())
         search(self, mode)
 
     monkeypatch.setattr(Cutoffs, "_search", watched)
     logits = torch.cat([shaped(name, 1, 180, seed) for seed, name in enumerate([*SHAPES, "normal"])])
     assert_keeps_what_the_reference_keeps(logits, ROWS)
-    assert {WIDE.value, NARROW.value} <= states
+    assert {gpu_plan.WIDE.value, gpu_plan.NARROW.value} <= states
 
 
 @pytest.mark.slow
