@@ -41,7 +41,7 @@ class Parts:
         self.grid = (num_rows, num_parts)
         self.split: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PART": part, "BLOCK": block, "WIDTH": found_width,
-            "num_warps": max(1, block // 128)}
+            "num_warps": 1}
         self.join: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": found_width,
             "PARTS_BLOCK": triton.next_power_of_2(num_parts), "num_warps": 4 if top_width else 1}

@@ -3,8 +3,8 @@
 The whole grid reads the rows that have one. `_measure` finds the largest score of each block, and the mass; later
 launches pass over the blocks whose largest score is too low. Then, cutoff by cutoff, `decide` plans where to look for
 the boundary: from some score upwards, if the largest scores of the blocks, which are tokens too, are enough by
-themselves; else between two of a few pivots, above which `_tally` adds up the tokens or their mass. `_collect` lists the
-scores there, few as a rule, and `decide` finds the boundary among them. All sums are made in an order that follows from
+themselves; else between two of a few pivots, above which `_tally` adds up the tokens or their mass. `_collect` lists
+the scores there, few as a rule, and `decide` finds the boundary among them. All sums are made in an order that follows from
 the vocabulary alone.
 
 So top-k and top-p each read a row once where few tokens are kept, and a small part of it twice more; where many are, at
@@ -78,12 +78,12 @@ def _sums_above(scores, largest, begin, least, pivots, mode, is_counted, top, sc
     sums = tl.zeros([PIVOTS, BLOCK], tl.float32)
     for start in range(begin, tl.minimum(begin + PART, VOCABULARY), BLOCK):
         if tl.load(largest + start // BLOCK) >= least:
-            token = start + tl.arange(0, BLOCK)
+            token = start + tl.arange(0, BLOCK)[None, :]  # in the layout of the sums, so that nothing is exchanged
             score = tl.load(scores + token, mask=token < VOCABULARY, other=-float("inf"))
             weight = tl.where(is_counted, 1.0, weigh(score, top, scale))
             weight = tl.where((score >= lowest) & (score > -float("inf")), weight, 0.0)
             value = value_of(score, mode, middle, rest)
-            sums += tl.where(value[None, :] >= pivots[:, None], weight[None, :], 0.0)
+            sums += tl.where(value >= pivots[:, None], weight, 0.0)
     return tl.sum(sums, axis=1)
 
 
@@ -170,7 +170,7 @@ class Cutoffs:
         self._found = (empty(torch.float32, num_parts * part), empty(torch.int32, num_parts),
                        empty(torch.float32, num_parts))
         self._blocks = {"VOCABULARY": vocabulary, "PART": part, "BLOCK": block, "BLOCKS": num_blocks,
-                        "num_warps": max(1, block // 64)}
+                        "num_warps": 1}
         self._parts = {"PARTS": num_parts, "PARTS_BLOCK": triton.next_power_of_2(num_parts), "PIVOTS": PIVOTS.value}
 
     def find(self) -> None:
