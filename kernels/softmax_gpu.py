@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PART = 4096  # tokens of a program
+PART = 2048  # tokens of a program
 BLOCK = 256  # of them, at a time
 LEAST_WIDTH = 8  # of the likeliest tokens, and then the powers of two: so few kernels are compiled
 NAN_KEY = tl.constexpr(0x7FFFFFFF)
@@ -41,7 +41,7 @@ class Parts:
         self.grid = (num_rows, num_parts)
         self.split: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PART": part, "BLOCK": block, "WIDTH": found_width,
-            "num_warps": 1}
+            "num_warps": max(1, block // 128)}
         self.join: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": found_width,
             "PARTS_BLOCK": triton.next_power_of_2(num_parts), "num_warps": 4 if top_width else 1}

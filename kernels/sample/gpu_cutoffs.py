@@ -4,11 +4,11 @@ The whole grid reads the rows that have one. `_measure` finds the largest score 
 launches pass over the blocks whose largest score is too low. Then, cutoff by cutoff, `decide` plans where to look for
 the boundary: from some score upwards, if the largest scores of the blocks, which are tokens too, are enough by
 themselves; else between two of a few pivots, above which `_tally` adds up the tokens or their mass. `_collect` lists
-the scores there, few as a rule, and `decide` finds the boundary among them. All sums are made in an order that follows from
-the vocabulary alone.
+the scores there, few as a rule, and `decide` finds the boundary among them.
 
-So top-k and top-p each read a row once where few tokens are kept, and a small part of it twice more; where many are, at
-most four times.
+All sums are made in an order that follows from the vocabulary alone. A row without a cutoff is not read. One that keeps
+few tokens is read once, and for each cutoff once more in the blocks that hold some of them; one that keeps many is read
+three times for its first cutoff.
 """
 
 from itertools import pairwise
@@ -87,7 +87,7 @@ def _sums_above(scores, largest, begin, least, pivots, mode, is_counted, top, sc
     return tl.sum(sums, axis=1)
 
 
-@triton.jit(do_not_specialize=["mode"])
+@triton.jit(do_not_specialize=["mode"], do_not_specialize_on_alignment=POINTERS)
 def _tally(logits, adjusted, is_adjusted, bounds, do_sample, temperature, largest, plans, tallies, masses_above, mode,
            VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
            PIVOTS: tl.constexpr):
@@ -129,7 +129,7 @@ def _collect(logits, adjusted, is_adjusted, bounds, largest, plans, tallies, mas
         lowest = tl.load(bounds + row * 4)
         middle = tl.load(bounds + row * 4 + 1)
         rest = tl.load(bounds + row * 4 + 2)
-        low, high, _, _ = bracket(plan, state, tallies, masses_above, row, PARTS, PARTS_BLOCK, PIVOTS)
+        low, high, _, _ = bracket(plan, state, mode, tallies, masses_above, row, PARTS, PARTS_BLOCK, PIVOTS)
         least = tl.where(mode == TYPICAL, lowest, tl.maximum(lowest, low))
         own = found + (row * PARTS + part) * PART
         length = tl.full([], 0, tl.int32)
@@ -169,28 +169,28 @@ class Cutoffs:
         self._tallies = empty(torch.float32, num_parts, PIVOTS.value), empty(torch.float32, num_parts, PIVOTS.value)
         self._found = (empty(torch.float32, num_parts * part), empty(torch.int32, num_parts),
                        empty(torch.float32, num_parts))
-        self._blocks = {"VOCABULARY": vocabulary, "PART": part, "BLOCK": block, "BLOCKS": num_blocks,
-                        "num_warps": 1}
+        self._blocks = {"VOCABULARY": vocabulary, "PART": part, "BLOCK": block, "BLOCKS": num_blocks, "num_warps": 1}
         self._parts = {"PARTS": num_parts, "PARTS_BLOCK": triton.next_power_of_2(num_parts), "PIVOTS": PIVOTS.value}
 
     def find(self) -> None:
         """Launches what finds the bounds of the scores."""
-        modes = [mode for name, mode in MODES.items() if name in self._parameters.cutoffs]
+        modes = [*(mode for name, mode in MODES.items() if name in self._parameters.cutoffs), LEAST.value]
         self._measure()
-        self._decide(NOTHING, [*modes, LEAST.value][0])
-        for mode, following in pairwise([*modes, LEAST.value]):
+        self._decide(NOTHING, modes[0])
+        for mode, following in pairwise(modes):
             self._search(mode)
-            if following == TYPICAL.value:
+            if following == TYPICAL.value:  # whose middle is that of what is left
                 self._decide(mode, NOTHING)
                 self._measure()
-                mode = NOTHING
-            self._decide(mode, following)
+                self._decide(NOTHING, following)
+            else:
+                self._decide(mode, following)
 
     def _measure(self) -> None:
         p = self._parameters
         _measure[self._grid](
             *self.scores.tensors, p.do_sample, p.temperature, p.top_k, p.top_p, p.typical_p, p.min_p, self.largest,
-            *self._masses, **{**self._blocks, "num_warps": 8})
+            *self._masses, **{**self._blocks, "num_warps": 4})
 
     def _search(self, mode: int) -> None:
         p = self._parameters

@@ -79,10 +79,10 @@ def _join(largest, masses, moments, row, scale, PARTS: tl.constexpr, PARTS_BLOCK
 
 
 @triton.jit
-def bracket(plan, state, tallies, masses_above, row, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr,
+def bracket(plan, state, mode, tallies, masses_above, row, PARTS: tl.constexpr, PARTS_BLOCK: tl.constexpr,
             PIVOTS: tl.constexpr):
-    """Returns from where up to where, itself excluded, the boundary must be looked for; what the tallies say of what is
-    above that; and the mass there, of which they only speak where tokens are counted."""
+    """Returns from where up to where, itself excluded, the boundary must be looked for; how many tokens or what mass is
+    above that; and where tokens are counted, their mass."""
     low = tl.load(plan + LOW).to(tl.float32)
     high = tl.full([], float("inf"), tl.float32)
     above = tl.zeros([], tl.float64)
@@ -92,13 +92,14 @@ def bracket(plan, state, tallies, masses_above, row, PARTS: tl.constexpr, PARTS_
         index = (row * PARTS + part)[:, None] * PIVOTS + place[None, :]
         is_part = (part < PARTS)[:, None]
         sums = tl.sum(tl.load(tallies + index, mask=is_part, other=0.0).to(tl.float64), axis=0)
-        masses = tl.sum(tl.load(masses_above + index, mask=is_part, other=0.0).to(tl.float64), axis=0)
         number = tl.sum((sums < tl.load(plan + WANTED)).to(tl.int32), axis=0)
         pivots = tl.load(plan + FIRST_PIVOT + place).to(tl.float32)
         low = tl.max(tl.where(place == number, pivots, -float("inf")), axis=0)
         high = tl.min(tl.where(place == number - 1, pivots, float("inf")), axis=0)
         above = tl.max(tl.where(place == number - 1, sums, 0.0), axis=0)
-        mass_above = tl.max(tl.where(place == number - 1, masses, 0.0), axis=0)
+        if mode == COUNT:
+            masses = tl.sum(tl.load(masses_above + index, mask=is_part, other=0.0).to(tl.float64), axis=0)
+            mass_above = tl.max(tl.where(place == number - 1, masses, 0.0), axis=0)
     return low, high, above, mass_above
 
 
@@ -160,7 +161,8 @@ def decide(bounds, do_sample, temperature, top_k, top_p, typical_p, min_p, large
     middle = tl.load(own + 1)
     rest = tl.load(own + 2)
     if state != OFF:
-        low, high, above, mass_above = bracket(plan, state, tallies, masses_above, row, PARTS, PARTS_BLOCK, PIVOTS)
+        low, high, above, mass_above = bracket(plan, state, settled, tallies, masses_above, row, PARTS, PARTS_BLOCK,
+                                               PIVOTS)
         pointers, remaining, most = view_list(found, lengths, row, PART, PARTS, PARTS_BLOCK, LIST)
         wanted = tl.load(plan + WANTED)
         high = tl.minimum(high, tl.where(settled == TYPICAL, 0.0, top))
