@@ -41,7 +41,7 @@ class Parts:
         self.grid = (num_rows, num_parts)
         self.split: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PART": part, "BLOCK": block, "WIDTH": found_width,
-            "num_warps": max(1, block // 128)}
+            "num_warps": max(1, block // 64)}
         self.join: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": found_width,
             "PARTS_BLOCK": triton.next_power_of_2(num_parts), "num_warps": 4 if top_width else 1}
@@ -118,7 +118,7 @@ def split_row(scores, begin, largest, tops, maxima, sums, leads, scale, lowest, 
     lead = tl.full([BLOCK], -1.0, tl.float32)
     lead_token = tl.zeros([BLOCK], tl.int32)
     total = tl.zeros([BLOCK], tl.float32)
-    maximum = tl.full([], -float("inf"), tl.float32)
+    maximum = tl.full([BLOCK], -float("inf"), tl.float32)
     has_bound = lowest > -float("inf")
     for start in range(begin, tl.minimum(begin + PART, VOCABULARY), BLOCK):
         is_read = tl.load(largest + (start - begin) // BLOCK, mask=has_bound, other=float("inf")) >= lowest
@@ -129,14 +129,16 @@ def split_row(scores, begin, largest, tops, maxima, sums, leads, scale, lowest, 
             key = tl.where(is_token, to_key(score), LOWEST_KEY)
             top_token = tl.where(key > top, token, top_token)
             top = tl.maximum(key, top)
-            is_left = is_token & (score == score)
+            is_left = is_token & (score > -float("inf"))
             if IS_RANDOM:
                 is_left &= is_kept(score, lowest, middle, rest, farthest)
-            before = maximum
-            maximum = tl.maximum(before, tl.max(tl.where(is_left, score, -float("inf")), axis=0))
-            base = tl.where(maximum == -float("inf"), 0.0, maximum)
-            shrink = weigh(before, base, scale)
-            weight = tl.where(is_left, weigh(score, base, scale), 0.0)
+            # Each lane is relative to a maximum of its own: of it and the score, one has the weight 1.
+            is_first = maximum == -float("inf")
+            is_higher = is_left & (score > maximum)
+            ratio = weigh(-tl.abs(score - tl.where(is_first, 0.0, maximum)), 0.0, scale)
+            shrink = tl.where(is_higher, tl.where(is_first, 0.0, ratio), 1.0)
+            weight = tl.where(is_left, tl.where(is_higher, 1.0, ratio), 0.0)
+            maximum = tl.where(is_higher, score, maximum)
             total = total * shrink + weight
             if IS_RANDOM:
                 arrival = tl.where(is_left, _arrival(weight, seed, token, position, branch), -1.0)
@@ -144,10 +146,12 @@ def split_row(scores, begin, largest, tops, maxima, sums, leads, scale, lowest, 
                 lead_token = tl.where(arrival > lead, token, lead_token)
                 lead = tl.maximum(arrival, lead)
     tl.store(tops, tl.max(to_rank(top, top_token), axis=0))
-    tl.store(maxima, maximum)
-    tl.store(sums, tl.sum(total, axis=0))
+    highest = tl.max(maximum, axis=0)
+    shrink = weigh(maximum, tl.where(highest == -float("inf"), 0.0, highest), scale)
+    tl.store(maxima, highest)
+    tl.store(sums, tl.sum(total * shrink, axis=0))
     if IS_RANDOM:
-        tl.store(leads, tl.max(to_rank(to_key(lead), lead_token), axis=0))
+        tl.store(leads, tl.max(to_rank(to_key(lead * shrink), lead_token), axis=0))
 
 
 @triton.jit
