@@ -33,7 +33,7 @@ COUNTS = {
     "penstock.kernels.sample.gpu_adjust._penalise": 3,  # marks, counts and charges
     "penstock.kernels.sample.gpu_adjust._bias": 1,
     "penstock.kernels.sample.gpu_cutoffs._measure": 1,
-    "penstock.kernels.sample.gpu_cutoffs._decide": 1,
+    "penstock.kernels.sample.gpu_plan.decide": 1,
     "penstock.kernels.sample.gpu_cutoffs._tally": 1,
     "penstock.kernels.sample.gpu_cutoffs._collect": 1,
     "penstock.kernels.sample.gpu._split": 4,      # none, 8, 16 and 32 of the likeliest tokens
