@@ -42,6 +42,9 @@ def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tq
     if seconds <= 0:
         records.add(Record(part.name, "the part", {"note": "skipped: no time left"}))
         return True
+    if part.needs_gpu and records.lack_gpu:
+        records.add(Record(part.name, "the part", {"note": "skipped: there is no GPU"}))
+        return True
     log, end = records.path.with_name(f"{part.name.replace(' ', '-')}.log"), time.monotonic() + seconds
     number = 1 if scale.name == "tiny" else part.workers
     workers = [Worker(part, scale, records, log, end, index, number) for index in range(number)]

@@ -18,7 +18,7 @@ from penstock.bench.gpu.scale import SCALES, Scale
 from penstock.bench.gpu.timing import synchronize
 from penstock.kernels import dispatch
 
-Work = Callable[[], Record | None]
+Work = Callable[[], Record | list[Record] | None]
 CASES_FAILED = 4
 """The exit status of a part whose cases were all run, and some failed."""
 POISONED = 3
@@ -39,31 +39,42 @@ class Part:
     is_deterministic: bool = False
     legend: str = ""
     workers: int = 1                     # processes at a time; several where nothing is timed, for they all compile
+    needs_gpu: bool = False              # without one there is nothing to do
 
 
 OPS = ("% of copy: what the copy above takes for the bytes that the op has to move, in percent of its time; "
-       "% of matmul: what the matmul above takes for its products. The larger of the two tells how near its floor is.")
+       "% of matmul: what the matmul above takes for its products. The larger of the two tells how near its floor is. "
+       "host: to send one call on its way.")
 ENGINE = ("% of floor: what the copy above takes for the weights and the KV of a decode step, or the matmul above for "
-          "the products of a prompt, in percent of the time that passed.")
+          "the products of a prompt, in percent of the time that passed. host: to send a step on its way.")
 PRICE = "price %: what of the engine's tokens/s above is lost."
 
 PARTS = {part.name: part for part in (
     Part("ceilings", "ceilings", "What the device can do", 0.05, legend="Bytes read and written, and products."),
-    Part("compiling", "compile_engine", "Kernels of the engine, compiled", 0.06, workers=10),
+    Part("compiling", "compile_engine", "Kernels of the engine, compiled", 0.06, workers=10, needs_gpu=True),
     Part("kernels", "checks", "Kernels against float64", 0.15, workers=10,
          legend="error: ‖out − ref‖ / ‖ref‖, the largest of all shapes, outputs filled with NaN before."),
     Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8,
          legend="How many of the pairs of results that must be equal are."),
+    Part("engine equalities", "engine_equalities", "Equal bits of the engine with --deterministic", 0.06, True,
+         legend="How many of the answers, tokens and logprobs, are those of each request alone."),
     Part("attention", "ops", "Ops", 0.1, legend=OPS),
     Part("engine", "engine", "Engine", 0.19, legend=f"{ENGINE} Decode: sequences × tokens of a prompt each."),
-    Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06, legend=PRICE),
-    Part("candidates", "compile_candidates", "Candidates for --deterministic, compiled", 0.06, True, workers=10),
-    Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.08, True),
+    Part("profile", "profiled", "Engine, kernel by kernel", 0.06,
+         legend="A step of the device; idle: while steps run, of which the longest rests are those between steps."),
+    Part("8-bit caches", "small_caches", "Engine with KV caches of 8 bits", 0.06, legend=ENGINE),
+    Part("no graphs", "graphless", "Engine without CUDA graphs", 0.04, legend=PRICE, needs_gpu=True),
+    Part("candidates", "compile_candidates", "Candidates for --deterministic, compiled", 0.06, True, workers=10,
+         needs_gpu=True),
+    Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.08, True,
+         needs_gpu=True),
     Part("deterministic compiling", "compile_engine", "Kernels of the engine with --deterministic, compiled", 0.05,
-         is_deterministic=True, workers=10),
+         is_deterministic=True, workers=10, needs_gpu=True),
     Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True, legend=PRICE),
     Part("transformers", "peer", "transformers, the same weights", 0.15,
          legend="Beside the engine's figures for as many sequences, above."),
+    Part("ceilings again", "ceilings", "What the device can do at the end", 0.02,
+         legend="As at the start, unless heat or power held the device back."),
 )}
 
 
@@ -118,14 +129,14 @@ def run(context: Context, place: Place, index: int = 0, workers: int = 1, first:
         place.note(number, name)
         begin = time.monotonic()
         try:
-            record = work()
+            found = work()
             synchronize()                # an error of the device is told when somebody waits for it
         except Exception as error:
             traceback.print_exc()
             text = " ".join(str(error).split())[:160]
-            record = context.record(name, is_right=False, note=f"{type(error).__name__}: {text}")
+            found = context.record(name, is_right=False, note=f"{type(error).__name__}: {text}")
             status = POISONED if isinstance(error, torch.AcceleratorError) else CASES_FAILED
-        if record is not None:
+        for record in [found] if isinstance(found, Record) else found or []:
             context.records.add(record)
             status = status or CASES_FAILED * (record.is_right is False)
         print(f"{context.part.name}: {name}, {time.monotonic() - begin:.1f} s", flush=True)

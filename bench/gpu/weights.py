@@ -105,4 +105,8 @@ class Floor:
     def prefill_flops(self, tokens: int) -> float:
         """Returns the operations of one prompt, of which each token sees those before it."""
         attention = 4 * self._layers * self._q_width * tokens * (tokens + 1) / 2
-        return 2.0 * tokens * self._layer_weights + attention + 2 * self._head_weights
+        return self.step_flops(tokens, 1) + attention
+
+    def step_flops(self, tokens: int, samples: int) -> float:
+        """Returns the operations of a step that samples so many tokens, but for those of attention."""
+        return 2.0 * tokens * self._layer_weights + 2.0 * samples * self._head_weights
