@@ -9,7 +9,7 @@ from penstock.bench.gpu.ceilings import Ceilings
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
 from penstock.bench.gpu.runner import Decoded, Runner, peak_memory
-from penstock.bench.gpu.scale import Scale, mixed_name
+from penstock.bench.gpu.scale import mixed_name, served_name
 from penstock.bench.gpu.weights import Floor
 
 
@@ -26,10 +26,6 @@ def cases(context: Context) -> Cases:
     yield "memory", measured.memory
     for batch in scale.continuous_batches:
         yield f"serve {batch}", functools.partial(measured.serve, batch)
-
-
-def served_name(scale: Scale, batch: int) -> str:
-    return f"serve {batch}, {scale.prompt} + {scale.new} tokens"
 
 
 class Measured:

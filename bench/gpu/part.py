@@ -6,7 +6,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -71,6 +72,10 @@ PARTS = {part.name: part for part in (
     Part("deterministic compiling", "compile_engine", "Kernels of the engine with --deterministic, compiled", 0.05,
          is_deterministic=True, workers=10, needs_gpu=True),
     Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True, legend=PRICE),
+    Part("server", "served", "Server under load", 0.16,
+         legend="Streams of as many tokens begin at once, over HTTP. ÷ the engine: beside its \"serve\" above."),
+    Part("kill and resume", "resumed", "Server with --deterministic, of which a shard is killed", 0.08,
+         legend="equal: streams whose tokens and logprobs are those of the undisturbed ones."),
     Part("transformers", "peer", "transformers, the same weights", 0.15,
          legend="Beside the engine's figures for as many sequences, above."),
     Part("ceilings again", "ceilings", "What the device can do at the end", 0.02,
@@ -110,7 +115,7 @@ class Place:
         return int(number), name
 
 
-Cases = Iterator[tuple[str, Work]]
+Cases = Generator[tuple[str, Work], None, None]
 
 
 def run(context: Context, place: Place, index: int = 0, workers: int = 1, first: int = 0) -> int:
@@ -119,29 +124,35 @@ def run(context: Context, place: Place, index: int = 0, workers: int = 1, first:
     A case that fails is a record of its own; what there is no time for is skipped.
     """
     status = 0
-    cases = importlib.import_module(f"penstock.bench.gpu.{context.part.module}").cases
-    for number, (name, work) in enumerate(islice(cases(context), index, None, workers)):
-        if number < first and name != LOAD:
-            continue
-        if context.seconds_left < 0:
-            context.records.add(context.record(name, note="skipped: no time left"))
-            continue
-        place.note(number, name)
-        begin = time.monotonic()
-        try:
-            found = work()
-            synchronize()                # an error of the device is told when somebody waits for it
-        except Exception as error:
-            traceback.print_exc()
-            text = " ".join(str(error).split())[:160]
-            found = context.record(name, is_right=False, note=f"{type(error).__name__}: {text}")
-            status = POISONED if isinstance(error, torch.AcceleratorError) else CASES_FAILED
-        for record in [found] if isinstance(found, Record) else found or []:
-            context.records.add(record)
-            status = status or CASES_FAILED * (record.is_right is False)
-        print(f"{context.part.name}: {name}, {time.monotonic() - begin:.1f} s", flush=True)
-        if status == POISONED:
-            break
+    with closing(importlib.import_module(f"penstock.bench.gpu.{context.part.module}").cases(context)) as cases:
+        for number, (name, work) in enumerate(islice(cases, index, None, workers)):
+            if number < first and name != LOAD:
+                continue
+            if context.seconds_left < 0:
+                context.records.add(context.record(name, note="skipped: no time left"))
+                continue
+            place.note(number, name)
+            status = _run_case(context, name, work) or status
+            if status == POISONED:
+                break
+    return status
+
+
+def _run_case(context: Context, name: str, work: Work) -> int:
+    """Runs one case and adds what it finds; returns what the exit status is to be, 0 if all is well."""
+    begin, status = time.monotonic(), 0
+    try:
+        found = work()
+        synchronize()                    # an error of the device is told when somebody waits for it
+    except Exception as error:
+        traceback.print_exc()
+        text = " ".join(str(error).split())[:160]
+        found = context.record(name, is_right=False, note=f"{type(error).__name__}: {text}")
+        status = POISONED if isinstance(error, torch.AcceleratorError) else CASES_FAILED
+    for record in [found] if isinstance(found, Record) else found or []:
+        context.records.add(record)
+        status = status or CASES_FAILED * (record.is_right is False)
+    print(f"{context.part.name}: {name}, {time.monotonic() - begin:.1f} s", flush=True)
     return status
 
 

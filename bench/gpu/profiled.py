@@ -1,6 +1,5 @@
 """Steps of the engine broken down: how long the device rests, and what it does meanwhile, kernel by kernel."""
 
-import functools
 from collections.abc import Callable
 
 from penstock.bench.gpu.engine import Measured

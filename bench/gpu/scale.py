@@ -9,7 +9,7 @@ LLAMA_8B: dict[str, Any] = {
     "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
     "intermediate_size": 14336, "vocab_size": 128256, "rope_theta": 5e5, "max_position_embeddings": 40960}
 TINY: dict[str, Any] = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
     "intermediate_size": 96, "vocab_size": 160, "rope_theta": 1e4, "max_position_embeddings": 256}
 SAMPLED = ("temperature 0.8, top-p 0.95", "greedy", "plain", "top-k 50", "typical-p 0.95", "min-p 0.05")
 """Names of sampling_cases.CASES, the most wanted first."""
@@ -49,6 +49,9 @@ class Scale:
     equal_prompts: tuple[int, ...]       # lengths of the prompts whose answers must be equal
     equal_new: int                       # tokens of each answer
     equal_chunks: tuple[int, ...]
+    served_streams: tuple[int, ...]      # that the server answers at a time
+    resumed_streams: int                 # that go on behind a kill
+    resumed_new: int                     # tokens of each
     profiled: int = 8                    # steps of each
 
     @property
@@ -70,19 +73,22 @@ FULL = Scale(
     graphless_batches=(1, 8), generate_batches=(8, 1, 32), continuous_batches=(64, 128),
     scaled_attention=((128, 4096, 1), (1, 4096, 4096)), samplings=len(SAMPLED), sampled_batches=(128, 8),
     mixed=((64, 256), (64, 1024), (1, 512)), cached_batches=(128, 8), profiled_batches=(128, 8, 1),
-    equal_prompts=(300, 17, 1, 1040, 64), equal_new=24, equal_chunks=(7, 64, 256))
+    equal_prompts=(300, 17, 1, 1040, 64), equal_new=24, equal_chunks=(7, 64, 256), served_streams=(64, 128, 8),
+    resumed_streams=16, resumed_new=768)
 QUICK = replace(
     FULL, name="quick", token_counts=(1, 128), repeats=10, attention=FULL.attention[:3] + FULL.attention[6:7],
     linear_rows=(8, 4096), batches=(1, 8, 128, 64), new=32, prefills=(4096,), deterministic_batches=(8,),
     graphless_batches=(8,), generate_batches=(8,), continuous_batches=(64,), scaled_attention=FULL.scaled_attention[:1],
-    sampled_batches=(128,), mixed=FULL.mixed[:1], cached_batches=(128,), profiled_batches=(128, 1))
+    sampled_batches=(128,), mixed=FULL.mixed[:1], cached_batches=(128,), profiled_batches=(128, 1),
+    served_streams=(64,))
 SMALLEST = Scale(
     name="tiny", model=TINY, dtype=torch.float32, dtypes=(torch.float16,), token_counts=(1, 5),
     copy_bytes=1 << 12, matmul_size=32, repeats=1, attention=((3, 40, 1), (1, 40, 20)), linear_rows=(3,),
     batches=(1, 2), prompt=20, new=2, warm_up=1, prefills=(40,), step_tokens=32, deterministic_batches=(2,),
     deterministic_prefill=20, graphless_batches=(1,), generate_batches=(2,), continuous_batches=(2,),
     scaled_attention=((2, 20, 1),), samplings=1, sampled_batches=(2,), mixed=((1, 8),), cached_batches=(2,),
-    profiled_batches=(2,), equal_prompts=(18, 3), equal_new=3, equal_chunks=(7,), profiled=2)
+    profiled_batches=(2,), equal_prompts=(18, 3), equal_new=2, equal_chunks=(9,),
+    served_streams=(2,), resumed_streams=2, resumed_new=100, profiled=2)
 SCALES = {scale.name: scale for scale in (FULL, QUICK, SMALLEST)}
 
 
@@ -92,6 +98,10 @@ def sample_name(case: str, rows: int) -> str:
 
 def mixed_name(batch: int, prompt: int, chunk: int) -> str:
     return f"mixed, {batch} × {prompt} and a chunk of {chunk}"
+
+
+def served_name(scale: Scale, streams: int) -> str:
+    return f"serve {streams}, {scale.prompt} + {scale.new} tokens"
 
 
 def attention_name(sequences: int, length: int, count: int) -> str:

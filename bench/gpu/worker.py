@@ -10,6 +10,7 @@ from penstock.bench.gpu.records import Record, Records
 from penstock.bench.gpu.scale import Scale
 from penstock.bench.programs.root import ROOT
 
+END_SECONDS = 20.0                       # that a process may take to end what it has started
 KILL_SECONDS = 5.0                       # that a killed process may take to end; one that a driver holds never does
 
 
@@ -55,11 +56,13 @@ class Worker:
         return False
 
     def stop(self) -> str:
-        """Kills the process; returns the name of the case that it was at."""
-        self._process.kill()
-        try:
-            self._process.wait(KILL_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.is_well = False
+        """Ends the process, which may end its servers; returns the name of the case that it was at."""
+        for end, seconds in ((self._process.terminate, END_SECONDS), (self._process.kill, KILL_SECONDS)):
+            end()
+            try:
+                self._process.wait(seconds)
+                break
+            except subprocess.TimeoutExpired:
+                self.is_well = self.is_well and end == self._process.terminate
         return self._place.read()[1]
 
