@@ -20,9 +20,11 @@ from penstock.bench.gpu.scale import SCALES, Scale
 from penstock.bench.gpu.worker import Worker
 from penstock.bench.programs.root import ROOT
 
-GROUPS = {"kernels": ("kernels", "equalities"), "engine": ("compiling", "engine", "no graphs"),
+GROUPS = {"kernels": ("kernels", "equalities"),
+          "engine": ("compiling", "engine", "profile", "8-bit caches", "no graphs"),
           "tuning": ("candidates", "tuning"),
-          "deterministic": ("candidates", "tuning", "deterministic compiling", "deterministic")}
+          "deterministic": ("candidates", "tuning", "deterministic compiling", "deterministic", "engine equalities"),
+          "server": ("server", "kill and resume")}
 """Parts that --only names by one of them."""
 GRACE = 20.0                             # seconds that a part may go on for, with the case that it is at
 

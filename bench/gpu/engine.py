@@ -76,8 +76,9 @@ class Measured:
             "host, ms": 1e3 * decoded.host_seconds}, first_tokens=decoded.first_tokens)
 
     def prefill(self, name: str, tokens: int) -> Record:
-        repeats = [self.runner.prefill(tokens) for _ in range(4 if tokens <= 4096 else 2)]
-        seconds = median(repeats[1:])
+        repeats = min(self._context.scale.repeats, 3 if tokens <= 4096 else 1)
+        self.runner.prefill(tokens)
+        seconds = median(self.runner.prefill(tokens) for _ in range(repeats))
         share = Ceilings(self._context).share_of_matmul(Floor(self._context.scale).prefill_flops(tokens), seconds)
         return self._told(name, tokens / seconds, 1e3 * seconds, share)
 

@@ -18,7 +18,7 @@ from penstock.bench.programs.children import Child, exit_on_sigterm
 
 FLAGS = ("--deterministic", "--max-concurrent-requests", "512")
 LAYERS = 2
-BEGUN = 8                                # tokens that each stream has when the shard is killed
+BEGUN = 3                                # tokens that each stream has when the shard is killed
 TIMEOUT = aiohttp.ClientTimeout(total=300)
 
 

@@ -13,6 +13,8 @@ TINY: dict[str, Any] = {
     "intermediate_size": 96, "vocab_size": 160, "rope_theta": 1e4, "max_position_embeddings": 256}
 SAMPLED = ("temperature 0.8, top-p 0.95", "greedy", "plain", "top-k 50", "typical-p 0.95", "min-p 0.05")
 """Names of sampling_cases.CASES, the most wanted first."""
+VLLM = "vLLM"
+"""The record of vLLM's server, under as many streams as the first of `served_streams`."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Scale:
     dtype: torch.dtype                   # of the model
     dtypes: tuple[torch.dtype, ...]      # that kernels are checked in
     token_counts: tuple[int, ...]        # rows that kernels are checked with
+    attention_forms: int                 # of each kind, such as heads and dtypes of the cache, that are checked
     copy_bytes: int
     matmul_size: int
     repeats: int                         # timed calls, or replays, of a kernel
@@ -65,7 +68,7 @@ class Scale:
 
 FULL = Scale(
     name="full", model=LLAMA_8B, dtype=torch.bfloat16, dtypes=(torch.bfloat16, torch.float16, torch.float32),
-    token_counts=(1, 7, 128, 1000), copy_bytes=4 << 30, matmul_size=8192, repeats=30,
+    token_counts=(1, 7, 128, 1000), attention_forms=4, copy_bytes=4 << 30, matmul_size=8192, repeats=30,
     attention=((128, 4096, 1), (1, 4096, 1), (8, 1024, 1), (32, 1024, 1), (256, 1024, 1), (1, 32768, 1),
                (1, 4096, 4096), (4, 1024, 1024), (1, 32768, 4096)),
     linear_rows=(1, 8, 128, 4096), batches=(1, 8, 128, 64, 256), prompt=1024, new=64, warm_up=8,
@@ -83,12 +86,12 @@ QUICK = replace(
     served_streams=(64,))
 SMALLEST = Scale(
     name="tiny", model=TINY, dtype=torch.float32, dtypes=(torch.float16,), token_counts=(1, 5),
-    copy_bytes=1 << 12, matmul_size=32, repeats=1, attention=((3, 40, 1), (1, 40, 20)), linear_rows=(3,),
-    batches=(1, 2), prompt=20, new=2, warm_up=1, prefills=(40,), step_tokens=32, deterministic_batches=(2,),
+    attention_forms=1, copy_bytes=1 << 12, matmul_size=32, repeats=1, attention=((3, 40, 1), (1, 40, 20)),
+    linear_rows=(3,), batches=(1, 2), prompt=20, new=3, warm_up=1, prefills=(40,), step_tokens=32, deterministic_batches=(2,),
     deterministic_prefill=20, graphless_batches=(1,), generate_batches=(2,), continuous_batches=(2,),
     scaled_attention=((2, 20, 1),), samplings=1, sampled_batches=(2,), mixed=((1, 8),), cached_batches=(2,),
     profiled_batches=(2,), equal_prompts=(18, 3), equal_new=2, equal_chunks=(9,),
-    served_streams=(2,), resumed_streams=2, resumed_new=100, profiled=2)
+    served_streams=(2,), resumed_streams=2, resumed_new=200, profiled=2)
 SCALES = {scale.name: scale for scale in (FULL, QUICK, SMALLEST)}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.bench.gpu.part import LOAD, Cases, Context
 from penstock.bench.gpu.records import Record
-from penstock.bench.gpu.scale import served_name
+from penstock.bench.gpu.scale import VLLM, served_name
 from penstock.bench.gpu.serving import checkpoint, prompts, served
 from penstock.bench.load.apis import APIS
 from penstock.bench.load.client import Target
@@ -29,7 +29,7 @@ def cases(context: Context) -> Cases:
         yield LOAD, servers.start
         for streams in context.scale.served_streams:
             yield served_name(context.scale, streams), functools.partial(servers.measure, streams)
-        yield "vLLM", servers.measure_vllm
+        yield VLLM, servers.measure_vllm
 
 
 class Servers:
@@ -60,16 +60,16 @@ class Servers:
         """Ends Penstock's server, whose memory is needed, and measures vLLM's at the first number of streams."""
         streams, program = self._context.scale.served_streams[0], shutil.which("vllm")
         if program is None or self._model is None:
-            return self._context.record("vLLM", note="there is no program vllm")
+            return self._context.record(VLLM, note="there is no program vllm")
         self._own.close()
         port = free_port()
         command = [program, "serve", str(self._model), "--port", str(port), "--host", "127.0.0.1",
                    "--max-model-len", "4096", "--no-enable-prefix-caching"]
         environment = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": ""}
-        with running(ServerCommand("vLLM", command, environment), port):
+        with running(ServerCommand(VLLM, command, environment), port):
             run = self._load(f"http://127.0.0.1:{port}", streams)
         ours = self._context.records.find("server", served_name(self._context.scale, streams), "tokens/s")
-        return self._told("vLLM", run, **{"ours ÷ theirs": ours / run.tokens_per_second})
+        return self._told(VLLM, run, **{"ours ÷ theirs": ours / run.tokens_per_second})
 
     def _load(self, url: str, streams: int) -> Run:
         """Sends so many requests at once, and then others that are measured."""

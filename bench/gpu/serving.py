@@ -46,9 +46,13 @@ def prompts(scale: Scale, number: int, new: int, seed: int) -> list[Prompt]:
 
 @contextmanager
 def served(model: Path, flags: Sequence[str]) -> Iterator[tuple[str, Child]]:
-    """Yields the address of a server that is ready, and its process. Raises ClickException if it does not start."""
+    """Yields the address of a server that is ready, and its process. Raises ClickException if it does not start.
+
+    Where there is no GPU the processor's kernels serve: in Triton's interpreter an answer would take minutes.
+    """
     port = free_port()
     command = [sys.executable, "-c", LAUNCH, "--model-id", str(model), "--hostname", "127.0.0.1", "--port", str(port),
                *flags]
-    with running(ServerCommand("Penstock", command, {"PYTHONPATH": str(ROOT)}), port) as child:
+    environment = {"PYTHONPATH": str(ROOT), **({} if torch.cuda.is_available() else {"KERNELS": "cpu"})}
+    with running(ServerCommand("Penstock", command, environment), port) as child:
         yield f"http://127.0.0.1:{port}", child

@@ -40,7 +40,8 @@ def bench(out: Path, kernels: str, *flags: str) -> tuple[subprocess.CompletedPro
 
 
 def test_parts_are_chosen_by_their_group():
-    assert [part.name for part in chosen("engine")] == ["ceilings", "compiling", "engine", "no graphs"]
+    assert [part.name for part in chosen("engine")] == [
+        "ceilings", "compiling", "engine", "profile", "8-bit caches", "no graphs"]
     assert [part.name for part in chosen("tuning,kernels")] == [
         "ceilings", "kernels", "equalities", "candidates", "tuning"]
     assert [part.name for part in chosen(None)] == list(PARTS)
@@ -117,6 +118,9 @@ def test_all_parts_run_though_one_hangs_one_dies_and_one_breaks_the_device(tmp_p
         context = Context(PARTS[name], SMALLEST, Records(tmp_path / "nothing"), 0.0)
         cases = {case for case, _ in module.cases(context)}
         assert cases <= {record.name for record in found if record.part == name}, "cases behind the fault are lost"
+    killed = next(record.values for record in found if record.name == "a shard is killed")
+    assert killed["equal"] == killed["of"] == SMALLEST.resumed_streams
+    assert killed["longest pause, s"] > 0.5, "the shard died when all was said"
     first_tokens = {record.values["equal first tokens"] for record in found if "equal first tokens" in record.values}
     assert first_tokens == {"2 of 2"}
     rates = {record.name: record.values["tokens/s"]
@@ -129,7 +133,7 @@ def test_all_parts_run_though_one_hangs_one_dies_and_one_breaks_the_device(tmp_p
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "figures.json", "gpu.png", "logs.zip", "report.md"]
     with ZipFile(tmp_path / "out" / "logs.zip") as logs:
-        assert len(logs.namelist()) == len(PARTS)
+        assert len(logs.namelist()) == sum(not part.needs_gpu for part in PARTS.values())
         assert b"illegal memory access" in logs.read("equalities.log")
 
 
@@ -237,9 +241,12 @@ def test_every_target_names_a_figure_that_is_measured():
     """In all but the sizes, records are named alike."""
     batches = {*FULL.batches, *SMALLEST.batches}
     for target in targets(FULL):
-        if target.part in ("engine", "deterministic") and target.record.startswith("decode, "):
+        if target.part in ("engine", "deterministic", "profile") and target.record.startswith("decode, "):
             assert int(target.record.split()[1]) in batches
+        assert target.part in PARTS
     assert (128, 4096, 1) in FULL.attention
+    assert 128 in FULL.linear_rows[:3]
+    assert FULL.served_streams[0] == 64
     assert set(FULL.continuous_batches) <= set(FULL.batches)
 
 
