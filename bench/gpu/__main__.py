@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
+import torch
 from tqdm import tqdm
 
 from penstock.bench.gpu.part import PARTS, Part
@@ -44,7 +45,7 @@ def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tq
     if seconds <= 0:
         records.add(Record(part.name, "the part", {"note": "skipped: no time left"}))
         return True
-    if part.needs_gpu and records.lack_gpu:
+    if part.needs_gpu and not torch.cuda.is_available():
         records.add(Record(part.name, "the part", {"note": "skipped: there is no GPU"}))
         return True
     log, end = records.path.with_name(f"{part.name.replace(' ', '-')}.log"), time.monotonic() + seconds

@@ -8,7 +8,7 @@ import torch
 
 from penstock.bench.gpu.clocks import clocks
 from penstock.bench.gpu.part import Cases, Context
-from penstock.bench.gpu.records import DEVICE, NO_GPU, Record
+from penstock.bench.gpu.records import Record
 from penstock.bench.gpu.timing import Call, median_seconds, synchronize
 from penstock.kernels import dispatch
 
@@ -17,7 +17,7 @@ LOAD_SECONDS = 1.5                       # of products, in which the clocks are 
 
 
 def cases(context: Context) -> Cases:
-    yield DEVICE, lambda: _device(context)
+    yield "device", lambda: _device(context)
     yield "clocks at rest", lambda: context.record("clocks at rest", **clocks())
     yield COPY, lambda: _copy(context)
     yield MATMUL, lambda: _matmul(context)
@@ -27,9 +27,9 @@ def cases(context: Context) -> Cases:
 def _device(context: Context) -> Record:
     versions = f"torch {torch.__version__}, kernels {dispatch.path()}"
     if dispatch.device().type != "cuda":
-        return context.record(DEVICE, value=f"{NO_GPU}: the times mean nothing; {versions}")
+        return context.record("device", value=f"no GPU: the times mean nothing; {versions}")
     properties = torch.cuda.get_device_properties(0)
-    return context.record(DEVICE, value=f"{properties.name}, {properties.multi_processor_count} multiprocessors, "
+    return context.record("device", value=f"{properties.name}, {properties.multi_processor_count} multiprocessors, "
                           f"{properties.total_memory / 1e9:.1f} GB; {versions}")
 
 

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-DEVICE, NO_GPU = "device", "no GPU"
-"""The record that tells what computes, and how it begins where that is the processor."""
 TUNED = "tuned.json"
 """The file beside the records into which tuning puts what won."""
 
@@ -41,11 +39,6 @@ class Records:
             for line in filter(None, self.path.read_text(errors="replace").splitlines()):
                 with suppress(json.JSONDecodeError):
                     yield Record(**json.loads(line))
-
-    @property
-    def lack_gpu(self) -> bool:
-        """Tells whether a record says that there is no GPU."""
-        return any(str(record.values.get("value")).startswith(NO_GPU) for record in self if record.name == DEVICE)
 
     def find(self, part: str, name: str, column: str) -> float:
         """Returns the newest of these figures; NaN if there is none."""
