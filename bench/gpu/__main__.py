@@ -57,6 +57,8 @@ def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tq
         if told != (told := f"{part.name}: {count} figures"):
             bar.set_postfix_str(told)
         if time.monotonic() > end + (grace := min(GRACE, seconds)):
+            for worker in running:
+                worker.terminate()
             at = ", ".join(sorted({name for worker in running if (name := worker.stop())}))
             records.add(Record(part.name, "the rest", {"note": f"stopped after {seconds + grace:.0f} s, at {at}"}))
             return part.workers == 1     # it is no failure of a part that only measures

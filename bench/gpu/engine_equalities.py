@@ -37,7 +37,7 @@ def cases(context: Context) -> Cases:
 def _compare(context: Context, name: str, engine: "Engine", run: "Callable[[], list[list[Answer]]]") -> Record:
     """Records how many of the answers that `run` gives, one list or several, are those of each request alone."""
     pairs = [(own, alone) for answers in run() for own, alone in zip(answers, engine.alone, strict=True)]
-    equal = sum(own == alone[len(alone) - len(own):] for own, alone in pairs)
+    equal = sum(bool(own) and own == alone[len(alone) - len(own):] for own, alone in pairs)
     return context.record(name, is_right=equal == len(pairs), equal=equal, of=len(pairs))
 
 

@@ -25,6 +25,7 @@ class Worker:
         self._log, self._end, self._index, self._of = log, end, index, of
         self._place = Place(records.path.with_name(f"{part.name}-{index}.at"))
         self._first = 0
+        self._patience_end = 0.0
         self.is_well = True
         self._process = self._start()
 
@@ -55,14 +56,21 @@ class Worker:
         self._process = self._start()
         return False
 
+    def terminate(self) -> None:
+        """Asks the process to end, and with it what it has started."""
+        self._process.terminate()
+        self._patience_end = time.monotonic() + END_SECONDS
+
     def stop(self) -> str:
-        """Ends the process, which may end its servers; returns the name of the case that it was at."""
-        for end, seconds in ((self._process.terminate, END_SECONDS), (self._process.kill, KILL_SECONDS)):
-            end()
+        """Waits for the end that was asked for, and kills the process if it does not come; returns the name of the case
+        that it was at."""
+        try:
+            self._process.wait(max(0.0, self._patience_end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
             try:
-                self._process.wait(seconds)
-                break
+                self._process.wait(KILL_SECONDS)
             except subprocess.TimeoutExpired:
-                self.is_well = self.is_well and end == self._process.terminate
+                self.is_well = False
         return self._place.read()[1]
 
