@@ -173,6 +173,14 @@ def test_results_go_where_the_environment_says(tmp_path, monkeypatch):
     assert "skipped: no time left" in (tmp_path / "there" / "report.md").read_text()
 
 
+@pytest.mark.skipif(kernel_sets.HAS_GPU, reason="there is a GPU")
+def test_without_a_gpu_its_parts_say_so(tmp_path):
+    CliRunner().invoke(main, ["--tiny", "--only", "tuning", "--budget", "0", "--out", str(tmp_path)])
+    found = {record["part"]: record["values"]["note"] for record in json.loads((tmp_path / "figures.json").read_text())}
+    assert found == {"ceilings": "skipped: no time left", "candidates": "skipped: there is no GPU",
+                     "tuning": "skipped: there is no GPU"}
+
+
 def test_a_record_that_was_cut_off_is_left_out(tmp_path):
     records = Records(tmp_path / "figures.jsonl")
     records.add(Record("engine", "a"))
