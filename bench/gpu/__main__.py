@@ -42,11 +42,10 @@ def chosen(only: str | None) -> list[Part]:
 
 def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tqdm) -> bool:
     """Runs a part; returns whether it went well. What it says goes into a file beside the records."""
-    if seconds <= 0:
-        records.add(Record(part.name, "the part", {"note": "skipped: no time left"}))
-        return True
-    if part.needs_gpu and not torch.cuda.is_available():
-        records.add(Record(part.name, "the part", {"note": "skipped: there is no GPU"}))
+    lacks_gpu = part.needs_gpu and not torch.cuda.is_available()
+    if lacks_gpu or seconds <= 0:
+        note = f"skipped: {'there is no GPU' if lacks_gpu else 'no time left'}"
+        records.add(Record(part.name, "the part", {"note": note}))
         return True
     log, end = records.path.with_name(f"{part.name.replace(' ', '-')}.log"), time.monotonic() + seconds
     number = 1 if scale.name == "tiny" else part.workers
