@@ -59,8 +59,9 @@ def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tq
             for worker in running:
                 worker.terminate()
             at = ", ".join(sorted({name for worker in running if (name := worker.stop())}))
-            records.add(Record(part.name, "the rest", {"note": f"stopped after {seconds + grace:.0f} s, at {at}"}))
-            return part.workers == 1     # it is no failure of a part that only measures
+            note = f"stopped after {seconds + grace:.0f} s, at {at}"
+            records.add(Record(part.name, "the rest", {"note": note}, is_right=False if part.is_check else None))
+            return not part.is_check
         time.sleep(0.2)
     if not all(worker.is_well for worker in workers):
         click.echo(f"{part.name}: see {log.name}", err=True)

@@ -22,7 +22,7 @@ def cases(context: Context) -> Cases:
 
 def compile_decode(scale: Scale, batch: int) -> Record | None:
     """Runs a few decode steps, where it is wanted also such with cutoffs."""
-    runner = _thin_runner(scale, batch, scale.prompt)
+    runner = Runner(_with_room(scale, batch, scale.prompt), ())
     runner.decode(batch)
     if batch in scale.sampled_batches:
         runner.decode(batch, is_sampled=True)
@@ -31,20 +31,21 @@ def compile_decode(scale: Scale, batch: int) -> Record | None:
 
 def compile_prefill(scale: Scale, tokens: int) -> Record | None:
     """Runs one prompt."""
-    _thin_runner(scale, 1, tokens).prefill(tokens)
+    Runner(_with_room(scale, 1, tokens), ()).prefill(tokens)
     return None
 
 
 def compile_mixed(scale: Scale, batch: int, chunk: int) -> Record | None:
     """Runs a few decode steps with a chunk of a prompt in each."""
-    most = batch + -(-3 * chunk // scale.prompt)
-    _thin_runner(scale, most, scale.prompt).mixed(batch, chunk)
+    thin = thin_scale(scale)
+    num_prompts = -(-(thin.warm_up + thin.new) * chunk // scale.prompt)
+    Runner(_with_room(scale, batch + num_prompts, scale.prompt), ()).mixed(batch, chunk)
     return None
 
 
-def _thin_runner(scale: Scale, batch: int, tokens: int) -> Runner:
-    """Returns a model of one layer with room for so many sequences, or for one prompt of so many tokens."""
-    return Runner(replace(thin_scale(scale), batches=(batch,), continuous_batches=(batch,), prefills=(tokens,)), ())
+def _with_room(scale: Scale, batch: int, tokens: int) -> Scale:
+    """Returns the thin scale with room for so many sequences, or for one prompt of so many tokens."""
+    return replace(thin_scale(scale), batches=(batch,), continuous_batches=(batch,), prefills=(tokens,))
 
 
 def thin_scale(scale: Scale) -> Scale:

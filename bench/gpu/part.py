@@ -41,6 +41,7 @@ class Part:
     legend: str = ""
     workers: int = 1                     # processes at a time; several where nothing is timed, for they all compile
     needs_gpu: bool = False              # without one there is nothing to do
+    is_check: bool = False               # one that does not end has failed; others only measure
 
 
 OPS = ("% of copy: what the copy above takes for the bytes that the op has to move, in percent of its time; "
@@ -53,9 +54,9 @@ PRICE = "price %: what of the engine's tokens/s above is lost."
 PARTS = {part.name: part for part in (
     Part("ceilings", "ceilings", "What the device can do", 0.05, legend="Bytes read and written, and products."),
     Part("compiling", "compile_engine", "Kernels of the engine, compiled", 0.06, workers=10, needs_gpu=True),
-    Part("kernels", "checks", "Kernels against float64", 0.12, workers=10,
+    Part("kernels", "checks", "Kernels against float64", 0.12, workers=10, is_check=True,
          legend="error: ‖out − ref‖ / ‖ref‖, the largest of all shapes, outputs filled with NaN before."),
-    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8,
+    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8, is_check=True,
          legend="How many of the pairs of results that must be equal are."),
     Part("attention", "ops", "Ops", 0.1, legend=OPS),
     Part("engine", "engine", "Engine", 0.24, legend=f"{ENGINE} Decode: sequences × tokens of a prompt each."),
@@ -71,10 +72,10 @@ PARTS = {part.name: part for part in (
          is_deterministic=True, workers=10, needs_gpu=True),
     Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True, legend=PRICE),
     Part("engine equalities", "engine_equalities", "Equal bits of the engine with --deterministic", 0.06, True,
-         legend="How many of the answers, tokens and logprobs, are those of each request alone."),
+         is_check=True, legend="How many of the answers, tokens and logprobs, are those of each request alone."),
     Part("server", "served", "Server under load", 0.18,
          legend="Streams of as many tokens begin at once, over HTTP. ÷ the engine: beside its \"serve\" above."),
-    Part("kill and resume", "resumed", "Server with --deterministic, of which a shard is killed", 0.1,
+    Part("kill and resume", "resumed", "Server with --deterministic, of which a shard is killed", 0.1, is_check=True,
          legend="equal: streams whose tokens and logprobs are those of the undisturbed ones."),
     Part("transformers", "peer", "transformers, the same weights", 0.15,
          legend="Beside the engine's figures for as many sequences, above."),

@@ -143,6 +143,7 @@ def test_a_step_of_one_layer_is_enough_to_compile_what_all_layers_use(monkeypatc
     assert thin.model["num_hidden_layers"] == 1
     compile_engine.compile_decode(SMALLEST, 2)
     compile_engine.compile_prefill(SMALLEST, 40)
+    compile_engine.compile_mixed(SMALLEST, 1, 8)
     assert list(compile_engine.cases(Context(PARTS["compiling"], SMALLEST, Records(Path("nowhere")), 0.0)))
 
 

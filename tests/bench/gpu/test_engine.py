@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,9 +12,11 @@ from penstock.bench.gpu import engine_equalities, small_caches
 from penstock.bench.gpu.part import PARTS, Context, Place, run
 from penstock.bench.gpu.records import Record, Records
 from penstock.bench.gpu.runner import Runner
-from penstock.bench.gpu.scale import SMALLEST
+from penstock.bench.gpu.scale import FULL, QUICK, SMALLEST, Scale
+from penstock.bench.gpu.weights import Floor
 from penstock.kernels import native
 from penstock.shard.execution.executor import Executor, Outputs
+from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import Step
 from tests import kernel_sets
 
@@ -73,6 +76,24 @@ def test_a_mixed_step_has_a_row_of_each_sequence_and_a_whole_chunk():
         assert sum(row.count for row in step.rows[2:]) == 8
         assert len({row.slot for row in step.rows}) == len(step.rows)
     assert len(sequences.prompts) == 2
+
+
+@pytest.mark.parametrize("scale", [FULL, QUICK], ids=lambda scale: scale.name)
+def test_there_is_room_for_every_step_on_a_gpu(scale: Scale, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps are written for as many blocks as the executor would have, and not run."""
+    runner = Runner.__new__(Runner)
+    runner._scale, runner._floor = scale, Floor(scale)
+    num_blocks = runner.kv_bytes_needed // (16 * runner._floor.token_bytes)
+    bounds = Bounds(16, num_blocks, scale.model["max_position_embeddings"], scale.vocab_size)
+    monkeypatch.setattr(runner, "executor", SimpleNamespace(bounds=bounds, open=lambda limits: None), raising=False)
+    monkeypatch.setattr(runner, "run", list)
+    for batch in {*scale.batches, *scale.sampled_batches, *scale.continuous_batches, *scale.profiled_batches}:
+        runner._open((batch, scale.warm_up + scale.new + 1))
+    for tokens in {*scale.prefills, scale.deterministic_prefill}:
+        assert sum(row.count for step in runner._prompt(tokens) for row in step.rows) == tokens
+    for batch, chunk in scale.mixed:
+        _, steps = runner._mixed(batch, chunk, scale.new)
+        assert [sum(row.count for row in step.rows) for step in steps] == [batch + chunk] * (scale.warm_up + scale.new)
 
 
 def test_every_step_of_the_engine_is_measured(tmp_path):
