@@ -9,7 +9,7 @@ LLAMA_8B: dict[str, Any] = {
     "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
     "intermediate_size": 14336, "vocab_size": 128256, "rope_theta": 5e5, "max_position_embeddings": 40960}
 TINY: dict[str, Any] = {
-    "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
     "intermediate_size": 96, "vocab_size": 160, "rope_theta": 1e4, "max_position_embeddings": 1024}
 SAMPLED = ("temperature 0.8, top-p 0.95", "greedy", "plain", "top-k 50", "typical-p 0.95", "min-p 0.05")
 """Names of sampling_cases.CASES, the most wanted first."""
@@ -87,7 +87,7 @@ QUICK = replace(
 SMALLEST = Scale(
     name="tiny", model=TINY, dtype=torch.float32, dtypes=(torch.float16,), token_counts=(1, 5),
     attention_forms=1, copy_bytes=1 << 12, matmul_size=32, repeats=1, attention=((3, 40, 1), (1, 40, 20)),
-    linear_rows=(3,), batches=(1, 2), prompt=20, new=3, warm_up=1, prefills=(40,), step_tokens=32,
+    linear_rows=(3,), batches=(1, 2), prompt=20, new=3, warm_up=1, prefills=(20,), step_tokens=12,
     deterministic_batches=(2,), deterministic_prefill=20, graphless_batches=(1,), generate_batches=(2,),
     continuous_batches=(2,), scaled_attention=((2, 20, 1),), samplings=1, sampled_batches=(2,), mixed=((1, 8),),
     cached_batches=(2,), profiled_batches=(2,), equal_prompts=(18, 3), equal_new=2, equal_chunks=(9,),

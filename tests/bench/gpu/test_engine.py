@@ -98,7 +98,7 @@ def test_there_is_room_for_every_step_on_a_gpu(scale: Scale, monkeypatch: pytest
 
 def test_every_step_of_the_engine_is_measured(tmp_path):
     found = run_part("engine", tmp_path)
-    assert {"decode, 1 × 20", "prefill 40", "mixed, 1 × 20 and a chunk of 8", "sampled decode, 2 × 20",
+    assert {"decode, 1 × 20", "prefill 20", "mixed, 1 × 20 and a chunk of 8", "sampled decode, 2 × 20",
             "serve 2, 20 + 3 tokens"} <= set(found)
     for name in ("decode, 1 × 20", "mixed, 1 × 20 and a chunk of 8"):
         assert 0 < found[name].values["host, ms"] < 1e3
