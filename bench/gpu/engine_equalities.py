@@ -155,7 +155,7 @@ def one_after_the_other(chunk: int | None = None) -> Schedule:
 
 def beside(orders: Orders, is_reversed: bool = False) -> Iterator[Picks]:
     """Yields steps of which each begins one more request beside all that have begun."""
-    waiting, running = list(range(orders.number)), []    # type: ignore[var-annotated]
+    waiting, running = list(range(orders.number)), list[int]()
     if is_reversed:
         waiting.reverse()
     while waiting or running:

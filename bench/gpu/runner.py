@@ -20,6 +20,7 @@ from penstock.bench.gpu.weights import Floor, random_model
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
+from penstock.shard.execution.executor import Launched
 from penstock.shard.execution.step import Sampling, Step, StepResult, StreamLimits
 from penstock.shard.startup.load import load
 
@@ -182,7 +183,7 @@ class Runner:
 
     def run(self, steps: Iterable[Step], depth: int = DEPTH) -> Ran:
         """Runs steps, of which `depth` are on their way at a time."""
-        ran, flying = Ran(), deque()     # type: ignore[var-annotated]
+        ran, flying = Ran(), deque[Launched]()
 
         def land() -> None:
             ran.results.append(self.executor.finish(flying.popleft()))
