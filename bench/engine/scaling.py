@@ -76,7 +76,12 @@ def measure(
     model: Path, quantize: str | None, trials: Sequence[Trial], wanted: Sequence[Form], num_rounds: int
 ) -> Iterator[list[str]]:
     """Starts an engine of each form, lets them take turns, and returns the table."""
-    speeds = {form.cores: memory_speed(form.cores) for form in wanted}
+    speeds = {form.cores: 0.0 for form in wanted}
+
+    def look_at_memory() -> None:
+        speeds.update({cores: max(speed, memory_speed(cores)) for cores, speed in speeds.items()})
+
+    look_at_memory()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         engines = []
         for form in wanted:
@@ -86,6 +91,7 @@ def measure(
         for engine in engines:
             engine.run(trials[-1])                           # what happens once happens here
         rounds.run(trials, num_rounds, max(speeds))
+    look_at_memory()                                         # the machine may have been slower before
     num_bytes = rounded_bytes(model, quantize) if quantize else read_bytes(model)
     return table(rounds, trials, wanted, num_bytes, speeds)
 
