@@ -59,7 +59,7 @@ ROOMS = {
     "bench/load": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench.engine",
                    "penstock.bench.programs", "penstock.bench.server", "torch", "psutil", "transformers"},
     "bench/kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench.load"},
-    "bench/gpu": {"penstock.router", "penstock.protos", "penstock.bench.load", "psutil", "grpc"},
+    "bench/gpu": {"penstock.router", "penstock.protos", "psutil", "grpc"},
 }
 """The same for packages inside the router, the shard and the benchmarks."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import TUNED, Record
 from penstock.bench.gpu.weights import random_model
-from penstock.kernels import dispatch, tuning
+from penstock.kernels import tuning
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.startup.tune import Job, jobs_of
 
@@ -19,9 +19,6 @@ FIRST = ("gate_up_proj", "down_proj", "lm_head")
 
 def cases(context: Context, is_timed: bool = True) -> Cases:
     """Yields the kernels' jobs: those of few rows, of many and of a step's budget, the largest linears first."""
-    if dispatch.device().type != "cuda":
-        yield "tuning", lambda: context.record("tuning", note="there is nothing to tune on this device")
-        return
     for name, job in _jobs(context):
         yield name, functools.partial(_tune, context, name, job, is_timed)
     if is_timed:
