@@ -23,7 +23,7 @@ from penstock.bench.programs.root import ROOT
 
 GROUPS = {"kernels": ("kernels", "equalities"),
           "engine": ("compiling", "engine", "profile", "8-bit caches", "no graphs"),
-          "tuning": ("candidates", "tuning"),
+          "tuning": ("fast candidates", "fast tuning", "candidates", "tuning"),
           "deterministic": ("candidates", "tuning", "deterministic compiling", "deterministic", "engine equalities"),
           "server": ("server", "kill and resume")}
 """Parts that --only names by one of them."""

@@ -43,7 +43,7 @@ def test_parts_are_chosen_by_their_group():
     assert [part.name for part in chosen("engine")] == [
         "ceilings", "compiling", "engine", "profile", "8-bit caches", "no graphs"]
     assert [part.name for part in chosen("tuning,kernels")] == [
-        "ceilings", "kernels", "equalities", "candidates", "tuning"]
+        "ceilings", "kernels", "equalities", "fast candidates", "fast tuning", "candidates", "tuning"]
     assert [part.name for part in chosen(None)] == list(PARTS)
     with pytest.raises(click.UsageError, match="--only heads: known are ceilings, compiling, kernels"):
         chosen("heads")
@@ -147,6 +147,17 @@ def test_a_step_of_one_layer_is_enough_to_compile_what_all_layers_use(monkeypatc
     assert list(compile_engine.cases(Context(PARTS["compiling"], SMALLEST, Records(Path("nowhere")), 0.0)))
 
 
+def test_few_rows_are_tuned_for_the_fast_mode(tmp_path, monkeypatch):
+    context = Context(PARTS["fast tuning"], FULL, Records(tmp_path / "figures.jsonl"), 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatch, "device", lambda: torch.device("cuda"))
+        patch.setattr(dispatch, "is_deterministic", lambda: False)
+        names = [name for name, _ in tuning.cases(context)]
+    assert {name for name in names if name.startswith(tuning.FIRST)} == {
+        f"{linear}, {rows} rows" for linear in tuning.FIRST for rows in (1, 16)}
+    assert names[-1] == "saved"
+
+
 def test_the_largest_linears_are_tuned_first_and_what_won_is_kept(tmp_path, monkeypatch):
     context = Context(PARTS["tuning"], FULL, Records(tmp_path / "figures.jsonl"), 0.0)
     with monkeypatch.context() as patch:
@@ -178,8 +189,8 @@ def test_results_go_where_the_environment_says(tmp_path, monkeypatch):
 def test_without_a_gpu_its_parts_say_so(tmp_path):
     CliRunner().invoke(main, ["--tiny", "--only", "tuning", "--budget", "0", "--out", str(tmp_path)])
     found = {record["part"]: record["values"]["note"] for record in json.loads((tmp_path / "figures.json").read_text())}
-    assert found == {"ceilings": "skipped: no time left", "candidates": "skipped: there is no GPU",
-                     "tuning": "skipped: there is no GPU"}
+    assert found == {"ceilings": "skipped: no time left", **dict.fromkeys(
+        ("fast candidates", "fast tuning", "candidates", "tuning"), "skipped: there is no GPU")}
 
 
 def test_a_record_that_was_cut_off_is_left_out(tmp_path):
