@@ -76,6 +76,7 @@ class Form:
     decode: Mapping[str, object]
     prefill_heads: int
     prefill_tokens: int
+    decode_heads: int
     group: int
     num_kv_heads: int
     programs: int
@@ -109,8 +110,8 @@ def make_form(shape: Shape, prefill: Config | None = None, decode: Config | None
         prefill=prefill | {"HEADS": heads, "TOKENS": tokens, "enable_fp_fusion": is_fused},
         decode=decode | {"HEADS": decode_heads, "BLOCK_M": max(16, triton.next_power_of_2(decode_heads)),
                          "enable_fp_fusion": is_fused},
-        prefill_heads=heads, prefill_tokens=tokens, group=shape.group, num_kv_heads=shape.num_kv_heads,
-        programs=programs, is_read_as_bytes=shape.kind != "float")
+        prefill_heads=heads, prefill_tokens=tokens, decode_heads=decode_heads, group=shape.group,
+        num_kv_heads=shape.num_kv_heads, programs=programs, is_read_as_bytes=shape.kind != "float")
 
 
 def choices(shape: Shape, phase: str) -> tuple[Config, ...]:

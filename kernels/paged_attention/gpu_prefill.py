@@ -5,11 +5,10 @@ import triton.language as tl
 
 from penstock.kernels.paged_attention.gpu_tile import (
     OF_THE_STEP,
-    merge_weights,
-    segment_of,
-    segment_start,
     slopes_of,
-    sweep,
+    sweep_segments,
+    take_tile,
+    value_of,
 )
 
 
@@ -23,7 +22,7 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
                   HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
     """Writes out [T, H, D] of the sequences with several queries: a program takes TOKENS of them and HEADS heads.
 
-    ORDERED: with the softmaxes of segments, and their merges, of gpu_decode.py, so that the bits are the same.
+    ORDERED: with the softmaxes of segments of gpu_decode.py, merged in the same order, so that the bits are the same.
     """
     group: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
     parts: tl.constexpr = (group + HEADS - 1) // HEADS
@@ -58,8 +57,8 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
         value = _attended(
             tile_q, position, slope, stored, scales, table, kv_head, low, high, is_seen_by_all, factor, window,
             softcap, sinks,
-            head, is_row, "rows", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT, BLOCK_M, BLOCK_D,
-            BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
+            head, is_row, "rows", KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT,
+            BLOCK_M, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
         tl.store(target, value.to(out.dtype.element_ty), mask=is_value)
         if tl.max(tl.where(is_value & (tl.abs(value) < float("inf")), 0, is_value.to(tl.int32))) > 0:
             # An Inf or NaN may be of a key that only later queries see: each for itself, with no other keys.
@@ -70,48 +69,50 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
                 value = _attended(
                     tile_q, position, slope, stored, scales, table, kv_head, low, high, low, factor, window, softcap,
                     sinks,
-                    head, is_row, "keys", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT, BLOCK_M,
-                    BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
+                    head, is_row, "keys", KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+                    SEGMENT, BLOCK_M, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
                 tl.store(target, value.to(out.dtype.element_ty), mask=is_value & (token == tile_token + one)[:, None])
 
 
 @triton.jit
 def _attended(q, position, slope, stored, scales, table, kv_head, low, high, is_seen_by_all, factor, window, softcap,
               sinks, head, is_row, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
-              NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, SEGMENT: tl.constexpr,
-              BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr,
-              HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
-    """Returns the result [M, D], float32, of the rows q [M, D] for the keys from low to high, as `sweep` masks them."""
-    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-    top = tl.full([BLOCK_M], float("-inf"), tl.float32)
+              NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+              SEGMENT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+              HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
+    """Returns the result [M, D], float32, of the rows q [M, D] for the keys from low to high, as `take_tile` masks them."""
+    first = low // BLOCK_N * BLOCK_N
     if ORDERED:
-        total = tl.zeros([BLOCK_M, 16], tl.float32)
-        for segment in range(segment_of(low, SEGMENT), segment_of(high - 1, SEGMENT) + 1):
-            own_acc, own_total, own_top = sweep(
-                tl.zeros([BLOCK_M, BLOCK_D], tl.float32), tl.zeros([BLOCK_M, 16], tl.float32),
-                tl.full([BLOCK_M], float("-inf"), tl.float32), q, position, slope, stored, scales, table, kv_head,
-                tl.maximum(segment_start(segment, SEGMENT), low // BLOCK_N * BLOCK_N),
-                tl.minimum(segment_start(segment + 1, SEGMENT), high), low, high, factor, window, softcap, MASK, KIND,
-                UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP,
-                HAS_SLOPES, True)
-            top, decay, own_decay = merge_weights(top, own_top)
-            total = total * decay[:, None] + own_total * own_decay[:, None]
-            acc = acc * decay[:, None] + own_acc * own_decay[:, None]
-        total = tl.max(total, axis=1)
+        acc, total, top = sweep_segments(
+            q, position, slope, stored, scales, table, kv_head, first, high, low, high, factor, window, softcap, True,
+            stored, scales, head, is_row, MASK, KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+            SEGMENT, BLOCK_M, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, ORDERED)
     else:
+        acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+        top = tl.full([BLOCK_M], float("-inf"), tl.float32)
         total = tl.zeros([BLOCK_M], tl.float32)
-        first = low // BLOCK_N * BLOCK_N
         if MASK == "rows" and not HAS_WINDOW:
-            acc, total, top = sweep(
+            acc, total, top = _sweep(
                 acc, total, top, q, position, slope, stored, scales, table, kv_head, first, is_seen_by_all, low, high,
-                factor,
-                window, softcap, "none", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N,
-                HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, False)
+                factor, window, softcap, "none", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D,
+                BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES)
             first = is_seen_by_all
-        acc, total, top = sweep(
+        acc, total, top = _sweep(
             acc, total, top, q, position, slope, stored, scales, table, kv_head, first, high, low, high, factor, window,
             softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW,
+            HAS_SOFTCAP, HAS_SLOPES)
+    return value_of(acc, total, top, sinks, head, is_row, UNIT, HAS_SINKS)
+
+
+@triton.jit
+def _sweep(acc, total, top, q, row_position, slope, stored, scales, table, kv_head, first, last, low, high, factor,
+           window, softcap, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+           NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_D: tl.constexpr,
+           BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SLOPES: tl.constexpr):
+    """Returns the online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after tiles `first` to `last`."""
+    for tile in range(first, last, BLOCK_N):
+        acc, total, top = take_tile(
+            acc, total, top, q, row_position, slope, stored, scales, table, kv_head, tile, low, high, factor, window,
+            softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW,
             HAS_SOFTCAP, HAS_SLOPES, False)
-    if HAS_SINKS:
-        total += tl.exp2(tl.load(sinks + head, mask=is_row, other=0.0) * 1.4426950408889634 - top)
-    return acc / (total * UNIT)[:, None]
+    return acc, total, top
