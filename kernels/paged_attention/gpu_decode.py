@@ -33,7 +33,7 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
                     out, partials, sums, counters, num_segments, factor, window, softcap, KIND: tl.constexpr,
                     UNIT: tl.constexpr, COMPUTE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr,
                     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, SEQUENCES: tl.constexpr, SEGMENT: tl.constexpr,
-                    HEADS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
+                    HEADS: tl.constexpr, ROWS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
                     HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr,
                     HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
     """Writes out [T, H, D] of the sequences with one query.
@@ -84,8 +84,8 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
                 sinks, slopes, out + row.to(tl.int64) * NUM_HEADS * HEAD_DIM, partials, sums,
                 counters + sequence * parts + part, sequence.to(tl.int64) * num_segments, part // parts_of_group,
                 part % parts_of_group * HEADS, first, begin, stop, first_stop, end, low, high, factor, window, softcap,
-                KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT, HEADS, BLOCK_M, BLOCK_D,
-                BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
+                KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT, HEADS, ROWS, BLOCK_M,
+                BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
         place = before + num_own
 
 
@@ -99,52 +99,75 @@ def segment_from(tile, SEGMENT: tl.constexpr, BLOCK_N: tl.constexpr):
 def _attend(q, stored, scales, table, sinks, slopes, out, partials, sums, counter, scratch, kv_head, first_head, first,
             begin, stop, first_stop, end, low, high, factor, window, softcap, KIND: tl.constexpr, UNIT: tl.constexpr,
             COMPUTE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
-            BLOCK_SIZE: tl.constexpr, SEGMENT: tl.constexpr, HEADS: tl.constexpr, BLOCK_M: tl.constexpr,
-            BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
-            HAS_SINKS: tl.constexpr, HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
+            BLOCK_SIZE: tl.constexpr, SEGMENT: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr,
+            BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr,
+            HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
     """Takes the segments from `begin` to `stop` of a query, which sees those from `first` to `end`; others take the
     rest, of which those before `first_stop` come as one. Whoever is last writes the result."""
     group: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
     m, d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
-    head = kv_head * group + first_head + m
-    is_head = (m < HEADS) & (first_head + m < group)
-    place = head * HEAD_DIM
-    is_value = is_head[:, None] & (d[None, :] < HEAD_DIM)
-    tile_q = tl.load(q + place[:, None] + d[None, :], mask=is_value, other=0.0).to(COMPUTE)
+    num_rows = tl.minimum(group - first_head, HEADS)
+    first_head += kv_head * group
+    tile_q = tl.load(q + first_head * HEAD_DIM + (m[:, None] * HEAD_DIM + d[None, :]),
+                     mask=(m < num_rows)[:, None] & (d[None, :] < HEAD_DIM), other=0.0).to(COMPUTE)
+    slope = slopes_of(slopes, first_head + m, m < num_rows, HAS_SLOPES)
+    scratch = scratch * NUM_HEADS + first_head
     is_first = begin == first
     acc, total, top = sweep_segments(
-        tile_q, m * 0 + high - 1, slopes_of(slopes, head, is_head, HAS_SLOPES), stored, scales, table, kv_head,
+        tile_q, m * 0 + high - 1, slope, stored, scales, table, kv_head,
         tl.maximum(segment_start(begin, SEGMENT), low // BLOCK_N * BLOCK_N),
         tl.minimum(segment_start(stop, SEGMENT), high), low, high, factor, window, softcap, is_first, partials, sums,
-        scratch * NUM_HEADS + head, is_head, "keys", KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
-        SEGMENT, BLOCK_M, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, ORDERED)
-    is_last = is_first & (stop == end)
-    if not is_last:
+        scratch, num_rows, "keys", KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT, BLOCK_M,
+        BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, ORDERED)
+    if is_first & (stop == end):
+        _write(out, acc, total, top, sinks, first_head, num_rows, UNIT, HEAD_DIM, BLOCK_M, BLOCK_D, HAS_SINKS)
+    else:
         if is_first:
-            store_softmax(partials, sums, (scratch + first) * NUM_HEADS + head, is_head, acc, total, top, HEAD_DIM,
+            store_softmax(partials, sums, scratch + first * NUM_HEADS, num_rows, acc, total, top, HEAD_DIM, BLOCK_M,
                           BLOCK_D)
         tl.debug_barrier()  # what all threads stored is there before one of them says so
         others = tl.atomic_add(counter, stop - begin, sem="acq_rel")
-        is_last = others + stop - begin == end - first
-        if is_last:
+        if others + stop - begin == end - first:
             tl.store(counter, 0)
-            acc, total, top = _load_softmax(
-                partials, sums, (scratch + first) * NUM_HEADS + head, is_head, HEAD_DIM, BLOCK_D)
-            for segment in range(first_stop, end):
-                own_acc, own_total, own_top = _load_softmax(
-                    partials, sums, (scratch + segment) * NUM_HEADS + head, is_head, HEAD_DIM, BLOCK_D)
-                acc, total, top = merged(acc, total, top, own_acc, own_total, own_top)
-    if is_last:
-        value = value_of(acc, total, top, sinks, head, is_head, UNIT, HAS_SINKS)
-        tl.store(out + place[:, None] + d[None, :], value.to(out.dtype.element_ty), mask=is_value)
+            all_acc, all_total, all_top = _merge(partials, sums, scratch, num_rows, first, first_stop, end, NUM_HEADS,
+                                                 HEAD_DIM, ROWS, BLOCK_D)
+            _write(out, all_acc, all_total, all_top, sinks, first_head, num_rows, UNIT, HEAD_DIM, ROWS, BLOCK_D,
+                   HAS_SINKS)
 
 
 @triton.jit
-def _load_softmax(partials, sums, place, is_row, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Returns what `store_softmax` stored, in this program or another: from the cache that all processors share."""
-    d = tl.arange(0, BLOCK_D)
-    acc = tl.load(partials + place[:, None] * HEAD_DIM + d[None, :], mask=is_row[:, None] & (d[None, :] < HEAD_DIM),
-                  other=0.0, cache_modifier=".cg")
-    total = tl.load(sums + place * 2, mask=is_row, other=0.0, cache_modifier=".cg")
-    top = tl.load(sums + place * 2 + 1, mask=is_row, other=float("-inf"), cache_modifier=".cg")
+def _merge(partials, sums, place, num_rows, first, first_stop, end, NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
+           ROWS: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Returns the stored softmaxes as one (acc [ROWS, D], total, top [ROWS]): that of the segments from `first` to
+    `first_stop`, and in ascending order those of the others."""
+    acc, total, top = _load_softmax(partials, sums, place + first * NUM_HEADS, num_rows, HEAD_DIM, ROWS, BLOCK_D)
+    at_once: tl.constexpr = max(1, min(16, 8192 // (ROWS * BLOCK_D)))
+    for segment in range(first_stop, end, at_once):
+        for more in tl.static_range(at_once):  # their loads go out together
+            own_acc, own_total, own_top = _load_softmax(
+                partials, sums, place + (segment + more) * NUM_HEADS, tl.where(segment + more < end, num_rows, 0),
+                HEAD_DIM, ROWS, BLOCK_D)
+            acc, total, top = merged(acc, total, top, own_acc, own_total, own_top)
     return acc, total, top
+
+
+@triton.jit
+def _load_softmax(partials, sums, place, num_rows, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Returns what `store_softmax` stored, in this program or another: from the cache that all processors share. No
+    rows are an empty softmax."""
+    m, d = tl.arange(0, ROWS), tl.arange(0, BLOCK_D)
+    acc = tl.load(partials + place * HEAD_DIM + (m[:, None] * HEAD_DIM + d[None, :]),
+                  mask=(m < num_rows)[:, None] & (d[None, :] < HEAD_DIM), other=0.0, cache_modifier=".cg")
+    total = tl.load(sums + place * 2 + m * 2, mask=m < num_rows, other=0.0, cache_modifier=".cg")
+    top = tl.load(sums + place * 2 + (m * 2 + 1), mask=m < num_rows, other=float("-inf"), cache_modifier=".cg")
+    return acc, total, top
+
+
+@triton.jit
+def _write(out, acc, total, top, sinks, first_head, num_rows, UNIT: tl.constexpr, HEAD_DIM: tl.constexpr,
+           ROWS: tl.constexpr, BLOCK_D: tl.constexpr, HAS_SINKS: tl.constexpr):
+    """Writes the results of a query's heads from `first_head` on."""
+    m, d = tl.arange(0, ROWS), tl.arange(0, BLOCK_D)
+    value = value_of(acc, total, top, sinks, first_head + m, m < num_rows, UNIT, HAS_SINKS)
+    tl.store(out + first_head * HEAD_DIM + (m[:, None] * HEAD_DIM + d[None, :]), value.to(out.dtype.element_ty),
+             mask=(m < num_rows)[:, None] & (d[None, :] < HEAD_DIM))

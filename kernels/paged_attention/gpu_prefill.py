@@ -85,7 +85,7 @@ def _attended(q, position, slope, stored, scales, table, kv_head, low, high, is_
     if ORDERED:
         acc, total, top = sweep_segments(
             q, position, slope, stored, scales, table, kv_head, first, high, low, high, factor, window, softcap, True,
-            stored, scales, head, is_row, MASK, KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+            stored, scales, 0, 0, MASK, KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
             SEGMENT, BLOCK_M, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, ORDERED)
     else:
         acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)

@@ -132,7 +132,7 @@ def take_tile(acc, total, top, q, row_position, slope, stored, scales, table, kv
 
 @triton.jit
 def sweep_segments(q, row_position, slope, stored, scales, table, kv_head, first, last, low, high, factor, window,
-                   softcap, is_merged, partials, sums, place, is_row, MASK: tl.constexpr, KIND: tl.constexpr,
+                   softcap, is_merged, partials, sums, place, num_rows, MASK: tl.constexpr, KIND: tl.constexpr,
                    UNIT: tl.constexpr, COMPUTE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr,
                    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, SEGMENT: tl.constexpr, BLOCK_M: tl.constexpr,
                    BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
@@ -141,7 +141,7 @@ def sweep_segments(q, row_position, slope, stored, scales, table, kv_head, first
     of a segment are on their way before the one ahead of it ends.
 
     Returns the softmaxes merged in ascending order (acc [M, D], total [M], top [M]) if `is_merged`; if not, stores
-    each, of row r at place[r] + NUM_HEADS * segment.
+    each one's first `num_rows` rows, at place + NUM_HEADS * segment.
     """
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     total = tl.zeros([BLOCK_M, 16] if ORDERED else [BLOCK_M], tl.float32)
@@ -158,7 +158,8 @@ def sweep_segments(q, row_position, slope, stored, scales, table, kv_head, first
             if is_merged:
                 all_acc, all_total, all_top = merged(all_acc, all_total, all_top, acc, own, top)
             else:
-                store_softmax(partials, sums, place + segment * NUM_HEADS, is_row, acc, own, top, HEAD_DIM, BLOCK_D)
+                store_softmax(partials, sums, place + segment * NUM_HEADS, num_rows, acc, own, top, HEAD_DIM, BLOCK_M,
+                              BLOCK_D)
             acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
             total = tl.zeros([BLOCK_M, 16] if ORDERED else [BLOCK_M], tl.float32)
             top = tl.full([BLOCK_M], float("-inf"), tl.float32)
@@ -166,12 +167,19 @@ def sweep_segments(q, row_position, slope, stored, scales, table, kv_head, first
 
 
 @triton.jit
-def store_softmax(partials, sums, place, is_row, acc, total, top, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Stores the softmaxes (acc [M, D], total [M], top [M]) of rows at place [M]."""
-    d = tl.arange(0, BLOCK_D)
-    tl.store(partials + place[:, None] * HEAD_DIM + d[None, :], acc, mask=is_row[:, None] & (d[None, :] < HEAD_DIM))
-    tl.store(sums + place * 2, total, mask=is_row)
-    tl.store(sums + place * 2 + 1, top, mask=is_row)
+def store_softmax(partials, sums, place, num_rows, acc, total, top, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
+                  BLOCK_D: tl.constexpr):
+    """Stores the first rows' softmaxes (acc [M, D], total [M], top [M]) at `place`, one after the other."""
+    m, d = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
+    tl.store(sums + place * 2 + m * 2, total, mask=m < num_rows)
+    tl.store(sums + place * 2 + (m * 2 + 1), top, mask=m < num_rows)
+    # Half of them at a time, which pass through half as much shared memory.
+    half: tl.constexpr = BLOCK_M // 2
+    low, high = tl.split(tl.permute(tl.reshape(acc, [2, half, BLOCK_D]), [1, 2, 0]))
+    row, is_d = tl.arange(0, half)[:, None], d[None, :] < HEAD_DIM
+    target = partials + place * HEAD_DIM + (row * HEAD_DIM + d[None, :])
+    tl.store(target, low, mask=(row < num_rows) & is_d)
+    tl.store(target + half * HEAD_DIM, high, mask=(row + half < num_rows) & is_d)
 
 
 @triton.jit
