@@ -101,14 +101,14 @@ def make_form(shape: Shape, prefill: Config | None = None, decode: Config | None
     constants: dict[str, object] = {
         "KIND": shape.kind, "UNIT": unit, "COMPUTE": _TYPES[shape.compute], "NUM_HEADS": shape.num_heads,
         "NUM_KV_HEADS": shape.num_kv_heads, "HEAD_DIM": shape.head_dim, "SEGMENT": SEGMENT, "BLOCK_D": shape.block_d,
-        "BLOCK_N": shape.block_n, "ORDERED": shape.is_ordered}
+        "ORDERED": shape.is_ordered}
     per_processor = decode.pop("PER_PROCESSOR")
     heads, decode_heads = min(shape.group, prefill["BLOCK_M"]), min(shape.group, 16 if is_wide else 32)
     tokens = prefill["BLOCK_M"] // heads
     return Form(
         constants=constants,
         prefill=prefill | {"HEADS": heads, "TOKENS": tokens, "enable_fp_fusion": is_fused},
-        decode=decode | {"HEADS": decode_heads, "ROWS": triton.next_power_of_2(decode_heads),
+        decode=decode | {"BLOCK_N": shape.block_n, "HEADS": decode_heads, "ROWS": triton.next_power_of_2(decode_heads),
                          "BLOCK_M": max(16, triton.next_power_of_2(decode_heads)), "enable_fp_fusion": is_fused,
                          "maxnreg": _registers(decode["num_warps"], per_processor)},
         prefill_heads=heads, prefill_tokens=tokens, decode_heads=decode_heads, group=shape.group,
@@ -134,10 +134,13 @@ def choices(shape: Shape, phase: str) -> tuple[Config, ...]:
     else:
         is_small = shape.capability < 90 or is_large or shape.kind != "float"
         block_m = (16 if is_wide else 32) if is_wide or shape.is_ordered else 64 if is_small else 128
-        guess = {"BLOCK_M": block_m, "num_warps": 8, "num_stages": 3 if shape.kind != "float" else num_stages}
-        sizes = (block_m,) if is_wide or shape.is_ordered else (64, 128)
-        found = [{"BLOCK_M": size, "num_warps": warps, "num_stages": stages}
-                 for size, warps, stages in itertools.product(sizes, (4, 8), stages_tried)]
+        guess = {"BLOCK_M": block_m, "BLOCK_N": shape.block_n, "num_warps": 8,
+                 "num_stages": 3 if shape.kind != "float" else num_stages}
+        is_fixed = is_wide or shape.is_ordered
+        found = [{"BLOCK_M": size, "BLOCK_N": keys, "num_warps": warps, "num_stages": stages}
+                 for size, keys, warps, stages in itertools.product(
+                     (block_m,) if is_fixed else (64, 128),
+                     (shape.block_n,) if is_fixed else (shape.block_n, 2 * shape.block_n), (4, 8), stages_tried)]
     return tuple(sorted([guess, *(config for config in found if config != guess)],
                         key=lambda config: sum(config[name] != guess[name] for name in guess)))
 

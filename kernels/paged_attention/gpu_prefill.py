@@ -5,10 +5,13 @@ import triton.language as tl
 
 from penstock.kernels.paged_attention.gpu_tile import (
     OF_THE_STEP,
+    numbers_at,
+    places_of,
     slopes_of,
     sweep_segments,
     take_tile,
     value_of,
+    weights_of,
 )
 
 
@@ -91,28 +94,57 @@ def _attended(q, position, slope, stored, scales, table, kv_head, low, high, is_
         acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
         top = tl.full([BLOCK_M], float("-inf"), tl.float32)
         total = tl.zeros([BLOCK_M], tl.float32)
-        if MASK == "rows" and not HAS_WINDOW:
-            acc, total, top = _sweep(
-                acc, total, top, q, position, slope, stored, scales, table, kv_head, first, is_seen_by_all, low, high,
-                factor, window, softcap, "none", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D,
-                BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES)
-            first = is_seen_by_all
-        acc, total, top = _sweep(
-            acc, total, top, q, position, slope, stored, scales, table, kv_head, first, high, low, high, factor, window,
-            softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW,
-            HAS_SOFTCAP, HAS_SLOPES)
+        if MASK == "rows":
+            if not HAS_WINDOW:
+                if first < is_seen_by_all:
+                    acc, total, top = _sweep(
+                        acc, total, top, q, position, slope, stored, scales, table, kv_head, first, is_seen_by_all, low,
+                        high, factor, window, softcap, "none", KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+                        BLOCK_M, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES)
+                first = is_seen_by_all
+            if first < high:
+                acc, total, top = _sweep(
+                    acc, total, top, q, position, slope, stored, scales, table, kv_head, first, high, low, high, factor,
+                    window, softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_M, BLOCK_D,
+                    BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES)
+        else:
+            for tile in range(first, high, BLOCK_N):
+                acc, total, top = take_tile(
+                    acc, total, top, q, position, slope, stored, scales, table, kv_head, tile, low, high, factor,
+                    window, softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N,
+                    HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES, ORDERED)
     return value_of(acc, total, top, sinks, head, is_row, UNIT, HAS_SINKS)
 
 
 @triton.jit
 def _sweep(acc, total, top, q, row_position, slope, stored, scales, table, kv_head, first, last, low, high, factor,
            window, softcap, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
-           NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_D: tl.constexpr,
-           BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SLOPES: tl.constexpr):
-    """Returns the online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after tiles `first` to `last`."""
+           NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_M: tl.constexpr,
+           BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr,
+           HAS_SLOPES: tl.constexpr):
+    """Returns the online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after tiles `first` to `last`.
+
+    Hopper's matrix instructions add the values of a tile while the others make the weights of the next. For the
+    compiler not to wait between, what is left of a tile is carried on as it is: its acc is multiplied, and its weights
+    are rounded, as late as can be. The first tile has the weights 0 before it.
+    """
+    weight, decay = tl.zeros([BLOCK_M, BLOCK_N], tl.float32), tl.full([BLOCK_M], 1.0, tl.float32)
     for tile in range(first, last, BLOCK_N):
-        acc, total, top = take_tile(
-            acc, total, top, q, row_position, slope, stored, scales, table, kv_head, tile, low, high, factor, window,
-            softcap, MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D, BLOCK_N, HAS_WINDOW,
-            HAS_SOFTCAP, HAS_SLOPES, False)
-    return acc, total, top
+        block, position, is_key = places_of(table, tile, low, high, MASK, BLOCK_SIZE, BLOCK_N)
+        last_block, last_position, is_last_key = places_of(
+            table, tl.maximum(tile - BLOCK_N, first), low, high, MASK, BLOCK_SIZE, BLOCK_N)
+        k = numbers_at(stored, block, position, is_key, kv_head, MASK, KIND, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+                       BLOCK_D)
+        v = numbers_at(stored, last_block, last_position, is_last_key, NUM_KV_HEADS + kv_head, MASK, KIND, COMPUTE,
+                       NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D)
+        product = tl.dot(q, tl.trans(k), input_precision="ieee")
+        acc = tl.dot(weight.to(COMPUTE), v, acc * decay[:, None], input_precision="ieee")
+        weight, decay, total, top = weights_of(
+            product, total, top, row_position, slope, scales, block, position, is_key, kv_head, factor, window, softcap,
+            MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES,
+            False)
+    block, position, is_key = places_of(
+        table, (last - 1) // BLOCK_N * BLOCK_N, low, high, MASK, BLOCK_SIZE, BLOCK_N)
+    v = numbers_at(stored, block, position, is_key, NUM_KV_HEADS + kv_head, MASK, KIND, COMPUTE, NUM_KV_HEADS, HEAD_DIM,
+                   BLOCK_SIZE, BLOCK_D)
+    return tl.dot(weight.to(COMPUTE), v, acc * decay[:, None], input_precision="ieee"), total, top

@@ -65,37 +65,67 @@ def take_tile(acc, total, top, q, row_position, slope, stored, scales, table, kv
               NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_D: tl.constexpr,
               BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SLOPES: tl.constexpr,
               ORDERED: tl.constexpr):
-    """Returns the online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after the BLOCK_N keys at `tile`.
+    """Returns the online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after the BLOCK_N keys at `tile`."""
+    block, position, is_key = places_of(table, tile, low, high, MASK, BLOCK_SIZE, BLOCK_N)
+    k = numbers_at(stored, block, position, is_key, kv_head, MASK, KIND, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D)
+    product = tl.dot(q, tl.trans(k), input_precision="ieee")
+    weight, decay, total, top = weights_of(
+        product, total, top, row_position, slope, scales, block, position, is_key, kv_head, factor, window, softcap,
+        MASK, KIND, UNIT, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SLOPES,
+        ORDERED)
+    v = numbers_at(stored, block, position, is_key, NUM_KV_HEADS + kv_head, MASK, KIND, COMPUTE, NUM_KV_HEADS, HEAD_DIM,
+                   BLOCK_SIZE, BLOCK_D)
+    return tl.dot(weight.to(COMPUTE), v, acc * decay[:, None], input_precision="ieee"), total, top
+
+
+@triton.jit
+def places_of(table, tile, low, high, MASK: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Returns for each of the BLOCK_N keys at `tile` its block, its position in the sequence, and whether it is read.
 
     MASK  "none": all rows see all of these keys; "keys": all see those from low to high, and only these are read;
           "rows": each sees its own of them, and the others' V are multiplied by 0, which makes NaN of Inf and NaN
     """
-    is_scaled: tl.constexpr = KIND != "float"
-    head_size: tl.constexpr = BLOCK_SIZE * HEAD_DIM
-    block_stride: tl.constexpr = 2 * NUM_KV_HEADS * BLOCK_SIZE * (HEAD_DIM + 4 * is_scaled)
+    position = tile + tl.arange(0, BLOCK_N)
+    is_key = (position >= low) & (position < high)
+    if MASK == "none":
+        block = tl.load(table + position // BLOCK_SIZE)
+    else:
+        block = tl.load(table + position // BLOCK_SIZE, mask=is_key, other=0)
+    return block.to(tl.int64), position, is_key
+
+
+@triton.jit
+def numbers_at(stored, block, position, is_key, matrix, MASK: tl.constexpr, KIND: tl.constexpr, COMPUTE: tl.constexpr,
+               NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Returns K or V of keys, [N, D]: `matrix` counts the K of a block's heads, then their V."""
+    block_stride: tl.constexpr = 2 * NUM_KV_HEADS * BLOCK_SIZE * (HEAD_DIM + 4 * (KIND != "float"))
     d = tl.arange(0, BLOCK_D)
     is_d = d[None, :] < HEAD_DIM
-    position = tile + tl.arange(0, BLOCK_N)
-    if MASK == "none":
-        is_loaded = is_d
-        block = tl.load(table + position // BLOCK_SIZE).to(tl.int64)
-    else:
-        is_key = (position >= low) & (position < high)
-        is_loaded = is_key[:, None] & is_d
-        block = tl.load(table + position // BLOCK_SIZE, mask=is_key, other=0).to(tl.int64)
-    place = block * block_stride + kv_head * head_size + position % BLOCK_SIZE * HEAD_DIM
-    pointer = stored + place[:, None] + d[None, :]
-    k = widened(tl.load(pointer, mask=is_loaded, other=0), KIND, COMPUTE)
-    score = tl.dot(q, tl.trans(k), input_precision="ieee") * factor
+    row = block * block_stride + matrix * (BLOCK_SIZE * HEAD_DIM) + position % BLOCK_SIZE * HEAD_DIM
+    number = tl.load(stored + row[:, None] + d[None, :], mask=is_d if MASK == "none" else is_key[:, None] & is_d,
+                     other=0)
+    return widened(number, KIND, COMPUTE)
+
+
+@triton.jit
+def weights_of(product, total, top, row_position, slope, scales, block, position, is_key, kv_head, factor, window,
+               softcap, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
+               NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_N: tl.constexpr,
+               HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
+    """Returns the weights [M, N] of the values of a tile, whose q·k are `product`: float32, yet to be rounded. Then the
+    factor [M] of what was summed up before it, and with it the softmax's total and top."""
+    is_scaled: tl.constexpr = KIND != "float"
+    score = product * factor
     if is_scaled:
-        scale_place = (block * (block_stride // 4) + NUM_KV_HEADS * head_size // 2 + kv_head * BLOCK_SIZE
-                       + position % BLOCK_SIZE)
+        first: tl.constexpr = NUM_KV_HEADS * BLOCK_SIZE * HEAD_DIM // 2
+        stride: tl.constexpr = NUM_KV_HEADS * BLOCK_SIZE * (HEAD_DIM + 4) // 2
+        scale = block * stride + first + kv_head * BLOCK_SIZE + position % BLOCK_SIZE
         if MASK == "none":
-            k_scale = tl.load(scales + scale_place)
-            v_scale = tl.load(scales + scale_place + NUM_KV_HEADS * BLOCK_SIZE)
+            k_scale = tl.load(scales + scale)
+            v_scale = tl.load(scales + scale + NUM_KV_HEADS * BLOCK_SIZE)
         else:
-            k_scale = tl.load(scales + scale_place, mask=is_key, other=0.0)
-            v_scale = tl.load(scales + scale_place + NUM_KV_HEADS * BLOCK_SIZE, mask=is_key, other=0.0)
+            k_scale = tl.load(scales + scale, mask=is_key, other=0.0)
+            v_scale = tl.load(scales + scale + NUM_KV_HEADS * BLOCK_SIZE, mask=is_key, other=0.0)
         score *= k_scale[None, :]
     if HAS_SOFTCAP:  # of the score in natural units; tanh from one exp2
         capped = 1.0 - 2.0 / (tl.exp2(score * (2.0 / softcap)) + 1.0)
@@ -112,22 +142,17 @@ def take_tile(acc, total, top, q, row_position, slope, stored, scales, table, kv
 
     new_top = tl.maximum(top, tl.max(score, axis=1))
     base = tl.where(new_top == float("-inf"), 0.0, new_top)
-    p = tl.exp2(score - base[:, None])
+    weight = tl.exp2(score - base[:, None])
     decay = tl.exp2(top - base)
-    top = new_top
-    acc *= decay[:, None]
-    weight = p.to(COMPUTE)
     if ORDERED:
         # A sum by the matrix instruction has one order in all layouts.
-        total = tl.dot(weight, tl.full([BLOCK_N, 16], 1.0, COMPUTE), total * decay[:, None],
+        total = tl.dot(weight.to(COMPUTE), tl.full([BLOCK_N, 16], 1.0, COMPUTE), total * decay[:, None],
                        input_precision="ieee")
     else:
-        total = total * decay + tl.sum(p, axis=1)
+        total = total * decay + tl.sum(weight, axis=1)
     if is_scaled:
-        weight = (p * (v_scale * UNIT)[None, :]).to(COMPUTE)
-    v = widened(tl.load(pointer + NUM_KV_HEADS * head_size, mask=is_loaded, other=0), KIND, COMPUTE)
-    acc = tl.dot(weight, v, acc, input_precision="ieee")
-    return acc, total, top
+        weight *= (v_scale * UNIT)[None, :]
+    return weight, decay, total, new_top
 
 
 @triton.jit
