@@ -149,11 +149,11 @@ def _resident_programs(shape: Shape, num_warps: int) -> int:
     """Returns how many programs of a decode launch a multiprocessor has room for at once. More would wait until others
     end, and those that share out the segments would not be done together.
 
-    A thread needs 168 registers, so that no loop over tiles has to leave numbers elsewhere, and 200 for large heads or
-    for e4m3 on a GPU that does not know it; four tiles of K and V are on their way through shared memory. What the
-    compiler makes is compared with this in tests/kernels/test_compile_only.py.
+    A thread needs 168 registers, so that no loop over tiles has to leave numbers elsewhere, and 200 for large heads,
+    for e4m3 on a GPU that does not know it and for a cache of another dtype; four tiles of K and V are on their way
+    through shared memory. What the compiler makes is compared with this in tests/kernels/test_compile_only.py.
     """
-    registers = 200 if shape.block_d > 128 or shape.kind == "e4m3" else 168
+    registers = 200 if shape.block_d > 128 or shape.kind == "e4m3" or shape.compute != shape.dtype else 168
     shared = 4 * shape.block_n * shape.block_d * shape.cache_dtype.itemsize + (11 << 10)
     kilobytes = SHARED_KILOBYTES.get(shape.capability, 100)
     return max(1, min(3, REGISTERS // (32 * num_warps * registers), (kilobytes << 10) // shared))

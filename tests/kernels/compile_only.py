@@ -31,7 +31,11 @@ CAPABILITIES = (80, 90)
 
 @dataclass(frozen=True)
 class Compiled:
-    """One kernel as it was launched. Registers are of a thread, bytes are too but for `shared`, a program's."""
+    """One kernel as it was launched. Registers are of a thread, bytes are too but for `shared`, a program's.
+
+    `looped`: the instructions of innermost loops that move what was spilled. `is_serial`: no two of Hopper's matrix
+    instructions are on their way at once, because the assembler saw their numbers touched in between.
+    """
 
     name: str
     capability: int
@@ -40,15 +44,18 @@ class Compiled:
     num_warps: int
     registers: int
     spilled: int
+    looped: int
     shared: int
     has_mma: bool
     has_wgmma: bool
+    is_serial: bool
 
     def __str__(self) -> str:
-        matrix = "wgmma" * self.has_wgmma + "mma.sync" * self.has_mma or "-"
+        matrix = "wgmma" * self.has_wgmma + " one by one" * self.is_serial + "mma.sync" * self.has_mma or "-"
         grid = "x".join(map(str, self.grid))
         return (f"sm_{self.capability}  {self.name:28} grid {grid:10} warps {self.num_warps:2}  registers "
-                f"{self.registers:3}  spilled {self.spilled:4}  shared {self.shared:6}  {matrix:8}  {self.constants}")
+                f"{self.registers:3}  spilled {self.spilled:4}  looped {self.looped:3}  shared {self.shared:6}  "
+                f"{matrix:8}  {self.constants}")
 
 
 class Target:
@@ -97,21 +104,38 @@ def _describe(
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in bound.values()
                      if isinstance(value, torch.Tensor) and value.is_floating_point()})
     constants = " ".join(f"{name}={value}" for name, value in bound.items() if name.isupper() and name not in options)
-    usage, ptx = _resource_usage(kernel.asm["cubin"]), kernel.asm["ptx"]
+    cubin, ptx = kernel.asm["cubin"], kernel.asm["ptx"]
+    usage = _disassembled(cubin, "cuobjdump", "--dump-resource-usage")
+    code = _disassembled(cubin, "nvdisasm", "-c").splitlines()
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
     return Compiled(kernel.metadata.name, capability, grid, f"{' '.join(dtypes)}  {constants}",
-                    kernel.metadata.num_warps, registers, stack, kernel.metadata.shared, "mma.sync" in ptx,
-                    "wgmma.mma_async" in ptx)
+                    kernel.metadata.num_warps, registers, stack, _looped_spills(code), kernel.metadata.shared,
+                    "mma.sync" in ptx, "wgmma.mma_async" in ptx,
+                    0 < _count("HGMMA", code) <= _count("WARPGROUP.ARRIVE", code))
 
 
-def _resource_usage(cubin: bytes) -> str:
-    """What the disassembler that comes with Triton says of a kernel."""
-    program = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+def _disassembled(cubin: bytes, program: str, option: str) -> str:
+    """What a disassembler that comes with Triton says of a kernel."""
+    path = Path(triton.__file__).parent / "backends/nvidia/bin" / program
     with NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [str(program), "--dump-resource-usage", file.name]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return subprocess.run([str(path), option, file.name], capture_output=True, text=True, check=True).stdout
+
+
+def _looped_spills(code: list[str]) -> int:
+    """How many instructions of innermost loops, from a label to a jump back to it, load or store what was spilled."""
+    labels = {line.split(":")[0]: number for number, line in enumerate(code) if line.startswith(".L")}
+    jumps = [(labels.get(jump[1], number), number) for number, line in enumerate(code)
+             if (jump := re.search(r"BRA.*`\((\.L\w+)\)", line))]
+    loops = [(start, end) for start, end in jumps if start < end]
+    innermost = [(start, end) for start, end in loops
+                 if not any((start, end) != other and start <= other[0] and other[1] <= end for other in loops)]
+    return sum(_count(r"\b(LDL|STL)\b", code[start:end]) for start, end in innermost)
+
+
+def _count(pattern: str, code: list[str]) -> int:
+    return sum(re.search(pattern, line) is not None for line in code)
 
 
 def main() -> None:

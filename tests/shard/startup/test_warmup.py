@@ -29,7 +29,6 @@ COUNTS = {
     "penstock.kernels.activation.gpu._activation": 1,
     "penstock.kernels.paged_attention.gpu_prefill.prefill_tiles": SEQUENCES,
     "penstock.kernels.paged_attention.gpu_decode.decode_segments": SEQUENCES,
-    "penstock.kernels.paged_attention.gpu_decode.merge_segments": SEQUENCES,
     "penstock.kernels.sample.gpu._prepare": 1,
     "penstock.kernels.sample.gpu._split": 4,      # none, 8, 16 and 32 of the likeliest tokens
     "penstock.kernels.sample.gpu._join": 4,
