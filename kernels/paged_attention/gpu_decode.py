@@ -33,8 +33,8 @@ def decode_segments(q, q_stride, stored, scales, tables, table_stride, starts, c
                     out, partials, sums, counters, num_segments, factor, window, softcap, KIND: tl.constexpr,
                     UNIT: tl.constexpr, COMPUTE: tl.constexpr, NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr,
                     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, SEQUENCES: tl.constexpr, SEGMENT: tl.constexpr,
-                    HEADS: tl.constexpr, ROWS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-                    HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr,
+                    HEADS: tl.constexpr, ROWS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
+                    BLOCK_N: tl.constexpr, HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr,
                     HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
     """Writes out [T, H, D] of the sequences with one query.
 

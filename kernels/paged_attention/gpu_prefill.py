@@ -59,9 +59,8 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
         target = out + row.to(tl.int64)[:, None] * NUM_HEADS * HEAD_DIM + head[:, None] * HEAD_DIM + d[None, :]
         value = _attended(
             tile_q, position, slope, stored, scales, table, kv_head, low, high, is_seen_by_all, factor, window,
-            softcap, sinks,
-            head, is_row, "rows", KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, SEGMENT,
-            BLOCK_M, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
+            softcap, sinks, head, is_row, "rows", KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+            SEGMENT, BLOCK_M, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
         tl.store(target, value.to(out.dtype.element_ty), mask=is_value)
         if tl.max(tl.where(is_value & (tl.abs(value) < float("inf")), 0, is_value.to(tl.int32))) > 0:
             # An Inf or NaN may be of a key that only later queries see: each for itself, with no other keys.
@@ -71,8 +70,7 @@ def prefill_tiles(q, q_stride, stored, scales, tables, table_stride, starts, cou
                     low = tl.maximum(high - window, 0)
                 value = _attended(
                     tile_q, position, slope, stored, scales, table, kv_head, low, high, low, factor, window, softcap,
-                    sinks,
-                    head, is_row, "keys", KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+                    sinks, head, is_row, "keys", KIND, UNIT, COMPUTE, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
                     SEGMENT, BLOCK_M, BLOCK_D, BLOCK_N, HAS_WINDOW, HAS_SOFTCAP, HAS_SINKS, HAS_SLOPES, ORDERED)
                 tl.store(target, value.to(out.dtype.element_ty), mask=is_value & (token == tile_token + one)[:, None])
 
@@ -82,8 +80,10 @@ def _attended(q, position, slope, stored, scales, table, kv_head, low, high, is_
               sinks, head, is_row, MASK: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, COMPUTE: tl.constexpr,
               NUM_HEADS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
               SEGMENT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr,
-              HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, HAS_SLOPES: tl.constexpr, ORDERED: tl.constexpr):
-    """Returns the result [M, D], float32, of the rows q [M, D] for the keys from low to high, as `take_tile` masks them."""
+              HAS_WINDOW: tl.constexpr, HAS_SOFTCAP: tl.constexpr, HAS_SINKS: tl.constexpr, HAS_SLOPES: tl.constexpr,
+              ORDERED: tl.constexpr):
+    """Returns the result [M, D], float32, of the rows q [M, D] for the keys from low to high, of which a row sees what
+    MASK says (see `places_of`)."""
     first = low // BLOCK_N * BLOCK_N
     if ORDERED:
         acc, total, top = sweep_segments(
@@ -131,12 +131,12 @@ def _sweep(acc, total, top, q, row_position, slope, stored, scales, table, kv_he
     weight, decay = tl.zeros([BLOCK_M, BLOCK_N], tl.float32), tl.full([BLOCK_M], 1.0, tl.float32)
     for tile in range(first, last, BLOCK_N):
         block, position, is_key = places_of(table, tile, low, high, MASK, BLOCK_SIZE, BLOCK_N)
-        last_block, last_position, is_last_key = places_of(
+        v_block, v_position, is_value = places_of(
             table, tl.maximum(tile - BLOCK_N, first), low, high, MASK, BLOCK_SIZE, BLOCK_N)
-        k = numbers_at(stored, block, position, is_key, kv_head, MASK, KIND, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
-                       BLOCK_D)
-        v = numbers_at(stored, last_block, last_position, is_last_key, NUM_KV_HEADS + kv_head, MASK, KIND, COMPUTE,
-                       NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D)
+        k = numbers_at(stored, block, position, is_key, kv_head, MASK, KIND, COMPUTE, NUM_KV_HEADS, HEAD_DIM,
+                       BLOCK_SIZE, BLOCK_D)
+        v = numbers_at(stored, v_block, v_position, is_value, NUM_KV_HEADS + kv_head, MASK, KIND, COMPUTE, NUM_KV_HEADS,
+                       HEAD_DIM, BLOCK_SIZE, BLOCK_D)
         product = tl.dot(q, tl.trans(k), input_precision="ieee")
         acc = tl.dot(weight.to(COMPUTE), v, acc * decay[:, None], input_precision="ieee")
         weight, decay, total, top = weights_of(

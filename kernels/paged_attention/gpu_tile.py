@@ -67,7 +67,8 @@ def take_tile(acc, total, top, q, row_position, slope, stored, scales, table, kv
               ORDERED: tl.constexpr):
     """Returns the online softmax (acc [M, D], total, top [M]) of the rows q [M, D] after the BLOCK_N keys at `tile`."""
     block, position, is_key = places_of(table, tile, low, high, MASK, BLOCK_SIZE, BLOCK_N)
-    k = numbers_at(stored, block, position, is_key, kv_head, MASK, KIND, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE, BLOCK_D)
+    k = numbers_at(stored, block, position, is_key, kv_head, MASK, KIND, COMPUTE, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE,
+                   BLOCK_D)
     product = tl.dot(q, tl.trans(k), input_precision="ieee")
     weight, decay, total, top = weights_of(
         product, total, top, row_position, slope, scales, block, position, is_key, kv_head, factor, window, softcap,

@@ -13,11 +13,11 @@ from penstock.kernels.paged_attention.gpu_form import REGISTERS, SHARED_KILOBYTE
 def _may_spill(line):
     """Attention, which has as many registers as let its programs run at once, may leave outside of its loops what these
     do not need. Where it computes in float32, which has no matrix instruction, and q and cache are of different dtypes,
-    it is a lot, but no model asks for that. And 8 bytes over a cache of int8, where mma.sync is all there is."""
+    it is a lot, but no model asks for that."""
     spilled, looped = (int(re.search(rf"{name} +(\d+)", line)[1]) for name in ("spilled", "looped"))
     if "COMPUTE=fp32" in line:
         return spilled <= 256
-    return not looped if "SEGMENT=" in line else spilled <= 8 * (line.startswith("sm_80") and "KIND=int8" in line)
+    return not looped if "SEGMENT=" in line else not spilled
 
 
 def _resident(line):
