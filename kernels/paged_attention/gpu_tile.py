@@ -88,7 +88,9 @@ def places_of(table, tile, low, high, MASK: tl.constexpr, BLOCK_SIZE: tl.constex
     """
     position = tile + tl.arange(0, BLOCK_N)
     is_key = (position >= low) & (position < high)
-    if MASK == "none":
+    if BLOCK_SIZE % BLOCK_N == 0:  # they all lie in one
+        block = tl.load(table + tile // BLOCK_SIZE)
+    elif MASK == "none":
         block = tl.load(table + position // BLOCK_SIZE)
     else:
         block = tl.load(table + position // BLOCK_SIZE, mask=is_key, other=0)
