@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from penstock.bench.gpu import cudnn
 from penstock.bench.gpu.ceilings import Ceilings
 from penstock.bench.gpu.inputs import moved_parameters, randn
 from penstock.bench.gpu.paged import Heads, Paged
@@ -91,7 +92,8 @@ def _attention(context: Context, name: str, sequences: int, length: int, count: 
     seconds = median_seconds(calls, context.scale.repeats)
     num_bytes = sequences * (length * token_bytes + 2 * count * heads.queries * heads.size * q.itemsize)
     scores = sequences * count * (length - count + (count + 1) / 2)
-    return _told(context, name, seconds, num_bytes, 4 * scores * heads.queries * heads.size)
+    beside = {"cuDNN us": cudnn.microseconds(paged, q, count, context.scale.repeats)} if count > 1 else {}
+    return _told(context, name, seconds, num_bytes, 4 * scores * heads.queries * heads.size, **beside)
 
 
 def _linear(
