@@ -1,9 +1,9 @@
 """Attention of the sequences that have one query: over segments of the positions, whose softmaxes are then merged.
 
-The number of programs is fixed, so that a graph may hold the launch. They lie the tiles of all sequences and KV heads
-end to end, and each takes an equal share, rounded to whole segments: a run of segments of one sequence after the other.
-Each finds its share itself, for the lengths are on the device already, and a search through them takes less time than a
-list from the host would take to arrive; nor does a list depend on a layer's window.
+The number of programs is fixed, so that a graph may hold the launch. The tiles of all sequences and KV heads lie end to
+end, and each program takes an equal share, rounded to whole segments: runs of segments, of one sequence after the other.
+It finds them itself, from the lengths, which it would otherwise have to wait for as long as for a list that the host
+made; and such a list would be another for each window, each number of programs and each way to cut the heads.
 
 Who takes a sequence's first segments merges them as it goes. If these are not all, it stores what it has, the others
 store each segment, and who stores last merges. So the order of sums is that of the segments, whoever takes them. The
@@ -25,7 +25,7 @@ from penstock.kernels.paged_attention.gpu_tile import (
 )
 
 RUN_COST = tl.constexpr(2)
-"""Tiles that could be taken in the time that it takes to begin with a sequence."""
+"""Tiles that could be taken, it is thought, in the time that it takes to begin with a sequence."""
 
 
 @triton.jit(do_not_specialize=[*OF_THE_STEP, "num_segments"])
