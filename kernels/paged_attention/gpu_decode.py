@@ -1,9 +1,9 @@
 """Attention of the sequences that have one query: over segments of the positions, whose softmaxes are then merged.
 
 The number of programs is fixed, so that a graph may hold the launch. The tiles of all sequences and KV heads lie end to
-end, and each program takes an equal share, rounded to whole segments: runs of segments, of one sequence after the other.
-It finds them itself, from the lengths, which it would otherwise have to wait for as long as for a list that the host
-made; and such a list would be another for each window, each number of programs and each way to cut the heads.
+end, and each program takes an equal share, rounded to whole segments: runs of them, of one sequence after the other. It
+finds them itself, from the lengths, for which it waits no longer than for a list that the host made; and such a list
+would be another for each window, each number of programs and each way to cut the heads.
 
 Who takes a sequence's first segments merges them as it goes. If these are not all, it stores what it has, the others
 store each segment, and who stores last merges. So the order of sums is that of the segments, whoever takes them. The
