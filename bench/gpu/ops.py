@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from penstock.bench.gpu import cudnn
 from penstock.bench.gpu.ceilings import Ceilings
 from penstock.bench.gpu.inputs import moved_parameters, randn
 from penstock.bench.gpu.paged import BLOCK_SIZE, Heads, Paged
@@ -72,7 +73,9 @@ def _randn(context: Context, *shape: int) -> Tensor:
     return randn(*shape, dtype=context.scale.dtype)
 
 
-def _timed(context: Context, name: str, calls: list[Call], num_bytes: float, flops: float = 0.0) -> Record:
+def _timed(
+    context: Context, name: str, calls: list[Call], num_bytes: float, flops: float = 0.0, **more: object
+) -> Record:
     """Times calls. The larger of the shares of the ceilings tells how near this is to the floor."""
     ceilings, repeats = Ceilings(context), context.scale.repeats
     seconds = median_seconds(calls, repeats)
@@ -81,7 +84,7 @@ def _timed(context: Context, name: str, calls: list[Call], num_bytes: float, flo
         name, us=1e6 * seconds, **{
             "GB/s": num_bytes / seconds / 1e9, "% of copy": ceilings.share_of_copy(num_bytes, seconds),
             "TFLOP/s": flops / seconds / 1e12, "% of matmul": ceilings.share_of_matmul(flops, seconds),
-            "host, us": 1e6 * launch})
+            "host, us": 1e6 * launch, **more})
 
 
 def _attention(
@@ -101,7 +104,8 @@ def _attention(
         paged.k = paged.v = q
     num_bytes = sequences * (length * token_bytes + 2 * count * heads.queries * heads.size * q.itemsize)
     scores = sequences * count * (length - count + (count + 1) / 2)
-    return _timed(context, name, calls, num_bytes, 4 * scores * heads.queries * heads.size)
+    beside = {"cuDNN, us": cudnn.microseconds(paged, q, count, context.scale.repeats)} if count > 1 else {}
+    return _timed(context, name, calls, num_bytes, 4 * scores * heads.queries * heads.size, **beside)
 
 
 def _linear(

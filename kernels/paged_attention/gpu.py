@@ -4,6 +4,7 @@ A block is [2, KV, block_size, D], K and V, each head's tokens adjacent; where t
 float32 [2, KV, block_size], follow. Nothing here looks at a value on the device.
 """
 
+import functools
 import math
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from penstock.kernels import dispatch, tuning
 from penstock.kernels.kv_cache import LARGEST, KvCache
 from penstock.kernels.paged_attention import gpu_form
-from penstock.kernels.paged_attention.gpu_decode import decode_segments, merge_segments
+from penstock.kernels.paged_attention.gpu_decode import decode_segments
 from penstock.kernels.paged_attention.gpu_form import Form, Shape
 from penstock.kernels.paged_attention.gpu_prefill import prefill_tiles
 from penstock.kernels.paged_attention.gpu_tile import count_segments
@@ -48,7 +49,8 @@ def _attend(
     constants = {
         **cut.constants,
         "BLOCK_SIZE": cache.block_size, "SEQUENCES": triton.next_power_of_2(num_sequences),
-        "HAS_WINDOW": form.window > 0, "HAS_SOFTCAP": form.softcap > 0, "HAS_SLOPES": form.slopes is not None}
+        "HAS_WINDOW": form.window > 0, "HAS_SOFTCAP": form.softcap > 0, "HAS_SINKS": form.sinks is not None,
+        "HAS_SLOPES": form.slopes is not None}
     factor = form.scale * math.log2(math.e)
     sinks = counts if form.sinks is None else form.sinks
     slopes = counts if form.slopes is None else form.slopes
@@ -56,21 +58,15 @@ def _attend(
     if not (is_decode or num_sequences == 1 == num_tokens):
         grid = (cut.head_parts(cut.prefill_heads), -(-num_tokens // cut.prefill_tokens) + num_sequences)
         prefill_tiles[grid](
-            *places, sinks, slopes, out, factor, form.window, form.softcap, **constants, **cut.prefill,
-            HAS_SINKS=form.sinks is not None)
+            *places, sinks, slopes, out, factor, form.window, form.softcap, **constants, **cut.prefill)
     if is_decode or num_sequences > 1 or num_tokens == 1:
         num_segments = count_segments(max_blocks * cache.block_size, gpu_form.SEGMENT)
         partials = torch.empty((num_sequences, num_segments, num_heads, head_dim), device=q.device)
         sums = torch.empty((num_sequences, num_segments, num_heads, 2), device=q.device)
+        counters = _counters(triton.next_power_of_2(num_sequences * cut.head_parts(cut.decode_heads)), q.device)
         decode_segments[(cut.programs,)](
-            *places, partials, sums, num_segments, factor, form.window, form.softcap, slopes, **constants,
-            **cut.decode)
-        merge_segments[(num_sequences, num_heads)](
-            partials, sums, num_segments, starts, counts, sinks, out, form.window,
-            SEQUENCES=constants["SEQUENCES"], UNIT=constants["UNIT"], NUM_HEADS=num_heads, HEAD_DIM=head_dim,
-            SEGMENT=gpu_form.SEGMENT, BLOCK_D=constants["BLOCK_D"], HAS_WINDOW=form.window > 0,
-            HAS_SINKS=form.sinks is not None,
-            AT_ONCE=1 if dispatch.is_interpreted() else 16, num_warps=1, enable_fp_fusion=False)
+            *places, sinks, slopes, out, partials, sums, counters, num_segments, factor, form.window, form.softcap,
+            **constants, **cut.decode)
     return out
 
 
@@ -84,6 +80,13 @@ def tune(phase: str, q: Tensor, cache: KvCache, tables: Tensor, starts: Tensor, 
         return _attend(q, cache, tables, starts, counts, ScoreForm(0.1), phase == "decode", cut)
 
     return tuning.tune("paged_attention", shape.key(phase), gpu_form.choices(shape, phase), run)
+
+
+@functools.cache
+def _counters(number: int, device: torch.device) -> Tensor:
+    """Returns zeros, which every launch leaves behind as it found them: the launches of a device follow each other.
+    They are kept, for a graph that was captured holds their address."""
+    return torch.zeros(number, dtype=torch.int32, device=device)
 
 
 def _shape_of(q: Tensor, cache: KvCache) -> Shape:

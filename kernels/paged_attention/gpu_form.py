@@ -76,6 +76,7 @@ class Form:
     decode: Mapping[str, object]
     prefill_heads: int
     prefill_tokens: int
+    decode_heads: int
     group: int
     num_kv_heads: int
     programs: int
@@ -100,17 +101,19 @@ def make_form(shape: Shape, prefill: Config | None = None, decode: Config | None
     constants: dict[str, object] = {
         "KIND": shape.kind, "UNIT": unit, "COMPUTE": _TYPES[shape.compute], "NUM_HEADS": shape.num_heads,
         "NUM_KV_HEADS": shape.num_kv_heads, "HEAD_DIM": shape.head_dim, "SEGMENT": SEGMENT, "BLOCK_D": shape.block_d,
-        "BLOCK_N": shape.block_n, "ORDERED": shape.is_ordered}
-    programs = decode.pop("PER_PROCESSOR") * _num_processors(shape.device)
+        "ORDERED": shape.is_ordered}
+    per_processor = decode.pop("PER_PROCESSOR")
     heads, decode_heads = min(shape.group, prefill["BLOCK_M"]), min(shape.group, 16 if is_wide else 32)
     tokens = prefill["BLOCK_M"] // heads
     return Form(
         constants=constants,
         prefill=prefill | {"HEADS": heads, "TOKENS": tokens, "enable_fp_fusion": is_fused},
-        decode=decode | {"HEADS": decode_heads, "BLOCK_M": max(16, triton.next_power_of_2(decode_heads)),
-                         "enable_fp_fusion": is_fused},
-        prefill_heads=heads, prefill_tokens=tokens, group=shape.group, num_kv_heads=shape.num_kv_heads,
-        programs=programs, is_read_as_bytes=shape.kind != "float")
+        decode=decode | {"BLOCK_N": shape.block_n, "HEADS": decode_heads, "ROWS": triton.next_power_of_2(decode_heads),
+                         "BLOCK_M": max(16, triton.next_power_of_2(decode_heads)), "enable_fp_fusion": is_fused,
+                         "maxnreg": _registers(decode["num_warps"], per_processor)},
+        prefill_heads=heads, prefill_tokens=tokens, decode_heads=decode_heads, group=shape.group,
+        num_kv_heads=shape.num_kv_heads, programs=per_processor * _num_processors(shape.device),
+        is_read_as_bytes=shape.kind != "float")
 
 
 def choices(shape: Shape, phase: str) -> tuple[Config, ...]:
@@ -123,33 +126,42 @@ def choices(shape: Shape, phase: str) -> tuple[Config, ...]:
     num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
     stages_tried = (2, 3, 4, 5) if shape.capability else (2,)  # the interpreter has none
     if phase == "decode":
-        guess = {"num_warps": 8 if is_wide and is_large else 4, "num_stages": num_stages,
-                 "PER_PROCESSOR": _resident_programs(shape)}
+        num_warps = 8 if is_wide and is_large else 4
+        guess = {"num_warps": num_warps, "num_stages": num_stages,
+                 "PER_PROCESSOR": _resident_programs(shape, num_warps)}
         found = [{"num_warps": warps, "num_stages": stages, "PER_PROCESSOR": number}
-                 for warps, stages, number in itertools.product((4, 8), stages_tried, (1, 2, 3, 4))]
+                 for stages in stages_tried for warps, number in ((4, 1), (4, 2), (4, 3), (4, 4), (8, 1), (8, 2))]
     else:
         is_small = shape.capability < 90 or is_large or shape.kind != "float"
         block_m = (16 if is_wide else 32) if is_wide or shape.is_ordered else 64 if is_small else 128
-        guess = {"BLOCK_M": block_m, "num_warps": 8, "num_stages": 3 if shape.kind != "float" else num_stages}
-        sizes = (block_m,) if is_wide or shape.is_ordered else (64, 128)
-        found = [{"BLOCK_M": size, "num_warps": warps, "num_stages": stages}
-                 for size, warps, stages in itertools.product(sizes, (4, 8), stages_tried)]
+        guess = {"BLOCK_M": block_m, "BLOCK_N": shape.block_n, "num_warps": 8,
+                 "num_stages": 3 if shape.kind != "float" else num_stages}
+        is_fixed = is_wide or shape.is_ordered
+        found = [{"BLOCK_M": size, "BLOCK_N": keys, "num_warps": warps, "num_stages": stages}
+                 for size, keys, warps, stages in itertools.product(
+                     (block_m,) if is_fixed else (64, 128),
+                     (shape.block_n,) if is_fixed else (shape.block_n, 2 * shape.block_n), (4, 8), stages_tried)]
     return tuple(sorted([guess, *(config for config in found if config != guess)],
                         key=lambda config: sum(config[name] != guess[name] for name in guess)))
 
 
-def _resident_programs(shape: Shape) -> int:
-    """Returns how many programs of a decode launch a multiprocessor has room for at once, of four warps each. More
-    would wait until others end, and those that share out the segments would not be done together.
+def _resident_programs(shape: Shape, num_warps: int) -> int:
+    """Returns how many programs of a decode launch a multiprocessor has room for at once. More would wait until others
+    end, and those that share out the segments would not be done together.
 
-    The compiler gives a thread up to 200 registers for keys of 8 bits and for large heads, up to 168 for others; four
-    tiles of K and V are on their way through shared memory. What it makes is compared with this in
-    tests/kernels/test_compile_only.py.
+    A thread needs 168 registers, so that no loop over tiles has to leave numbers elsewhere, and 200 for large heads,
+    for e4m3 on a GPU that does not know it and for a cache of another dtype; four tiles of K and V are on their way
+    through shared memory. What the compiler makes is compared with this in tests/kernels/test_compile_only.py.
     """
-    registers = 200 if shape.kind in ("int8", "e4m3", "e4m3 of the GPU") or shape.block_d > 128 else 168
+    registers = 200 if shape.block_d > 128 or shape.kind == "e4m3" or shape.compute != shape.dtype else 168
     shared = 4 * shape.block_n * shape.block_d * shape.cache_dtype.itemsize + (11 << 10)
     kilobytes = SHARED_KILOBYTES.get(shape.capability, 100)
-    return max(1, min(3, REGISTERS // (128 * registers), (kilobytes << 10) // shared))
+    return max(1, min(3, REGISTERS // (32 * num_warps * registers), (kilobytes << 10) // shared))
+
+
+def _registers(num_warps: int, per_processor: int) -> int:
+    """Returns how many registers a thread may have, so that a multiprocessor has room for so many programs."""
+    return min(255, REGISTERS // (32 * num_warps * per_processor) // 8 * 8)
 
 
 def _saved(shape: Shape, phase: str) -> Config:

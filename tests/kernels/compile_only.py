@@ -10,7 +10,7 @@ It works in a process without TRITON_INTERPRET, which Triton reads as the kernel
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,11 @@ TOUCHES_MEMORY = r"\b(ld|st|atom|red)(\.\w+)*\.global|\bcp\.async\.|\bbra\b|\bre
 
 @dataclass(frozen=True)
 class Compiled:
-    """One kernel as it was launched. Registers are of a thread, bytes are too but for `shared`, a program's."""
+    """One kernel as it was launched. Registers are of a thread, bytes are too but for `shared`, a program's.
+
+    `looped`: the instructions of innermost loops that move what was spilled. `is_serial`: no two of Hopper's matrix
+    instructions are on their way at once, because the assembler saw their numbers touched in between.
+    """
 
     name: str
     capability: int
@@ -42,6 +46,7 @@ class Compiled:
     num_warps: int
     registers: int
     spilled: int
+    looped: int
     shared: int
     matrix: str
     copies: int
@@ -53,8 +58,8 @@ class Compiled:
     def __str__(self) -> str:
         grid = "x".join(map(str, self.grid))
         return (f"sm_{self.capability}  {self.name:28} grid {grid:10} warps {self.num_warps:2}  registers "
-                f"{self.registers:3}  spilled {self.spilled:4}  shared {self.shared:6}  {self.matrix:10}  "
-                f"copies {self.copies:2}  {self.start}  {self.constants}")
+                f"{self.registers:3}  spilled {self.spilled:4}  looped {self.looped:3}  shared {self.shared:6}  "
+                f"{self.matrix:10}  copies {self.copies:2}  {self.start}  {self.constants}")
 
 
 class Target:
@@ -103,19 +108,23 @@ def _describe(
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in bound.values()
                      if isinstance(value, torch.Tensor) and value.is_floating_point()})
     constants = " ".join(f"{name}={value}" for name, value in bound.items() if name.isupper() and name not in options)
-    usage, ptx = _resource_usage(kernel.asm["cubin"]), kernel.asm["ptx"]
+    cubin, ptx = kernel.asm["cubin"], kernel.asm["ptx"]
+    usage = _disassembled(cubin, "cuobjdump", "--dump-resource-usage")
+    code = _disassembled(cubin, "nvdisasm", "-c").splitlines()
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
     return Compiled(kernel.metadata.name, capability, grid, f"{' '.join(dtypes)}  {constants}",
-                    kernel.metadata.num_warps, registers, stack, kernel.metadata.shared, _matrix(ptx),
+                    kernel.metadata.num_warps, registers, stack, _looped_spills(code), kernel.metadata.shared,
+                    _matrix(ptx, code),
                     max(map(int, re.findall(r"cp\.async\.wait_group\s+(\d+);", ptx)), default=0),
                     _start(ptx) if kernel.metadata.launch_pdl else "ordered")
 
 
-def _matrix(ptx: str) -> str:
+def _matrix(ptx: str, code: Sequence[str]) -> str:
     """The matrix instructions; of wgmma also whether one is under way while the next is given, and none is waited for
-    at once."""
+    at once, and whether the assembler lets them run one by one after all."""
     if "wgmma.mma_async" in ptx:
-        return "wgmma" if "wgmma.wait_group.sync.aligned 1;" in ptx else "lone wgmma"
+        kind = "wgmma" if "wgmma.wait_group.sync.aligned 1;" in ptx else "lone wgmma"
+        return kind + " one by one" * (0 < _count("HGMMA", code) <= _count("WARPGROUP.ARRIVE", code))
     return "mma.sync" if "mma.sync" in ptx else "-"
 
 
@@ -124,14 +133,28 @@ def _start(ptx: str) -> str:
     return "early" if waits and not re.search(TOUCHES_MEMORY, ahead[ahead.index("{"):]) else "too early"
 
 
-def _resource_usage(cubin: bytes) -> str:
-    """What the disassembler that comes with Triton says of a kernel."""
-    program = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+def _disassembled(cubin: bytes, program: str, option: str) -> str:
+    """What a disassembler that comes with Triton says of a kernel."""
+    path = Path(triton.__file__).parent / "backends/nvidia/bin" / program
     with NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        command = [str(program), "--dump-resource-usage", file.name]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return subprocess.run([str(path), option, file.name], capture_output=True, text=True, check=True).stdout
+
+
+def _looped_spills(code: list[str]) -> int:
+    """How many instructions of innermost loops, from a label to a jump back to it, load or store what was spilled."""
+    labels = {line.split(":")[0]: number for number, line in enumerate(code) if line.startswith(".L")}
+    jumps = [(labels.get(jump[1], number), number) for number, line in enumerate(code)
+             if (jump := re.search(r"BRA.*`\((\.L\w+)\)", line))]
+    loops = [(start, end) for start, end in jumps if start < end]
+    innermost = [(start, end) for start, end in loops
+                 if not any((start, end) != other and start <= other[0] and other[1] <= end for other in loops)]
+    return sum(_count(r"\b(LDL|STL)\b", code[start:end]) for start, end in innermost)
+
+
+def _count(pattern: str, code: list[str]) -> int:
+    return sum(re.search(pattern, line) is not None for line in code)
 
 
 def main() -> None:

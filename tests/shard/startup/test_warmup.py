@@ -28,7 +28,6 @@ COUNTS = {
     "penstock.kernels.activation.gpu._activation": 1,
     "penstock.kernels.paged_attention.gpu_prefill.prefill_tiles": SEQUENCES,
     "penstock.kernels.paged_attention.gpu_decode.decode_segments": SEQUENCES,
-    "penstock.kernels.paged_attention.gpu_decode.merge_segments": SEQUENCES,
     "penstock.kernels.sample.gpu_adjust._copy": 1,
     "penstock.kernels.sample.gpu_adjust._penalise": 3,  # marks, counts and charges
     "penstock.kernels.sample.gpu_adjust._bias": 1,
