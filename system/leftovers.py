@@ -7,9 +7,9 @@ from pathlib import Path
 
 CHECKPOINT_FOLDER = "penstock-gguf"
 """Where the tokenizer and the configuration of a GGUF file are, which shards and router read while they start."""
-ENGINE_SOCKET = "engine"
+ENGINE_SOCKET = "penstock-engine"
 """Where the router's process that has the engine listens for those that answer clients."""
-METRICS_FOLDER = "metrics"
+METRICS_FOLDER = "penstock-metrics"
 """Where the router's processes count together."""
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.router.adapters import files
@@ -60,7 +60,7 @@ class Registry:
         """By name; one that is done has the adapter."""
         self._removed: dict[str, None] = {}
         """The names that were removed last, and not added again."""
-        self._numbers: dict[tuple[str, str, str], int] = {}
+        self._numbers: dict[tuple[str, ...], int] = {}
         # Shards may outlive a router: the next one has other numbers.
         self._next_number = 1 + secrets.randbelow(2**31)
 
@@ -82,11 +82,17 @@ class Registry:
         """Takes over what was added to and removed from the registry of a process before this one. Files that are no
         good any more are found when they are used."""
         for name in removed:
-            self._removed[name] = None
-            self._sources.pop(name, None)
+            self._note_removed(name)
+            if name in self:
+                self._forget(name)
         for source in added:
             if source.name not in self._removed:
                 self._sources.setdefault(source.name, source)
+
+    def own(self, found: Adapter) -> Adapter:
+        """Returns an adapter that was found by the registry of a process before this one, maybe of a name that was
+        removed since, with a number of this one. Its files are known to be good only once it is loaded."""
+        return replace(found, number=self._number(found.name, found.digest, found.config_digest))
 
     def named(self, model: str | None) -> str | None:
         """Returns the name of the adapter that a request of OpenAI's routes names as its model; None if that is any
@@ -145,10 +151,13 @@ class Registry:
         AdapterNotFound."""
         if name not in self:
             raise AdapterNotFound(f"The lora adapter '{name:.64}' cannot be found.")
+        self._note_removed(name)
+        return self._forget(name)
+
+    def _note_removed(self, name: str) -> None:
         self._removed[name] = None
         if len(self._removed) > MAX_REMOVED:
             del self._removed[next(iter(self._removed))]
-        return self._forget(name)
 
     def read_again(self, adapter: Adapter) -> None:
         """Has the files of an adapter that shards refuse read anew when it is next used: they may have changed."""
@@ -176,12 +185,16 @@ class Registry:
 
     async def _read_files(self, source: AdapterSource) -> Adapter:
         found = await asyncio.to_thread(self._read, source.path)
-        key = source.name, found.digest, found.config_digest
+        number = self._number(source.name, found.digest, found.config_digest)
+        return Adapter(number, source.name, source.path, found.digest, found.config_digest,
+                       found.num_weights * self._bytes_of_weight)
+
+    def _number(self, *key: str) -> int:
+        """Returns the number of an adapter by its name and its digests."""
         if key not in self._numbers:
             self._numbers[key] = self._next_number
             self._next_number += 1
-        return Adapter(self._numbers[key], source.name, source.path, found.digest, found.config_digest,
-                       found.num_weights * self._bytes_of_weight)
+        return self._numbers[key]
 
     def _too_large(self, adapter: Adapter) -> str:
         return (f"the adapter `{adapter.name}` needs {adapter.num_bytes} bytes, and all adapters together may have "

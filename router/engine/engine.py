@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 RECONNECT_SECONDS = 0.05
 """The pause between two attempts to open a group, in seconds, when the group answers but is lost again at once."""
-_MAY_CHANGE = ("num_blocks", "first_blocks", "step_tokens", "numerics", "memory_id")
+MAY_CHANGE = ("num_blocks", "first_blocks", "step_tokens", "numerics", "memory_id")
 """The facts that may have changed when the group is back."""
 
 
@@ -116,7 +116,7 @@ class Engine:
 
     def take_permits(self, number: int, *, may_exceed: bool = False) -> None:
         """Takes permits. Raises Overloaded when fewer are left, unless they may be exceeded."""
-        if number > self._permits and not may_exceed:
+        if number and number > self._permits and not may_exceed:
             raise Overloaded
         self._permits -= number
 
@@ -285,7 +285,7 @@ class Engine:
         """Waits for the group. It may come back with other memory and numerics; other facts must be as they were."""
         found = await self._fleet.open(self._stream_limits)
         facts = found.within(self._most_blocks)
-        if differences := self.facts.differences(facts, besides=_MAY_CHANGE):
+        if differences := self.facts.differences(facts, besides=MAY_CHANGE):
             raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "

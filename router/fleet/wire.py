@@ -48,11 +48,14 @@ def encode_stream_limits(epoch: int, limits: StreamLimits) -> shard_pb2.Order:
 
 
 def encode_plan(plan: Plan) -> shard_pb2.Order:
-    continued = [row for row in plan.rows if row[2:] == _CONTINUED]
+    continued: list[Row] = []
+    others: list[Row] = []
+    for row in plan.rows:
+        (continued if row[2:] == _CONTINUED else others).append(row)
     return shard_pb2.Order(plan=shard_pb2.Plan(
         step_id=plan.step_id, cleared_slots=plan.cleared_slots,
         continued_slots=[row.slot for row in continued], continued_starts=[row.start for row in continued],
-        rows=[_encode_row(row) for row in plan.rows if row[2:] != _CONTINUED],
+        rows=[_encode_row(row) for row in others],
         block_copies=[shard_pb2.BlockCopy(source=copy.source, target=copy.target) for copy in plan.block_copies]))
 
 

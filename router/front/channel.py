@@ -6,6 +6,7 @@ tokens cost one write and one read.
 """
 
 import asyncio
+import logging
 import pickle
 import socket
 import struct
@@ -14,7 +15,9 @@ from typing import Any, cast
 
 from penstock.system import peers
 
-_LENGTH = struct.Struct("<I")
+log = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct("<Q")
 
 
 class Channel(asyncio.Protocol):
@@ -64,6 +67,11 @@ class Channel(asyncio.Protocol):
 
     def _flush(self) -> None:
         items, self._to_send = self._to_send, []
-        if items and self._transport is not None:
+        if not items or self._transport is None:
+            return
+        try:
             frame = pickle.dumps(items, pickle.HIGHEST_PROTOCOL)
             self._transport.write(_LENGTH.pack(len(frame)) + frame)
+        except Exception:
+            log.exception("what is to be sent to another process of the server can't be: connecting anew")
+            self._transport.abort()  # or requests would go on without tokens that were in it

@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.router.adapters.registry import Adapter, Registry
+from penstock.router.adapters.registry import Registry
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.front import messages
 from penstock.router.front.channel import Channel
 from penstock.router.front.remote_stream import RemoteStream
+from penstock.router.generation.poison_memory import MAX_REMEMBERED
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
@@ -28,6 +30,7 @@ class FrontServer:
         self.adapters = adapters
         self.grammars = grammars
         self._fronts: set[_Front] = set()
+        self._poison: deque[bytes] = deque(maxlen=MAX_REMEMBERED)
         self._has_none = asyncio.Event()
         self._has_none.set()
         self._server: asyncio.Server | None = None
@@ -56,7 +59,8 @@ class FrontServer:
         self._fronts.add(front)
         self._has_none.clear()
         front.channel.send(self._state())
-        front.channel.send(self._known_adapters())
+        for digest in self._poison:
+            front.channel.send(messages.Poison(digest))
 
     def leave(self, front: "_Front") -> None:
         """Lets a front go that is gone."""
@@ -69,6 +73,11 @@ class FrontServer:
         for front in self._fronts:
             front.channel.send(item)
 
+    def remember(self, poison: messages.Poison) -> None:
+        """Tells all fronts of a request that was given up, and those that connect later."""
+        self._poison.append(poison.digest)
+        self.tell(poison)
+
     def tell_adapters(self) -> None:
         """Tells all fronts which adapters there are now."""
         self.tell(self._known_adapters())
@@ -78,14 +87,6 @@ class FrontServer:
         if self.grammars is None:
             raise GrammarError("this server has no grammars")
         return await self.grammars.compile(spec)
-
-    async def adapter(self, found: Adapter) -> Adapter:
-        """Returns what this process knows as the adapter that a front has found, which may have been told of it by a
-        process before this one. Raises GenerationError if its files are others now."""
-        adapter = await self.adapters.get(found.name)
-        if adapter.namespace != found.namespace:
-            raise GenerationError(f"adapter `{found.name}`: its files have changed since the request was taken")
-        return adapter
 
     def _state(self) -> messages.State:
         engine = self.engine
@@ -128,12 +129,13 @@ class _Front:
                     self._replies.add(reply)
                     reply.add_done_callback(self._replies.discard)
                 case messages.Poison():
-                    self._server.tell(item)
+                    self._server.remember(item)
                 case messages.Hello():
                     self._engine.take_permits(item.num_permits, may_exceed=True)
                     self._num_permits += item.num_permits
                     self._server.adapters.recall(item.added, item.removed)
                     self._server.enter(self)
+                    self._server.tell_adapters()
 
     def _lose(self) -> None:
         for task in (*self._tasks.values(), *self._replies):
@@ -148,27 +150,27 @@ class _Front:
         self._num_permits -= number
 
     def _submit(self, submission: messages.Submission) -> None:
-        """Submits a request, at once unless it has a grammar or an adapter to be had first."""
+        """Submits a request, at once unless it has a grammar, which may have to be compiled."""
         request = submission.request
-        if request.grammar is None and request.adapter is None:
+        if request.adapter is not None:
+            request = replace(request, adapter=self._server.adapters.own(request.adapter))
+        if not isinstance(request.grammar, GrammarSpec):
             self._start(submission, request)
             return
-        task = asyncio.create_task(self._prepare(submission))
+        task = asyncio.create_task(self._prepare(submission, request, request.grammar))
         self._tasks[submission.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(submission.id, None))
 
-    async def _prepare(self, submission: messages.Submission) -> None:
-        request = submission.request
+    async def _prepare(self, submission: messages.Submission, request: Request, spec: GrammarSpec) -> None:
         try:
-            grammar, adapter = request.grammar, request.adapter
-            if isinstance(grammar, GrammarSpec):
-                grammar = await self._server.compile(grammar)
-            if adapter is not None:
-                adapter = await self._server.adapter(adapter)
-        except RouterError as error:
-            self.channel.send((submission.id, error))
+            grammar = await self._server.compile(spec)
+        except GrammarError as error:
+            self.channel.send((submission.id, GenerationError(f"the grammar can't be compiled any more: {error}")))
+        except Exception:
+            log.exception("a grammar could not be compiled")
+            self.channel.send((submission.id, RouterError()))
         else:
-            self._start(submission, replace(request, grammar=grammar, adapter=adapter))
+            self._start(submission, replace(request, grammar=grammar))
 
     def _start(self, submission: messages.Submission, request: Request) -> None:
         stream = RemoteStream(
@@ -178,6 +180,9 @@ class _Front:
             self._engine.submit(stream, submission.output_so_far)
         except RouterError as error:
             stream.fail(error)
+        except Exception:
+            log.exception("a front's request could not be submitted")
+            stream.fail(RouterError())
 
     def _forget(self, id: int) -> None:
         self._streams.pop(id, None)
@@ -190,7 +195,7 @@ class _Front:
 
     async def _reply(self, question: messages.Question) -> None:
         try:
-            value = await self._answer(question.ask)
+            value = await self._find_out(question.ask)
         except (RouterError, GrammarError) as error:
             value = error
         except Exception:
@@ -198,7 +203,7 @@ class _Front:
             value = RouterError()
         self.channel.send(messages.Reply(question.number, value))
 
-    async def _answer(self, ask: messages.Ask) -> object:
+    async def _find_out(self, ask: messages.Ask) -> object:
         match ask:
             case messages.TakePermits(number):
                 self._engine.take_permits(number)
@@ -210,8 +215,10 @@ class _Front:
             case messages.FindAdapter(name):
                 return await self._server.adapters.get(name)
             case messages.AddAdapter(source):
-                await self._engine.add_adapter(source)
-                self._server.tell_adapters()
+                try:
+                    await self._engine.add_adapter(source)
+                finally:
+                    self._server.tell_adapters()
                 return None
             case messages.RemoveAdapter(name):
                 await self._engine.remove_adapter(name)

@@ -15,8 +15,8 @@ from penstock.router.grammar.spec import GrammarSpec
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Is the first thing that a front tells: the permits that it holds, and the adapters that were added and removed
-    while it was connected before."""
+    """Is the first thing that a front tells: the permits that it holds, and the adapters that it knows, and knows to be
+    removed, from the time when it was connected before."""
 
     num_permits: int
     added: tuple[AdapterSource, ...] = ()

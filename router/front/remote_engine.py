@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.router.adapters.source import AdapterSource
+from penstock.router.engine.engine import MAY_CHANGE
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request_table import RequestState, RequestTable
-from penstock.router.errors import RouterError, Unhealthy
+from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
 from penstock.router.fleet.facts import Facts
 from penstock.router.front import messages
 from penstock.router.front.channel import Channel
@@ -27,15 +29,37 @@ log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 0.05
 """The pause between two attempts to reach the engine's process."""
+MAX_DEATHS = 3
+"""How often in a row the engine's process may die before a request got another token, or a question its reply."""
 _ENDED_THERE = (FinishReason.LENGTH, FinishReason.EOS_TOKEN)
 """The reasons that the engine finds; of others it is told."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question, and what its reply is awaited by."""
+
+    ask: messages.Ask
+    reply: asyncio.Future[Any]
+    deaths: int = 0
+    """How often the engine's process has died since."""
+
+    def settle(self, value: object) -> None:
+        """Gives the reply to who waits for it, if anybody does."""
+        if self.reply.done():
+            return
+        if isinstance(value, Exception):
+            self.reply.set_exception(value)
+        else:
+            self.reply.set_result(value)
 
 
 class RemoteEngine:
     """Submits requests to the engine's process, which listens at `path`, and gives their tokens to their receivers.
 
     When that process is lost, requests wait up to `max_downtime` seconds for the next one, and are submitted there with
-    the output that their clients have. `connect` comes first: it finds the facts and the limits.
+    the output that their clients have; but not for ever, for one of them may be what it dies of. `connect` comes first:
+    it finds the facts and the limits.
     """
 
     facts: Facts
@@ -52,7 +76,9 @@ class RemoteEngine:
         self._outputs: dict[int, list[int]] = {}
         """By request, the tokens that its receiver has."""
         self._next_id = 0
-        self._questions: dict[int, tuple[messages.Ask, asyncio.Future[Any]]] = {}
+        self._deaths: Counter[int] = Counter()
+        """By request, how often in a row the engine's process has died since it got a token."""
+        self._questions: dict[int, _Asked] = {}
         self._next_question = 0
         self._num_permits = 0
         self.adapters = RemoteAdapters(self.ask)
@@ -81,6 +107,9 @@ class RemoteEngine:
             finally:
                 for wait in waits:
                     wait.cancel()
+            if not self._known.is_set():
+                self._channel = None
+                await asyncio.sleep(CONNECT_SECONDS)
         return True
 
     async def run(self) -> None:
@@ -97,6 +126,9 @@ class RemoteEngine:
     @asynccontextmanager
     async def permit(self, number: int = 1) -> AsyncIterator[None]:
         """Holds permits, which belong to the engine's process. Raises Overloaded when fewer are left."""
+        if not number:
+            yield
+            return
         asked = self._ask(messages.TakePermits(number))
         try:
             await asyncio.shield(asked)
@@ -137,13 +169,16 @@ class RemoteEngine:
         return await self._ask(ask)
 
     def keep_waiting(self) -> None:
-        """Does nothing: the engine's process is told itself that the shards make progress."""
+        """Lets requests wait for the whole of `max_downtime` again, for the next process of the engine, too, waits for
+        shards that make progress in loading."""
+        if self._downtime is not None:
+            self._downtime.cancel()
+            self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
 
     def stop_waiting(self) -> None:
         """Has all requests fail as soon as the engine's process is away, for it will not come back."""
         self._max_downtime = 0.0
-        if self._downtime is not None:
-            self._expire()
+        self.keep_waiting()
 
     def give_up(self) -> None:
         """Fails all requests and questions with Unhealthy, and refuses new ones until the engine's process says that it
@@ -151,19 +186,16 @@ class RemoteEngine:
         self.is_healthy = False
         self.changed.set()
         self._requests.fail_all(Unhealthy())
-        for _, future in self._questions.values():
-            if not future.done():
-                future.set_exception(Unhealthy())
-        self._questions.clear()
+        for asked in self._questions.values():
+            asked.settle(Unhealthy())
 
     def _ask(self, ask: messages.Ask) -> asyncio.Future[Any]:
         if self._channel is None and not self.is_healthy:
             raise Unhealthy
-        future = asyncio.get_running_loop().create_future()
-        self._questions[self._next_question] = ask, future
+        asked = self._questions[self._next_question] = _Asked(ask, asyncio.get_running_loop().create_future())
         self._send(messages.Question(self._next_question, ask))
         self._next_question += 1
-        return future
+        return asked.reply
 
     def _return_unused(self, number: int, asked: asyncio.Future[Any]) -> None:
         """Returns permits that were granted after their client had left."""
@@ -183,6 +215,7 @@ class RemoteEngine:
     def _finish(self, id: int, reason: FinishReason) -> None:
         """Forgets a request, and tells the engine's process that it has ended, if that can't know."""
         del self._outputs[id]
+        self._deaths.pop(id, None)
         if reason not in _ENDED_THERE:
             self._send(messages.Cancellation(id))
 
@@ -196,18 +229,34 @@ class RemoteEngine:
         self._requests.trace_replays()
         for id in self._requests:
             self._submit(id)
-        for number, (ask, _) in self._questions.items():
-            self._send(messages.Question(number, ask))
+        self._questions = {number: asked for number, asked in self._questions.items() if not asked.reply.done()}
+        for number, asked in self._questions.items():
+            self._send(messages.Question(number, asked.ask))
 
     def _lose(self) -> None:
-        log.error("the engine's process is gone; %d requests will go on in the next one", len(self._requests))
+        log.error("the engine's process is gone, with %d requests of this one", len(self._requests))
         self._channel = None
+        self._give_up_deadly()
         self._known.clear()
         self.has_group = False
         self.changed.set()
         self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
 
+    def _give_up_deadly(self) -> None:
+        """Fails what may be the cause of deaths of the engine's process, of which each was one more."""
+        self._deaths.update(self._requests.keys())
+        for id in [id for id, deaths in self._deaths.items() if deaths >= MAX_DEATHS]:
+            self._requests.fail(id, KilledGroup(
+                f"Server error: {MAX_DEATHS} times in a row the engine's process died while it ran this request"))
+        for asked in self._questions.values():
+            asked.deaths += 1
+            if isinstance(asked.ask, messages.StalledSeconds):
+                asked.settle(0.0)
+            elif asked.deaths >= MAX_DEATHS:
+                asked.settle(RouterError())
+
     def _expire(self) -> None:
+        self._downtime = None
         log.error("the engine's process is away for %g s: its requests fail", self._max_downtime)
         self.give_up()
 
@@ -223,6 +272,8 @@ class RemoteEngine:
     def _deliver(self, sampled: Sampled) -> None:
         if (output := self._outputs.get(sampled.sequence_id)) is not None:
             output.append(sampled.token_id)
+            if self._deaths:
+                self._deaths.pop(sampled.sequence_id, None)
             self._requests.deliver(sampled)
 
     def _note(self, id: int, what: object) -> None:
@@ -254,20 +305,26 @@ class RemoteEngine:
             case messages.Poison(digest):
                 self.poison.note(digest)
             case messages.Reply(number, value) if number in self._questions:
-                self._answer(*self._questions.pop(number), value)
+                self._settle(self._questions.pop(number), value)
 
-    def _answer(self, ask: messages.Ask, future: asyncio.Future[Any], value: object) -> None:
-        """Gives a reply to who has asked, unless nobody waits for it any more."""
-        if isinstance(ask, messages.TakePermits) and not isinstance(value, Exception):
-            self._num_permits += ask.number
-        if future.done():
-            return
-        if isinstance(value, Exception):
-            future.set_exception(value)
-        else:
-            future.set_result(value)
+    def _settle(self, asked: "_Asked", value: object) -> None:
+        """Gives a reply to who has asked; permits for nobody go back."""
+        if isinstance(asked.ask, messages.TakePermits) and not isinstance(value, Exception):
+            self._num_permits += asked.ask.number
+            if asked.reply.done():
+                self._return_permits(asked.ask.number)
+        asked.settle(value)
 
     def _know(self, state: messages.State) -> None:
+        """Takes the engine's state in. Answers that are under way are given up if another model would go on with
+        them."""
+        known = getattr(self, "facts", state.facts)
+        if differences := known.differences(state.facts, besides=MAY_CHANGE):
+            log.error("the engine's process came back with other facts, %s", ", ".join(differences))
+            self._requests.fail_all(GenerationError("Server error: the server has another model than before"))
+        elif known.numerics != state.facts.numerics:
+            log.warning("the numerics changed from %s to %s: answers that were under way may differ from an "
+                        "undisturbed run", known.numerics, state.facts.numerics)
         self.facts, self.limits = state.facts, state.limits
         self.is_healthy, self.has_group = state.is_healthy, state.has_group
         if self._downtime is not None:

@@ -92,13 +92,18 @@ async def _supervise(
         sockets = [folder.socket(rank) for rank in range(config.num_shard)]
         group = Group(group_programs(config, checkpoint, folder, memories), [f"unix:{path}" for path in sockets],
                       config.step_timeout, config.startup_timeout, memories,
-                      on_progress=partial(notices[0].send, Notice.LOADING))
+                      on_progress=partial(_tell_all, notices, Notice.LOADING))
         routers = router_programs(
             config, checkpoint, folder, listener.fileno(), [each.fd for each in notices], adapters)
         return await Supervisor(
             group, routers, listener, notices, drain_timeout=config.graceful_termination_timeout,
             startup_timeout=config.startup_timeout, silence_limit=max(config.step_timeout, LEAST_SILENCE_SECONDS),
             can_reload=config.api_key_file is not None).run()
+
+
+def _tell_all(pipes: Sequence[NoticePipe], notice: Notice) -> None:
+    for pipe in pipes:
+        pipe.send(notice)
 
 
 def _bind(name: str, hostname: str, port: int) -> socket.socket:

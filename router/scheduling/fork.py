@@ -55,6 +55,7 @@ def take_answer(sequence: Sequence, row: Row, answers: dict[int, RowResult]) -> 
     assert row.slot in answers, f"no result for slot {row.slot}"
     answer, best = answers.pop(row.slot), None
     for fork in sequence.forks:
+        assert fork.slot in answers, f"no result for slot {fork.slot}"
         other = answers.pop(fork.slot)
         if len(other.token_ids) > len(answer.token_ids):
             answer, best = other, fork

@@ -215,6 +215,12 @@ class StepResult:
     draft_time: float = 0.0
     """Of the draft model, before the model."""
 
+    def by_slot(self) -> dict[int, RowResult]:
+        """Returns the rows by their slots, of which each has one."""
+        rows = {row.slot: row for row in self.rows}
+        assert len(rows) == len(self.rows), f"step {self.step_id} has two results for a slot"
+        return rows
+
 
 class Sampled(NamedTuple):
     """A confirmed token of a sequence, with the reason if the sequence ended with this token."""

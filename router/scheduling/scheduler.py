@@ -165,7 +165,7 @@ class Scheduler:
         assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
         step_id, rows = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
-        answers = {answer.slot: answer for answer in result.rows}
+        answers = result.by_slot()
         confirmed: list[Confirmed] = []
         for sequence, row in rows:
             sequence.in_flight -= 1

@@ -197,8 +197,12 @@ class _Driver:
         result = router_wire.decode_result(shard_wire.encode_result(StepResult(step.step_id, rows, 0, 0)))
         kept = {row.slot: len(row.token_ids) for row in rows}
         scores = iter(scores.tobytes() for scores in logits)
-        each = [list(itertools.islice(scores, row.num_samples))[:kept[row.slot]] for row in step.rows if row.is_sampled]
-        return result, list(itertools.chain(*each))
+        each = {row.slot: list(itertools.islice(scores, row.num_samples))[:kept[row.slot]] for row in step.rows
+                if row.is_sampled}
+        by_slot = result.by_slot()
+        in_order = [row.slot for row in plan.rows if row.slot in by_slot]
+        return replace(result, rows=tuple(by_slot[slot] for slot in in_order)), [
+            *itertools.chain(*(each.get(slot, ()) for slot in in_order))]
 
     def _with_adapter(self, row: Row) -> Row:
         state = row.initial_state

@@ -62,7 +62,7 @@ async def serving(
     **settings: Any,
 ) -> AsyncIterator[tuple[Engine, FrontServer]]:
     """What the engine's process has."""
-    adapters = adapters or Registry()
+    adapters = Registry() if adapters is None else adapters
     async with running_engine(fleet or make_fleet(), depth=2, adapters=adapters, **settings) as engine:
         server = FrontServer(engine, adapters, grammars)
         await server.start(path)
