@@ -20,7 +20,8 @@ from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.models.model import Hidden
 from tests.family_models import make_family
-from tests.shard.ranks import ROOT, make_config, run_program
+from tests.paths import ROOT
+from tests.shard.ranks import make_config, run_program
 from tests.shard.step_programs import Request, alone, batched, initial, make_row
 from tests.tiny_models import make_tiny
 
