@@ -25,7 +25,7 @@ IS_BARE = find_spec("aiohttp") is None
 """Whether this machine has only what the kernels need."""
 collect_ignore = [path.name for path in (ROOT / "tests").iterdir() if path.name != "kernels"] * IS_BARE
 
-FIRST = ("clients", "faults", "bench", "shard", "e2e", "kernels")
+FIRST = ("clients", "faults", "bench", "shard", "e2e", "kernels", "fallback")
 """The folders with the longest files: they begin first, so that all workers end at about the same time."""
 
 
