@@ -65,7 +65,7 @@ class StateRows:
 
     slots: Tensor
     starts: Tensor   # position of each sequence's first token; the state of one at position 0 begins with zeros
-    counts: Tensor   # tokens of each sequence
+    counts: Tensor   # tokens of each sequence; one without any keeps its state, unless it is at position 0
 
     def check(self, op: str) -> None:
         """Raises ValueError for shapes and dtypes that do not fit together."""
@@ -73,11 +73,10 @@ class StateRows:
             check_tensor(op, name, tensor, (len(self.slots),), torch.int32)
 
     def check_values(self, op: str, num_tokens: int, num_states: int) -> None:
-        """Raises ValueError for sequences without tokens, for others than `num_tokens` in all, and for slots without a
-        state; a GPU is waited for."""
+        """Raises ValueError for others than `num_tokens` in all and for slots without a state; a GPU is waited for."""
         if not len(self.slots) and not num_tokens:
             return
-        if int(self.counts.sum()) != num_tokens or int(self.counts.min()) < 1:
+        if int(self.counts.sum()) != num_tokens or int(self.counts.min()) < 0:
             raise ValueError(f"{op}: counts {self.counts.tolist()} do not fit {num_tokens} tokens")
         if int(self.slots.min()) < 0 or int(self.slots.max()) >= num_states:
             raise ValueError(f"{op}: slots {self.slots.tolist()} are not among the {num_states} that have a state")

@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PART = 4096  # tokens of a program
-BLOCK = 512  # of them, at a time
+PART = 2048  # tokens of a program
+BLOCK = 256  # of them, at a time
 LEAST_WIDTH = 8  # of the likeliest tokens, and then the powers of two: so few kernels are compiled
 NAN_KEY = tl.constexpr(0x7FFFFFFF)
 INFINITE_KEY = tl.constexpr(0x7F800000)
@@ -18,12 +18,19 @@ NOBODY = tl.constexpr(-0x8000000000000000)
 """What a token's rank, which has its key and its id, is always above."""
 
 
+def parts_of(vocabulary: int) -> tuple[int, int]:
+    """Returns how many tokens a program takes of so many, and how many of them at a time."""
+    part = min(PART, max(16, triton.next_power_of_2(vocabulary)))
+    return part, min(BLOCK, part)
+
+
 class Parts:
     """Holds what the programs of a row's parts tell the one that joins them."""
 
     def __init__(self, logits: Tensor, top_width: int) -> None:
         num_rows, vocabulary = logits.shape
-        num_parts = triton.cdiv(vocabulary, PART)
+        part, block = parts_of(vocabulary)
+        num_parts = triton.cdiv(vocabulary, part)
         found_width = top_width and max(LEAST_WIDTH, triton.next_power_of_2(top_width))
 
         def empty(dtype: torch.dtype, width: int = 1) -> Tensor:
@@ -32,10 +39,9 @@ class Parts:
         self.tensors = (empty(torch.int64), empty(torch.float32), empty(torch.float32), empty(torch.int64),
                         empty(torch.int64, found_width))
         self.grid = (num_rows, num_parts)
-        block = min(BLOCK, max(16, triton.next_power_of_2(vocabulary)))
         self.split: dict[str, Any] = {
-            "VOCABULARY": vocabulary, "PART": PART, "BLOCK": block, "WIDTH": found_width,
-            "num_warps": max(1, block // 128)}
+            "VOCABULARY": vocabulary, "PART": part, "BLOCK": block, "WIDTH": found_width,
+            "num_warps": max(1, block // 64)}
         self.join: dict[str, Any] = {
             "VOCABULARY": vocabulary, "PARTS": num_parts, "WIDTH": found_width,
             "PARTS_BLOCK": triton.next_power_of_2(num_parts), "num_warps": 4 if top_width else 1}
@@ -99,44 +105,53 @@ def _arrival(weight, seed, token, position, branch):
 
 
 @triton.jit
-def split_row(scores, begin, tops, maxima, sums, leads, scale, lowest, middle, rest, farthest, seed, position, branch,
-              VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr,
-              IS_RANDOM: tl.constexpr):
+def split_row(scores, begin, largest, tops, maxima, sums, leads, scale, lowest, middle, rest, farthest, seed, position,
+              branch, VOCABULARY: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, IS_RANDOM: tl.constexpr):
     """Writes, for one part of a row, the rank of the top of all scores; and of those that are kept the maximum, the sum
-    of their weights relative to it, and who leads the race. Without IS_RANDOM all are kept and none races."""
+    of their weights relative to it, and who leads the race. Without IS_RANDOM all are kept and none races.
+
+    A block whose largest score is too low is passed over: `largest` has one for each block of the part, which nobody
+    reads where all scores are kept."""
     lane = tl.arange(0, BLOCK)
     top = tl.full([BLOCK], LOWEST_KEY, tl.int32)
     top_token = tl.zeros([BLOCK], tl.int32)
     lead = tl.full([BLOCK], -1.0, tl.float32)
     lead_token = tl.zeros([BLOCK], tl.int32)
     total = tl.zeros([BLOCK], tl.float32)
-    maximum = tl.full([], -float("inf"), tl.float32)
+    maximum = tl.full([BLOCK], -float("inf"), tl.float32)
+    has_bound = lowest > -float("inf")
     for start in range(begin, tl.minimum(begin + PART, VOCABULARY), BLOCK):
-        token = start + lane
-        is_token = token < VOCABULARY
-        score = tl.load(scores + token, mask=is_token, other=-float("inf"))
-        key = tl.where(is_token, to_key(score), LOWEST_KEY)
-        top_token = tl.where(key > top, token, top_token)
-        top = tl.maximum(key, top)
-        is_left = is_token & (score == score)
-        if IS_RANDOM:
-            is_left &= is_kept(score, lowest, middle, rest, farthest)
-        before = maximum
-        maximum = tl.maximum(before, tl.max(tl.where(is_left, score, -float("inf")), axis=0))
-        base = tl.where(maximum == -float("inf"), 0.0, maximum)
-        shrink = weigh(before, base, scale)
-        weight = tl.where(is_left, weigh(score, base, scale), 0.0)
-        total = total * shrink + weight
-        if IS_RANDOM:
-            arrival = tl.where(is_left, _arrival(weight, seed, token, position, branch), -1.0)
-            lead = lead * shrink
-            lead_token = tl.where(arrival > lead, token, lead_token)
-            lead = tl.maximum(arrival, lead)
+        is_read = tl.load(largest + (start - begin) // BLOCK, mask=has_bound, other=float("inf")) >= lowest
+        if is_read:
+            token = start + lane
+            is_token = token < VOCABULARY
+            score = tl.load(scores + token, mask=is_token, other=-float("inf"))
+            key = tl.where(is_token, to_key(score), LOWEST_KEY)
+            top_token = tl.where(key > top, token, top_token)
+            top = tl.maximum(key, top)
+            is_left = is_token & (score > -float("inf"))
+            if IS_RANDOM:
+                is_left &= is_kept(score, lowest, middle, rest, farthest)
+            # Each lane is relative to a maximum of its own: of it and the score, one has the weight 1.
+            is_first = maximum == -float("inf")
+            is_higher = is_left & (score > maximum)
+            ratio = weigh(-tl.abs(score - tl.where(is_first, 0.0, maximum)), 0.0, scale)
+            shrink = tl.where(is_higher, tl.where(is_first, 0.0, ratio), 1.0)
+            weight = tl.where(is_left, tl.where(is_higher, 1.0, ratio), 0.0)
+            maximum = tl.where(is_higher, score, maximum)
+            total = total * shrink + weight
+            if IS_RANDOM:
+                arrival = tl.where(is_left, _arrival(weight, seed, token, position, branch), -1.0)
+                lead = lead * shrink
+                lead_token = tl.where(arrival > lead, token, lead_token)
+                lead = tl.maximum(arrival, lead)
     tl.store(tops, tl.max(to_rank(top, top_token), axis=0))
-    tl.store(maxima, maximum)
-    tl.store(sums, tl.sum(total, axis=0))
+    highest = tl.max(maximum, axis=0)
+    shrink = weigh(maximum, tl.where(highest == -float("inf"), 0.0, highest), scale)
+    tl.store(maxima, highest)
+    tl.store(sums, tl.sum(total * shrink, axis=0))
     if IS_RANDOM:
-        tl.store(leads, tl.max(to_rank(to_key(lead), lead_token), axis=0))
+        tl.store(leads, tl.max(to_rank(to_key(lead * shrink), lead_token), axis=0))
 
 
 @triton.jit

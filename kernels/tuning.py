@@ -138,7 +138,12 @@ def _cache() -> Path:
 
 def capability() -> int:
     """Returns the compute capability that kernels are compiled for, 90 for Hopper; 0 in the interpreter."""
-    return 0 if dispatch.is_interpreted() else int(triton.runtime.driver.active.get_current_target().arch)
+    return 0 if dispatch.is_interpreted() else _capability(triton.runtime.driver.active)
+
+
+@functools.cache
+def _capability(driver: Any) -> int:
+    return int(driver.get_current_target().arch)
 
 
 def forget() -> None:

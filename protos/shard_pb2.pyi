@@ -137,16 +137,20 @@ class StreamLimits(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., max_slots: _Optional[int] = ..., max_step_tokens: _Optional[int] = ..., max_blocks_per_slot: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("step_id", "cleared_slots", "rows", "block_copies")
+    __slots__ = ("step_id", "cleared_slots", "rows", "block_copies", "continued_slots", "continued_starts")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     CLEARED_SLOTS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     BLOCK_COPIES_FIELD_NUMBER: _ClassVar[int]
+    CONTINUED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CONTINUED_STARTS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     cleared_slots: _containers.RepeatedScalarFieldContainer[int]
     rows: _containers.RepeatedCompositeFieldContainer[Row]
     block_copies: _containers.RepeatedCompositeFieldContainer[BlockCopy]
-    def __init__(self, step_id: _Optional[int] = ..., cleared_slots: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., block_copies: _Optional[_Iterable[_Union[BlockCopy, _Mapping]]] = ...) -> None: ...
+    continued_slots: _containers.RepeatedScalarFieldContainer[int]
+    continued_starts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, step_id: _Optional[int] = ..., cleared_slots: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., block_copies: _Optional[_Iterable[_Union[BlockCopy, _Mapping]]] = ..., continued_slots: _Optional[_Iterable[int]] = ..., continued_starts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BlockCopy(_message.Message):
     __slots__ = ("source", "target")
@@ -255,18 +259,24 @@ class Sampling(_message.Message):
     def __init__(self, do_sample: _Optional[bool] = ..., seed: _Optional[int] = ..., branch: _Optional[int] = ..., watermark: _Optional[bool] = ..., repetition_penalty: _Optional[float] = ..., share_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., bias_ids: _Optional[bytes] = ..., bias_values: _Optional[_Iterable[float]] = ..., banned_ids: _Optional[bytes] = ..., min_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., typical_p: _Optional[float] = ..., min_p: _Optional[float] = ..., raw_logprobs: _Optional[bool] = ..., top_n: _Optional[int] = ...) -> None: ...
 
 class StepResult(_message.Message):
-    __slots__ = ("step_id", "rows", "forward_ns", "sample_ns", "draft_ns")
+    __slots__ = ("step_id", "rows", "slots", "token_ids", "logprobs", "forward_ns", "sample_ns", "draft_ns")
     STEP_ID_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FORWARD_NS_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_NS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_NS_FIELD_NUMBER: _ClassVar[int]
     step_id: int
     rows: _containers.RepeatedCompositeFieldContainer[RowResult]
+    slots: _containers.RepeatedScalarFieldContainer[int]
+    token_ids: _containers.RepeatedScalarFieldContainer[int]
+    logprobs: _containers.RepeatedScalarFieldContainer[float]
     forward_ns: int
     sample_ns: int
     draft_ns: int
-    def __init__(self, step_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowResult, _Mapping]]] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ...) -> None: ...
+    def __init__(self, step_id: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[RowResult, _Mapping]]] = ..., slots: _Optional[_Iterable[int]] = ..., token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., forward_ns: _Optional[int] = ..., sample_ns: _Optional[int] = ..., draft_ns: _Optional[int] = ...) -> None: ...
 
 class RowResult(_message.Message):
     __slots__ = ("slot", "token_ids", "logprobs", "top_logprobs", "prompt_logprobs", "prompt_top_logprobs")

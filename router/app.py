@@ -21,7 +21,7 @@ from penstock.router.engine.engines import Engines
 from penstock.router.engine.limits import Limits
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import SERVICE, ServerInfo, Service
-from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.generation.validation import Grammars
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer
 
@@ -36,8 +36,8 @@ LINGER_SECONDS = 2.0
 
 def make_app(
     engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
-    grammars: GrammarCompiler | None = None, template: ChatTemplate | None = None, *,
-    adapters: Registry | None = None, allows_runtime_adapters: bool = False,
+    grammars: Grammars | None = None, template: ChatTemplate | None = None, *,
+    adapters: Registry | None = None, poison: PoisonMemory | None = None, allows_runtime_adapters: bool = False,
     access: Access | None = None, more_routes: Sequence[Route] = (), outer: Sequence[Middleware] = (),
 ) -> web.Application:
     """Returns the app over parts that are ready to answer. `outer` middlewares see the responses as clients get
@@ -46,7 +46,7 @@ def make_app(
     app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
                           client_max_size=limits.payload_limit)
     app[SERVICE] = Service(
-        engines, tokenizer, metrics, info, PoisonMemory(limits.poison_memory), grammars, template,
+        engines, tokenizer, metrics, info, poison or PoisonMemory(limits.poison_memory), grammars, template,
         Registry() if adapters is None else adapters, allows_runtime_adapters)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
@@ -74,13 +74,14 @@ async def run_engine(app: web.Application) -> AsyncIterator[None]:
     """Runs the engine's one task. When it fails the router ends as by SIGTERM, for only a new process can start
     afresh."""
     task = asyncio.create_task(app[SERVICE].engines.choose().run(), name="engine")
-    task.add_done_callback(_end_router)
+    task.add_done_callback(end_router)
     yield
     task.cancel()
     await asyncio.wait([task])
 
 
-def _end_router(engine: asyncio.Task[None]) -> None:
+def end_router(engine: asyncio.Task[None]) -> None:
+    """Ends the router as by SIGTERM if its engine's task has failed."""
     if not engine.cancelled() and (error := engine.exception()):
         log.critical("the engine failed", exc_info=error)
         signal.raise_signal(signal.SIGTERM)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, ClassVar, Self
+from typing import IO, Any, ClassVar, Literal, Self
 
 import click
 from pydantic import ConfigDict, TypeAdapter
@@ -15,6 +15,8 @@ from penstock.router.adapters.source import AdapterSource
 
 SECRETS = ("api_key", "metrics_key")
 """The settings that the router gets by environment variables of these names in capitals, one key a line."""
+METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable by which Prometheus' client learns that processes count together, when it is imported."""
 USAGE_ERROR = 2
 """Exit code of a process whose settings can't be met: to start it again would lead to the same end."""
 
@@ -39,7 +41,9 @@ class ServerConfig:
     """An IP address."""
     port: int
     validation_workers: int
-    """How many threads tokenise."""
+    """How many threads tokenise, in each process that answers clients."""
+    api_workers: int
+    """How many processes answer clients; if it is one, it has the engine, too."""
     max_concurrent_requests: int
     max_best_of: int
     max_stop_sequences: int
@@ -124,6 +128,12 @@ class RouterConfig(ServerConfig):
     """Those that requests may name from the start."""
     shard_sockets: tuple[str, ...]
     """The gRPC targets of the shards, in rank order."""
+    role: Literal["alone", "engine", "front"] = "alone"
+    """What the process does: all, or what one of several does; fronts answer clients, and reach the engine at
+    `engine_socket`."""
+    engine_socket: Path | None = None
+    metrics_folder: Path | None = None
+    """The folder in which several processes count together."""
     keeps_folder: bool = False
     """Whether the folder of the shards' sockets is the user's, who keeps it."""
     listen_fd: int
@@ -136,7 +146,9 @@ class RouterConfig(ServerConfig):
     @property
     def environment(self) -> dict[str, str]:
         """The variables of the router's process: what it needs, and the keys, which others can't see there."""
-        return {**variables.for_router(), **{name.upper(): "\n".join(getattr(self, name)) for name in SECRETS}}
+        folder = {} if self.metrics_folder is None else {METRICS_FOLDER: str(self.metrics_folder)}
+        keys = {name.upper(): "\n".join(getattr(self, name)) for name in SECRETS}
+        return {**variables.for_router(), **folder, **keys}
 
     def to_json(self) -> str:
         """Returns the settings without the keys as JSON."""

@@ -20,7 +20,7 @@ Words, statuses and messages are TGI's. Handlers raise; the one middleware of `p
 body, and `penstock.router.api.http.sse` to an event once a stream has begun.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class RouterError(Exception):
@@ -36,9 +36,19 @@ class RouterError(Exception):
     def __init__(self, message: str = "Internal server error") -> None:
         super().__init__(message)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Has pickle take the message as it is, which most classes make of something else."""
+        return _restored, (type(self), str(self))
+
     def body(self) -> dict[str, str]:
         """Returns the body of the error, as TGI has it."""
         return {"error": str(self), "error_type": self.error_type}
+
+
+def _restored(kind: type[RouterError], message: str) -> RouterError:
+    error = kind.__new__(kind)
+    RouterError.__init__(error, message)
+    return error
 
 
 class ValidationError(RouterError):

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from penstock.router.engine.engine import Engine
+from penstock.router.engine.engines import AnyEngine
 from penstock.router.notices import Notice, receive
 
 log = logging.getLogger(__name__)
@@ -19,12 +19,12 @@ class LauncherLink:
 
     def __init__(self, notices_fd: int, stop: asyncio.Event) -> None:
         self._stop = stop
-        self._engine: Engine | None = None
+        self._engine: AnyEngine | None = None
         self.is_lost = False
         """Whether the launcher is gone."""
         receive(notices_fd, self._take, self._lose)
 
-    def tell(self, engine: Engine) -> None:
+    def tell(self, engine: AnyEngine) -> None:
         """Hands what comes from now on to this engine."""
         self._engine = engine
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from penstock.shard import log, process
 from penstock.shard.config import ShardConfig
+from penstock.shard.devices import allocation
 from penstock.shard.progress import LoadProgress
 from penstock.shard.startup.phases import Phases
 
@@ -28,6 +29,8 @@ def main(argv: Sequence[str]) -> None:
     try:
         # Importing torch takes a second, and a tenth more with collections. Choosing kernels may be an error.
         gc.disable()
+        if config.device != "cpu":
+            allocation.prepare()
         from penstock.kernels import dispatch
 
         dispatch.configure(config.device, config.deterministic)

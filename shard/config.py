@@ -8,7 +8,7 @@ import argparse
 import json
 import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -20,6 +20,9 @@ from penstock.system import cgroups
 MAX_SOCKET_PATH = 107                    # bytes that a Unix socket's address holds, sockaddr_un less its final zero
 DEFAULT_GRAPHS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
 """TGI's, and some for batches that it would run without graphs."""
+MIXED_GRAPHS = (16, 32, 64, 128, 192, 256, 320, 384, 448, 512)
+"""Tokens of steps with chunks of prompts. Up to about 150 a GPU waits for the weights whatever the padding; beyond, a
+tile of 64 rows is what matmuls add. Larger steps take the device longer than their launches take the host."""
 
 
 def _die_on_token() -> int | None:
@@ -73,8 +76,9 @@ class ShardConfig:
     cuda_memory_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """How much of a GPU's memory may be used."""
     cuda_graphs: tuple[NonNegativeInt, ...] | None = None
-    """Rows of the steps that a GPU's graphs are captured for; 0 captures none, and null the sizes that are needed of
-    1, 2, 4, 8, 16, 32, 64, 96, 128, 192 and 256."""
+    """Rows of the decode steps that a GPU's graphs are captured for; null is the sizes that are needed of 1, 2, 4, 8,
+    16, 32, 64, 96, 128, 192 and 256. Where any is captured, other steps of up to 512 tokens are, too; 0 captures none.
+    """
     max_step_tokens: PositiveInt = 4096
     """Tokens of the largest step that a GPU must have memory for; the default is TGI's."""
     max_step_rows: PositiveInt = 128
@@ -139,12 +143,15 @@ class ShardConfig:
 
     @property
     def graph_sizes(self) -> tuple[int, ...]:
-        """Returns the rows of the steps that are captured, ascending: up to what steps may have, and none without need.
-        """
+        """Returns the rows of the decode steps that are captured, ascending: up to what steps may have, and none
+        without need."""
         given = DEFAULT_GRAPHS if self.cuda_graphs is None else self.cuda_graphs
-        wanted = sorted({size for size in given if size > 0})
-        return tuple(size for index, size in enumerate(wanted)
-                     if index == 0 or wanted[index - 1] < self.max_step_rows)
+        return _needed((size for size in given if size > 0), self.max_step_rows)
+
+    @property
+    def mixed_graph_sizes(self) -> tuple[int, ...]:
+        """Returns the tokens of the other steps that are captured, ascending, likewise."""
+        return _needed(MIXED_GRAPHS, self.max_step_tokens) if self.graph_sizes else ()
 
     @property
     def num_threads(self) -> int:
@@ -181,6 +188,12 @@ class ShardConfig:
             raise ValueError(f"`listen` {self.listen}: the path has {length} bytes, a socket's has {MAX_SOCKET_PATH}")
         if self.socket_path and not self.socket_path.parent.is_dir():
             raise ValueError(f"`listen` {self.listen}: the folder {self.socket_path.parent} does not exist")
+
+
+def _needed(sizes: Iterable[int], most: int) -> tuple[int, ...]:
+    """Returns the sizes, ascending, up to the first that is no less than `most`."""
+    wanted = sorted({*sizes})
+    return tuple(size for index, size in enumerate(wanted) if index == 0 or wanted[index - 1] < most)
 
 
 class _Parser(argparse.ArgumentParser):

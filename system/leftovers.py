@@ -7,19 +7,24 @@ from pathlib import Path
 
 CHECKPOINT_FOLDER = "penstock-gguf"
 """Where the tokenizer and the configuration of a GGUF file are, which shards and router read while they start."""
+ENGINE_SOCKET = "engine"
+"""Where the router's process that has the engine listens for those that answer clients."""
+METRICS_FOLDER = "metrics"
+"""Where the router's processes count together."""
 
 
 def remove_leftovers(folder: Path, keeps_folder: bool) -> None:
     """Removes the files by which shards met, the sockets where nobody listens any more, what was made of a GGUF file,
-    and, unless the user keeps it, the folder if nothing is left in it: so the last process of a server whose launcher
-    was killed removes it."""
+    what was counted, and, unless the user keeps it, the folder if nothing is left in it: so the last process of a
+    server whose launcher was killed removes it."""
     with suppress(OSError):
         for file in folder.glob("meet-*"):
             file.unlink(missing_ok=True)
-        for path in folder.glob("shard-*"):
+        for path in [*folder.glob("shard-*"), *folder.glob(ENGINE_SOCKET)]:
             if not _is_heard(path):
                 path.unlink(missing_ok=True)
-        shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+        for own in (CHECKPOINT_FOLDER, METRICS_FOLDER):
+            shutil.rmtree(folder / own, ignore_errors=True)
         if not keeps_folder:
             folder.rmdir()
 

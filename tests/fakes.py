@@ -4,7 +4,6 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from penstock.router.engine.limits import Limits
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
@@ -155,7 +154,7 @@ class ScriptedFleet:
         size = len(masks) // (row.num_drafts + 1) if masks else 0
         for index in range(row.num_drafts + 1):
             known = row.token_ids[:len(row.token_ids) - row.num_drafts + index]
-            so_far = replace(row, token_ids=known, num_drafts=0)
+            so_far = row._replace(token_ids=known, num_drafts=0)
             mask = masks and masks[index * size:(index + 1) * size]
             tokens.append(self.answer_masked(so_far, mask) if mask else self.answer(so_far))
             if tokens[-1:] != list(row.drafts[index:index + 1]):
@@ -164,11 +163,11 @@ class ScriptedFleet:
 
     def _with_proposals(self, row: Row) -> Row:
         """The row with its proposals as drafts: of three one is wrong."""
-        row, number = replace(row, num_proposals=0), row.num_proposals
+        row, number = row._replace(num_proposals=0), row.num_proposals
         for _ in range(number):
-            token_id = self.answer(replace(row, num_drafts=0))
-            wrong = (row.start + row.count) % 3 == 0
-            row = replace(row, token_ids=(*row.token_ids, token_id + wrong), num_drafts=row.num_drafts + 1)
+            token_id = self.answer(row._replace(num_drafts=0))
+            wrong = (row.start + row.num_inputs) % 3 == 0
+            row = row._replace(token_ids=(*row.token_ids, token_id + wrong), num_drafts=row.num_drafts + 1)
         return row
 
     def _top(self, row: Row, token_id: int) -> TopLogprobs:

@@ -37,12 +37,19 @@ class OnGpu:
         return call
 
 
+def moved(value: Any, device: str) -> Any:
+    """A copy of a value whose tensors are on the device."""
+    return _map(value, lambda tensor: tensor.to(device))
+
+
 def _map(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The value with each tensor in it changed: in tuples, and in dataclasses, of which a copy is made."""
+    """The value with each tensor in it changed: in tuples, dictionaries and dataclasses, of which a copy is made."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, tuple):
         return tuple(_map(part, change) for part in value)
+    if isinstance(value, dict):
+        return {key: _map(part, change) for key, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         made = object.__new__(type(value))
         for field in fields(value):

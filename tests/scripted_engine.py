@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from penstock.router.adapters.registry import Registry
 from penstock.router.engine.engine import Engine
+from penstock.router.engine.engines import AnyEngine
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Stream
@@ -24,17 +25,30 @@ TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
 
 @asynccontextmanager
 async def running_engine(
-    fleet: ScriptedFleet, start_text: Callable[[Request], TextPath] | None = None, depth: int = 1,
+    fleet: ScriptedFleet, depth: int = 1,
     max_downtime: float = 60.0, facts: Facts = FACTS, limits: Limits = LIMITS, adapters: Registry | None = None,
 ) -> AsyncIterator[Engine]:
-    engine = Engine(fleet, facts, limits, Metrics(limits), start_text or (lambda r: TextPath(TOKENIZER, r)), depth,
-                    max_downtime, adapters)
+    engine = Engine(fleet, facts, limits, Metrics(limits), depth, max_downtime, adapters)
     task = asyncio.create_task(engine.run())
     try:
         yield engine
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def submit(
+    engine: AnyEngine, request: Request, output_so_far: Sequence[int] = (),
+    start_text: Callable[[Tokenizer, Request], TextPath] = TextPath,
+) -> Stream:
+    """Submits a request, of whose answer the client may have had some, as handlers do."""
+    text = start_text(TOKENIZER, request)
+    for token_id in output_so_far:
+        text.push(token_id)
+    stream = Stream(request, text, is_guessed=engine.limits.speculate > 0)
+    stream.num_tokens = len(output_so_far)
+    engine.submit(stream, output_so_far)
+    return stream
 
 
 async def collect(stream: Stream) -> list[Event]:
@@ -44,7 +58,7 @@ async def collect(stream: Stream) -> list[Event]:
 
 def shifting(row: Row) -> int:
     """A token that depends on the position alone, so that a replay must give the same."""
-    return 70 + (row.start + row.count) * 7 % 23
+    return 70 + (row.start + row.num_inputs) * 7 % 23
 
 
 class ListGrammar:

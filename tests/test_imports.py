@@ -59,7 +59,7 @@ ROOMS = {
     "bench/load": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench.engine",
                    "penstock.bench.programs", "penstock.bench.server", "torch", "psutil", "transformers"},
     "bench/kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench.load"},
-    "bench/gpu": {"penstock.router", "penstock.protos", "penstock.bench.load", "psutil", "grpc"},
+    "bench/gpu": {"penstock.router", "penstock.protos", "psutil", "grpc"},
 }
 """The same for packages inside the router, the shard and the benchmarks."""
 
@@ -72,7 +72,8 @@ KNOW_THE_ENVIRONMENT = {"router/variables.py", "router/config.py", "router/launc
                         "kernels/native.py",
                         "kernels/build.py",  # the compiler's name
                         "kernels/tuning.py",  # where caches are
-                        "shard/communication/links.py"}  # the last sets a variable, for gloo has no other way in
+                        "shard/communication/links.py", "shard/devices/allocation.py"}
+"""The last two set variables, for gloo and torch's allocator have no other way in."""
 
 KNOW_OPENTELEMETRY = {"router/tracing/middleware.py", "router/tracing/generative_ai.py", "shard/serving/tracing.py",
                       "telemetry/export.py"}

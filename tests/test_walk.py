@@ -24,7 +24,6 @@ from penstock.router.engine.engines import Engines
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.service import ServerInfo
 from penstock.router.metrics.metrics import Metrics
-from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
@@ -66,7 +65,7 @@ async def router_and_shard(folder: Path) -> AsyncIterator[TestClient]:
         await server.start()
         fleet, metrics = GrpcFleet([target]), Metrics(LIMITS)
         tokenizer = Tokenizer.load(DEMO_MODEL / "tokenizer.json", 1)
-        engine = Engine(fleet, await fleet.describe(), LIMITS, metrics, lambda request: TextPath(tokenizer, request))
+        engine = Engine(fleet, await fleet.describe(), LIMITS, metrics)
         info = ServerInfo(model_id="demo", version="0", compute_type="cpu", model_sha=None)
         async with TestClient(TestServer(make_app(Engines(engine), tokenizer, LIMITS, metrics, info))) as client:
             while not engine.has_group:

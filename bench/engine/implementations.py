@@ -11,6 +11,7 @@ import click
 from penstock.bench.engine.own import OwnEngine
 from penstock.bench.engine.trial import Trial
 from penstock.bench.programs.model import existing_model
+from penstock.shard.config import ShardConfig
 
 TRIALS = [Trial("decode, 1 sequence", 1, 128, 48), Trial("decode, 4", 4, 128, 48), Trial("decode, 16", 16, 128, 32),
           Trial("prefill, 512 tokens", 1, 512, 1)]
@@ -22,8 +23,8 @@ TRIALS = [Trial("decode, 1 sequence", 1, 128, 48), Trial("decode, 4", 4, 128, 48
 @click.option("--rounds", default=3, show_default=True, help="Rounds, whose medians are shown.")
 def main(model: Path | None, threads: int, rounds: int) -> None:
     folder = existing_model(model)
-    engines = {"native": OwnEngine(folder, threads, model_impl="native"),
-               "transformers": OwnEngine(folder, threads, model_impl="transformers")}
+    engines = {"native": OwnEngine(ShardConfig(folder, threads=threads, model_impl="native")),
+               "transformers": OwnEngine(ShardConfig(folder, threads=threads, model_impl="transformers"))}
     print(f"tokens/s of {folder.name}, medians of {rounds} rounds in turns, {threads} threads")
     for trial in TRIALS:
         speeds: dict[str, list[float]] = {engine: [] for engine in engines}

@@ -5,8 +5,10 @@ from math import prod
 from pathlib import Path
 
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.model_options import ModelOptions
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.weights.checkpoint import Checkpoint
+from penstock.shard.weights.format import memory_of
 from penstock.shard.weights.stored import Entry
 
 
@@ -29,6 +31,15 @@ def read_bytes(model: Path) -> int:
         elif is_tied or not name.startswith(embedding):
             total += size
     return round(total)
+
+
+def rounded_bytes(model: Path, quantize: str) -> int:
+    """Returns what `read_bytes` would of a directory's model that is rounded when it is loaded: as much less as all of
+    its weights then take."""
+    checkpoint, dtype = Checkpoint(model), read_model_config(model).dtype
+    plain, rounded = (memory_of(checkpoint, read_model_config(model, ModelOptions(quantize=own)).format_of, dtype)
+                      for own in (None, quantize))
+    return round(read_bytes(model) * rounded / plain)
 
 
 def _size(entry: Entry) -> float:

@@ -1,19 +1,19 @@
 """Penstock's engine, without HTTP, for bench/engine/command.py: an `Executor` that is given steps as by a router.
 
-`python -m penstock.bench.engine.own FILE_DESCRIPTOR MODEL THREADS [QUANTIZE]`
+`python -m penstock.bench.engine.own FILE_DESCRIPTOR CONFIG`, the shard's settings as one JSON object; each rank of a
+group is such a process.
 """
 
 import sys
 import time
+from dataclasses import replace
 from itertools import count
 from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import Literal
 
 from penstock.bench.engine.sequences import GREEDY, Sequences, random_prompts
 from penstock.bench.engine.trial import Result, Split, Trial
 from penstock.kernels import dispatch
-from penstock.shard.communication.distributed import Group
+from penstock.shard.communication.distributed import connect
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling, Step, StepResult, StreamLimits
@@ -39,13 +39,11 @@ def budget(trial: Trial) -> int:
 
 
 class OwnEngine:
-    def __init__(
-        self, model: Path, num_threads: int, quantize: str | None = None,
-        model_impl: Literal["auto", "native", "transformers"] = "auto",
-    ) -> None:
-        dispatch.set_threads(num_threads)
-        config = ShardConfig(model=model, quantize=quantize, model_impl=model_impl, kv_memory=KV_MEMORY)
-        self._executor = Executor(config, Group())
+    def __init__(self, config: ShardConfig) -> None:
+        """Meets the other ranks of the group, if there are any. The threads are placed as a shard's are."""
+        dispatch.set_threads(config.num_threads, config.cpus)
+        group = connect(config.rendezvous, config.rank, config.world_size)
+        self._executor = Executor(replace(config, kv_memory=KV_MEMORY), group)
         self._numbers = count()
 
     def run(self, trial: Trial) -> Result:
@@ -71,7 +69,7 @@ class OwnEngine:
 
 def main() -> None:
     connection = Connection(int(sys.argv[1]))
-    engine = OwnEngine(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None)
+    engine = OwnEngine(ShardConfig.from_json(sys.argv[2]))
     settle()                             # as shards do before they serve
     connection.send(None)
     while request := connection.recv():

@@ -18,9 +18,9 @@ class Sequences:
     """Sequences of one length, each in a slot of its own; `blocks` are dealt out to them, as many to each."""
 
     def __init__(self, prompts: Sequence[Ids], new: int, block_size: int, blocks: Iterable[int],
-                 samplings: Sequence[Sampling] = (), adapters: Sequence[int] = ()) -> None:
+                 samplings: Sequence[Sampling] = (), adapters: Sequence[int] = (), first_slot: int = 0) -> None:
         """Gives each prompt an answer of `new` tokens. Without `samplings` it is greedy, without `adapters` the base's.
-        Raises ValueError for too few blocks."""
+        The slots are those from `first_slot` on. Raises ValueError for too few blocks."""
         self.prompts = prompts
         self.length = len(prompts[0])
         self.end = self.length + new
@@ -28,6 +28,7 @@ class Sequences:
         self._block_size = block_size
         self._samplings = samplings or [GREEDY] * len(prompts)
         self._adapters = adapters or [0] * len(prompts)
+        self._first_slot = first_slot
         given, needed = np.fromiter(blocks, np.int32), len(prompts) * self.blocks_each
         if len(given) < needed:
             raise ValueError(f"{len(prompts)} sequences of {self.end} tokens need {needed} blocks, there are "
@@ -38,11 +39,11 @@ class Sequences:
         """Yields prompt after prompt; a step takes as many of their tokens as the budget allows, of the last a part."""
         rows: list[Row] = []
         left, number = budget, 0
-        for slot in range(len(self.prompts)):
+        for index in range(len(self.prompts)):
             start = 0
             while start < self.length:
                 count = min(left, self.length - start)
-                rows.append(self._prompt_row(slot, start, start + count))
+                rows.append(self._prompt_row(index, start, start + count))
                 start, left = start + count, left - count
                 if left == 0:
                     yield Step(number, (), tuple(rows))
@@ -53,19 +54,19 @@ class Sequences:
     def decode_steps(self, first: int = 0) -> Iterator[Step]:
         """Yields a step for each further token, numbered from `first` on; the last token sampled is never an input."""
         for number, position in enumerate(range(self.length, self.end - 1), first):
-            yield Step(number, (), tuple(self._decode_row(slot, position) for slot in range(len(self.prompts))))
+            yield Step(number, (), tuple(self._decode_row(index, position) for index in range(len(self.prompts))))
 
-    def _prompt_row(self, slot: int, start: int, end: int) -> Row:
+    def _prompt_row(self, index: int, start: int, end: int) -> Row:
         state = None
         if start == 0:
-            state = InitialState(self._samplings[slot], self.length, NO_IDS, adapter=self._adapters[slot])
-        return Row(slot, start, from_last_sample=False, token_ids=self.prompts[slot][start:end],
-                   new_blocks=self._new_blocks(slot, start, end), is_sampled=end == self.length, initial_state=state)
+            state = InitialState(self._samplings[index], self.length, NO_IDS, adapter=self._adapters[index])
+        return Row(self._first_slot + index, start, from_last_sample=False, token_ids=self.prompts[index][start:end],
+                   new_blocks=self._new_blocks(index, start, end), is_sampled=end == self.length, initial_state=state)
 
-    def _decode_row(self, slot: int, position: int) -> Row:
-        return Row(slot, position, from_last_sample=True, token_ids=NO_IDS,
-                   new_blocks=self._new_blocks(slot, position, position + 1), is_sampled=True)
+    def _decode_row(self, index: int, position: int) -> Row:
+        return Row(self._first_slot + index, position, from_last_sample=True, token_ids=NO_IDS,
+                   new_blocks=self._new_blocks(index, position, position + 1), is_sampled=True)
 
-    def _new_blocks(self, slot: int, start: int, end: int) -> Blocks:
+    def _new_blocks(self, index: int, start: int, end: int) -> Blocks:
         """Returns the blocks that positions from `start` to `end` are the first to need."""
-        return self._blocks[slot, -(-start // self._block_size) : -(-end // self._block_size)]
+        return self._blocks[index, -(-start // self._block_size) : -(-end // self._block_size)]

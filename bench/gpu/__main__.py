@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
+import torch
 from tqdm import tqdm
 
 from penstock.bench.gpu.part import PARTS, Part
@@ -20,9 +21,11 @@ from penstock.bench.gpu.scale import SCALES, Scale
 from penstock.bench.gpu.worker import Worker
 from penstock.bench.programs.root import ROOT
 
-GROUPS = {"kernels": ("kernels", "equalities"), "engine": ("compiling", "engine", "no graphs"),
+GROUPS = {"kernels": ("kernels", "equalities"),
+          "engine": ("compiling", "engine", "profile", "8-bit caches", "no graphs"),
           "tuning": ("candidates", "tuning"),
-          "deterministic": ("candidates", "tuning", "deterministic compiling", "deterministic")}
+          "deterministic": ("candidates", "tuning", "deterministic compiling", "deterministic", "engine equalities"),
+          "server": ("server", "kill and resume")}
 """Parts that --only names by one of them."""
 GRACE = 20.0                             # seconds that a part may go on for, with the case that it is at
 
@@ -39,8 +42,10 @@ def chosen(only: str | None) -> list[Part]:
 
 def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tqdm) -> bool:
     """Runs a part; returns whether it went well. What it says goes into a file beside the records."""
-    if seconds <= 0:
-        records.add(Record(part.name, "the part", {"note": "skipped: no time left"}))
+    lacks_gpu = part.needs_gpu and not torch.cuda.is_available()
+    if lacks_gpu or seconds <= 0:
+        note = f"skipped: {'there is no GPU' if lacks_gpu else 'no time left'}"
+        records.add(Record(part.name, "the part", {"note": note}))
         return True
     log, end = records.path.with_name(f"{part.name.replace(' ', '-')}.log"), time.monotonic() + seconds
     number = 1 if scale.name == "tiny" else part.workers
@@ -51,9 +56,12 @@ def run_part(part: Part, scale: Scale, seconds: float, records: Records, bar: tq
         if told != (told := f"{part.name}: {count} figures"):
             bar.set_postfix_str(told)
         if time.monotonic() > end + (grace := min(GRACE, seconds)):
+            for worker in running:
+                worker.terminate()
             at = ", ".join(sorted({name for worker in running if (name := worker.stop())}))
-            records.add(Record(part.name, "the rest", {"note": f"stopped after {seconds + grace:.0f} s, at {at}"}))
-            return part.workers == 1     # it is no failure of a part that only measures
+            note = f"stopped after {seconds + grace:.0f} s, at {at}"
+            records.add(Record(part.name, "the rest", {"note": note}, is_right=False if part.is_check else None))
+            return not part.is_check
         time.sleep(0.2)
     if not all(worker.is_well for worker in workers):
         click.echo(f"{part.name}: see {log.name}", err=True)

@@ -1,19 +1,27 @@
-"""The two ceilings: how fast the device moves bytes, and how fast it multiplies."""
+"""The two ceilings: how fast the device moves bytes, and how fast it multiplies; and its clocks meanwhile."""
+
+import functools
+import math
+from itertools import cycle, islice
 
 import torch
 
+from penstock.bench.gpu.clocks import clocks
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
-from penstock.bench.gpu.timing import median_seconds
+from penstock.bench.gpu.timing import Call, median_seconds, synchronize
 from penstock.kernels import dispatch
 
 COPY, MATMUL = "device-to-device copy", "matmul"
+LOAD_SECONDS = 1.5                       # of products, in which the clocks are looked at
 
 
 def cases(context: Context) -> Cases:
     yield "device", lambda: _device(context)
+    yield "clocks at rest", lambda: context.record("clocks at rest", **clocks())
     yield COPY, lambda: _copy(context)
     yield MATMUL, lambda: _matmul(context)
+    yield "clocks under load", lambda: _clocks_under_load(context)
 
 
 def _device(context: Context) -> Record:
@@ -35,12 +43,29 @@ def _copy(context: Context) -> Record:
 
 
 def _matmul(context: Context) -> Record:
+    seconds = median_seconds(_products(context), context.scale.repeats)
+    rate = 2 * context.scale.matmul_size**3 / seconds
+    return context.record(MATMUL, value=rate / 1e12, unit=f"TFLOP/s, {context.scale.dtype_name}")
+
+
+def _products(context: Context) -> list[Call]:
     size = context.scale.matmul_size
     sets = [torch.randn(2, size, size, device=dispatch.device()).to(context.scale.dtype) for _ in range(2)]
     out = torch.empty_like(sets[0][0])
-    calls = [lambda a=a, b=b: torch.mm(a, b, out=out) for a, b in sets]
-    seconds = median_seconds(calls, context.scale.repeats)
-    return context.record(MATMUL, value=2 * size**3 / seconds / 1e12, unit=f"TFLOP/s, {context.scale.dtype_name}")
+    return [functools.partial(torch.mm, a, b, out=out) for a, b in sets]
+
+
+def _clocks_under_load(context: Context) -> Record:
+    """Looks at the clocks while the device multiplies: it is given more than it can do in that time."""
+    calls = _products(context)
+    number = 1
+    if dispatch.device().type == "cuda":
+        number = math.ceil(LOAD_SECONDS / median_seconds(calls, context.scale.repeats))
+    for call in islice(cycle(calls), number):
+        call()
+    found = clocks()
+    synchronize()
+    return context.record("clocks under load", **found)
 
 
 class Ceilings:

@@ -8,32 +8,44 @@ from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
 from penstock.bench.gpu.runner import Runner
 from penstock.bench.gpu.scale import Scale
-from penstock.kernels import dispatch
 
 
 def cases(context: Context) -> Cases:
-    """Yields a decode step of each batch, and a prompt of each length: the longest compiles first."""
-    if dispatch.device().type != "cuda":
-        yield "compiling", lambda: context.record("compiling", note="there is nothing to compile on this device")
-        return
+    """Yields a decode step of each batch, a prompt of each length, and what steps there are of both."""
     for batch in context.scale.batches:
         yield f"decode {batch}", functools.partial(compile_decode, context.scale, batch)
     for tokens in context.scale.prefills:
         yield f"prefill {tokens}", functools.partial(compile_prefill, context.scale, tokens)
+    for batch, chunk in context.scale.mixed:
+        yield f"mixed {batch}, {chunk}", functools.partial(compile_mixed, context.scale, batch, chunk)
 
 
 def compile_decode(scale: Scale, batch: int) -> Record | None:
-    """Runs a few decode steps."""
-    thin = replace(thin_scale(scale), batches=(batch,), continuous_batches=(batch,), prefills=(scale.prompt,))
-    Runner(thin, has_graphs=False).decode(batch)
+    """Runs a few decode steps, where it is wanted also such with cutoffs."""
+    runner = Runner(_with_room(scale, batch, scale.prompt), ())
+    runner.decode(batch)
+    if batch in scale.sampled_batches:
+        runner.decode(batch, is_sampled=True)
     return None
 
 
 def compile_prefill(scale: Scale, tokens: int) -> Record | None:
     """Runs one prompt."""
-    thin = replace(thin_scale(scale), batches=(1,), continuous_batches=(1,), prefills=(tokens,))
-    Runner(thin, has_graphs=False).prefill(tokens)
+    Runner(_with_room(scale, 1, tokens), ()).prefill(tokens)
     return None
+
+
+def compile_mixed(scale: Scale, batch: int, chunk: int) -> Record | None:
+    """Runs a few decode steps with a chunk of a prompt in each."""
+    thin = thin_scale(scale)
+    num_prompts = -(-(thin.warm_up + thin.new) * chunk // scale.prompt)
+    Runner(_with_room(scale, batch + num_prompts, scale.prompt), ()).mixed(batch, chunk)
+    return None
+
+
+def _with_room(scale: Scale, batch: int, tokens: int) -> Scale:
+    """Returns the thin scale with room for so many sequences, or for one prompt of so many tokens."""
+    return replace(thin_scale(scale), batches=(batch,), continuous_batches=(batch,), prefills=(tokens,))
 
 
 def thin_scale(scale: Scale) -> Scale:

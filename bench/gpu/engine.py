@@ -1,4 +1,4 @@
-"""The engine: decode steps against batches, prompts against lengths, the rests of the device, memory."""
+"""The engine: decode steps against batches, prompts against lengths, both in one step, sampling, memory."""
 
 import functools
 import time
@@ -8,10 +8,9 @@ from statistics import median
 from penstock.bench.gpu.ceilings import Ceilings
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
-from penstock.bench.gpu.runner import Runner, peak_memory
-from penstock.bench.gpu.scale import Scale
+from penstock.bench.gpu.runner import Decoded, Runner, peak_memory
+from penstock.bench.gpu.scale import mixed_name, served_name
 from penstock.bench.gpu.weights import Floor
-from penstock.kernels import dispatch
 
 
 def cases(context: Context) -> Cases:
@@ -19,25 +18,25 @@ def cases(context: Context) -> Cases:
     measured = Measured(context)
     yield "load", measured.load
     yield from measured.cases(scale.batches, scale.prefills)
+    for batch, chunk in scale.mixed:
+        yield mixed_name(batch, scale.prompt, chunk), functools.partial(measured.mixed, batch, chunk)
+    for batch in scale.sampled_batches:
+        name = f"sampled decode, {batch} × {scale.prompt}"
+        yield name, functools.partial(measured.decode, name, batch, is_sampled=True)
     yield "memory", measured.memory
     for batch in scale.continuous_batches:
         yield f"serve {batch}", functools.partial(measured.serve, batch)
-    if dispatch.device().type == "cuda":
-        for batch in scale.batches:
-            yield f"rests {batch}", functools.partial(measured.rests, batch)
-
-
-def served_name(scale: Scale, batch: int) -> str:
-    return f"serve {batch}, {scale.prompt} + {scale.new} tokens"
 
 
 class Measured:
     """One executor, and the records of what is asked of it. `base` is the part that its figures are compared with."""
 
-    def __init__(self, context: Context, base: str | None = None, has_graphs: bool = True) -> None:
+    def __init__(
+        self, context: Context, base: str | None = None, cuda_graphs: tuple[int, ...] | None = None
+    ) -> None:
         self._context = context
         self._base = base
-        self._has_graphs = has_graphs
+        self._cuda_graphs = cuda_graphs
         self._runner: Runner | None = None
 
     @property
@@ -48,7 +47,7 @@ class Measured:
 
     def load(self) -> Record:
         begin = time.monotonic()
-        self._runner = Runner(self._context.scale, self._has_graphs)
+        self._runner = Runner(self._context.scale, self._cuda_graphs)
         return self._context.record("load", seconds=time.monotonic() - begin)
 
     def cases(self, batches: Iterable[int], prefills: Iterable[int]) -> Cases:
@@ -58,17 +57,28 @@ class Measured:
         for tokens in prefills:
             yield f"prefill {tokens}", functools.partial(self.prefill, f"prefill {tokens}", tokens)
 
-    def decode(self, name: str, batch: int) -> Record:
-        decoded = self.runner.decode(batch)
-        num_bytes = Floor(self._context.scale).decode_bytes(batch, decoded.context)
-        share = Ceilings(self._context).share_of_copy(num_bytes, batch / decoded.tokens_per_second)
+    def decode(self, name: str, batch: int, is_sampled: bool = False) -> Record:
+        return self.told(name, self.runner.decode(batch, is_sampled), batch)
+
+    def mixed(self, batch: int, chunk: int) -> Record:
+        name = mixed_name(batch, self._context.scale.prompt, chunk)
+        return self.told(name, self.runner.mixed(batch, chunk), batch, chunk)
+
+    def told(self, name: str, decoded: Decoded, batch: int, chunk: int = 0) -> Record:
+        """Records steps of a batch, and a chunk beside it: of bytes and products the floor is what takes longer."""
+        floor, ceilings = Floor(self._context.scale), Ceilings(self._context)
+        seconds = (batch + chunk) / decoded.tokens_per_second
+        share = ceilings.share_of_copy(floor.decode_bytes(batch, decoded.context), seconds)
+        if chunk:
+            share = max(share, ceilings.share_of_matmul(floor.step_flops(batch + chunk, batch), seconds))
         return self._told(name, decoded.tokens_per_second, 1e3 * decoded.step_seconds, share, **{
-            "forward, ms": 1e3 * decoded.forward_seconds, "sample, ms": 1e3 * decoded.sample_seconds},
-                          first_tokens=decoded.first_tokens)
+            "forward, ms": 1e3 * decoded.forward_seconds, "sample, ms": 1e3 * decoded.sample_seconds,
+            "host, ms": 1e3 * decoded.host_seconds}, first_tokens=decoded.first_tokens)
 
     def prefill(self, name: str, tokens: int) -> Record:
-        repeats = [self.runner.prefill(tokens) for _ in range(4 if tokens <= 4096 else 2)]
-        seconds = median(repeats[1:])
+        repeats = min(self._context.scale.repeats, 3 if tokens <= 4096 else 1)
+        self.runner.prefill(tokens)
+        seconds = median(self.runner.prefill(tokens) for _ in range(repeats))
         share = Ceilings(self._context).share_of_matmul(Floor(self._context.scale).prefill_flops(tokens), seconds)
         return self._told(name, tokens / seconds, 1e3 * seconds, share)
 
@@ -81,11 +91,6 @@ class Measured:
         seconds = self.runner.serve(batch)
         return self._context.record(served_name(scale, batch), **{
             "tokens/s": batch * scale.new / seconds, "ms": 1e3 * seconds})
-
-    def rests(self, batch: int) -> Record:
-        rests = self.runner.rests(batch)
-        return self._context.record(f"device in decode, {batch} × {self._context.scale.prompt}", **{
-            "ms": 1e3 * rests.busy_seconds, "idle %": rests.share, "between steps %": rests.share_between})
 
     def _told(self, name: str, rate: float, milliseconds: float, share: float, **more: object) -> Record:
         values: dict[str, object] = {"tokens/s": rate, "ms": milliseconds, "% of floor": share, **more}

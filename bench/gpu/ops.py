@@ -1,7 +1,9 @@
 """How long each op takes beside what the hardware needs for its bytes, or its products."""
 
 import functools
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -9,22 +11,21 @@ from torch.nn import functional
 
 from penstock.bench.gpu.ceilings import Ceilings
 from penstock.bench.gpu.inputs import moved_parameters, randn
-from penstock.bench.gpu.paged import Heads, Paged
+from penstock.bench.gpu.paged import BLOCK_SIZE, Heads, Paged
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
-from penstock.bench.gpu.scale import attention_name
-from penstock.bench.gpu.timing import Call, copies, median_seconds
+from penstock.bench.gpu.scale import SAMPLED, attention_name, sample_name
+from penstock.bench.gpu.timing import QUICK_SECONDS, Call, copies, launch_seconds, median_seconds
 from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import dispatch
 from penstock.kernels.activation import Activation, activate_gate
+from penstock.kernels.kv_cache import LARGEST
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.linear import linear, pack
-from penstock.kernels.paged_attention import paged_attention
+from penstock.kernels.paged_attention import block_bytes, paged_attention
 from penstock.kernels.rms_norm import rms_norm
 from penstock.kernels.rope import rope
 from penstock.kernels.sample import Biases, History, sample
-
-SAMPLED = ("greedy", "plain", "temperature 0.8, top-p 0.95", "top-k 50", "typical-p 0.95", "min-p 0.05")
 
 Made = tuple[list[Call], float]
 """Calls that take turns, and the bytes that one moves."""
@@ -34,13 +35,17 @@ def cases(context: Context) -> Cases:
     for sequences, length, count in context.scale.attention:
         name = attention_name(sequences, length, count)
         yield name, functools.partial(_attention, context, name, sequences, length, count)
+    for cache_dtype in LARGEST:
+        for sequences, length, count in context.scale.scaled_attention:
+            name = f"{attention_name(sequences, length, count)}, {str(cache_dtype).removeprefix('torch.')}"
+            yield name, functools.partial(_attention, context, name, sequences, length, count, cache_dtype)
     yield from linear_cases(context)
     for rows in context.scale.linear_rows:
         for op, make in (("rms_norm + residual", _norm), ("rope", _rope), ("kv_write", _kv_write), ("SwiGLU", _swiglu)):
             yield f"{op}, {rows}", functools.partial(_by_bytes, context, f"{op}, {rows} rows", make, rows)
     for rows in context.scale.linear_rows[:3]:
-        for case in SAMPLED:
-            name = f"sample {case}, {rows} rows"
+        for case in SAMPLED[:context.scale.samplings]:
+            name = sample_name(case, rows)
             yield name, functools.partial(_sample, context, name, case, rows)
 
 
@@ -67,31 +72,36 @@ def _randn(context: Context, *shape: int) -> Tensor:
     return randn(*shape, dtype=context.scale.dtype)
 
 
-def _told(context: Context, name: str, seconds: float, num_bytes: float, flops: float = 0.0, **more: object) -> Record:
-    """Returns a record with shares of the ceilings, of which the larger tells how near this is to the floor."""
-    ceilings = Ceilings(context)
+def _timed(context: Context, name: str, calls: list[Call], num_bytes: float, flops: float = 0.0) -> Record:
+    """Times calls. The larger of the shares of the ceilings tells how near this is to the floor."""
+    ceilings, repeats = Ceilings(context), context.scale.repeats
+    seconds = median_seconds(calls, repeats)
+    launch = launch_seconds(calls, repeats) if seconds < QUICK_SECONDS else math.nan
     return context.record(
-        name, us=1e6 * seconds, **{"GB/s": num_bytes / seconds / 1e9, "% of copy": ceilings.share_of_copy(
-            num_bytes, seconds), "TFLOP/s": flops / seconds / 1e12,
-            "% of matmul": ceilings.share_of_matmul(flops, seconds)}, **more)
+        name, us=1e6 * seconds, **{
+            "GB/s": num_bytes / seconds / 1e9, "% of copy": ceilings.share_of_copy(num_bytes, seconds),
+            "TFLOP/s": flops / seconds / 1e12, "% of matmul": ceilings.share_of_matmul(flops, seconds),
+            "host, us": 1e6 * launch})
 
 
-def _attention(context: Context, name: str, sequences: int, length: int, count: int) -> Record:
-    heads = Heads.of(context.scale.model)
-    token_bytes = 2 * heads.keys * heads.size * context.scale.dtype.itemsize
+def _attention(
+    context: Context, name: str, sequences: int, length: int, count: int, cache_dtype: torch.dtype | None = None
+) -> Record:
+    heads, dtype = Heads.of(context.scale.model), cache_dtype or context.scale.dtype
+    token_bytes = block_bytes(
+        block_size=BLOCK_SIZE, num_kv_heads=heads.keys, head_dim=heads.size, dtype=dtype) // BLOCK_SIZE
     num_sets = 1 if count > 1 else copies(sequences * length * token_bytes)
     calls: list[Call] = []
     for _ in range(num_sets):
-        paged = Paged([length] * sequences, heads, context.scale.dtype)
+        paged = Paged([length] * sequences, heads, context.scale.dtype, cache_dtype)
         q = paged.queries([count] * sequences)
         starts = torch.full((sequences,), length - count, dtype=torch.int32, device=q.device)
         calls.append(functools.partial(paged_attention, q, paged.cache, paged.tables, starts,
-                                       torch.full_like(starts, count), scale=paged.scale))
+                                       torch.full_like(starts, count), scale=paged.scale, is_decode=count == 1))
         paged.k = paged.v = q
-    seconds = median_seconds(calls, context.scale.repeats)
     num_bytes = sequences * (length * token_bytes + 2 * count * heads.queries * heads.size * q.itemsize)
     scores = sequences * count * (length - count + (count + 1) / 2)
-    return _told(context, name, seconds, num_bytes, 4 * scores * heads.queries * heads.size)
+    return _timed(context, name, calls, num_bytes, 4 * scores * heads.queries * heads.size)
 
 
 def _linear(
@@ -102,18 +112,17 @@ def _linear(
     packed = [pack(weight, segments) for weight in weights]
     x = _randn(context, rows, inputs)
     out_dtype = torch.float32 if is_head else x.dtype
-    seconds = median_seconds([functools.partial(linear, x, weight, None, out_dtype) for weight in packed],
-                             context.scale.repeats)
+    ours = [functools.partial(linear, x, weight, None, out_dtype) for weight in packed]
     theirs = median_seconds([functools.partial(functional.linear, x, weight) for weight in weights],
                             context.scale.repeats)
     moved = num_bytes + x.nbytes + rows * outputs * out_dtype.itemsize
-    return _told(context, name, seconds, moved, 2.0 * rows * outputs * inputs,
-                 **{"torch, us": 1e6 * theirs, "× torch": seconds / theirs})
+    timed = _timed(context, name, ours, moved, 2.0 * rows * outputs * inputs)
+    return replace(timed, values={
+        **timed.values, "torch, us": 1e6 * theirs, "× torch": timed.values["us"] / (1e6 * theirs)})
 
 
 def _by_bytes(context: Context, name: str, make: Callable[[Context, int], Made], rows: int) -> Record:
-    calls, num_bytes = make(context, rows)
-    return _told(context, name, median_seconds(calls, context.scale.repeats), num_bytes)
+    return _timed(context, name, *make(context, rows))
 
 
 def _norm(context: Context, rows: int) -> Made:
@@ -163,6 +172,5 @@ def _sample(context: Context, name: str, case: str, rows: int) -> Record:
     masks = torch.empty(0, -(-vocab_size // 32), dtype=torch.int32, device=device)
     num_bytes = 4.0 * rows * vocab_size
     logits = [3 * torch.randn(rows, vocab_size, device=device) for _ in range(min(16, copies(int(num_bytes))))]
-    seconds = median_seconds(
-        [functools.partial(sample, own, columns, history, biases, masks, 0) for own in logits], context.scale.repeats)
-    return _told(context, name, seconds, num_bytes)
+    calls = [functools.partial(sample, own, columns, history, biases, masks, 0) for own in logits]
+    return _timed(context, name, calls, num_bytes)

@@ -6,7 +6,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ from penstock.bench.gpu.scale import SCALES, Scale
 from penstock.bench.gpu.timing import synchronize
 from penstock.kernels import dispatch
 
-Work = Callable[[], Record | None]
+Work = Callable[[], Record | list[Record] | None]
 CASES_FAILED = 4
 """The exit status of a part whose cases were all run, and some failed."""
 POISONED = 3
@@ -39,31 +40,47 @@ class Part:
     is_deterministic: bool = False
     legend: str = ""
     workers: int = 1                     # processes at a time; several where nothing is timed, for they all compile
+    needs_gpu: bool = False              # without one there is nothing to do
+    is_check: bool = False               # one that does not end has failed; others only measure
 
 
 OPS = ("% of copy: what the copy above takes for the bytes that the op has to move, in percent of its time; "
-       "% of matmul: what the matmul above takes for its products. The larger of the two tells how near its floor is.")
+       "% of matmul: what the matmul above takes for its products. The larger of the two tells how near its floor is. "
+       "host: to send one call on its way.")
 ENGINE = ("% of floor: what the copy above takes for the weights and the KV of a decode step, or the matmul above for "
-          "the products of a prompt, in percent of the time that passed.")
+          "the products of a prompt, in percent of the time that passed. host: to send a step on its way.")
 PRICE = "price %: what of the engine's tokens/s above is lost."
 
 PARTS = {part.name: part for part in (
     Part("ceilings", "ceilings", "What the device can do", 0.05, legend="Bytes read and written, and products."),
-    Part("compiling", "compile_engine", "Kernels of the engine, compiled", 0.06, workers=10),
-    Part("kernels", "checks", "Kernels against float64", 0.15, workers=10,
+    Part("compiling", "compile_engine", "Kernels of the engine, compiled", 0.06, workers=10, needs_gpu=True),
+    Part("kernels", "checks", "Kernels against float64", 0.12, workers=10, is_check=True,
          legend="error: ‖out − ref‖ / ‖ref‖, the largest of all shapes, outputs filled with NaN before."),
-    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8,
+    Part("equalities", "equalities", "Equal bits with --deterministic", 0.09, True, workers=8, is_check=True,
          legend="How many of the pairs of results that must be equal are."),
     Part("attention", "ops", "Ops", 0.1, legend=OPS),
-    Part("engine", "engine", "Engine", 0.19, legend=f"{ENGINE} Decode: sequences × tokens of a prompt each."),
-    Part("no graphs", "graphless", "Engine without CUDA graphs", 0.06, legend=PRICE),
-    Part("candidates", "compile_candidates", "Candidates for --deterministic, compiled", 0.06, True, workers=10),
-    Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.08, True),
+    Part("engine", "engine", "Engine", 0.24, legend=f"{ENGINE} Decode: sequences × tokens of a prompt each."),
+    Part("profile", "profiled", "Engine, kernel by kernel", 0.07,
+         legend="A step of the device; idle: while steps run, of which the longest rests are those between steps."),
+    Part("8-bit caches", "small_caches", "Engine with KV caches of 8 bits", 0.08, legend=ENGINE),
+    Part("no graphs", "graphless", "Engine without CUDA graphs", 0.04, legend=PRICE, needs_gpu=True),
+    Part("candidates", "compile_candidates", "Candidates for --deterministic, compiled", 0.06, True, workers=10,
+         needs_gpu=True),
+    Part("tuning", "tuning", "Configurations for --deterministic, as `penstock tune` finds them", 0.08, True,
+         needs_gpu=True),
     Part("deterministic compiling", "compile_engine", "Kernels of the engine with --deterministic, compiled", 0.05,
-         is_deterministic=True, workers=10),
+         is_deterministic=True, workers=10, needs_gpu=True),
     Part("deterministic", "deterministic", "Ops and engine with --deterministic", 0.14, True, legend=PRICE),
+    Part("engine equalities", "engine_equalities", "Equal bits of the engine with --deterministic", 0.06, True,
+         is_check=True, legend="How many of the answers, tokens and logprobs, are those of each request alone."),
+    Part("server", "served", "Server under load", 0.18,
+         legend="Streams of as many tokens begin at once, over HTTP. ÷ the engine: beside its \"serve\" above."),
+    Part("kill and resume", "resumed", "Server with --deterministic, of which a shard is killed", 0.1, is_check=True,
+         legend="equal: streams whose tokens and logprobs are those of the undisturbed ones."),
     Part("transformers", "peer", "transformers, the same weights", 0.15,
          legend="Beside the engine's figures for as many sequences, above."),
+    Part("ceilings again", "ceilings", "What the device can do at the end", 0.02,
+         legend="As at the start, unless heat or power held the device back."),
 )}
 
 
@@ -99,7 +116,7 @@ class Place:
         return int(number), name
 
 
-Cases = Iterator[tuple[str, Work]]
+Cases = Generator[tuple[str, Work], None, None]
 
 
 def run(context: Context, place: Place, index: int = 0, workers: int = 1, first: int = 0) -> int:
@@ -108,29 +125,35 @@ def run(context: Context, place: Place, index: int = 0, workers: int = 1, first:
     A case that fails is a record of its own; what there is no time for is skipped.
     """
     status = 0
-    cases = importlib.import_module(f"penstock.bench.gpu.{context.part.module}").cases
-    for number, (name, work) in enumerate(islice(cases(context), index, None, workers)):
-        if number < first and name != LOAD:
-            continue
-        if context.seconds_left < 0:
-            context.records.add(context.record(name, note="skipped: no time left"))
-            continue
-        place.note(number, name)
-        begin = time.monotonic()
-        try:
-            record = work()
-            synchronize()                # an error of the device is told when somebody waits for it
-        except Exception as error:
-            traceback.print_exc()
-            text = " ".join(str(error).split())[:160]
-            record = context.record(name, is_right=False, note=f"{type(error).__name__}: {text}")
-            status = POISONED if isinstance(error, torch.AcceleratorError) else CASES_FAILED
-        if record is not None:
-            context.records.add(record)
-            status = status or CASES_FAILED * (record.is_right is False)
-        print(f"{context.part.name}: {name}, {time.monotonic() - begin:.1f} s", flush=True)
-        if status == POISONED:
-            break
+    with closing(importlib.import_module(f"penstock.bench.gpu.{context.part.module}").cases(context)) as cases:
+        for number, (name, work) in enumerate(islice(cases, index, None, workers)):
+            if number < first and name != LOAD:
+                continue
+            if context.seconds_left < 0:
+                context.records.add(context.record(name, note="skipped: no time left"))
+                continue
+            place.note(number, name)
+            status = _run_case(context, name, work) or status
+            if status == POISONED:
+                break
+    return status
+
+
+def _run_case(context: Context, name: str, work: Work) -> int:
+    """Runs one case and adds what it finds; returns what the exit status is to be, 0 if all is well."""
+    begin, status = time.monotonic(), 0
+    try:
+        found = work()
+        synchronize()                    # an error of the device is told when somebody waits for it
+    except Exception as error:
+        traceback.print_exc()
+        text = " ".join(str(error).split())[:160]
+        found = context.record(name, is_right=False, note=f"{type(error).__name__}: {text}")
+        status = POISONED if isinstance(error, torch.AcceleratorError) else CASES_FAILED
+    for record in [found] if isinstance(found, Record) else found or []:
+        context.records.add(record)
+        status = status or CASES_FAILED * (record.is_right is False)
+    print(f"{context.part.name}: {name}, {time.monotonic() - begin:.1f} s", flush=True)
     return status
 
 

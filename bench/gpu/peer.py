@@ -9,9 +9,9 @@ import torch
 
 from penstock.bench.engine.sequences import random_prompts
 from penstock.bench.gpu.ceilings import Ceilings
-from penstock.bench.gpu.engine import served_name
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import Record
+from penstock.bench.gpu.scale import served_name
 from penstock.bench.gpu.weights import Floor, configuration, random_tensor
 from penstock.kernels import dispatch
 
@@ -127,9 +127,10 @@ class Peer:
                   if (record.part, record.name) == ("engine", ours) and "first_tokens" in record.values]
         values = {**values, "% of floor": share, **more}
         if engine:
-            served = self._context.records.find("engine", served_name(scale, batch), "tokens/s")
             if "served, tokens/s" in more:
-                values["served, ours ÷ theirs"] = served / values["served, tokens/s"]
+                for part in ("engine", "server"):
+                    served = self._context.records.find(part, served_name(scale, batch), "tokens/s")
+                    values[f"{part} ÷ theirs"] = served / values["served, tokens/s"]
             values["ours ÷ theirs"] = engine[-1].values["tokens/s"] / values["tokens/s"]
             equal = sum(one == other for one, other in zip(tokens, engine[-1].values["first_tokens"], strict=True))
             values["equal first tokens"] = f"{equal} of {batch}"

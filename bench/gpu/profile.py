@@ -1,14 +1,21 @@
-"""When a device works and when it rests, as torch's profiler saw it."""
+"""When a device works and when it rests, and at which kernel it is, as torch's profiler saw it."""
 
 import json
-from collections.abc import Callable
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
-WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
+from penstock.kernels import dispatch
+
+WORK = {"cuda": {"kernel", "gpu_memcpy", "gpu_memset"}, "cpu": {"cpu_op"}}
+"""Kinds of events that are a device's work. Those of a processor lie within one another, and show no more than that
+the profiler runs."""
 Span = tuple[float, float]
 """Begin and end, in microseconds."""
 
@@ -20,19 +27,53 @@ class Rests:
     share_between: float                 # that it does between steps, which is where its longest rests are
 
 
-def profile(work: Callable[[], object], num_steps: int) -> Rests:
-    """Returns the rests in steps that `work` runs on a GPU. Raises RuntimeError if the profiler saw no work there."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+@dataclass(frozen=True)
+class Kernel:
+    """All kernels of a name, in a step."""
+
+    name: str
+    seconds: float
+    launches: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    rests: Rests
+    kernels: list[Kernel]                # the longest first
+
+
+def profile(work: Callable[[], object], num_steps: int) -> Profile:
+    """Returns what was seen in steps that `work` runs. Raises RuntimeError if the profiler saw nothing on the device.
+    """
+    device = dispatch.device().type
+    activity = torch.profiler.ProfilerActivity.CUDA if device == "cuda" else torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity]) as profiler:
         work()
-        torch.cuda.synchronize()
+        if device == "cuda":
+            torch.cuda.synchronize()
     with TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text())["traceEvents"]
-    spans = [(event["ts"], event["ts"] + event["dur"]) for event in events if event.get("cat") in WORK]
-    if not spans:
+        events = [event for event in json.loads(path.read_text())["traceEvents"] if event.get("cat") in WORK[device]]
+    if not events:
         raise RuntimeError("the profiler saw nothing on the device")
-    return find_rests(spans, num_steps)
+    spans = [(event["ts"], event["ts"] + event["dur"]) for event in events]
+    return Profile(find_rests(spans, num_steps), by_name(events, num_steps))
+
+
+def by_name(events: Iterable[dict[str, Any]], num_steps: int) -> list[Kernel]:
+    """Returns what the kernels of each name take in a step; forms of one template count as one."""
+    durations: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        durations[short_name(event["name"])].append(event["dur"])
+    kernels = [Kernel(name, 1e-6 * sum(own) / num_steps, len(own) / num_steps) for name, own in durations.items()]
+    return sorted(kernels, key=lambda kernel: -kernel.seconds)
+
+
+def short_name(name: str) -> str:
+    """Returns a kernel's name without its result, arguments and the namespaces of torch."""
+    plain = name.removeprefix("void ").replace("(anonymous namespace)::", "").removeprefix("at::native::")
+    return re.sub(r"[<(].*", "", plain).strip() or name
 
 
 def find_rests(spans: list[Span], num_steps: int) -> Rests:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import cycle, islice
 from statistics import median
 
 import torch
@@ -10,6 +11,8 @@ from penstock.kernels import dispatch
 
 Call = Callable[[], object]
 COLD_BYTES = 1 << 30                     # that calls which take turns read: many times a GPU's cache
+QUICK_SECONDS = 1e-3                     # what takes longer hides its launch
+LAUNCHES = 64                            # launches behind one another: a GPU holds a thousand kernels that wait
 
 
 def synchronize() -> None:
@@ -20,7 +23,7 @@ def synchronize() -> None:
 def copies(num_bytes: int) -> int:
     """Returns how many sets of inputs of this size must take turns so that none is found in a GPU's cache."""
     if dispatch.device().type != "cuda":
-        return 2
+        return 1
     return min(64, max(1, COLD_BYTES // max(1, num_bytes)))
 
 
@@ -33,6 +36,17 @@ def median_seconds(calls: Sequence[Call], repeats: int) -> float:
         return median(_wall(calls) for _ in range(repeats)) / len(calls)
     graph = _capture(calls)
     return median(_events([graph.replay] if graph else calls, repeats)) / len(calls)
+
+
+def launch_seconds(calls: Sequence[Call], repeats: int) -> float:
+    """Returns the median time that the host takes to send one call on its way, while the device is behind."""
+    number = LAUNCHES if dispatch.device().type == "cuda" else 1
+    found = []
+    for _ in range(min(5, repeats)):
+        synchronize()
+        found.append(_wall(list(islice(cycle(calls), number))) / number)
+    synchronize()
+    return median(found)
 
 
 def _wall(calls: Sequence[Call]) -> float:

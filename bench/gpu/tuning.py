@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from penstock.bench.gpu.part import Cases, Context
 from penstock.bench.gpu.records import TUNED, Record
 from penstock.bench.gpu.weights import random_model
-from penstock.kernels import dispatch, tuning
+from penstock.kernels import tuning
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.startup.tune import Job, jobs_of
 
@@ -19,9 +19,6 @@ FIRST = ("gate_up_proj", "down_proj", "lm_head")
 
 def cases(context: Context, is_timed: bool = True) -> Cases:
     """Yields the kernels' jobs: those of few rows, of many and of a step's budget, the largest linears first."""
-    if dispatch.device().type != "cuda":
-        yield "tuning", lambda: context.record("tuning", note="there is nothing to tune on this device")
-        return
     for name, job in _jobs(context):
         yield name, functools.partial(_tune, context, name, job, is_timed)
     if is_timed:
@@ -31,7 +28,7 @@ def cases(context: Context, is_timed: bool = True) -> Cases:
 def _jobs(context: Context) -> Iterator[tuple[str, Job]]:
     with random_model(context.scale) as folder:
         config = read_model_config(folder)
-    wanted = {16, 128, context.scale.step_tokens}
+    wanted = {1, 16, 128, context.scale.step_tokens}
     jobs = [job for job in jobs_of(config, 1, context.scale.dtype, context.scale.step_tokens)
             if job.num_rows in wanted or job.name.startswith("attention")]
     for job in sorted(jobs, key=lambda job: (job.name not in FIRST, job.num_rows)):

@@ -38,21 +38,25 @@ def random_model(scale: Scale) -> Iterator[Path]:
         return random_tensor(wanted.name, wanted.shape, scale.dtype)[wanted.part]
 
     with TemporaryDirectory() as folder, mock.patch.object(Checkpoint, "read", read):
-        (Path(folder) / "config.json").write_text(json.dumps(configuration(scale)))
-        _write_hole(Path(folder) / SINGLE_FILE, scale)
+        write_model(Path(folder), scale, has_weights=False)
         yield Path(folder)
 
 
-def _write_hole(path: Path, scale: Scale) -> None:
-    """Writes a safetensors file whose numbers take no room on the disk."""
+def write_model(folder: Path, scale: Scale, has_weights: bool = True) -> None:
+    """Writes a checkpoint without a tokenizer; without weights its file has a hole, which takes no room on the disk."""
+    (folder / "config.json").write_text(json.dumps(configuration(scale)))
     dtype = next(name for name, stored in STORED_DTYPES.items() if stored == scale.dtype)
-    header, end = {}, 0
-    for name, shape in _shapes(scale.model):
+    header, end, shapes = {}, 0, dict(_shapes(scale.model))
+    for name, shape in shapes.items():
         begin, end = end, end + prod(shape) * scale.dtype.itemsize
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
     encoded = json.dumps(header).encode()
-    with path.open("wb") as file:
+    encoded += b" " * (-len(encoded) % 8)
+    with (folder / SINGLE_FILE).open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
+        if has_weights:
+            for name, shape in shapes.items():
+                file.write(memoryview(random_tensor(name, shape, scale.dtype).view(torch.uint8).cpu().numpy()))
         file.truncate(8 + len(encoded) + end)
 
 
@@ -105,4 +109,8 @@ class Floor:
     def prefill_flops(self, tokens: int) -> float:
         """Returns the operations of one prompt, of which each token sees those before it."""
         attention = 4 * self._layers * self._q_width * tokens * (tokens + 1) / 2
-        return 2.0 * tokens * self._layer_weights + attention + 2 * self._head_weights
+        return self.step_flops(tokens, 1) + attention
+
+    def step_flops(self, tokens: int, samples: int) -> float:
+        """Returns the operations of a step that samples so many tokens, but for those of attention."""
+        return 2.0 * tokens * self._layer_weights + 2.0 * samples * self._head_weights

@@ -10,6 +10,7 @@ from penstock.bench.gpu.records import Record, Records
 from penstock.bench.gpu.scale import Scale
 from penstock.bench.programs.root import ROOT
 
+END_SECONDS = 20.0                       # that a process may take to end what it has started
 KILL_SECONDS = 5.0                       # that a killed process may take to end; one that a driver holds never does
 
 
@@ -24,6 +25,7 @@ class Worker:
         self._log, self._end, self._index, self._of = log, end, index, of
         self._place = Place(records.path.with_name(f"{part.name}-{index}.at"))
         self._first = 0
+        self._patience_end = 0.0
         self.is_well = True
         self._process = self._start()
 
@@ -54,12 +56,21 @@ class Worker:
         self._process = self._start()
         return False
 
+    def terminate(self) -> None:
+        """Asks the process to end, and with it what it has started."""
+        self._process.terminate()
+        self._patience_end = time.monotonic() + END_SECONDS
+
     def stop(self) -> str:
-        """Kills the process; returns the name of the case that it was at."""
-        self._process.kill()
+        """Waits for the end that was asked for, and kills the process if it does not come; returns the name of the case
+        that it was at."""
         try:
-            self._process.wait(KILL_SECONDS)
+            self._process.wait(max(0.0, self._patience_end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self.is_well = False
+            self._process.kill()
+            try:
+                self._process.wait(KILL_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.is_well = False
         return self._place.read()[1]
 

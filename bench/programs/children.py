@@ -72,12 +72,15 @@ class Child:
             return []
         return [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
-    def cpu_seconds(self, module: str | None = None) -> float:
-        """Returns the processor time of all its processes, or of those that run `python -P -m penstock.MODULE`."""
+    def cpu_seconds(self, module: str | None = None, word: str = "") -> float:
+        """Returns the processor time of all its processes, or of those that run `python -P -m penstock.MODULE` with
+        `word` in an argument."""
         seconds = 0.0
         for process in self.family():
             try:
-                if module is None or process.cmdline()[2:4] == ["-m", f"penstock.{module}"]:
+                line = process.cmdline()
+                is_counted = module is None or line[2:4] == ["-m", f"penstock.{module}"]
+                if is_counted and any(word in argument for argument in line):
                     seconds += sum(process.cpu_times()[:2])
             except psutil.NoSuchProcess:
                 pass

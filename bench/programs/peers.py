@@ -49,35 +49,57 @@ class ServerCommand:
 
 
 class ResidentEngine:
-    """An engine that a child process holds and runs."""
+    """An engine that child processes hold and run: one, or the ranks of a group."""
 
-    def __init__(self, name: str, command: list[str], arguments: list[str], folder: Path, environment: dict[str, str]):
-        """Starts the child, which is given the number of a file descriptor, then `arguments`."""
+    def __init__(
+        self, name: str, command: list[str], arguments: Sequence[list[str]], folder: Path, environment: dict[str, str]
+    ):
+        """Starts a child for each of `arguments`, which it is given behind the number of a file descriptor."""
         self.name = name
-        self._connection, theirs = Pipe()
-        with theirs:
-            fd = theirs.fileno()
-            self._child = Child(name, [*command, str(fd), *arguments], folder, environment, pass_fds=[fd])
+        self._ranks = [_Rank(name, command, own, folder, environment) for own in arguments]
         self._receive()
 
     def run(self, trial: Trial) -> Result | None:
-        self._connection.send(asdict(trial))
+        for rank in self._ranks:
+            rank.connection.send(asdict(trial))
         return Result(*self._receive())
 
     def cpu_seconds(self) -> float:
-        return self._child.cpu_seconds()
+        return sum(rank.child.cpu_seconds() for rank in self._ranks)
 
     def end(self) -> None:
-        self._connection.close()
-        self._child.end()
+        for rank in self._ranks:
+            rank.connection.close()
+        for rank in self._ranks:
+            rank.child.end()
 
     def _receive(self) -> Any:
+        """Returns what the first child says, once all have spoken."""
         try:
-            return self._connection.recv()
+            first, *_ = [rank.receive() for rank in self._ranks]
+        except click.ClickException:
+            self.end()
+            raise
+        return first
+
+
+class _Rank:
+    """One child, and the connection to it."""
+
+    def __init__(
+        self, name: str, command: list[str], arguments: list[str], folder: Path, environment: dict[str, str]
+    ) -> None:
+        self.connection, theirs = Pipe()
+        with theirs:
+            fd = theirs.fileno()
+            self.child = Child(name, [*command, str(fd), *arguments], folder, environment, pass_fds=[fd])
+
+    def receive(self) -> Any:
+        """Returns what the child says. Raises ClickException if it ends instead."""
+        try:
+            return self.connection.recv()
         except (EOFError, ConnectionError):
-            failure = self._child.failure("ended")
-            self._child.end()
-            raise failure from None
+            raise self.child.failure("ended") from None
 
 
 @dataclass(frozen=True)
@@ -95,7 +117,7 @@ class Vllm:
 
     def engine(self, model: Path, folder: Path) -> Engine:
         command = [str(self._program("python")), "-P", str(ROOT / "penstock" / "bench" / "engine" / "vllm_engine.py")]
-        return ResidentEngine("vLLM", command, [str(model)], folder, self._environment())
+        return ResidentEngine("vLLM", command, [[str(model)]], folder, self._environment())
 
     def _program(self, name: str) -> Path:
         return _existing(self.folder / "bin" / name, "--vllm")
@@ -152,11 +174,15 @@ class LlamaCpp:
         return [str(_existing(self.folder / program, "--llama")), "-m", str(self.gguf), "-t", str(self.num_threads)]
 
 
-def own_engine(name: str, model: Path, num_threads: int, folder: Path, quantize: str | None) -> Engine:
-    """model: a directory; quantize: what its weights are rounded to, if they are."""
+def own_engine(
+    name: str, model: Path, num_threads: int, folder: Path, quantize: str | None, num_shards: int = 1
+) -> Engine:
+    """model: a directory; quantize: what its weights are rounded to, if they are. Each shard has so many threads."""
     command = [sys.executable, "-m", "penstock.bench.engine.own"]
-    arguments = [str(model), str(num_threads), *([quantize] if quantize else [])]
-    return ResidentEngine(name, command, arguments, folder, {"PYTHONPATH": str(ROOT)})
+    setting = {"model": str(model), "threads": num_threads, "quantize": quantize, "world_size": num_shards,
+               "rendezvous": f"file://{folder}/{name.replace(' ', '-')}"}
+    ranks = [[json.dumps({**setting, "rank": rank})] for rank in range(num_shards)]
+    return ResidentEngine(name, command, ranks, folder, {"PYTHONPATH": str(ROOT)})
 
 
 def own_server(model: Path, port: int, flags: Sequence[str]) -> ServerCommand:

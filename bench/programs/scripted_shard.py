@@ -36,11 +36,15 @@ class ScriptedShard(shard_pb2_grpc.ShardServicer):
     ) -> AsyncIterator[shard_pb2.StepResult]:
         async for order in orders:
             if order.HasField("plan"):
-                step = order.plan.step_id
-                rows = [shard_pb2.RowResult(
-                    slot=row.slot, token_ids=[FIRST_ID + (37 * row.slot + step) % NUM_IDS], logprobs=[-0.5])
-                    for row in order.plan.rows if row.output == shard_pb2.SAMPLE]
-                yield shard_pb2.StepResult(step_id=step, rows=rows, forward_ns=1000)
+                yield answer(order.plan)
+
+
+def answer(plan: shard_pb2.Plan) -> shard_pb2.StepResult:
+    """Returns the result of a plan whose rows sample one token each, or none."""
+    slots = [*plan.continued_slots, *(row.slot for row in plan.rows if row.output == shard_pb2.SAMPLE)]
+    return shard_pb2.StepResult(
+        step_id=plan.step_id, slots=slots, logprobs=[-0.5] * len(slots), forward_ns=1000,
+        token_ids=[FIRST_ID + (37 * slot + plan.step_id) % NUM_IDS for slot in slots])
 
 
 async def serve(config: dict[str, Any], signs_fd: int | None) -> None:

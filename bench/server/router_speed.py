@@ -2,8 +2,9 @@
 penstock.bench.server.router_speed`.
 
 The shard is a script that answers at once, and the client only counts events, so the router is what is measured: the
-tokens a second that come, and the processor time of the router's processes, which tells how many one core could stream
-if the machine had cores for shard and client, too.
+tokens a second that come, and the processor time that a token takes in the process with the engine and in those that
+answer clients (`--flag=--api-workers=3`). It tells how many tokens a second the router streams on a machine with a core
+for each, and others for shard and client: as many as the engine's process on its core, or as the others on theirs.
 """
 
 import asyncio
@@ -20,6 +21,9 @@ from penstock.bench.programs.peers import ServerCommand
 from penstock.bench.programs.root import DEMO_MODEL
 from penstock.bench.server.running import running
 
+WARM_UP = 8
+"""Streams of the round that is not measured."""
+FRONT = '"role":"front"'
 BODIES = {
     "/generate_stream": {"inputs": "Once upon a time", "parameters": {"max_new_tokens": 0}},
     "/v1/completions": {"prompt": "Once upon a time", "max_tokens": 0, "stream": True, "ignore_eos": True}}
@@ -27,12 +31,13 @@ BODIES = {
 
 @dataclass(frozen=True)
 class Streamed:
-    """What came of a round: tokens of all streams, seconds until the last, processor seconds of the router, and the
-    median time to the first event."""
+    """What came of a round: tokens of all streams, seconds until the last, processor seconds of the engine's process
+    and of those that answer clients, and the median time to the first event."""
 
     tokens: int
     seconds: float
-    router_seconds: float
+    engine_seconds: float
+    front_seconds: float
     first_seconds: float
 
 
@@ -63,11 +68,18 @@ async def run_streams(port: int, path: str, streams: int, new: int) -> tuple[int
 
 def measure(child: Child, port: int, path: str, streams: int, new: int) -> Streamed:
     """Runs one round. Raises ClickException if tokens are missing."""
-    before = child.cpu_seconds("router")
+    before = router_seconds(child)
     tokens, seconds, first = asyncio.run(run_streams(port, path, streams, new))
     if tokens < streams * new:
         raise click.ClickException(f"{tokens} events came of {streams * new} tokens: {child.output[-500:]}")
-    return Streamed(streams * new, seconds, child.cpu_seconds("router") - before, first)
+    engine, fronts = (now - then for now, then in zip(router_seconds(child), before, strict=True))
+    return Streamed(streams * new, seconds, engine, fronts, first)
+
+
+def router_seconds(child: Child) -> tuple[float, float]:
+    """Returns the processor time of the process that has the engine, and of those that have not."""
+    fronts = child.cpu_seconds("router", FRONT)
+    return child.cpu_seconds("router") - fronts, fronts
 
 
 @click.command(help=__doc__)
@@ -79,16 +91,19 @@ def main(streams: int, new: int, rounds: int, flags: tuple[str, ...]) -> None:
     exit_on_sigterm()
     port = free_port()
     command = [sys.executable, "-m", "penstock.bench.programs.scripted_server", "--model-id", str(DEMO_MODEL),
-               "--hostname", "127.0.0.1", "--port", str(port), "--max-concurrent-requests", str(streams), *flags]
+               "--hostname", "127.0.0.1", "--port", str(port),
+               "--max-concurrent-requests", str(max(WARM_UP, streams)), *flags]
     with running(ServerCommand("Penstock", command, {}), port) as child:
         for path in BODIES:
-            measure(child, port, path, 8, new)
+            measure(child, port, path, WARM_UP, new)
             found = [measure(child, port, path, streams, new) for _ in range(rounds)]
             rates = sorted(each.tokens / each.seconds for each in found)
-            core = sorted(each.tokens / each.router_seconds for each in found)
-            print(f"{path:18} {median(rates):8.0f} tokens/s ({rates[0]:.0f} to {rates[-1]:.0f}); router: "
-                  f"{median(core):8.0f} tokens per second of a core ({core[0]:.0f} to {core[-1]:.0f}), first token "
-                  f"{1e3 * median(each.first_seconds for each in found):.0f} ms", flush=True)
+            engine = sorted(1e6 * each.engine_seconds / each.tokens for each in found)
+            front = sorted(1e6 * each.front_seconds / each.tokens for each in found)
+            print(f"{path:18} {median(rates):6.0f} tokens/s ({rates[0]:.0f} to {rates[-1]:.0f}); engine's process "
+                  f"{median(engine):.1f} µs a token ({engine[0]:.1f} to {engine[-1]:.1f}), API workers "
+                  f"{median(front):.1f} ({front[0]:.1f} to {front[-1]:.1f}), first token "
+                  f"{1e3 * median(each.first_seconds for each in found):.2f} ms", flush=True)
 
 
 if __name__ == "__main__":

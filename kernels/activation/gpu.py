@@ -5,7 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.kernels import early_start
 from penstock.kernels.activation import Activation
+from penstock.kernels.early_start import release, wait
 
 BLOCK = 1024
 
@@ -42,7 +44,10 @@ def gated(gate, up, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def _activation(x, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ACTIVATION: tl.constexpr, IS_GATED: tl.constexpr):
+def _activation(x, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ACTIVATION: tl.constexpr, IS_GATED: tl.constexpr,
+                IS_EARLY: tl.constexpr):
+    wait(IS_EARLY)
+    release(IS_EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = column < WIDTH
@@ -68,5 +73,6 @@ def _launch(x: Tensor, activation: Activation, width: int, is_gated: bool) -> Te
     out = torch.empty(len(x), width, dtype=x.dtype, device=x.device)
     if out.numel():
         _activation[(len(x), triton.cdiv(width, BLOCK))](
-            x, out, WIDTH=width, BLOCK=BLOCK, ACTIVATION=str(activation), IS_GATED=is_gated)
+            x, out, WIDTH=width, BLOCK=BLOCK, ACTIVATION=str(activation), IS_GATED=is_gated,
+            **early_start.options())
     return out

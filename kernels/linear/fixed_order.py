@@ -5,10 +5,12 @@ always wgmma, whose tiles have 64 rows, so few rows are padded to 64; elsewhere 
 are, and which program adds which segments, is a matter of speed alone. A program adds whole subtrees of the segments'
 tree; where there are too few tiles for a GPU's processors, several programs share a tile's segments (split-K), and a
 second kernel adds what they have.
+
+One loop goes through all steps along k, of all segments, and of all tiles where a program has several (a persistent
+kernel): its loads run ahead of its products across segments and tiles, so they follow from the step's number alone.
 """
 
 import functools
-import itertools
 from typing import Any
 
 import torch
@@ -16,72 +18,137 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from penstock.kernels import tuning
+from penstock.kernels import early_start, tuning
+from penstock.kernels.early_start import SECTOR, prefetch, release, wait
+from penstock.kernels.linear.choices import NUM_PROCESSORS, Shape, choices, num_processors
 from penstock.kernels.tuning import Config
 
-NUM_PROCESSORS = 128         # about a GPU's; it takes no exact number to guess
-MAX_ACCUMULATORS = 96        # registers of a thread, of 255, with mma.sync; more and they spill
-MAX_WGMMA_ACCUMULATORS = 128  # whose operands take none; with few threads they take some, for addresses
-MAX_FLOAT32_ACCUMULATORS = 32
-MAX_SEGMENTS = 8             # that one program adds
-STAGES = (3, 4, 6, 8)
-SCRATCH_PRICE = 8            # a byte of scratch is written and read, and in memory: so many from the L2 cache
-SECOND_KERNEL = 72 << 10     # bytes that a processor could read while a second kernel starts
-SHARED_MEMORY = {80: 163, 90: 227, 100: 227}
-"""KiB that a program may have, by capability; others have OTHER_SHARED_MEMORY."""
-OTHER_SHARED_MEMORY = 99
-MAX_SHARED = 220 << 10
-MEMORY_BOUND_ROWS = 256
-ROW_BYTES = 128              # of a tile's row, 64 numbers of 16 bits or 32 of 32
 GROUP = 8                    # tiles of rows that go through the weight together, so that it comes from the L2 cache
+PREFETCHED = tl.constexpr(512)  # bytes of each row of a weight's tile that are fetched before the input is there
 
 
 @triton.jit
-def _subtree(x, weight, is_row, is_column, start, width, SEGMENTS: tl.constexpr, BLOCK_K: tl.constexpr,
-             IS_EVEN: tl.constexpr):
-    """Adds SEGMENTS segments of `width` from k = `start` on. x and weight point to tiles at k = 0."""
-    # The width is no constant: a loop of one known turn would vanish, and the tree's addition into the dot.
-    if SEGMENTS == 1:
-        total = tl.zeros((x.shape[0], weight.shape[1]), tl.float32)
-        for k in range(0, width, BLOCK_K):
-            is_x, is_weight = is_row, is_column
-            if not IS_EVEN:
-                is_k = k + tl.arange(0, BLOCK_K) < width
-                is_x, is_weight = is_x & is_k[None, :], is_weight & is_k[:, None]
-            left = tl.load(x + start + k, mask=is_x, other=0.0)
-            right = tl.load(weight + start + k, mask=is_weight, other=0.0)
-            if left.dtype != right.dtype:
-                left, right = left.to(tl.float32), right.to(tl.float32)
-            total = tl.dot(left, right, total, input_precision="ieee")
-    else:
-        # A loop, for halves that are written out take registers for each other's addresses. 0 plus a sum is that sum.
-        HALF: tl.constexpr = SEGMENTS // 2
-        total = tl.zeros((x.shape[0], weight.shape[1]), tl.float32)
-        for half in range(2):
-            total += _subtree(x, weight, is_row, is_column, start + half * HALF * width, width, HALF, BLOCK_K, IS_EVEN)
-    return total
-
-
-@triton.jit(do_not_specialize=["num_rows"])
-def _matmul(x, weight, bias, out, num_rows, num_columns, num_inputs, width, HAS_BIAS: tl.constexpr,
-            IS_EVEN: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-            BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
-    tile, part = tl.program_id(0), tl.program_id(1)
+def _place(tile, num_rows, num_columns, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
+    """Returns which part of the segments a tile is of, its rows [BLOCK_M, 1] and its columns [1, BLOCK_N]."""
     row_tiles, column_tiles = tl.cdiv(num_rows, BLOCK_M), tl.cdiv(num_columns, BLOCK_N)
-    first = tile // (GROUP * column_tiles) * GROUP
+    within = tile % (row_tiles * column_tiles)
+    first = within // (GROUP * column_tiles) * GROUP
     group = min(row_tiles - first, GROUP)
-    within = tile % (GROUP * column_tiles)
+    within = within % (GROUP * column_tiles)
     row = (first + within % group) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     column = within // group * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-    is_row, is_column = row < num_rows, column < num_columns
-    k = tl.arange(0, BLOCK_K)
-    total = _subtree(x + row.to(tl.int64) * num_inputs + k[None, :],
-                     weight + column.to(tl.int64) * num_inputs + k[:, None],
-                     is_row, is_column, part * SEGMENTS * width, width, SEGMENTS, BLOCK_K, IS_EVEN)
+    return tile // (row_tiles * column_tiles), row, column
+
+
+@triton.jit
+def _fold(total, low, middle, high, segment, SEGMENTS: tl.constexpr):
+    """Adds a segment's sum to those that the tree has on its left. Returns the sum that goes on, 0 where it waits for
+    its right: then one of the others, each of a level, holds it."""
+    # 0 is added to what is kept, since a product's own register would have to be waited for in every step.
+    if segment % 2 == 0:
+        low = total + 0.0
+        total = tl.zeros_like(total)
+    else:
+        total = low + total
+        if SEGMENTS > 2:
+            if segment % 4 == 1:
+                middle = total + 0.0
+                total = tl.zeros_like(total)
+            else:
+                total = middle + total
+                if SEGMENTS > 4:
+                    if segment % 8 == 3:
+                        high = total + 0.0
+                        total = tl.zeros_like(total)
+                    else:
+                        total = high + total
+    return total, low, middle, high
+
+
+@triton.jit
+def _write(total, bias, out, tile, num_rows, num_columns, HAS_BIAS: tl.constexpr, BLOCK_M: tl.constexpr,
+           BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
+    part, row, column = _place(tile, num_rows, num_columns, BLOCK_M, BLOCK_N, GROUP)
+    is_column = column < num_columns
+    result = total + 0.0
     if HAS_BIAS:
-        total += tl.load(bias + column, mask=is_column, other=0.0).to(tl.float32)
+        result += tl.load(bias + column, mask=is_column, other=0.0).to(tl.float32)
     place = (part * num_rows + row).to(tl.int64) * num_columns + column
-    tl.store(out + place, total.to(out.dtype.element_ty), mask=is_row & is_column)
+    tl.store(out + place, result.to(out.dtype.element_ty), mask=(row < num_rows) & is_column)
+
+
+@triton.jit
+def _prefetch_weight(weight, tile, num_rows, num_columns, num_inputs, depth, BLOCK_M: tl.constexpr,
+                     BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
+    part, _, column = _place(tile, num_rows, num_columns, BLOCK_M, BLOCK_N, GROUP)
+    sector: tl.constexpr = SECTOR * 8 // weight.dtype.element_ty.primitive_bitwidth
+    k = tl.arange(0, PREFETCHED // SECTOR)[:, None] * sector
+    row = tl.minimum(column, num_columns - 1).to(tl.int64)
+    prefetch(weight + row * num_inputs + part * depth + k)
+
+
+@triton.jit
+def _load(x, weight, tile, depth, steps, num_rows, num_columns, num_inputs, width, IS_EVEN: tl.constexpr,
+          SEGMENTS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+          GROUP: tl.constexpr):
+    """Returns what a tile multiplies in step `depth`, of `steps` of each segment."""
+    k = tl.arange(0, BLOCK_K)
+    part, row, column = _place(tile, num_rows, num_columns, BLOCK_M, BLOCK_N, GROUP)
+    is_x, is_weight = row < num_rows, column < num_columns
+    begin = part * SEGMENTS * width + depth * BLOCK_K
+    if not IS_EVEN:
+        within = depth % steps * BLOCK_K
+        begin = (part * SEGMENTS + depth // steps) * width + within
+        is_k = within + k < width
+        is_x, is_weight = is_x & is_k[None, :], is_weight & is_k[:, None]
+    left = tl.load(x + begin + (row.to(tl.int64) * num_inputs + k[None, :]), mask=is_x, other=0.0)
+    right = tl.load(weight + begin + (column.to(tl.int64) * num_inputs + k[:, None]), mask=is_weight, other=0.0)
+    if left.dtype != right.dtype:
+        left, right = left.to(tl.float32), right.to(tl.float32)
+    return left, right
+
+
+@triton.jit(do_not_specialize=["num_rows", "num_tiles"])
+def _matmul(x, weight, bias, out, num_rows, num_columns, num_inputs, width, num_tiles, HAS_BIAS: tl.constexpr,
+            IS_EVEN: tl.constexpr, PREFETCHES: tl.constexpr, IS_EARLY: tl.constexpr, SEGMENTS: tl.constexpr,
+            IS_PERSISTENT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+            GROUP: tl.constexpr):
+    first, programs = tl.program_id(0), tl.num_programs(0)
+    if PREFETCHES:
+        _prefetch_weight(weight, first, num_rows, num_columns, num_inputs, SEGMENTS * width, BLOCK_M, BLOCK_N, GROUP)
+    wait(IS_EARLY)
+    steps = tl.maximum(tl.cdiv(width, BLOCK_K), 1)  # of a segment
+    num_steps = SEGMENTS * steps
+    if IS_PERSISTENT:
+        num_steps *= tl.cdiv(num_tiles - first, programs)
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    low, middle, high = total, total, total
+    tile, segment, done = first, 0, 0
+    for step in range(num_steps):
+        loaded, depth = first, step
+        if IS_PERSISTENT:
+            loaded, depth = first + step // (SEGMENTS * steps) * programs, step % (SEGMENTS * steps)
+        left, right = _load(x, weight, loaded, depth, steps, num_rows, num_columns, num_inputs, width, IS_EVEN,
+                            SEGMENTS, BLOCK_M, BLOCK_N, BLOCK_K, GROUP)
+        total = tl.dot(left, right, total, input_precision="ieee")
+        if SEGMENTS > 1 or IS_PERSISTENT:
+            done += 1
+            if done == steps:
+                done = 0
+                if SEGMENTS > 1:
+                    total, low, middle, high = _fold(total, low, middle, high, segment, SEGMENTS)
+                    segment += 1
+                    if IS_PERSISTENT:
+                        is_whole = segment == SEGMENTS
+                        if is_whole:
+                            _write(total, bias, out, tile, num_rows, num_columns, HAS_BIAS, BLOCK_M, BLOCK_N, GROUP)
+                            total, tile, segment = tl.zeros_like(total), tile + programs, 0
+                else:
+                    _write(total, bias, out, tile, num_rows, num_columns, HAS_BIAS, BLOCK_M, BLOCK_N, GROUP)
+                    total, tile = tl.zeros_like(total), tile + programs
+    release(IS_EARLY)
+    if not IS_PERSISTENT:
+        _write(total, bias, out, first, num_rows, num_columns, HAS_BIAS, BLOCK_M, BLOCK_N, GROUP)
 
 
 @triton.jit
@@ -96,12 +163,14 @@ def _tree(sums, place, is_place, size, PARTS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _add_parts(sums, bias, out, num_rows, num_columns, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr,
-               BLOCK: tl.constexpr):
+               BLOCK: tl.constexpr, IS_EARLY: tl.constexpr):
     """Writes to out [M, N] the tree over sums [PARTS, M, N], and the bias."""
     size = num_rows.to(tl.int64) * num_columns
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     is_place = place < size
+    wait(IS_EARLY)
     total = _tree(sums, place, is_place, size, PARTS)
+    release(IS_EARLY)
     if HAS_BIAS:
         total += tl.load(bias + place % num_columns, mask=is_place, other=0.0).to(tl.float32)
     tl.store(out + place, total.to(out.dtype.element_ty), mask=is_place)
@@ -113,39 +182,56 @@ def matmul(x: Tensor, weight: Tensor, segments: int, bias: Tensor | None, out_dt
 
     `config` is one of `choices`, none of which changes a bit; without it the saved one is used, or else the first.
     """
-    num_rows, num_inputs = x.shape
-    num_columns = len(weight)
-    if config is None:
-        config = _config(*_shape(x, weight, segments))
-    out = torch.empty(num_rows, num_columns, dtype=out_dtype, device=x.device)
+    shape = shape_of(x, weight, segments, out_dtype)
+    out = torch.empty(len(x), shape.columns, dtype=out_dtype, device=x.device)
     if not out.numel():
         return out
-    width, parts, has_bias = num_inputs // segments, segments // config["SEGMENTS"], bias is not None
-    sums = out if parts == 1 else torch.empty(parts, num_rows, num_columns, dtype=torch.float32, device=x.device)
-    block_k = _block_k(x.dtype, weight.dtype)
-    tiles = triton.cdiv(num_rows, config["BLOCK_M"]) * triton.cdiv(num_columns, config["BLOCK_N"])
-    _matmul[(tiles, parts)](x, weight, bias, sums, num_rows, num_columns, num_inputs, width,
-                            HAS_BIAS=has_bias and parts == 1, IS_EVEN=width % block_k == 0, BLOCK_K=block_k,
-                            GROUP=GROUP, **config)
-    if parts > 1:
-        block = 1024 if out.numel() > 1024 * NUM_PROCESSORS else 256
-        _add_parts[(triton.cdiv(out.numel(), block),)](sums, bias, out, num_rows, num_columns, PARTS=parts,
-                                                       HAS_BIAS=has_bias, BLOCK=block)
+    config = config or _config(shape)
+    parts, early = segments // config["SEGMENTS"], early_start.options()
+    if parts == 1:
+        _launch(x, weight, segments, bias, out, config, early)
+        return out
+    sums = torch.empty(parts, *out.shape, dtype=torch.float32, device=x.device)
+    _launch(x, weight, segments, None, sums, config, early)
+    block = 1024 if out.numel() > 1024 * NUM_PROCESSORS else 256
+    _add_parts[(triton.cdiv(out.numel(), block),)](
+        sums, bias, out, *out.shape, PARTS=parts, HAS_BIAS=bias is not None, BLOCK=block, **early)
     return out
+
+
+def _launch(x: Tensor, weight: Tensor, segments: int, bias: Tensor | None, out: Tensor, config: Config,
+            early: dict[str, Any]) -> None:
+    """Writes the sums of each part of the segments to `out`, one below the other."""
+    (num_rows, num_inputs), num_columns = x.shape, len(weight)
+    width, block_k = num_inputs // segments, _block_k(x.dtype, weight.dtype)
+    parts, is_persistent = segments // config["SEGMENTS"], config["IS_PERSISTENT"]
+    num_tiles = parts * triton.cdiv(num_rows, config["BLOCK_M"]) * triton.cdiv(num_columns, config["BLOCK_N"])
+    num_programs = min(num_tiles, num_processors(x.device)) if is_persistent else num_tiles
+    is_long = config["SEGMENTS"] * width * weight.itemsize >= PREFETCHED.value
+    _matmul[(num_programs,)](
+        x, weight, bias, out, num_rows, num_columns, num_inputs, width, num_tiles, HAS_BIAS=bias is not None,
+        IS_EVEN=width > 0 and width % block_k == 0, PREFETCHES=early["IS_EARLY"] and is_long and not is_persistent,
+        BLOCK_K=block_k, GROUP=GROUP, **config, **early)
 
 
 def tune(x: Tensor, weight: Tensor, segments: int, out_dtype: torch.dtype) -> tuning.Outcome:
     """Finds and saves the fastest configuration for these shapes, and for all M up to the next power of two."""
-    shape = _shape(x, weight, segments)
+    shape = shape_of(x, weight, segments, out_dtype)
     _config.cache_clear()
-    return tuning.tune("linear", key(*shape), choices(*shape),
+    return tuning.tune("linear", shape.key(), choices(shape),
                        lambda config: matmul(x, weight, segments, None, out_dtype, config))
 
 
-def _shape(x: Tensor, weight: Tensor, segments: int) -> tuple[int, int, int, int, bool, int]:
-    rows = min(max(triton.next_power_of_2(len(x)), 16), 4096)
-    is_exact = _block_k(x.dtype, weight.dtype) == 32
-    return rows, len(weight), x.shape[1], segments, is_exact, tuning.capability()
+def shape_of(x: Tensor, weight: Tensor, segments: int, out_dtype: torch.dtype) -> Shape:
+    return _shape(len(x), len(weight), x.shape[1], segments, x.dtype, weight.dtype, out_dtype, tuning.capability())
+
+
+@functools.cache
+def _shape(rows: int, columns: int, inputs: int, segments: int, x_dtype: torch.dtype, weight_dtype: torch.dtype,
+           out_dtype: torch.dtype, capability: int) -> Shape:
+    rows = min(max(triton.next_power_of_2(rows), 16), 4096)
+    is_exact, is_wide = _block_k(x_dtype, weight_dtype) == 32, out_dtype == torch.float32
+    return Shape(rows, columns, inputs, segments, is_exact, is_wide, capability)
 
 
 def _block_k(*dtypes: torch.dtype) -> int:
@@ -155,54 +241,5 @@ def _block_k(*dtypes: torch.dtype) -> int:
 
 
 @functools.cache
-def _config(*shape: Any) -> Config:
-    return tuning.best("linear", key(*shape), choices(*shape))
-
-
-def key(rows: int, columns: int, inputs: int, segments: int, is_exact: bool, capability: int) -> str:
-    return f"{rows} x [{columns}, {inputs}] in {segments}, {'float32' if is_exact else '16 bits'}"
-
-
-def choices(rows: int, columns: int, inputs: int, segments: int, is_exact: bool, capability: int) -> tuple[Config, ...]:
-    """Returns the configurations that may be fastest for so many rows, the best guess first."""
-    shared = SHARED_MEMORY.get(capability, OTHER_SHARED_MEMORY) << 10
-    tiles = [(64, 32), (64, 64)]
-    if not is_exact:
-        tiles += [(64, 128)] if rows <= 64 else [(64, 128), (128, 64), (128, 128), (128, 256)]
-    found: list[Config] = []
-    for (block_m, block_n), own in itertools.product(tiles, _powers(segments)):
-        if num_warps := _num_warps(block_m * block_n, own, is_exact, capability):
-            most = shared // ((block_m + block_n) * ROW_BYTES)
-            found += [{"BLOCK_M": block_m, "BLOCK_N": block_n, "SEGMENTS": own, "num_warps": num_warps,
-                       "num_stages": num_stages} for num_stages in STAGES if num_stages <= most]
-    return tuple(sorted(found, key=lambda config: _guess(config, rows, columns, inputs, segments)))
-
-
-def _powers(segments: int) -> list[int]:
-    return [1 << level for level in range(min(segments, MAX_SEGMENTS).bit_length())]
-
-
-def _num_warps(tile: int, segments: int, is_exact: bool, capability: int) -> int:
-    """Returns the fewest warps whose registers hold the sums, a tile for each level of the tree; 0 if none do."""
-    has_wgmma = capability == 90 and not is_exact
-    most = {4: MAX_ACCUMULATORS, 8: MAX_FLOAT32_ACCUMULATORS if is_exact else
-            MAX_WGMMA_ACCUMULATORS if has_wgmma else MAX_ACCUMULATORS}
-    fewest = 8 if is_exact or tile > (64 * 128 if has_wgmma else 64 * 32) else 4
-    return next((warps for warps in (4, 8)
-                 if warps >= fewest and tile // (32 * warps) * segments.bit_length() <= most[warps]), 0)
-
-
-def _guess(config: Config, rows: int, columns: int, inputs: int, segments: int) -> tuple[int, int]:
-    """Ranks a configuration: the bytes that pass while programs take turns, dear ones counted more often; then how ill
-    its stages fit."""
-    block_m, block_n, parts = config["BLOCK_M"], config["BLOCK_N"], segments // config["SEGMENTS"]
-    programs = triton.cdiv(rows, block_m) * triton.cdiv(columns, block_n) * parts
-    turn = (min(rows, block_m) + block_n) * 2 * (inputs // parts)
-    if parts > 1:
-        turn += min(rows, block_m) * block_n * 4 * SCRATCH_PRICE
-    turns = triton.cdiv(programs, NUM_PROCESSORS)
-    # Few rows wait for memory, and the more is under way the better: of one program, or of two that share a processor.
-    num_stages, most = config["num_stages"], MAX_SHARED if programs <= NUM_PROCESSORS else MAX_SHARED // 2
-    is_wasteful = (block_m + block_n) * ROW_BYTES * num_stages > most
-    lack = num_stages if rows > MEMORY_BOUND_ROWS or is_wasteful else -num_stages
-    return turns * turn + (SECOND_KERNEL if parts > 1 else 0), lack
+def _config(shape: Shape) -> Config:
+    return tuning.best("linear", shape.key(), choices(shape))

@@ -30,8 +30,8 @@ def _split(logits, top_n, tops, maxima, sums, leads, found, VOCABULARY: tl.const
     scores = logits + row * VOCABULARY
     zero = tl.zeros([], tl.float32)
     infinity = zero + float("inf")
-    split_row(scores, begin, tops + index, maxima + index, sums + index, leads, zero + 1.0, -infinity, zero, zero,
-              infinity, row, row, row, VOCABULARY, PART, BLOCK, False)
+    split_row(scores, begin, scores, tops + index, maxima + index, sums + index, leads, zero + 1.0, -infinity, zero,
+              zero, infinity, row, row, row, VOCABULARY, PART, BLOCK, False)
     if WIDTH:
         count = tl.minimum(tl.load(top_n + row), WIDTH)
         find_top_logprobs(scores, begin, found + index * WIDTH, count, -infinity, zero, zero, infinity, VOCABULARY,

@@ -25,11 +25,12 @@ HALF_TO_EVEN = tl.constexpr(12582912.0)  # 1.5 * 2^23: in a sum with it a small 
 
 
 def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[Tensor, ...]:
-    """Returns codes, scales, minima, zeros, table, bounds and firsts.
+    """Returns codes, scales, minima, zeros, table, bounds, firsts and the inputs of the widest piece.
 
     codes [N, K], or two of 4 bits in a byte, the lower half first; scales [N, P] and minima [N, P] or [N, 0] of the
     pieces; zeros int32 [N, P], or [1, 1] where there is one for all; the table's levels [16] or [0]; of each piece its
-    begin and end, int32 [P, 2]; and the first piece of each segment and their number, int32 [S + 1].
+    begin and end, int32 [P, 2]; and the first piece of each segment and their number, int32 [S + 1]. Of the
+    last, [inputs, 0], only the shape counts, which the host knows without waiting for the device.
     Zeros and levels are lowered alike, so that the levels are signed bytes where they are multiplied as such.
     """
     device = coded.codes.device
@@ -47,7 +48,8 @@ def pack(coded: CodedWeight, segments: int, activations: Activations) -> tuple[T
     return (_bytes_of(coded), scales[:, groups].contiguous(),
             scales[:, :0] if minima is None else minima[:, groups].contiguous(),
             (zeros - (0 if coded.table is not None and activations is Activations.FLOAT else lowered)).int().to(device),
-            table.to(device), bounds.view(len(pieces), 2), torch.tensor(firsts, dtype=torch.int32, device=device))
+            table.to(device), bounds.view(len(pieces), 2), torch.tensor(firsts, dtype=torch.int32, device=device),
+            torch.empty(max((piece.end - piece.begin for piece in pieces), default=0), 0))
 
 
 def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype: torch.dtype) -> Tensor:
@@ -58,7 +60,7 @@ def linear(x: Tensor, packed: "QuantisedWeight", bias: Tensor | None, out_dtype:
 
 
 def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
-    codes, scales, minima, zeros, table, bounds, firsts = packed.data
+    codes, scales, minima, zeros, table, bounds, firsts, widest = packed.data
     (num_rows, num_inputs), num_columns, num_pieces = x.shape, packed.out_features, len(bounds)
     sums = torch.zeros(packed.segments, num_rows, num_columns, device=x.device)
     is_whole = packed.activations is Activations.INT8
@@ -66,9 +68,8 @@ def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
     x_scales = x_sums = torch.empty(num_rows if is_whole else 0, num_pieces, device=x.device)
     if x.numel() and is_whole:
         whole, x_sums = torch.empty(x.shape, dtype=torch.int8, device=x.device), torch.empty_like(x_scales)
-        width = max(end - begin for begin, end in bounds.tolist())
         _quantise[(num_rows, num_pieces)](x, bounds, whole, x_scales, x_sums, num_inputs, num_pieces, MOST=MOST,
-                                          LEAST=LEAST, BLOCK=triton.next_power_of_2(width))
+                                          LEAST=LEAST, BLOCK=triton.next_power_of_2(len(widest)))
         x = whole
     if sums.numel() and num_inputs:
         grid = triton.cdiv(num_rows, ROWS), triton.cdiv(num_columns, outputs), packed.segments
@@ -80,14 +81,15 @@ def linear_apart(x: Tensor, packed: "QuantisedWeight") -> Tensor:
 
 
 def weight_rows(packed: "QuantisedWeight", ids: Tensor) -> Tensor:
-    codes, scales, minima, zeros, table, bounds, _ = packed.data
+    codes, scales, minima, zeros, table, bounds, *_ = packed.data
     codes = codes[ids]
     if codes.shape[1] < packed.in_features:
         codes = torch.stack((codes & 15, codes >> 4), dim=2).flatten(1)[:, : packed.in_features]
     elif not table.numel():
         codes = codes.int() - BYTE_MIDDLE
     widths = bounds[:, 1] - bounds[:, 0]
-    pieces = torch.repeat_interleave(torch.arange(len(bounds), device=ids.device), widths)
+    pieces = torch.repeat_interleave(
+        torch.arange(len(bounds), device=ids.device), widths, output_size=packed.in_features)
     of_rows = zeros[ids][:, pieces] if zeros.numel() > 1 else zeros
     values = ((table[codes.long()] if table.numel() else codes.int()) - of_rows) * scales[ids][:, pieces]
     if minima.numel():

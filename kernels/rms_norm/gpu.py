@@ -5,10 +5,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from penstock.kernels import early_start
+from penstock.kernels.early_start import release, wait
+
 
 @triton.jit
 def _rms_norm(x, residual, weight, out, total, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-              HAS_RESIDUAL: tl.constexpr):
+              HAS_RESIDUAL: tl.constexpr, IS_EARLY: tl.constexpr):
+    wait(IS_EARLY)
+    release(IS_EARLY)
     row = tl.program_id(0).to(tl.int64) * WIDTH
     column = tl.arange(0, BLOCK)
     is_column = column < WIDTH
@@ -30,5 +35,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> 
         block = triton.next_power_of_2(width)
         # The order of the sum follows from block and warps, and those from the width alone.
         _rms_norm[(num_rows,)](x, residual, weight, out, total, eps, WIDTH=width, BLOCK=block,
-                               HAS_RESIDUAL=residual is not None, num_warps=min(16, max(1, block // 256)))
+                               HAS_RESIDUAL=residual is not None, num_warps=min(16, max(1, block // 256)),
+                               **early_start.options())
     return out, total

@@ -7,17 +7,35 @@ from torch import Tensor
 
 
 @triton.jit
-def _rotate(x, out, token, stride, cos, sin, is_half, NUM_HEADS: tl.constexpr, HEADS: tl.constexpr,
-            HEAD_DIM: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, STEP: tl.constexpr):
-    head = tl.arange(0, HEADS)[:, None]
+def angles(cos, sin, positions, token, HALF: tl.constexpr, BLOCK: tl.constexpr):
+    """Returns the cosines and sines of a token's angles [BLOCK], and which of them there are."""
+    angle = tl.load(positions + token) * HALF + tl.arange(0, BLOCK)
+    is_half = tl.arange(0, BLOCK) < HALF
+    return tl.load(cos + angle, mask=is_half, other=0.0), tl.load(sin + angle, mask=is_half, other=0.0), is_half
+
+
+@triton.jit
+def rotated(source, mask, cos, sin, HALF: tl.constexpr, BLOCK: tl.constexpr, STEP: tl.constexpr):
+    """Returns the turned pairs of the heads at source [HEADS, 1], in its dtype, and both places within a head."""
     pair = STEP * tl.arange(0, BLOCK)[None, :]
     partner = pair + (HALF if STEP == 1 else 1)
-    mask = (head < NUM_HEADS) & is_half[None, :]
-    source, target = x + token * stride + head * HEAD_DIM, out + (token * NUM_HEADS + head) * HEAD_DIM
     first = tl.load(source + pair, mask=mask, other=0.0).to(tl.float32)
     second = tl.load(source + partner, mask=mask, other=0.0).to(tl.float32)
-    tl.store(target + pair, (first * cos[None, :] - second * sin[None, :]).to(out.dtype.element_ty), mask=mask)
-    tl.store(target + partner, (second * cos[None, :] + first * sin[None, :]).to(out.dtype.element_ty), mask=mask)
+    turned_first = (first * cos[None, :] - second * sin[None, :]).to(source.dtype.element_ty)
+    turned_second = (second * cos[None, :] + first * sin[None, :]).to(source.dtype.element_ty)
+    return turned_first, turned_second, pair, partner
+
+
+@triton.jit
+def rotate(x, out, token, stride, cos, sin, is_half, NUM_HEADS: tl.constexpr, HEADS: tl.constexpr,
+           HEAD_DIM: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, STEP: tl.constexpr):
+    """Writes the rotated heads of a token's row of x to out, which is contiguous."""
+    head = tl.arange(0, HEADS)[:, None]
+    mask = (head < NUM_HEADS) & is_half[None, :]
+    source, target = x + token * stride + head * HEAD_DIM, out + (token * NUM_HEADS + head) * HEAD_DIM
+    first, second, pair, partner = rotated(source, mask, cos, sin, HALF, BLOCK, STEP)
+    tl.store(target + pair, first, mask=mask)
+    tl.store(target + partner, second, mask=mask)
     if REST:
         d = 2 * HALF + tl.arange(0, REST)[None, :]
         is_rest = (head < NUM_HEADS) & (d < HEAD_DIM)
@@ -29,13 +47,10 @@ def _rope(q, q_stride, k, k_stride, cos, sin, positions, q_out, k_out, NUM_HEADS
           NUM_KV_HEADS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
           HALF: tl.constexpr, BLOCK: tl.constexpr, REST: tl.constexpr, STEP: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
-    angle = tl.load(positions + token) * HALF + tl.arange(0, BLOCK)
-    is_half = tl.arange(0, BLOCK) < HALF
-    own_cos = tl.load(cos + angle, mask=is_half, other=0.0)
-    own_sin = tl.load(sin + angle, mask=is_half, other=0.0)
-    _rotate(q, q_out, token, q_stride, own_cos, own_sin, is_half, NUM_HEADS, HEADS, HEAD_DIM, HALF, BLOCK, REST, STEP)
-    _rotate(k, k_out, token, k_stride, own_cos, own_sin, is_half, NUM_KV_HEADS, KV_HEADS, HEAD_DIM, HALF, BLOCK, REST,
-            STEP)
+    own_cos, own_sin, is_half = angles(cos, sin, positions, token, HALF, BLOCK)
+    rotate(q, q_out, token, q_stride, own_cos, own_sin, is_half, NUM_HEADS, HEADS, HEAD_DIM, HALF, BLOCK, REST, STEP)
+    rotate(k, k_out, token, k_stride, own_cos, own_sin, is_half, NUM_KV_HEADS, KV_HEADS, HEAD_DIM, HALF, BLOCK, REST,
+           STEP)
 
 
 def rope(

@@ -86,15 +86,38 @@ COLUMNS: Mapping[str, torch.dtype] = {
 """The columns of `SampleParameters`: those that change with each token, and then the parameters."""
 
 
+_CUTOFFS: Mapping[str, Callable[[Any], Any]] = {
+    "top_k": lambda column: column > 0, "top_p": lambda column: column < 1, "typical_p": lambda column: column < 1,
+    "min_p": lambda column: column > 0}
+
+
+def find_cutoffs(columns: Mapping[str, Any]) -> frozenset[str]:
+    """Returns which cutoffs some row has, by columns that are tensors or arrays."""
+    return frozenset(name for name, is_on in _CUTOFFS.items() if (is_on(columns[name]) & columns["do_sample"]).any())
+
+
+@dataclass(init=False, eq=False, slots=True)
 class SampleParameters:
-    """Says how each of R rows is sampled: a tensor [R] for each of COLUMNS, which is an attribute by its name."""
+    """Says how each of R rows is sampled: a tensor [R] for each of COLUMNS, which is an attribute by its name.
 
-    __slots__ = ("columns",)
+    `cutoffs` are those that some row has. Who knows them says so, for to look one has to wait if the columns are on a
+    GPU.
+    """
 
-    def __init__(self, **columns: Tensor) -> None:
+    columns: Mapping[str, Tensor]
+    _cutoffs: frozenset[str] | None
+
+    def __init__(self, cutoffs: frozenset[str] | None = None, /, **columns: Tensor) -> None:
         if columns.keys() != COLUMNS.keys():
             raise TypeError(f"sample: the columns are {sorted(COLUMNS)}, not {sorted(columns)}")
-        self.columns: Mapping[str, Tensor] = columns
+        self.columns = columns
+        self._cutoffs = cutoffs
+
+    @property
+    def cutoffs(self) -> frozenset[str]:
+        if self._cutoffs is None:
+            self._cutoffs = find_cutoffs(self.columns)
+        return self._cutoffs
 
     def __getattr__(self, name: str) -> Tensor:
         if name not in COLUMNS:

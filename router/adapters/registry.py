@@ -73,6 +73,21 @@ class Registry:
     def __len__(self) -> int:
         return len(self._sources)
 
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The names that were removed last, and not added again."""
+        return tuple(self._removed)
+
+    def recall(self, added: Iterable[AdapterSource], removed: Iterable[str]) -> None:
+        """Takes over what was added to and removed from the registry of a process before this one. Files that are no
+        good any more are found when they are used."""
+        for name in removed:
+            self._removed[name] = None
+            self._sources.pop(name, None)
+        for source in added:
+            if source.name not in self._removed:
+                self._sources.setdefault(source.name, source)
+
     def named(self, model: str | None) -> str | None:
         """Returns the name of the adapter that a request of OpenAI's routes names as its model; None if that is any
         other name, which stands for the model itself. Raises AdapterNotFound for the name of one that was removed: the

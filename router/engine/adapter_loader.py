@@ -40,7 +40,7 @@ class AdapterLoader:
         self._fleet = fleet
         self._scheduler = scheduler
         self._residency = scheduler.adapters
-        self._registry = registry
+        self.registry = registry
         self._metrics = metrics
         self._fail = fail
         self._wake = wake
@@ -104,7 +104,7 @@ class AdapterLoader:
             self._num_losses[number] += 1
             if self._num_losses[number] >= MAX_LOSSES:
                 self._fail(number, self._killed(self._adapters[number]))
-                self._registry.read_again(self._adapters[number])
+                self.registry.read_again(self._adapters[number])
 
     def close(self) -> None:
         for task in self._tasks:
@@ -113,7 +113,7 @@ class AdapterLoader:
 
     def note(self) -> None:
         """Tells the metrics where the adapters are."""
-        self._metrics.count(len(self._registry), self._residency.counts())
+        self._metrics.count(len(self.registry), self._residency.counts())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -139,7 +139,7 @@ class AdapterLoader:
         except (AdapterRefusedError, FileError) as error:
             log.error("the adapter %r can't be loaded: %s", adapter.name, error)
             self._residency.failed(number)
-            self._registry.read_again(adapter)
+            self.registry.read_again(adapter)
             self._fail(number, GenerationError(f"adapter `{adapter.name}`: {error}"))
         else:
             took = time.monotonic() - began_at

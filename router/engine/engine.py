@@ -1,4 +1,4 @@
-"""The engine drives one group of shards and turns requests into streams of text.
+"""The engine drives one group of shards and turns requests into streams of tokens.
 
 A request survives the loss of its group: the scheduler lets every sequence wait again, with its output as part of its
 input, and the streams go on where they paused once the group is back.
@@ -8,16 +8,17 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from math import isnan
 
-from penstock.router.adapters.registry import Adapter, Registry
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.adapter_loader import AdapterLoader
 from penstock.router.engine.limits import Limits
+from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
-from penstock.router.engine.stream import Guesses, Queue, Stream
 from penstock.router.errors import GenerationError, KilledGroup, Overloaded, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
@@ -25,6 +26,7 @@ from penstock.router.fleet.fleet import Fleet
 from penstock.router.fleet.wire import StreamLimits
 from penstock.router.grammar.cursor import GrammarCursor
 from penstock.router.grammar.mask_worker import MaskWorker
+from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import Confirmed, FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
@@ -34,7 +36,6 @@ from penstock.router.scheduling.speculation.guesser import DraftedGuesser, Guess
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
-from penstock.router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +49,10 @@ class Engine:
     """Owns the scheduler and the fleet. Its one task is `run`; handlers call its other methods on the same event loop.
 
     `facts` are the group's, with no more KV blocks than the engine may use: it never uses more, whatever the group
-    reports when it is opened. `start_text` makes a request's text path. Up to `pipeline_depth` steps are in flight: the
-    next one is planned and sent before the tokens of the running one are back. The masks of a step are sent after it,
-    once the tokens of all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost.
-    `adapters` are those that requests may come with.
+    reports when it is opened. Up to `pipeline_depth` steps are in flight: the next one is planned and sent before the
+    tokens of the running one are back. The masks of a step are sent after it, once the tokens of all steps before it
+    are back. Requests wait `max_downtime` seconds for a group that was lost. `adapters` are those that requests may
+    come with.
     """
 
     def __init__(
@@ -60,7 +61,6 @@ class Engine:
         facts: Facts,
         limits: Limits,
         metrics: Metrics,
-        start_text: Callable[[Request], TextPath],
         pipeline_depth: int = 2,
         max_downtime: float = 120.0,
         adapters: Registry | None = None,
@@ -69,7 +69,6 @@ class Engine:
         self.facts = facts
         self._fleet = fleet
         self._metrics = metrics
-        self._start_text = start_text
         self._depth = pipeline_depth
         self._max_downtime = max_downtime
         self._downtime: asyncio.TimerHandle | None = None
@@ -106,23 +105,32 @@ class Engine:
         self.changed = asyncio.Event()
         """Set when `is_healthy` or `has_group` may have changed; the one who follows them clears it."""
 
-    @contextmanager
-    def permit(self, number: int = 1) -> Iterator[None]:
+    @asynccontextmanager
+    async def permit(self, number: int = 1) -> AsyncIterator[None]:
         """Holds `number` of the permits for requests in the router. Raises Overloaded when fewer are left."""
-        if number > self._permits:
-            raise Overloaded
-        self._permits -= number
+        self.take_permits(number)
         try:
             yield
         finally:
-            self._permits += number
+            self.return_permits(number)
 
-    def submit(self, request: Request, output_so_far: Sequence[int] = (), queue: Queue | None = None) -> Stream:
-        """Starts to generate after the prompt and `output_so_far`; puts the events into `queue`, if one is given.
+    def take_permits(self, number: int, *, may_exceed: bool = False) -> None:
+        """Takes permits. Raises Overloaded when fewer are left, unless they may be exceeded."""
+        if number > self._permits and not may_exceed:
+            raise Overloaded
+        self._permits -= number
+
+    def return_permits(self, number: int) -> None:
+        """Gives permits back."""
+        self._permits += number
+
+    def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
+        """Starts to generate after the prompt and `output_so_far` of the receiver's request.
 
         Raises Unhealthy while the engine takes no requests, and GenerationError if the group has lost memory since the
         request was checked, or the shards fail whenever they load its adapter.
         """
+        request = receiver.request
         if not self.is_healthy:
             raise Unhealthy
         if len(request.input_ids) + len(output_so_far) >= self._scheduler.memory.capacity:
@@ -132,18 +140,14 @@ class Engine:
             self._adapters.use(adapter)
         sequence_id = self._next_id
         self._next_id += 1
-        text = self._start_text(request)
-        for token_id in output_so_far:
-            text.push(token_id)
-        stream = Stream(request, cancel=lambda: self._requests.cancel(sequence_id), queue=queue)
+        receiver.bind(lambda: self._requests.cancel(sequence_id))
         tokens = [*request.input_ids, *output_so_far]
         guesser = self._guesser(request, tokens)
+        assert not isinstance(request.grammar, GrammarSpec), "the grammar is not compiled"
         cursor = None if request.grammar is None else GrammarCursor(
             sequence_id, request.grammar, output_so_far,
             most_forced=self.limits.speculate + self._depth if guesser is not None else 0)
-        if guesser is not None:
-            stream.guesses = Guesses()
-        self._requests[sequence_id] = RequestState(stream, text, cursor, len(output_so_far), guesser)
+        self._requests[sequence_id] = RequestState(receiver, cursor, guesser)
         self._scheduler.add(sequence.Sequence(
             id=sequence_id, tokens=tokens, guesser=guesser, prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
@@ -152,7 +156,6 @@ class Engine:
             trace=request.trace.context if request.trace else b"",
             namespace=adapter.namespace if adapter else "", adapter=adapter.number if adapter else 0))
         self._work.set()
-        return stream
 
     def _guesser(self, request: Request, tokens: Sequence[int]) -> Guesser | None:
         """Returns what guesses the request's tokens. Proposals of the draft model can't be masked by a grammar."""
@@ -162,22 +165,27 @@ class Engine:
             return DraftedGuesser(tokens, self._draft_context, self._proposals_right)
         return LookupGuesser(tokens)
 
-    def drop_adapter(self, adapter: Adapter) -> None:
-        """Has an adapter that no new request can name unloaded once those that were submitted have ended."""
-        self._adapters.drop(adapter)
-
-    def note_adapters(self) -> None:
-        """Tells the metrics that there are other adapters than before."""
+    async def add_adapter(self, source: AdapterSource) -> None:
+        """Adds an adapter that requests may name. Raises InvalidAdapter."""
+        await self._adapters.registry.add(source)
         self._adapters.note()
 
-    def stalled_seconds(self, now: float) -> float:
+    async def remove_adapter(self, name: str) -> None:
+        """Removes an adapter, which is unloaded once the requests that were submitted with it have ended. Raises
+        AdapterNotFound."""
+        adapter = self._adapters.registry.remove(name)
+        if adapter is not None:
+            self._adapters.drop(adapter)
+        self._adapters.note()
+
+    async def stalled_seconds(self) -> float:
         """Returns for how long no step has come back, though requests run.
 
-        `now` is of `time.monotonic`. The result is 0 while no request runs, and none runs while the group is away:
+        The result is 0 while no request runs, and none runs while the group is away:
         that time ends when the group is back, or after `max_downtime`. A request that waits while others are computed,
         for memory or for a suspect that runs alone, does not count: the router is in order.
         """
-        return now - self._advanced_at if self._scheduler.num_running else 0.0
+        return time.monotonic() - self._advanced_at if self._scheduler.num_running else 0.0
 
     async def run(self) -> None:
         """Drives the group, and waits for it when it is lost, until cancelled. Raises any error but a lost group."""
@@ -240,13 +248,13 @@ class Engine:
             if state is None:
                 continue
             if isinstance(each, Verified):
-                state.verified(each)
+                state.receiver.verified(each)
             elif any(map(isnan, each.logprobs if isinstance(each, PromptLogprobsPart) else [each.logprob])):
                 log.error("request %d fails: the model computed something that is not a number (NaN)", each.sequence_id)
                 self._requests.fail(each.sequence_id, GenerationError(
                     "Server error: the model computed something that is not a number (NaN)"))
             elif isinstance(each, PromptLogprobsPart):
-                state.take_prompt_logprobs(each)
+                state.receiver.take_prompt_logprobs(each)
             elif each.finish_reason is FinishReason.ERROR:
                 self._fail_too_long([each.sequence_id])
             elif state.cursor is not None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.router.adapters.registry import Adapter
 from penstock.router.grammar.matcher import Grammar
+from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.scheduling.plan import Sampling
 from penstock.router.tracing.trace import Trace
 
@@ -24,8 +25,8 @@ class Request:
     keep_stop: bool = True
     ignore_eos: bool = False
     stop_token_ids: frozenset[int] = frozenset()
-    grammar: Grammar | None = None
-    """The grammar that the answer must follow."""
+    grammar: Grammar | GrammarSpec | None = None
+    """The grammar that the answer must follow; what it is compiled from where the engine is in another process."""
     adapter: Adapter | None = None
     """What the model is changed by for this answer."""
     wants_prompt_logprobs: bool = False

@@ -4,12 +4,11 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from penstock.router.engine.stream import Ending, Event, Stream, Token
+from penstock.router.engine.receiver import Receiver
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
-from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, Verified
+from penstock.router.scheduling.plan import FinishReason, Sampled
 from penstock.router.scheduling.speculation.guesser import Guesser
-from penstock.router.text.text_path import TextPath
 
 log = logging.getLogger(__name__)
 
@@ -18,34 +17,9 @@ log = logging.getLogger(__name__)
 class RequestState:
     """The state of one request from its submission to its last event, apart from its sequence in the scheduler."""
 
-    stream: Stream
-    text: TextPath
-    cursor: GrammarCursor | None
-    num_tokens: int
-    """Generated tokens, including the output that the request was submitted with."""
+    receiver: Receiver
+    cursor: GrammarCursor | None = None
     guesser: Guesser | None = None
-
-    def next_event(self, sampled: Sampled) -> Event:
-        """Turns a token into the event that the client sees."""
-        piece = self.text.push(sampled.token_id)
-        self.num_tokens += 1
-        reason = FinishReason.STOP_SEQUENCE if piece.is_stop else sampled.finish_reason
-        return Event(
-            Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top_logprobs),
-            Ending(reason, self.text.text, self.num_tokens) if reason else None)
-
-    def verified(self, verified: Verified) -> None:
-        """Counts the guesses that a step has verified."""
-        if (guesses := self.stream.guesses) is not None:
-            guesses.drafted += verified.num_drafts
-            guesses.accepted += verified.num_accepted
-
-    def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
-        """Stores logprobs of prompt tokens at their positions. A prompt that is computed again yields some twice."""
-        known, place = self.stream.prompt_logprobs, slice(part.start - 1, part.start - 1 + len(part.logprobs))
-        known.logprobs[place] = part.logprobs
-        if part.top_logprobs:
-            known.top_logprobs[place] = part.top_logprobs
 
 
 class RequestTable(dict[int, RequestState]):
@@ -57,25 +31,22 @@ class RequestTable(dict[int, RequestState]):
 
     def admitted(self, sequence_id: int, now: float, hit_tokens: int) -> None:
         """Notes that a request begins to run, unless it only begins again after a preemption or a loss."""
-        state = self.get(sequence_id)
-        if state is not None and state.stream.started_at is None:
-            state.stream.started_at = now
-            state.stream.hit_tokens = hit_tokens
+        if (state := self.get(sequence_id)) is not None:
+            state.receiver.begin(now, hit_tokens)
 
     def trace(self, sequence_id: int, name: str, **facts: int) -> None:
         """Notes an event in the request's trace, if the request is traced."""
-        state = self.get(sequence_id)
-        if state is not None and (trace := state.stream.request.trace) is not None:
-            trace.note(name, **facts)
+        if (state := self.get(sequence_id)) is not None:
+            state.receiver.note(name, **facts)
 
     def trace_replays(self) -> None:
         """Notes in the traces of all requests that had begun to run that they will be computed again."""
         for sequence_id, state in self.items():
-            if state.stream.started_at is not None:
-                self.trace(sequence_id, "replay", generated_tokens=state.num_tokens)
+            if state.receiver.started_at is not None:
+                self.trace(sequence_id, "replay", generated_tokens=state.receiver.num_tokens)
 
     def deliver(self, sampled: Sampled) -> None:
-        """Turns a token into text and puts it into its stream; an exception on the way ends this request alone.
+        """Gives a token to its receiver; an exception on the way ends this request alone.
 
         Does nothing if the request has ended.
         """
@@ -83,14 +54,13 @@ class RequestTable(dict[int, RequestState]):
         if state is None:
             return
         try:
-            event = state.next_event(sampled)
+            reason = state.receiver.push(sampled)
         except Exception as error:
             log.exception("request %d failed in the text path", sampled.sequence_id)
             self.fail(sampled.sequence_id, GenerationError(f"{type(error).__name__} in the text path"))
             return
-        state.stream.put(event)
-        if event.ending is not None:
-            self._end(sampled.sequence_id, event.ending.finish_reason)
+        if reason is not None:
+            self._end(sampled.sequence_id, reason)
 
     def settle(self, results: Iterable[MaskResult]) -> dict[int, bytes]:
         """Delivers the tokens that the grammars have accepted; returns the masks of requests that have not ended."""
@@ -123,20 +93,20 @@ class RequestTable(dict[int, RequestState]):
         """Ends a request with an error. Does nothing if the request has ended."""
         state = self.get(sequence_id)
         if state is not None:
-            state.stream.fail(error)
+            state.receiver.fail(error)
             self._end(sequence_id, FinishReason.ERROR)
 
     def fail_adapter(self, number: int, error: RouterError) -> None:
         """Ends all requests that an adapter is to answer with an error."""
         for sequence_id, state in list(self.items()):
-            adapter = state.stream.request.adapter
+            adapter = state.receiver.request.adapter
             if adapter is not None and adapter.number == number:
                 self.fail(sequence_id, error)
 
     def fail_all(self, error: RouterError) -> None:
         """Tells every client of the error before anything else can fail, then ends the sequences."""
         for state in self.values():
-            state.stream.fail(error)
+            state.receiver.fail(error)
         ended = [*self]
         self.clear()
         for sequence_id in ended:

@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from penstock.router.engine.request import Request
 from penstock.router.errors import RouterError
-from penstock.router.scheduling.plan import FinishReason, TopLogprobs
+from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, TopLogprobs, Verified
+from penstock.router.text.text_path import TextPath
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One generated token. `text` is empty while a character is incomplete; the token that completes it has it all.
 
     `top_logprobs` lists the likeliest tokens at its position, if they were asked for.
@@ -35,8 +35,7 @@ class Ending:
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """Carries a token, and with the last token of a request the ending."""
 
     token: Token
@@ -65,40 +64,74 @@ Queue = asyncio.Queue[tuple["Stream", Event | RouterError]]
 class Stream:
     """Iterates over an answer's events; ends after the event with the ending, or raises the error that ended it.
 
-    A stream belongs to the request, not to the engine that happens to run it. Several streams may share one `queue`;
-    their reader then hands each item to its stream's `take`. Leaving the `async with` before the end cancels the
-    request.
+    It is the receiver of what the engine yields, and turns tokens into text by the request's `text` path. A stream
+    belongs to the request, not to the engine that happens to run it. Several streams may share one `queue`; their
+    reader then hands each item to its stream's `take`. Leaving the `async with` before the end cancels the request.
+
     Times are of `time.monotonic`; `started_at` is when its first step was sent. `hit_tokens` of the prompt were found
-    in the prefix cache. `guesses` is None where nothing is guessed. `prompt_logprobs` are whole before the first event
-    comes, if they were asked for.
+    in the prefix cache. `guesses` is None unless tokens of the answer are guessed (`is_guessed`). `prompt_logprobs` are
+    whole before the first event comes, if they were asked for.
     """
 
-    def __init__(self, request: Request, cancel: Callable[[], None], queue: Queue | None = None) -> None:
+    def __init__(
+        self, request: Request, text: TextPath, queue: Queue | None = None, *, is_guessed: bool = False
+    ) -> None:
         self.request = request
+        self.num_tokens = 0
+        """Generated tokens, including the output that the request was submitted with."""
         self.submitted_at = time.monotonic()
         self.started_at: float | None = None
         self.first_token_at: float | None = None
         self.finished_at: float | None = None
         self.ending: Ending | None = None
         self.hit_tokens = 0
-        self.guesses: Guesses | None = None
+        self.guesses = Guesses() if is_guessed else None
         self.prompt_logprobs = PromptLogprobs()
-        self._cancel = cancel
+        self._text = text
+        self._cancel: Callable[[], None] = lambda: None
         self._queue: Queue = asyncio.Queue() if queue is None else queue
         self._is_over = False
 
-    def put(self, event: Event) -> None:
-        """Puts a token's event in. The engine calls it for each token, in order."""
+    def bind(self, cancel: Callable[[], None]) -> None:
+        self._cancel = cancel
+
+    def begin(self, now: float, hit_tokens: int) -> None:
+        if self.started_at is None:
+            self.started_at = now
+            self.hit_tokens = hit_tokens
+
+    def push(self, sampled: Sampled) -> FinishReason | None:
+        """Turns a token into the event that the client sees; a stop string that it completes ends the answer."""
+        piece = self._text.push(sampled.token_id)
+        self.num_tokens += 1
         now = time.monotonic()
         if self.first_token_at is None:
             self.first_token_at = now
-        if event.ending is not None:
+        reason = FinishReason.STOP_SEQUENCE if piece.is_stop else sampled.finish_reason
+        if reason is not None:
             self.finished_at = now
-            self.ending = event.ending
-        self._queue.put_nowait((self, event))
+            self.ending = Ending(reason, self._text.text, self.num_tokens)
+        token = Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top_logprobs)
+        self._queue.put_nowait((self, Event(token, self.ending)))
+        return reason
+
+    def verified(self, verified: Verified) -> None:
+        if self.guesses is not None:
+            self.guesses.drafted += verified.num_drafts
+            self.guesses.accepted += verified.num_accepted
+
+    def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
+        known, place = self.prompt_logprobs, slice(part.start - 1, part.start - 1 + len(part.logprobs))
+        known.logprobs[place] = part.logprobs
+        if part.top_logprobs:
+            known.top_logprobs[place] = part.top_logprobs
+
+    def note(self, name: str, **facts: int) -> None:
+        if self.request.trace is not None:
+            self.request.trace.note(name, **facts)
 
     def fail(self, error: RouterError) -> None:
-        """Puts an error in. The engine calls it when the request can't go on."""
+        """Puts an error in, for the request can't go on."""
         self.finished_at = time.monotonic()
         self._queue.put_nowait((self, error))
 

@@ -19,6 +19,8 @@ from penstock.router.scheduling.plan import (
 
 _PLAIN = [field.name for field in fields(Sampling) if field.name not in ("bias", "banned_ids")]
 """Fields of a sampling that are a number each."""
+_CONTINUED = Row(0, 0, from_last_sample=True, is_decode=True)[2:]
+"""What a row has besides its slot and its start if it is one of those that have columns of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,11 @@ def encode_stream_limits(epoch: int, limits: StreamLimits) -> shard_pb2.Order:
 
 
 def encode_plan(plan: Plan) -> shard_pb2.Order:
+    continued = [row for row in plan.rows if row[2:] == _CONTINUED]
     return shard_pb2.Order(plan=shard_pb2.Plan(
-        step_id=plan.step_id, cleared_slots=plan.cleared_slots, rows=[_encode_row(row) for row in plan.rows],
+        step_id=plan.step_id, cleared_slots=plan.cleared_slots,
+        continued_slots=[row.slot for row in continued], continued_starts=[row.start for row in continued],
+        rows=[_encode_row(row) for row in plan.rows if row[2:] != _CONTINUED],
         block_copies=[shard_pb2.BlockCopy(source=copy.source, target=copy.target) for copy in plan.block_copies]))
 
 
@@ -57,7 +62,8 @@ def encode_masks(step_id: int, masks: Mapping[int, bytes]) -> shard_pb2.Order:
 
 
 def decode_result(message: shard_pb2.StepResult) -> StepResult:
-    rows = tuple(_decode_row(row) for row in message.rows)
+    rows = (*(RowResult(slot, (token_id,), (logprob,)) for slot, token_id, logprob
+              in zip(message.slots, message.token_ids, message.logprobs, strict=True)), *map(_decode_row, message.rows))
     return StepResult(message.step_id, rows, message.forward_ns / 1e9, message.sample_ns / 1e9,
                       message.draft_ns / 1e9)
 
@@ -94,8 +100,6 @@ def _encode_sampling(sampling: Sampling) -> shard_pb2.Sampling:
 
 
 def _decode_row(row: shard_pb2.RowResult) -> RowResult:
-    if not row.top_logprobs and not row.prompt_logprobs:
-        return RowResult(row.slot, tuple(row.token_ids), tuple(row.logprobs))
     return RowResult(
         row.slot, tuple(row.token_ids), tuple(row.logprobs), _decode_top_logprobs(row.top_logprobs),
         tuple(row.prompt_logprobs), _decode_top_logprobs(row.prompt_top_logprobs))

@@ -15,6 +15,7 @@ from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.text.text_path import TextPath
 from penstock.router.tracing import request_trace as traces
 
 
@@ -156,14 +157,18 @@ async def answering(
             check_mode(spec, service.limits, service.adapters, is_stream)
             service.poison.check(spec)
         async with AsyncExitStack() as stack:
-            stack.enter_context(engine.permit(sum(spec.num_answers for spec in specs) - num_permits))
+            await stack.enter_async_context(
+                engine.permit(sum(spec.num_answers for spec in specs) - num_permits))
             requests = await _validate_all(service, engine.facts, specs)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
             for spec, request in requests:
                 metrics.accepted(len(request.input_ids), request.max_new_tokens)
-                stream = await stack.enter_async_context(
-                    engine.submit(trace.followed(request) if trace else request, queue=queue))
+                stream = Stream(
+                    trace.followed(request) if trace else request, TextPath(service.tokenizer, request), queue,
+                    is_guessed=engine.limits.speculate > 0)
+                engine.submit(stream)
+                await stack.enter_async_context(stream)
                 answers[stream] = Answer(len(answers), spec, request, stream, received_at, metrics)
             if trace is not None:
                 trace.submitted(answers)

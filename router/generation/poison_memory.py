@@ -14,11 +14,16 @@ MAX_REMEMBERED = 1024
 class PoisonMemory:
     """Knows requests by a digest of what was asked, for `seconds` each; with 0 it remembers none.
 
-    `now` returns the time in seconds. At most `MAX_REMEMBERED` are known, the latest.
+    `now` returns the time in seconds. At most `MAX_REMEMBERED` are known, the latest. `tell` gets each digest that is
+    remembered here, for other processes to note.
     """
 
-    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, seconds: float, now: Callable[[], float] = time.monotonic,
+        tell: Callable[[bytes], None] = lambda digest: None,
+    ) -> None:
         self._seconds = seconds
+        self._tell = tell
         self._now = now
         self._ends: OrderedDict[bytes, float] = OrderedDict()
         """By digest, when the request is forgotten; the earliest comes first."""
@@ -26,6 +31,11 @@ class PoisonMemory:
     def remember(self, spec: GenerationSpec) -> None:
         """Notes a request that was given up."""
         digest = _digest(spec)
+        self.note(digest)
+        self._tell(digest)
+
+    def note(self, digest: bytes) -> None:
+        """Notes the digest of a request that was given up."""
         self._ends[digest] = self._now() + self._seconds
         self._ends.move_to_end(digest)
         if len(self._ends) > MAX_REMEMBERED:

@@ -9,7 +9,7 @@ from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engines import Engines
 from penstock.router.engine.limits import Limits
 from penstock.router.generation.poison_memory import PoisonMemory
-from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.generation.validation import Grammars
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer
 
@@ -33,7 +33,7 @@ class Service:
     metrics: Metrics
     info: ServerInfo
     poison: PoisonMemory
-    grammars: GrammarCompiler | None = None
+    grammars: Grammars | None = None
     """None where grammars are switched off."""
     template: ChatTemplate | None = None
     """None where the model has no chat template."""

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Protocol
 
 from penstock.router.adapters.registry import Registry
 from penstock.router.engine.limits import Limits
@@ -11,7 +12,6 @@ from penstock.router.errors import ValidationError
 from penstock.router.fleet.facts import Facts
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.spec import GenerationSpec
-from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.forms import parse_grammar
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
@@ -25,6 +25,13 @@ MAX_STOP_CHARACTERS = 1024
 MAX_STOP_TOKEN_IDS = 128
 MAX_BIAS = 100.0
 """The largest bias, as OpenAI has it; a token with it is certain, or impossible."""
+
+
+class Grammars(Protocol):
+    """What grammars are compiled by."""
+
+    async def compile(self, spec: GrammarSpec) -> Grammar | GrammarSpec:
+        """Returns the grammar, or the same spec if it was compiled where it is followed. Raises GrammarError."""
 
 
 def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stream: bool) -> None:
@@ -44,7 +51,7 @@ def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stre
 
 
 async def validate(
-    spec: GenerationSpec, limits: Limits, tokenizer: Tokenizer, facts: Facts, grammars: GrammarCompiler | None,
+    spec: GenerationSpec, limits: Limits, tokenizer: Tokenizer, facts: Facts, grammars: Grammars | None,
     adapters: Registry,
 ) -> list[Request]:
     """Returns a request for each answer. A ValidationError says the first rule that is broken.
@@ -84,7 +91,7 @@ async def _input_ids(spec: GenerationSpec, tokenizer: Tokenizer) -> tuple[int, .
         raise ValidationError(f"tokenizer error {error}") from error
 
 
-async def _compile(parameters: Parameters, grammars: GrammarCompiler | None) -> Grammar | None:
+async def _compile(parameters: Parameters, grammars: Grammars | None) -> Grammar | GrammarSpec | None:
     """Compiles the grammar, if there is one; checks rule 17."""
     grammar = parameters.grammar
     if grammar is None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from penstock.router.grammar.matcher import Grammar, GrammarError, Matcher
 from penstock.router.scheduling.plan import FinishReason, Sampled
@@ -58,7 +58,7 @@ class GrammarCursor:
         except Exception as error:
             return self._fail(error)
         if self._is_over:
-            sampled = replace(sampled, finish_reason=FinishReason.EOS_TOKEN)
+            sampled = sampled._replace(finish_reason=FinishReason.EOS_TOKEN)
         return MaskResult(self.sequence_id, sampled, forced=tuple(self._forced))
 
     def masks(self, drafts: Sequence[int] = ()) -> MaskResult:

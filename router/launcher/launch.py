@@ -23,7 +23,7 @@ from penstock.router.launcher.group import Group
 from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.option_types import NOTES, Command
 from penstock.router.launcher.options import OPTIONS
-from penstock.router.launcher.programs import group_programs, router_program
+from penstock.router.launcher.programs import group_programs, num_routers, router_programs
 from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
 from penstock.router.launcher.socket_folder import SocketFolder, socket_folder
 from penstock.router.launcher.supervisor import Supervisor
@@ -87,14 +87,16 @@ async def _supervise(
     listener: socket.socket, memories: Sequence[ShardMemory],
 ) -> int:
     """Runs the processes until they are to end; returns the exit code."""
-    with closing(NoticePipe()) as notices:
+    with ExitStack() as stack:
+        notices = [stack.enter_context(closing(NoticePipe())) for _ in range(num_routers(config))]
         sockets = [folder.socket(rank) for rank in range(config.num_shard)]
         group = Group(group_programs(config, checkpoint, folder, memories), [f"unix:{path}" for path in sockets],
                       config.step_timeout, config.startup_timeout, memories,
-                      on_progress=partial(notices.send, Notice.LOADING))
-        router = router_program(config, checkpoint, folder, listener.fileno(), notices.fd, adapters)
+                      on_progress=partial(notices[0].send, Notice.LOADING))
+        routers = router_programs(
+            config, checkpoint, folder, listener.fileno(), [each.fd for each in notices], adapters)
         return await Supervisor(
-            group, router, listener, notices, drain_timeout=config.graceful_termination_timeout,
+            group, routers, listener, notices, drain_timeout=config.graceful_termination_timeout,
             startup_timeout=config.startup_timeout, silence_limit=max(config.step_timeout, LEAST_SILENCE_SECONDS),
             can_reload=config.api_key_file is not None).run()
 

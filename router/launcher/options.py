@@ -158,6 +158,9 @@ OPTIONS: list[click.Parameter] = [
     Option("--grpc-port", SERVER, "Penstock: port of the gRPC API. Default: the gRPC API is off.",
            type=Integer(1, 2**16 - 1)),
     Option("--validation-workers", SERVER, "Threads that tokenise.", type=COUNT, default=2),
+    Option("--api-workers", SERVER, "Penstock: processes that answer clients, beside one with the engine; with 1, the "
+           "one process of the router does both. More are of use where shards make more than about 10,000 tokens a "
+           "second.", type=POSITIVE, default=1),
     Option("--graceful-termination-timeout -g", SERVER, "Seconds that running requests get to finish after SIGTERM.",
            type=COUNT, default=90),
     Noted("--prometheus-port", SERVER, "Accepted without effect: metrics are at /metrics.", type=PORT,
@@ -196,8 +199,8 @@ OPTIONS: list[click.Parameter] = [
     Option("--deterministic", SHARDS, "Penstock: use kernels with which no answer changes with the batch on GPUs "
            "either, which costs some speed. On processors none ever does.", is_flag=True),
     Option("--cuda-graphs", SHARDS, "Sizes, in rows, of the decode steps that are captured as CUDA graphs, such as "
-           "1,2,4; larger steps are not captured, and with 0 none is. Default: 1,2,4,8,16,32,64,96,128,192,256, as "
-           "far as batches can grow.",
+           "1,2,4. Default: 1,2,4,8,16,32,64,96,128,192,256, as far as batches can grow. Beside them steps with parts "
+           "of prompts are captured, of up to 512 tokens; with 0 none of all is.",
            type=Counts()),
     Option("--threads", SHARDS, "Penstock: threads that compute in each shard. Default: its share of the cores.",
            type=POSITIVE),

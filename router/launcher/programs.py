@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from penstock.router import logs, variables
 from penstock.router.adapters.source import AdapterSource
-from penstock.router.config import InvalidArgument
+from penstock.router.config import InvalidArgument, RouterConfig
 from penstock.router.launcher import hub
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.hub import Checkpoint
@@ -66,22 +66,44 @@ def shard_program(
                    fds=[folder.lock_fd, *([memory.fd] if memory else [])])
 
 
-def router_program(
-    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fd: int,
+def router_programs(
+    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fds: Sequence[int],
     adapters: Sequence[AdapterSource] = (),
-) -> Program:
-    """Makes the router's program. Raises InvalidArgument if its adapters are too many."""
-    router = config.for_router(
+) -> list[Program]:
+    """Makes the router's program, and those of the processes that answer clients beside it, if it does not do so
+    itself; each has one of `notices_fds`. Raises InvalidArgument if there are too many adapters."""
+    router = _router_config(config, checkpoint, folder, listen_fd, notices_fds[0], adapters)
+    if config.api_workers == 1:
+        return [_router_program("the router", router)]
+    router = replace(router, engine_socket=folder.engine_socket, metrics_folder=folder.metrics)
+    fronts = [_router_program(f"API worker {number}", replace(router, role="front", adapters=(), notices_fd=fd))
+              for number, fd in enumerate(notices_fds[1:])]
+    return [_router_program("the router", replace(router, role="engine")), *fronts]
+
+
+def num_routers(config: LauncherConfig) -> int:
+    """Returns how many programs `router_programs` makes."""
+    return 1 if config.api_workers == 1 else 1 + config.api_workers
+
+
+def _router_config(
+    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, listen_fd: int, notices_fd: int,
+    adapters: Sequence[AdapterSource],
+) -> RouterConfig:
+    return config.for_router(
         model_dir=checkpoint.path, tokenizer_json=checkpoint.tokenizer or checkpoint.path / TOKENIZER,
         revision=checkpoint.revision,
         shard_sockets=[f"unix:{folder.socket(rank)}" for rank in range(config.num_shard)],
         keeps_folder=folder.was_there, listen_fd=listen_fd, notices_fd=notices_fd, adapters=tuple(adapters))
+
+
+def _router_program(name: str, router: RouterConfig) -> Program:
     settings = router.to_json()
     if len(settings.encode()) > MAX_ARGUMENT:
-        raise InvalidArgument(f"`lora_adapters`: {len(adapters)} adapters are more than a command line can hold with "
-                              "their paths; load some later, with --allow-runtime-adapters")
-    program = program_of("the router", "router", ["--config", settings])
-    return replace(program, environment=router.environment, fds=[listen_fd, notices_fd])
+        raise InvalidArgument(f"`lora_adapters`: {len(router.adapters)} adapters are more than a command line can hold "
+                              "with their paths; load some later, with --allow-runtime-adapters")
+    program = program_of(name, "router", ["--config", settings])
+    return replace(program, environment=router.environment, fds=[router.listen_fd, router.notices_fd])
 
 
 def program_of(name: str, module: str, arguments: Sequence[str]) -> Program:

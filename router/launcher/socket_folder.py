@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.router.config import InvalidArgument
+from penstock.system.leftovers import ENGINE_SOCKET, METRICS_FOLDER
 
 MAX_PATH_BYTES = 107
 """The longest path of a socket (unix(7))."""
@@ -31,6 +33,16 @@ class SocketFolder:
     def socket(self, rank: int) -> Path:
         return self.path / f"shard-{rank}"
 
+    @property
+    def engine_socket(self) -> Path:
+        """Where the router's process listens for those that answer clients."""
+        return self.path / ENGINE_SOCKET
+
+    @property
+    def metrics(self) -> Path:
+        """The folder in which the router's processes count together."""
+        return self.path / METRICS_FOLDER
+
     def meeting(self) -> Path:
         """Returns the path of a file where shards that start now can meet."""
         self._num_meetings += 1
@@ -48,7 +60,13 @@ class SocketFolder:
         if self.lock_fd >= 0:
             if _is_at(self.path, self.lock_fd):
                 self._empty()
+                self.forget_routers()
             self._unlock()
+
+    def forget_routers(self) -> None:
+        """Removes what the processes of a router that has ended have left."""
+        self.engine_socket.unlink(missing_ok=True)
+        shutil.rmtree(self.metrics, ignore_errors=True)
 
     def _lock(self) -> None:
         self._unlock()
@@ -120,6 +138,7 @@ def _prepare(folder: SocketFolder, num_shards: int) -> None:
     try:
         _check_length(folder.socket(num_shards - 1))
         folder.prepare()
+        folder.forget_routers()
     except OSError as error:
         raise _unusable(folder.path, error) from error
 

@@ -1,4 +1,4 @@
-"""Keeps a group's shards and its router running until all of them are to end."""
+"""Keeps a group's shards and the processes of its router running until all of them are to end."""
 
 import asyncio
 import logging
@@ -25,20 +25,21 @@ LAST_WORDS_SECONDS = 5.0
 
 
 class Supervisor:
-    """Runs a group's shards, and a router that drains for `drain_timeout` seconds. It must be made in the event loop.
+    """Runs a group's shards, and a router of one or several processes, which drain for `drain_timeout` seconds. It must
+    be made in the event loop.
 
-    Neither ends when the other dies, for the shards keep the weights and the router keeps the requests: what died is
-    started again. So is a router that gives no sign of life for `startup_timeout` seconds while it starts, and for
-    `silence_limit` later. Meanwhile `listener`, which every router inherits, lets clients wait; it is closed when no
-    more of them are to come.
+    None ends when another dies, for the shards keep the weights and the router keeps the requests: what died is
+    started again. So is a process of the router that gives no sign of life for `startup_timeout` seconds while it
+    starts, and for `silence_limit` later. Meanwhile `listener`, which they inherit, lets clients wait; it is closed
+    when no more of them are to come.
     """
 
     def __init__(
-        self, group: Group, router: Program, listener: socket.socket, notices: NoticePipe, *, drain_timeout: float,
-        startup_timeout: float, silence_limit: float, can_reload: bool,
+        self, group: Group, routers: Sequence[Program], listener: socket.socket, notices: Sequence[NoticePipe], *,
+        drain_timeout: float, startup_timeout: float, silence_limit: float, can_reload: bool,
     ) -> None:
         self._group = group
-        self._router = router
+        self._routers = routers
         self._listener = listener
         self._notices = notices
         self._drain_timeout = drain_timeout
@@ -46,7 +47,7 @@ class Supervisor:
         self._silence_limit = silence_limit
         self._can_reload = can_reload
         self._is_given_up = False
-        self._running_router: Process | None = None
+        self._running: dict[str, Process] = {}
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -76,38 +77,43 @@ class Supervisor:
 
     def _on_reload(self) -> None:
         """Passes SIGHUP on. A router that has given no sign yet does not know it, and will read the file later."""
-        if self._running_router is not None:
-            self._running_router.notify(signal.SIGHUP)
+        for router in self._running.values():
+            router.notify(signal.SIGHUP)
 
     async def _run(self) -> int:
         drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        async with _background(self._group.keep(drained)) as group, _background(self._keep_router()) as router:
-            await asyncio.wait([group, router], return_when=asyncio.FIRST_COMPLETED)
+        async with AsyncExitStack() as stack:
+            group = await stack.enter_async_context(_background(self._group.keep(drained)))
+            routers = [await stack.enter_async_context(_background(self._keep(each))) for each in self._routers]
+            await asyncio.wait([group, *routers], return_when=asyncio.FIRST_COMPLETED)
             if group.done() and (loss := group.result()) is not None:
-                await self._let_requests_fail(router)
+                await self._let_requests_fail(routers)
                 return _give_up(loss.causes, loss.is_refusal)
-            cause = router.result()
             if not self._stop.done():
+                cause = next(router.result() for router in routers if router.done())
                 return _give_up([cause], cause.process is not None and cause.process.status == USAGE_ERROR)
+            await asyncio.wait(routers)
             drained.set_result(None)
             await group
             return 0
 
-    async def _let_requests_fail(self, router: asyncio.Task[Cause]) -> None:
+    async def _let_requests_fail(self, routers: Sequence[asyncio.Task[Cause]]) -> None:
         """Has the router tell its clients that there will be no more shards, and end."""
         self._is_given_up = True
         self._listener.close()
-        self._notices.send(Notice.GIVEN_UP)
-        await asyncio.wait([router], timeout=LAST_WORDS_SECONDS)
+        for notices in self._notices:
+            notices.send(Notice.GIVEN_UP)
+        await asyncio.wait(routers, timeout=LAST_WORDS_SECONDS)
 
-    async def _keep_router(self) -> Cause:
-        """Runs the router until it has drained or to start it again is of no use; returns how it ended last.
+    async def _keep(self, program: Program) -> Cause:
+        """Runs a process of the router until it has drained or to start it again is of no use; returns how it ended
+        last.
 
         One that has served may refuse to start again only because a file is away for a while.
         """
         num_useless, has_served = 0, False
         while True:
-            cause = await self._run_router()
+            cause = await self._run_once(program)
             is_useful = cause.process is not None and cause.process.is_ready
             has_served |= is_useful
             num_useless = 0 if is_useful else num_useless + 1
@@ -124,15 +130,15 @@ class Supervisor:
         """Whether no router is to be started any more."""
         return self._stop.done() or self._is_given_up
 
-    async def _run_router(self) -> Cause:
-        """Runs the router once, until it dies, is silent for too long, or ends after the signal to stop; returns which
-        of these it was, or why it could not be started."""
+    async def _run_once(self, program: Program) -> Cause:
+        """Runs a process of the router once, until it dies, is silent for too long, or ends after the signal to stop;
+        returns which of these it was, or why it could not be started."""
         async with AsyncExitStack() as stack:
             try:
-                router = await stack.enter_async_context(started(self._router))
+                router = await stack.enter_async_context(started(program))
             except (OSError, InvalidArgument) as error:
-                return Cause.of_failed_start(self._router.name, error)
-            self._running_router = router
+                return Cause.of_failed_start(program.name, error)
+            self._running[program.name] = router
             silence = await stack.enter_async_context(followed(router, self._startup_timeout, self._silence_limit))
             await asyncio.wait([router.ended, self._stop, silence.is_over], return_when=asyncio.FIRST_COMPLETED)
             if self._stop.done():

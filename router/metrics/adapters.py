@@ -13,7 +13,7 @@ class AdapterMetrics:
     def __init__(self, registry: CollectorRegistry, durations: Sequence[float]) -> None:
         self._adapters = Gauge(
             "penstock_adapters", "Adapters: known by name to requests; loading, loaded and unloading on the shards",
-            ["state"], registry=registry)
+            ["state"], registry=registry, multiprocess_mode="mostrecent")
         self._loads = Counter("penstock_adapter_loads", "Times that an adapter was loaded", registry=registry)
         self._load_seconds = Histogram(
             "penstock_adapter_load_seconds", "Loading an adapter on all shards", buckets=durations, registry=registry)

@@ -14,8 +14,10 @@ Series that measure TGI's own way of batching have the nearest meaning here:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from penstock.router.engine.limits import Limits
 from penstock.router.errors import RouterError
@@ -51,10 +53,14 @@ class _Steps:
 class Metrics:
     """Holds the router's series in a registry of their own. Durations are in seconds, lengths in tokens.
 
-    The limits determine the buckets of lengths and batches.
+    The limits determine the buckets of lengths and batches. Where several processes count together, in `folder`, any of
+    them tells the series of all; of gauges, what was set last.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, folder: Path | None = None) -> None:
+        self._folder = folder
+        if folder is not None:
+            folder.mkdir(0o700, exist_ok=True)
         self._registry = CollectorRegistry()
         self._define_requests(limits)
         self._define_tokens()
@@ -138,7 +144,7 @@ class Metrics:
         return Counter(name, text, labels, registry=self._registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self._registry)
+        return Gauge(name, text, labels, registry=self._registry, multiprocess_mode="mostrecent")
 
     def _histogram(self, name: str, text: str, bounds: Sequence[float], *labels: str) -> Histogram:
         return Histogram(name, text, labels, buckets=bounds, registry=self._registry)
@@ -253,7 +259,11 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Returns all series, in the format CONTENT_TYPE."""
-        return exposition.text(self._registry)
+        if self._folder is None:
+            return exposition.text(self._registry)
+        joined = CollectorRegistry()
+        MultiProcessCollector(joined, str(self._folder))  # type: ignore[no-untyped-call]
+        return exposition.text(joined)
 
 
 def _method(plan: Plan) -> str:

@@ -3,7 +3,7 @@
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio
 
-from penstock.router.engine.engine import Engine
+from penstock.router.engine.engines import AnyEngine
 
 _Status = health_pb2.HealthCheckResponse
 
@@ -11,7 +11,7 @@ _Status = health_pb2.HealthCheckResponse
 class Health:
     """Says SERVING while a request would be computed now, as `/readyz` does; never again once `end` was called."""
 
-    def __init__(self, engine: Engine, service_name: str) -> None:
+    def __init__(self, engine: AnyEngine, service_name: str) -> None:
         self.servicer = aio.HealthServicer()
         self._engine = engine
         self._names = ("", service_name)

@@ -30,14 +30,15 @@ _FAREWELL_SECONDS = 0.2
 
 
 class RpcServer:
-    """Listens at `address`, which is `HOST:PORT`; `credentials` is None for no TLS.
+    """Listens at `address`, which is `HOST:PORT`; `credentials` is None for no TLS. Other processes of the server may
+    listen there, too, if it `is_shared`.
 
     `drain_seconds` is what calls that run get in the end.
     """
 
     def __init__(
         self, service: Service, access: Access, tracing: "Tracing | None", address: str, drain_seconds: float,
-        credentials: grpc.ServerCredentials | None = None,
+        credentials: grpc.ServerCredentials | None = None, is_shared: bool = False,
     ) -> None:
         self._calls = Calls(SERVICE_NAME, access, service.metrics, tracing)
         self._health = Health(service.engines.choose(), SERVICE_NAME)
@@ -45,7 +46,7 @@ class RpcServer:
             ("grpc.max_receive_message_length", service.limits.payload_limit),
             ("grpc.max_send_message_length", -1),
             ("grpc.keepalive_time_ms", _KEEP_ALIVE_MS),
-            ("grpc.so_reuseport", 0)])  # a port that is taken is an error
+            ("grpc.so_reuseport", int(is_shared))])  # a port that is taken is an error
         penstock_pb2_grpc.add_TextGenerationServicer_to_server(TextGeneration(service, self._calls), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
@@ -95,7 +96,8 @@ def add_rpc(
     credentials = None
     if config.ssl_certfile is not None and config.ssl_keyfile is not None:
         credentials = grpc.ssl_server_credentials([(config.ssl_keyfile.read_bytes(), config.ssl_certfile.read_bytes())])
-    server = RpcServer(app[SERVICE], access, tracing, f"{host}:{config.grpc_port}", drain_seconds, credentials)
+    server = RpcServer(app[SERVICE], access, tracing, f"{host}:{config.grpc_port}", drain_seconds, credentials,
+                       is_shared=config.api_workers > 1)
     app.cleanup_ctx.append(server.run)
     app.on_shutdown.append(server.drain)
     return server

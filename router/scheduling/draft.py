@@ -19,12 +19,12 @@ class Draft:
     def add(self, sequence: Sequence, row: Row) -> None:
         """Adds a row that the budget has room for."""
         self.rows.append((sequence, row))
-        self.budget -= row.count
+        self.budget -= row.num_inputs
 
     def add_fork(self, sequence: Sequence, fork: Fork) -> None:
         """Adds a fork of a sequence whose row was added."""
         sequence.forks.append(fork)
-        self.budget -= fork.row.count
+        self.budget -= fork.row.num_inputs
 
     def plan(self, step_id: int, cleared_slots: Iterable[int], preempted: Iterable[int]) -> Plan:
         """Makes the plan of all that was added."""

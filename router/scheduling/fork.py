@@ -5,7 +5,6 @@ its step. If more of its guesses are right than of the sequence's own row, the s
 blocks.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.router.scheduling.memory import KvMemory
@@ -47,14 +46,16 @@ def make_fork(sequence: Sequence, other: Alternative, slot: int, memory: KvMemor
     return Fork(slot, blocks, num_shared, row, len(guesses) - other.num_shared, copies)
 
 
-def take_answer(sequence: Sequence, row: Row, answers: Iterator[RowResult]) -> tuple[Row, RowResult | None]:
-    """Takes the next answers, those of a sequence's row and of its forks, if the row has any. Returns the one with the
-    most right guesses, and its row: the sequence goes on with that, and a fork that is taken gets what it leaves."""
+def take_answer(sequence: Sequence, row: Row, answers: dict[int, RowResult]) -> tuple[Row, RowResult | None]:
+    """Takes the answers of a sequence's row and of its forks, by their slots, if the row has any. Returns the one with
+    the most right guesses, and its row: the sequence goes on with that, and a fork that is taken gets what it leaves.
+    """
     if not row.is_answered:
         return row, None
-    answer, best = _next_answer(answers, row), None
+    assert row.slot in answers, f"no result for slot {row.slot}"
+    answer, best = answers.pop(row.slot), None
     for fork in sequence.forks:
-        other = _next_answer(answers, fork.row)
+        other = answers.pop(fork.slot)
         if len(other.token_ids) > len(answer.token_ids):
             answer, best = other, fork
     if best is not None:
@@ -63,11 +64,5 @@ def take_answer(sequence: Sequence, row: Row, answers: Iterator[RowResult]) -> t
         shared = best.num_shared
         sequence.blocks[shared:], best.blocks = best.blocks, sequence.blocks[shared:]
         sequence.num_blocks_sent = len(sequence.blocks)
-        sequence.computed = row.start + row.count
+        sequence.computed = row.start + row.num_inputs
     return row, answer
-
-
-def _next_answer(answers: Iterator[RowResult], row: Row) -> RowResult:
-    answer = next(answers)
-    assert answer.slot == row.slot, f"result for slot {answer.slot}, expected {row.slot}"
-    return answer

@@ -5,6 +5,7 @@ from collections.abc import Sequence as Items
 
 from penstock.router.scheduling.memory import KvMemory
 from penstock.router.scheduling.plan import (
+    Confirmed,
     FinishReason,
     InitialState,
     Output,
@@ -71,6 +72,19 @@ def ending(sequence: Sequence, eos_token_ids: Collection[int], capacity: int) ->
     if is_eos or token_id in sequence.stop_token_ids:
         return FinishReason.EOS_TOKEN
     return FinishReason.ERROR if len(sequence.tokens) >= capacity else None
+
+
+def take_in(
+    sequence: Sequence, row: Row, answer: RowResult, eos_token_ids: Collection[int], memory: KvMemory
+) -> Items[Confirmed]:
+    """Appends what a row yielded to its sequence, and returns it, its tokens last."""
+    if not row.num_guesses and not row.prompt_logprob_ids and not sequence.forks:
+        assert not answer.prompt_logprobs, f"{len(answer.prompt_logprobs)} prompt logprobs, and none were asked for"
+        return append(sequence, answer, eos_token_ids, memory)
+    take_back(sequence, row, answer)
+    parts = prompt_logprobs(sequence, row, answer)
+    tokens = append(sequence, answer, eos_token_ids, memory)
+    return [*parts, *verified(sequence, row, answer, tokens), *tokens]
 
 
 def append(

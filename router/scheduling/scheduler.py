@@ -31,7 +31,7 @@ from penstock.router.scheduling.plan import (
 )
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.residency import AdapterOrders, Residency
-from penstock.router.scheduling.rows import append, decode_row, prefill_row, prompt_logprobs, take_back, verified
+from penstock.router.scheduling.rows import decode_row, prefill_row, take_in
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
@@ -165,23 +165,23 @@ class Scheduler:
         assert self._in_flight, f"result of step {result.step_id}, but none is in flight"
         step_id, rows = self._in_flight.popleft()
         assert result.step_id == step_id, f"result of step {result.step_id}, expected {step_id}"
-        answers = iter(result.rows)
+        answers = {answer.slot: answer for answer in result.rows}
         confirmed: list[Confirmed] = []
         for sequence, row in rows:
             sequence.in_flight -= 1
             sequence.promised -= row.is_sampled
             row, answer = take_answer(sequence, row, answers)
             if sequence.status is not Status.FINISHED:
-                self.memory.confirm(sequence, row.start + row.count - row.num_guesses)
+                self.memory.confirm(sequence, row.start + row.num_inputs - row.num_guesses)
                 if answer is not None:
-                    take_back(sequence, row, answer)
-                    parts = prompt_logprobs(sequence, row, answer)
-                    tokens = append(sequence, answer, self._eos_token_ids, self.memory)
-                    confirmed += [*parts, *verified(sequence, row, answer, tokens), *tokens]
-                    self._conclude(sequence, tokens)
-            self._release_forks(sequence)
+                    own = take_in(sequence, row, answer, self._eos_token_ids, self.memory)
+                    confirmed += own
+                    self._conclude(sequence, own[-1] if own else None)
+            if sequence.forks:
+                self._release_forks(sequence)
             if sequence.status is not Status.RUNNING:
                 self._settle(sequence)
+        assert not answers, f"results for slots {[*answers]}, of which no row was planned"
         return confirmed
 
     def observe(self, plan: Plan, result: StepResult) -> None:
@@ -226,9 +226,8 @@ class Scheduler:
         return Forgotten(len(lost) - len(given_up), given_up)
 
     def resize(self, num_blocks: int) -> list[int]:
-        """Takes an empty KV memory, which may have another size, in the place of the one before. Allowed only while no
-        sequence holds any of it, as after `forget_all`. Ends the sequences that do not fit any more; returns their
-        ids."""
+        """Takes an empty KV memory, perhaps of another size, in the place of the one before, while no sequence holds
+        any of it, as after `forget_all`. Ends the sequences that do not fit any more; returns their ids."""
         assert not self.memory.num_held
         self.memory = KvMemory(self.memory.block_size, num_blocks, self.memory.shares_prefixes)
         too_long = [s.id for s in self._waiting if len(s.tokens) >= self.memory.capacity]
@@ -255,8 +254,9 @@ class Scheduler:
             return
         if not self._grow(sequence, sequence.computed + 1):
             return
-        guesses = guesses[:self.memory.room(sequence, len(self._running))]
-        self._grow(sequence, sequence.computed + 1 + len(guesses))
+        if guesses:
+            guesses = guesses[:self.memory.room(sequence, len(self._running))]
+            self._grow(sequence, sequence.computed + 1 + len(guesses))
         self._draft(draft, sequence, decode_row(sequence, guesses))
         sequence.is_verifying = bool(guesses)
 
@@ -282,7 +282,7 @@ class Scheduler:
 
     def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
         draft.add(sequence, row)
-        sequence.computed += row.count
+        sequence.computed += row.num_inputs
         sequence.num_blocks_sent += len(row.new_blocks)
         sequence.promised += row.is_sampled
         sequence.in_flight += 1
@@ -362,12 +362,12 @@ class Scheduler:
         sequence.status = Status.DRAINING
         self._settle(sequence)
 
-    def _conclude(self, sequence: Sequence, tokens: list[Sampled]) -> None:
-        """Lets a sequence that got tokens be no suspect any more, or end, if that is what they mean."""
+    def _conclude(self, sequence: Sequence, last: Confirmed | None) -> None:
+        """Lets a sequence that got tokens be no suspect any more, or end, if that is what the last of them means."""
         if sequence.cleared_at is not None and len(sequence.tokens) >= sequence.cleared_at:
             self._suspects.clear(sequence)
-        if tokens and (reason := tokens[-1].finish_reason) is not None:
-            self.finish(sequence.id, reason)
+        if isinstance(last, Sampled) and last.finish_reason is not None:
+            self.finish(sequence.id, last.finish_reason)
 
     def _settle(self, sequence: Sequence) -> None:
         """Takes back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""

@@ -1,6 +1,6 @@
 """The path of a token's id through the detokenizer and the stop strings to the client's text."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.router.engine.request import Request
 from penstock.router.text.detokenizer import NUM_CONTEXT, Detokenizer
@@ -8,8 +8,7 @@ from penstock.router.text.stopping import HeldText, Match, StopMatcher
 from penstock.router.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """The text that a token yields. With `is_stop` the answer ends here because of a stop string."""
 
     text: str

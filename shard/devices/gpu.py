@@ -18,6 +18,11 @@ class Usage:
     base: int                            # of this process's tensors, before the work
     peak: int                            # the same, at most while it was done
 
+    @property
+    def work(self) -> int:
+        """Returns what the work takes."""
+        return self.peak - self.base
+
 
 def is_used() -> bool:
     """Returns whether this process computes on a GPU; it does not if the GPU's kernels are interpreted."""
@@ -47,6 +52,15 @@ def free_memory() -> int:
     """Returns how many bytes of the GPU's memory nobody uses."""
     free, _ = torch.cuda.mem_get_info()
     return int(free)
+
+
+def obtainable_memory(fraction: float) -> int:
+    """Returns how many bytes this process can still get, if it may use this fraction of the GPU's memory: what nobody
+    uses, and what its allocator has no use for. What is left over in the memory of captured graphs is theirs."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    return max(0, min(int(free), int(total * fraction) - torch.cuda.memory_reserved()))
 
 
 def measure(work: Callable[[], object]) -> Usage:

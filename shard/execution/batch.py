@@ -12,7 +12,7 @@ from torch import Tensor
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.lora import Adapter, AdapterRows
 from penstock.shard.devices.device import Array
-from penstock.shard.execution.slots import OrderError, SlotTable
+from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import NO_IDS, Row
 
 
@@ -31,12 +31,30 @@ class StepInputs:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Tells which rows are added to a step of decode rows until it has `num_rows`. Each is one token, no matter which,
-    at position 0 of a block and in a state that no sequence has."""
+    """Tells what is added to a step until it has so many tokens and rows: tokens, no matter which, in a block and in a
+    state that no sequence has.
 
+    A step of decode rows gets rows of one token. To another a row is added that has all the tokens, then rows without
+    any; only if no token is added, it may have all its rows.
+    """
+
+    num_tokens: int
     num_rows: int
+    is_decode: bool
     scratch_block: int
     scratch_state: int
+
+    def takes(self, num_tokens: int, num_rows: int) -> bool:
+        """Tells whether a step that is no larger than this can be padded to it."""
+        missing, rows = self.num_tokens - num_tokens, self.num_rows - num_rows
+        return missing == rows >= 0 if self.is_decode else missing >= 0 and rows >= min(missing, 1)
+
+    def counts(self, num_tokens: int, num_rows: int) -> Array:
+        """Returns the tokens of each row that is added to a step of this size: int32."""
+        counts = np.full(self.num_rows - num_rows, self.is_decode, np.int32)
+        if not self.is_decode:
+            counts[:1] = self.num_tokens - num_tokens
+        return counts
 
 
 def build(
@@ -44,7 +62,7 @@ def build(
 ) -> StepInputs:
     """Builds the tensors of rows that `slots` has already taken in: one upload brings them and `columns` to its device.
 
-    Tokens sampled last are read where they lie. The rows come first, then those of the padding, whose step must fit.
+    Tokens sampled last are read where they lie. The rows come first, then those of the padding, which must take them.
     """
     columns = columns or {}
     hosts = _arrange(rows, slots)
@@ -52,7 +70,7 @@ def build(
     if adapters:
         hosts["groups"] = _groups(rows, slots, list(adapters))
     if padding is not None:
-        _pad(hosts, padding, slots.bounds.block_size)
+        pad(hosts, padding, slots.bounds.block_size)
     uploaded = slots.device.upload([*hosts.values(), *columns.values()])
     tensors = dict(zip(hosts, uploaded[: len(hosts)], strict=True))
     return StepInputs(
@@ -61,11 +79,38 @@ def build(
             positions=tensors["positions"], slot_mapping=tensors["slot_mapping"], tables=tensors["tables"],
             starts=tensors["starts"], counts=tensors["counts"], slots=tensors.get("slots"),
             adapters=AdapterRows(tensors["groups"], tuple(adapters.values())) if adapters else None,
-            is_decode=len(hosts["positions"]) == len(hosts["starts"])),
+            is_decode=bool((hosts["counts"] == 1).all())),
         output_rows=tensors["output_rows"],
         prompt_logprob_rows=tensors["prompt_logprob_rows"],
         prompt_logprob_ids=tensors["prompt_logprob_ids"],
         columns=dict(zip(columns, uploaded[len(hosts) :], strict=True)))
+
+
+def pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
+    """Add the padding's tokens and rows to the arrays of a step, those that are there."""
+    added = padding.counts(len(hosts["positions"]), len(hosts["starts"]))
+    num_rows, num_tokens = len(added), int(added.sum())
+    positions = np.zeros(num_tokens, np.int64) if padding.is_decode else np.arange(num_tokens)
+    more = -(-int(added.max(initial=0)) // block_size) - hosts["tables"].shape[1]
+    if more > 0:                         # the row that is added is the longest of all
+        hosts["tables"] = np.pad(hosts["tables"], ((0, 0), (0, more)), constant_values=padding.scratch_block)
+    fills = {
+        "ids": 0 * positions, "sources": np.full(num_tokens, -1 if "ids" in hosts else 0), "positions": positions,
+        "slot_mapping": padding.scratch_block * block_size + positions % block_size,
+        "tables": np.full((num_rows, hosts["tables"].shape[1]), padding.scratch_block), "starts": 0 * added,
+        "counts": added, "slots": np.full(num_rows, padding.scratch_state)}
+    for name in fills.keys() & hosts.keys():
+        hosts[name] = np.concatenate([hosts[name], fills[name].astype(hosts[name].dtype)])
+
+
+def only_padding(padding: Padding, bounds: Bounds) -> dict[str, Array]:
+    """Returns the arrays of a step that is all padding, with tables as wide as the context makes them."""
+    no_rows, width = np.empty(0, np.int32), -(-bounds.context_length // bounds.block_size)
+    hosts: dict[str, Array] = {
+        "ids": NO_IDS, "positions": NO_IDS, "slot_mapping": NO_IDS, "tables": np.empty((0, width), np.int32),
+        "starts": no_rows, "counts": no_rows, **({} if bounds.num_states is None else {"slots": no_rows})}
+    pad(hosts, padding, bounds.block_size)
+    return hosts
 
 
 def _arrange(rows: tuple[Row, ...], slots: SlotTable) -> dict[str, Array]:
@@ -149,17 +194,6 @@ def _input_ids(ids: Tensor | None, sources: Tensor | None, last_token: Tensor) -
         return ids
     sampled = last_token[sources if ids is None else sources.clamp(min=0)]
     return sampled if ids is None else torch.where(sources >= 0, sampled, ids)
-
-
-def _pad(hosts: dict[str, Array], padding: Padding, block_size: int) -> None:
-    """Add the padding's rows to those of `hosts`, each of one token."""
-    number = padding.num_rows - len(hosts["starts"])
-    values = {"ids": 0, "sources": -1 if "ids" in hosts else 0, "positions": 0, "starts": 0, "counts": 1,
-              "slot_mapping": padding.scratch_block * block_size, "tables": padding.scratch_block,
-              "slots": padding.scratch_state}
-    for name in values.keys() & hosts.keys():
-        host = hosts[name]
-        hosts[name] = np.concatenate([host, np.full((number, *host.shape[1:]), values[name], host.dtype)])
 
 
 def _prompt_logprobs(rows: tuple[Row, ...], firsts: npt.NDArray[np.int64]) -> dict[str, Array]:

@@ -21,9 +21,10 @@ from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.paged_attention import allocate_cache
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
-from penstock.shard.execution.batch import place
+from penstock.shard.execution.batch import pad, place
+from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype
-from penstock.shard.execution.slots import SlotTable
+from penstock.shard.execution.slots import Bounds, SlotTable
 from penstock.shard.execution.step import Row, Step
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
@@ -57,6 +58,7 @@ class Drafter:
         self._group = group
         self._caches: list[KvCache] = []
         self._written = np.empty(0, np.int64)
+        self.graphs: StepGraphs | None = None  # captured once the memory has its size
 
     @classmethod
     def load(
@@ -109,13 +111,22 @@ class Drafter:
 
     @contextmanager
     def aside(self, num_blocks: int) -> Iterator[None]:
-        """Lets steps run in a little memory of their own while the block runs."""
-        own = self._caches
+        """Lets steps run, as they are, in a little memory of their own while the block runs."""
+        own = self._caches, self.graphs
         self.allocate(num_blocks)
+        self.graphs = None
         try:
             yield
         finally:
-            self._caches = own
+            self._caches, self.graphs = own
+
+    def new_graphs(self, config: ShardConfig) -> StepGraphs:
+        """Makes room for the steps that are to be captured. All are captured alike: of those in which each row has one
+        token, the logits are computed behind them, too."""
+        bounds = Bounds(self.shape.block_size, self._caches[0].num_blocks - 1, self.context_length,
+                        self._model.facts.vocab_size)
+        sizes = config.mixed_graph_sizes if self._model.is_capturable else ()
+        return StepGraphs(self._model, self._caches, bounds, (), sizes, config.max_step_rows)
 
     def open(self, max_slots: int) -> None:
         """Begin with empty slots."""
@@ -175,12 +186,20 @@ class Drafter:
         slot_ids, starts, ends = np.array([(span.slot, span.start, span.end) for span in spans], np.int64).T
         counts = ends - starts
         hosts = place(slot_ids, starts, counts, slots)
-        hosts["places"] = np.repeat(slot_ids, counts) * slots.max_history + hosts["positions"]
+        places = np.repeat(slot_ids, counts) * slots.max_history + hosts["positions"]
+        padding = self.graphs.padding_for(len(places), len(spans)) if self.graphs else None
+        if padding is not None:
+            pad(hosts, padding, self.shape.block_size)
+        # What pads the tokens is one of them.
+        hosts["places"] = np.pad(places, (0, len(hosts["positions"]) - len(places)), "edge")
         there = dict(zip(hosts, slots.device.upload(list(hosts.values())), strict=True))
         metadata = AttentionMetadata(
             there["positions"], there["slot_mapping"], there["tables"], there["starts"], there["counts"],
-            is_decode=bool((counts == 1).all()))
-        return self._model.forward(slots.kept(there["places"]), metadata, self._caches)
+            is_decode=bool((hosts["counts"] == 1).all()))
+        ids = slots.kept(there["places"])
+        if self.graphs and padding:
+            return self.graphs.forward(ids, metadata, padding)
+        return self._model.forward(ids, metadata, self._caches)
 
     def _choose(
         self, hidden: Hidden, output_rows: npt.NDArray[np.int64], rows: Sequence[Row], number: int, slots: SlotTable

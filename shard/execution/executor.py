@@ -20,10 +20,10 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
 from penstock.shard.execution import batch, prompt_logprobs, sampler
-from penstock.shard.execution.batch import Padding
+from penstock.shard.execution.batch import Padding, StepInputs
 from penstock.shard.execution.drafter import Drafter
 from penstock.shard.execution.gpu_memory import check_weights, part_of_memory, trial_blocks
-from penstock.shard.execution.graphs import DecodeGraphs
+from penstock.shard.execution.graphs import StepGraphs, new_pool
 from penstock.shard.execution.kept_memory import KeptMemory
 from penstock.shard.execution.kv_cache import KvShape, cache_dtype, check_kv_memory, kv_budget, num_blocks
 from penstock.shard.execution.masks import Masks
@@ -35,6 +35,8 @@ from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
 from penstock.shard.models.keys import ModelConfigError
+from penstock.shard.models.model import Hidden
+from penstock.shard.progress import LoadProgress
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
 
@@ -103,7 +105,7 @@ class Executor:
         self._device = Device(dispatch.device())
         self._watermark = Watermark(config.watermark_gamma, config.watermark_delta)
         self._slots: SlotTable | None = None
-        self.graphs: DecodeGraphs | None = None  # captured once the KV memory has its size
+        self.graphs: StepGraphs | None = None  # captured once the KV memory has its size
 
     def allocate(self, num_blocks: int) -> None:
         """Replace the KV memory by one of so many blocks, and of one more that no order names: the rows that pad a
@@ -119,16 +121,33 @@ class Executor:
     def _allocate(self, num_blocks: int, kept: KeptMemory | None = None) -> Sequence[LayerMemory]:
         return allocate(self.model.facts.layout, self.kv_shape, num_blocks, self.num_states + 1, kept)
 
+    def new_graphs(self) -> list[StepGraphs]:
+        """Makes room for the steps that are to be captured, of the model and of the draft model."""
+        own = StepGraphs.of(self.model, self.caches, self.bounds, self._config)
+        return [own, *([self.drafter.new_graphs(self._config)] if self.drafter else [])]
+
+    def capture(self, progress: LoadProgress | None = None) -> None:
+        """Capture steps over the KV memory as it is now, which is then to stay."""
+        pool = new_pool(dispatch.device())
+        self.graphs, *of_drafter = self.new_graphs()
+        self.graphs.capture(progress, pool)
+        for graphs in of_drafter:        # whose results are read before the model's graphs are replayed
+            graphs.capture(progress, pool)
+            assert self.drafter is not None
+            self.drafter.graphs = graphs
+
     @contextmanager
     def aside(self, num_blocks: int) -> Iterator[None]:
-        """Lets steps run in a little memory of their own while the block runs."""
-        own = self.caches, self.bounds
+        """Lets steps run in a little memory of their own while the block runs: those as they are, for captured ones
+        have the memory that they were captured with."""
+        own = self.caches, self.bounds, self.graphs
         self.caches, self.bounds = self._allocate(num_blocks), replace(self.bounds, num_blocks=num_blocks)
+        self.graphs = None
         try:
             with self.drafter.aside(num_blocks) if self.drafter else nullcontext():
                 yield
         finally:
-            self.caches, self.bounds = own
+            self.caches, self.bounds, self.graphs = own
 
     @property
     def numerics(self) -> str:
@@ -264,18 +283,22 @@ class Executor:
         sampling_batch = sampler.prepare(sampled, slots, answers=self._group.rank == 0)
         prompt_batch = prompt_logprobs.prepare(step.rows, slots)
         has_adapters = any(slots[row.slot].adapter for row in step.rows)
-        size = self.graphs.size_of(step.rows) if self.graphs and not has_adapters else None
-        padding = None if size is None else Padding(size, self.bounds.num_blocks, self.num_states)
+        padding = self.graphs.padding_of(step.rows) if self.graphs and not has_adapters else None
         inputs = batch.build(step.rows, slots, {**sampling_batch.columns, **prompt_batch.columns}, padding)
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
             os.kill(os.getpid(), signal.SIGKILL)
-        if self.graphs and padding:
-            logits = self.graphs.replay(inputs, len(step.rows))
+        if self.graphs and padding and padding.is_decode:
+            logits = self.graphs.decode(inputs.input_ids, inputs.metadata, padding, len(step.rows))
             return Outputs(logits, [], sampling_batch, prompt_batch, inputs.columns, drafted)
-        hidden = self.model.forward(inputs.input_ids, inputs.metadata, self.caches)
+        hidden = self._run_blocks(inputs, padding)
         logits = self.model.logits(hidden, inputs.output_rows)
         of_prompts = prompt_logprobs.launch(prompt_batch, inputs, partial(self.model.logits, hidden))
         return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns, drafted)
+
+    def _run_blocks(self, inputs: StepInputs, padding: Padding | None) -> Hidden:
+        if self.graphs and padding:
+            return self.graphs.forward(inputs.input_ids, inputs.metadata, padding)
+        return self.model.forward(inputs.input_ids, inputs.metadata, self.caches)
 
     def _draft(self, step: Step, slots: SlotTable) -> tuple[Step, Moment | None]:
         """Returns the step with the draft model's proposals as drafts, and a mark behind its work."""

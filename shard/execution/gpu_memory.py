@@ -1,6 +1,5 @@
 """Computes how much of a GPU's memory keys and values get: what the weights and the largest step leave."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +18,6 @@ from penstock.shard.weights.format import memory_of
 
 HEADROOM = 0.02                          # of the GPU's memory: for what falls between the pieces it is dealt out in
 GRAPH_BYTES = 16 << 20                   # of a captured graph, beside its tensors
-LOGIT_BYTES = 4
 HELP_WITHOUT_GPU = "What helps: more memory, or smaller numbers (--dtype bfloat16)."
 
 
@@ -98,15 +96,26 @@ def out_of_memory(config: ShardConfig, error: Exception) -> KvMemoryError:
                          f"{config.max_step_rows} rows. {_help(config)} In detail: {str(error).splitlines()[0]}")
 
 
-def graph_bytes(largest: int, sizes: Sequence[int], vocab_size: int) -> int:
-    """Returns the bytes that all graphs take, which share their memory but for the logits.
+def graph_bytes(largest: int, results: int, number: int) -> int:
+    """Returns the bytes that so many graphs take, which share their memory but for their results.
 
-    largest  bytes that the step of most rows takes
+    largest  bytes that the largest of their steps takes
+    results  bytes of what all of them return
     """
-    if not sizes:
-        return 0
-    others = sum(sizes) - max(sizes)
-    return largest + others * vocab_size * LOGIT_BYTES + len(sizes) * GRAPH_BYTES
+    return largest + results + number * GRAPH_BYTES
+
+
+def check_room(config: ShardConfig, needed: int, free: int, kv_bytes: int) -> None:
+    """Raises KvMemoryError if the largest step needs more bytes than are free once keys and values, of `kv_bytes`, are
+    there and the graphs are captured."""
+    missing = needed - free
+    if missing > 0:
+        memory = f"a --kv-memory of {kv_bytes - missing} or less, " if kv_bytes > missing else ""
+        raise KvMemoryError(
+            f"The largest step of {config.max_step_tokens} tokens in {config.max_step_rows} rows does not fit beside "
+            f"weights, keys and values ({kv_bytes} bytes), and graphs: it takes {_size(needed)}, the GPU has "
+            f"{_size(free)} left, {_size(missing)} are missing. What helps: {memory}a --max-batch-prefill-tokens "
+            f"below {config.max_step_tokens}, --cuda-graphs 0, or ending what else is on the GPU.")
 
 
 def trial_blocks(shape: KvShape, config: ShardConfig, context_length: int) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from penstock.kernels.prompt_logprobs import prompt_logprobs
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
-from penstock.kernels.sample.parameters import COLUMNS
+from penstock.kernels.sample.parameters import COLUMNS, find_cutoffs
 from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Array
 from penstock.shard.execution.masks import WORD, Masks
@@ -35,6 +35,7 @@ class SamplingBatch:
     positions: list[int]                 # of each sample in its sequence
     columns: dict[str, Array]            # to be uploaded with the step
     top_width: int = 0                   # the largest number of top logprobs of a row
+    cutoffs: frozenset[str] = frozenset()  # that some row has
     raw_rows: Sequence[int] = ()         # the samples whose logprobs are of the logits
     raw_top_width: int = 0
 
@@ -61,7 +62,8 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
         "seed": columns["seed"].view(np.int64), "position": np.array(of_output, np.int64),
         "prompt_length": np.array([state.prompt_length for state in states], np.int64),
         "mask": np.full(len(states), -1), "history_offsets": slots.history_offsets(rows)}
-    return SamplingBatch(rows, states, positions, columns, top_width, raw_rows, raw_top_width)
+    return SamplingBatch(
+        rows, states, positions, columns, top_width, find_cutoffs(columns), raw_rows, raw_top_width)
 
 
 def launch(
@@ -84,7 +86,7 @@ def launch(
     mask_index, mask_bits = _masks(batch, columns, masks, logits, slots)
     parameters = {name: columns[name] for name in COLUMNS}
     sampled = sample(
-        _mark(batch, logits, slots, watermark), SampleParameters(**{**parameters, "mask": mask_index}),
+        _mark(batch, logits, slots, watermark), SampleParameters(batch.cutoffs, **{**parameters, "mask": mask_index}),
         History(slots.histories(batch.rows), columns["history_offsets"]),
         Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, batch.top_width)
     group.broadcast(sampled.ids)

@@ -81,9 +81,9 @@ class SlotTable:
 
     def __getitem__(self, slot: int) -> Slot:
         """Returns the sequence in `slot`; raises OrderError if it has had no first row."""
-        self._check_slot(slot)
-        state = self._slots[slot]
+        state = self._slots[slot] if 0 <= slot < len(self._slots) else None
         if state is None:
+            self._check_slot(slot)
             raise OrderError(f"slot {slot} has had no first row")
         return state
 

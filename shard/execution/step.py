@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 
 NO_IDS: Ids = np.empty(0, np.int64)
+NO_BLOCKS: Blocks = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,27 +74,20 @@ class Row:
     prompt_logprob_ids: Ids = field(default_factory=lambda: NO_IDS)  # the tokens that follow the first inputs
     num_drafts: int = 0
     num_proposals: int = 0
+    count: int = field(init=False, repr=False)          # of inputs; this and what follows is asked for many times
+    end: int = field(init=False, repr=False)
+    num_guesses: int = field(init=False, repr=False)
+    num_samples: int = field(init=False, repr=False)
+    first_sample: int = field(init=False, repr=False)   # the position of the first token that is sampled
 
-    @property
-    def count(self) -> int:
-        return int(self.from_last_sample) + len(self.token_ids) + self.num_proposals
-
-    @property
-    def end(self) -> int:
-        return self.start + self.count
-
-    @property
-    def num_samples(self) -> int:
-        return self.num_guesses + 1 if self.is_sampled else 0
-
-    @property
-    def num_guesses(self) -> int:
-        return self.num_drafts + self.num_proposals
-
-    @property
-    def first_sample(self) -> int:
-        """Returns the position of the first token that is sampled."""
-        return self.end - self.num_guesses
+    def __post_init__(self) -> None:
+        count = self.from_last_sample + len(self.token_ids) + self.num_proposals
+        num_guesses, end, keep = self.num_drafts + self.num_proposals, self.start + count, object.__setattr__
+        keep(self, "count", count)
+        keep(self, "end", end)
+        keep(self, "num_guesses", num_guesses)
+        keep(self, "num_samples", num_guesses + 1 if self.is_sampled else 0)
+        keep(self, "first_sample", end - num_guesses)
 
     @property
     def sample_positions(self) -> range:

@@ -55,6 +55,7 @@ class TransformersModel:
     """Runs a model of transformers on one rank."""
 
     inequality = ""
+    is_capturable = False                # others' code may wait for the device
     adaptable: Adaptable | None = None
 
     def __init__(self, way: Way, hidden: HiddenStates, facts: ModelFacts, dtype: torch.dtype) -> None:

@@ -9,7 +9,7 @@ from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.kv_write import kv_write
 from penstock.kernels.paged_attention import paged_attention
-from penstock.kernels.rope import rope
+from penstock.kernels.rope_kv_write import rope_kv_write
 from penstock.shard.layers.head_norms import read_head_norms
 from penstock.shard.layers.heads import OwnHeads, qkv_parts
 from penstock.shard.layers.linear import ColumnParallel, RowParallel
@@ -60,9 +60,11 @@ class Attention:
             q, k = (norm(part) for part, norm in zip((q, k), self.head_norms, strict=True))
         if self.clip:
             q, k, v = (part.clamp(-self.clip, self.clip) for part in (q, k, v))
-        if self.rotary is not None:
-            q, k = rope(q, k, self.rotary.cos, self.rotary.sin, metadata.positions, self.is_interleaved)
-        kv_write(k, v, cache, metadata.slot_mapping)
+        if self.rotary is None:
+            kv_write(k, v, cache, metadata.slot_mapping)
+        else:
+            q = rope_kv_write(q, k, v, self.rotary.cos, self.rotary.sin, metadata.positions, self.is_interleaved, cache,
+                              metadata.slot_mapping)
         attended = paged_attention(
             q, cache, metadata.tables, metadata.starts, metadata.counts, scale=self.scale, window=self.window,
             softcap=self.softcap, sinks=self.sinks, slopes=self.slopes, is_decode=metadata.is_decode)

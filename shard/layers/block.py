@@ -115,7 +115,9 @@ class FeedForwardHalf:
         return x, self.residual.leave(self.layer(normed, adapters))
 
 
-def read_block(config: ModelConfig, weights: RankWeights, index: int, rotary: Rotary | None) -> Block:
+def read_block(
+    config: ModelConfig, weights: RankWeights, index: int, rotary: Rotary | None
+) -> SerialBlock | ParallelBlock:
     """Makes the block of this number from its part of the checkpoint."""
     names = config.names.of_block(index)
 
@@ -131,6 +133,12 @@ def read_block(config: ModelConfig, weights: RankWeights, index: int, rotary: Ro
     if config.is_parallel:
         return ParallelBlock(attention, feed_forward, not isinstance(feed_forward.residual.norm, NoNorm))
     return SerialBlock(attention, feed_forward)
+
+
+def waits_for_device(block: SerialBlock | ParallelBlock) -> bool:
+    """Tells whether the host is to know which experts were chosen: so it is where no kernel reads all their weights."""
+    half = block.feed_forward
+    return isinstance(half, FeedForwardHalf) and isinstance(half.layer, Mixture) and half.layer.experts.prepared is None
 
 
 def _read_mixer(

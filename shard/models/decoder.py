@@ -14,7 +14,7 @@ from penstock.kernels.kv_cache import KvCache
 from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.communication.distributed import Group
 from penstock.shard.communication.own_inputs import NUM_SEGMENTS
-from penstock.shard.layers.block import read_block
+from penstock.shard.layers.block import read_block, waits_for_device
 from penstock.shard.layers.fused import fuse, fuse_blocks
 from penstock.shard.layers.heads import OwnHeads
 from penstock.shard.layers.norm import read_norm
@@ -49,9 +49,10 @@ class Decoder:
         head = embedding if is_tied else weights.vocabulary(names.head, config.vocab_size, config.hidden_size)
         self._embedding = Embedding(config, weights, embedding)
         rotaries = {rotation: Rotary(rotation) for rotation in config.rotations}
-        self._blocks = [
-            fuse(read_block(config, weights, index, None if rotation is None else rotaries[rotation]))
-            for index, rotation in enumerate(config.attention.rotations)]
+        blocks = [read_block(config, weights, index, None if rotation is None else rotaries[rotation])
+                  for index, rotation in enumerate(config.attention.rotations)]
+        self.is_capturable = not any(waits_for_device(block) for block in blocks)
+        self._blocks = [fuse(block) for block in blocks]
         self._whole = fuse_blocks(self._blocks)
         self._norm = read_norm(config.norm, weights, names.norm, config.hidden_size)
         self._head = VocabHead(config, weights, head)

@@ -70,6 +70,7 @@ class Model(Protocol):
     dtype: torch.dtype
     inequality: str                      # why another number of shards gives other bits; empty if it does not
     adaptable: Adaptable | None          # where it takes adapters
+    is_capturable: bool                  # no step of it makes the host wait for the device
 
     def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[LayerMemory]) -> Hidden:
         """Runs the layers on token ids, int64 [T], each layer with its own memory."""

@@ -9,6 +9,8 @@ import numpy as np
 from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.protos import shard_pb2
 from penstock.shard.execution.step import (
+    NO_BLOCKS,
+    NO_IDS,
     BlockCopy,
     Facts,
     Ids,
@@ -41,10 +43,14 @@ def decode_plan(message: shard_pb2.Plan, step_id: int) -> Step:
     run."""
     if message.step_id != step_id:
         raise ValueError(f"plan.step_id is {message.step_id}, the next one of this stream is {step_id}")
-    if not message.rows:
+    slots, starts = message.continued_slots, message.continued_starts
+    if len(slots) != len(starts):
+        raise ValueError(f"plan {step_id} has {len(slots)} continued_slots and {len(starts)} continued_starts")
+    if not message.rows and not slots:
         raise ValueError(f"plan {step_id} has no rows")
-    rows = tuple(_decode_row(row, f"plan {step_id}, rows[{index}]") for index, row in enumerate(message.rows))
-    return Step(step_id, tuple(message.cleared_slots), rows,
+    continued = [Row(slot, start, True, NO_IDS, NO_BLOCKS, True) for slot, start in zip(slots, starts, strict=True)]
+    rows = (_decode_row(row, f"plan {step_id}, rows[{index}]") for index, row in enumerate(message.rows))
+    return Step(step_id, tuple(message.cleared_slots), (*continued, *rows),
                 tuple(BlockCopy(copy.source, copy.target) for copy in message.block_copies))
 
 
@@ -57,10 +63,12 @@ def decode_masks(message: shard_pb2.Masks) -> dict[int, bytes]:
 
 
 def encode_result(result: StepResult) -> shard_pb2.StepResult:
-    rows = [_encode_row(row) for row in result.rows]
+    plain = [row for row in result.rows if _is_plain(row)]
     return shard_pb2.StepResult(
-        step_id=result.step_id, rows=rows, forward_ns=result.forward_ns, sample_ns=result.sample_ns,
-        draft_ns=result.draft_ns)
+        step_id=result.step_id, slots=[row.slot for row in plain], token_ids=[row.token_ids[0] for row in plain],
+        logprobs=[row.logprobs[0] for row in plain],
+        rows=[_encode_row(row) for row in result.rows if not _is_plain(row)],
+        forward_ns=result.forward_ns, sample_ns=result.sample_ns, draft_ns=result.draft_ns)
 
 
 def encode_facts(facts: Facts) -> shard_pb2.Facts:
@@ -120,6 +128,11 @@ def _decode_initial_state(message: shard_pb2.InitialState, where: str) -> Initia
         history_ids=history_ids,
         trace=message.trace,
         adapter=message.adapter)
+
+
+def _is_plain(row: RowResult) -> bool:
+    """Tells whether a row has one token and nothing else."""
+    return len(row.token_ids) == 1 and not row.top_logprobs and not row.prompt_logprobs
 
 
 def _encode_row(row: RowResult) -> shard_pb2.RowResult:

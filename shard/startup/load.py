@@ -1,8 +1,7 @@
 """Makes an executor that is ready to run steps: its model read, and on a GPU its KV memory fitted, its kernels compiled
-and its decode steps captured."""
+and its steps captured."""
 
 import logging
-from dataclasses import replace
 
 import torch
 
@@ -11,10 +10,8 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import out_of_memory
-from penstock.shard.execution.graphs import DecodeGraphs
-from penstock.shard.models.model import NATIVE
 from penstock.shard.progress import LoadProgress
-from penstock.shard.startup.trial import fit_kv_memory
+from penstock.shard.startup.trial import check_memory, fit_kv_memory
 from penstock.shard.startup.warmup import warm_up
 
 log = logging.getLogger(__name__)
@@ -29,13 +26,11 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
     try:
         with progress.reading():
             executor = Executor(config, group, progress.read)
-        if executor.model.facts.implementation != NATIVE:
-            config = replace(config, cuda_graphs=(0,))  # others' code may wait for the device
         if gpu.is_used():
-            fit_kv_memory(executor, config)
+            largest_step = fit_kv_memory(executor, config)
             warm_up(executor, group, config, progress)
-            executor.graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, config.graph_sizes)
-            executor.graphs.capture(progress)
+            executor.capture(progress)
+            check_memory(executor, config, largest_step)
         elif config.rank == 0:
             _say_what_has_no_effect(config)
     except torch.OutOfMemoryError as error:

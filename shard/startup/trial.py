@@ -1,6 +1,7 @@
 """Runs the largest step once, to see what memory a GPU has left for keys and values."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,8 +11,8 @@ from penstock.kernels.sample.parameters import PARAMETERS
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.gpu_memory import Needs, blocks_that_fit, graph_bytes, largest_lengths
-from penstock.shard.execution.graphs import DecodeGraphs
+from penstock.shard.execution.gpu_memory import Needs, blocks_that_fit, check_room, graph_bytes, largest_lengths
+from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import Row, Sampling, StreamLimits
 from penstock.shard.startup.measure import prompts
@@ -21,20 +22,20 @@ log = logging.getLogger(__name__)
 ALL_SAMPLERS = Sampling(**{parameter.name: parameter.on for parameter in PARAMETERS})
 
 
-def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:
-    """Give the executor, whose shard computes on a GPU, the KV memory that fits, or that --kv-memory asks for.
+def fit_kv_memory(executor: Executor, config: ShardConfig) -> int:
+    """Give the executor, whose shard computes on a GPU, the KV memory that fits, or that --kv-memory asks for. Returns
+    the bytes that the largest step takes beside it, the weights and the graphs.
 
     All ranks call it together. Raises KvMemoryError.
     """
-    graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, config.graph_sizes)
-    drafts = executor.drafter.caches if executor.drafter else []
-    caches = sum(cache.data.nbytes for cache in [*executor.caches, *drafts])
+    graphs = executor.new_graphs()
+    caches = _cache_bytes(executor)
     step = gpu.measure(partial(run_largest_step, executor, config))
-    decode = gpu.measure(graphs.run_largest) if config.graph_sizes else None
-    largest = decode.peak - decode.base if decode else 0
+    results = _run_largest(graphs)
+    captured = gpu.measure(partial(_run_largest, graphs))
     needs = Needs(
         total=step.total, foreign=step.foreign, tensors=step.peak - caches,
-        graphs=graph_bytes(largest, config.graph_sizes, executor.bounds.vocab_size))
+        graphs=graph_bytes(captured.work, results, sum(len(each.paddings) for each in graphs)))
     del graphs                           # which holds on to the caches
     num_blocks = blocks_that_fit(executor.kv_shape, needs, config, executor.bounds.context_length)
     log.info("GPU memory: %.2f GiB, of which others use %.2f, weights and the largest step %.2f, graphs %.2f, "
@@ -42,6 +43,26 @@ def fit_kv_memory(executor: Executor, config: ShardConfig) -> None:
                  needs.total, needs.foreign, needs.tensors, needs.graphs, num_blocks * executor.kv_shape.block_bytes)))
     if num_blocks != executor.bounds.num_blocks:
         executor.allocate(num_blocks)
+    return step.work
+
+
+def check_memory(executor: Executor, config: ShardConfig, largest_step: int) -> None:
+    """Run the largest step, which takes so many bytes, once more: beside all that stays, some of which the trial could
+    only estimate. All ranks call it together. Raises KvMemoryError, or torch's own error for memory that is in pieces.
+    """
+    free = gpu.obtainable_memory(config.cuda_memory_fraction)
+    check_room(config, largest_step, free, _cache_bytes(executor))
+    run_largest_step(executor, config)
+
+
+def _run_largest(graphs: Sequence[StepGraphs]) -> int:
+    """Run the largest steps that are to be captured; returns the bytes of what all captured ones return."""
+    return sum(each.run_largest() for each in graphs)
+
+
+def _cache_bytes(executor: Executor) -> int:
+    drafts = executor.drafter.caches if executor.drafter else []
+    return sum(cache.data.nbytes for cache in [*executor.caches, *drafts])
 
 
 def run_largest_step(executor: Executor, config: ShardConfig) -> None:

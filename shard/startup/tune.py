@@ -1,5 +1,6 @@
 """`python -m penstock.shard.startup.tune`: measure at a model's shapes, with random weights, what kernels read."""
 
+import bisect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,11 +38,14 @@ class Linear:
         import torch
 
         from penstock.kernels import dispatch
-        from penstock.kernels.linear import fixed_order
+        from penstock.kernels.linear import any_order, fixed_order
 
         x, weight = (torch.randn(rows, self.inputs, dtype=dtype, device=dispatch.device())
                      for rows in (num_rows, self.outputs))
-        return fixed_order.tune(x, weight, self.segments, torch.float32 if self.is_float32 else dtype)
+        out_dtype = torch.float32 if self.is_float32 else dtype
+        if dispatch.is_deterministic():
+            return fixed_order.tune(x, weight, self.segments, out_dtype)
+        return any_order.tune(x, weight, out_dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +130,7 @@ def run(model: Path, world_size: int, dtype: str | None, device: str, is_determi
 
 
 def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_rows: int) -> list[Job]:
-    """Returns what there is to measure for the ranks, small steps first. Outside deterministic mode torch multiplies
-    matrices, in its own ways."""
-    from penstock.kernels import dispatch
+    """Returns what there is to measure for the ranks, small steps first."""
     from penstock.shard.layers.heads import OwnHeads
 
     length = min(config.context_length, ATTENDED)
@@ -138,12 +140,10 @@ def jobs_of(config: "ModelConfig", world_size: int, dtype: "torch.dtype", max_ro
     jobs = [Job(f"attention, {phase}", num_rows, partial(attention.tune, phase, num_rows, dtype))
             for attention in attentions
             for phase, num_rows in (("decode", min(DECODED, max_rows)), ("prefill", min(max_rows, length)))]
-    if not dispatch.is_deterministic():
-        return jobs
     return jobs + [
         Job(linear.name, num_rows, partial(linear.tune, num_rows, dtype))
         for linear in linears_of(config, world_size)
-        for num_rows in _row_counts(min(max_rows, linear.max_rows or max_rows))]
+        for num_rows in _linear_rows(min(max_rows, linear.max_rows or max_rows), dtype)]
 
 
 def linears_of(config: "ModelConfig", world_size: int) -> list[Linear]:
@@ -186,6 +186,19 @@ def table(found: list[tuple[Job, "Outcome"]]) -> str:
         constants = " ".join(f"{name}={value}" for name, value in outcome.config.items())
         lines.append(f"{job.name:20}{job.num_rows:7}{guess:11.1f}{best:10.1f}{guess / best - 1:8.0%}  {constants}")
     return "\n".join(lines)
+
+
+def _linear_rows(most: int, dtype: "torch.dtype") -> list[int]:
+    """Returns the numbers of rows to measure linears with, up to the first that is no less than `most`. Outside
+    deterministic mode torch multiplies float32, and many rows."""
+    import torch
+
+    from penstock.kernels import dispatch
+    from penstock.kernels.linear import any_order
+
+    if dispatch.is_deterministic():
+        return _row_counts(most)
+    return [] if dtype == torch.float32 else list(any_order.ROWS[:bisect.bisect_left(any_order.ROWS, most) + 1])
 
 
 def _row_counts(most: int) -> list[int]:

@@ -40,7 +40,8 @@ def bench(out: Path, kernels: str, *flags: str) -> tuple[subprocess.CompletedPro
 
 
 def test_parts_are_chosen_by_their_group():
-    assert [part.name for part in chosen("engine")] == ["ceilings", "compiling", "engine", "no graphs"]
+    assert [part.name for part in chosen("engine")] == [
+        "ceilings", "compiling", "engine", "profile", "8-bit caches", "no graphs"]
     assert [part.name for part in chosen("tuning,kernels")] == [
         "ceilings", "kernels", "equalities", "candidates", "tuning"]
     assert [part.name for part in chosen(None)] == list(PARTS)
@@ -117,11 +118,14 @@ def test_all_parts_run_though_one_hangs_one_dies_and_one_breaks_the_device(tmp_p
         context = Context(PARTS[name], SMALLEST, Records(tmp_path / "nothing"), 0.0)
         cases = {case for case, _ in module.cases(context)}
         assert cases <= {record.name for record in found if record.part == name}, "cases behind the fault are lost"
+    killed = next(record.values for record in found if record.name == "a shard is killed")
+    assert killed["equal"] == killed["of"] == SMALLEST.resumed_streams
+    assert killed["longest pause, s"] > 0.5, "the shard died when all was said"
     first_tokens = {record.values["equal first tokens"] for record in found if "equal first tokens" in record.values}
     assert first_tokens == {"2 of 2"}
     rates = {record.name: record.values["tokens/s"]
              for record in found if record.part == "engine" and "tokens/s" in record.values}
-    assert {"decode, 1 × 20", "decode, 2 × 20", "prefill 40"} <= set(rates)
+    assert {"decode, 1 × 20", "decode, 2 × 20", "prefill 20"} <= set(rates)
     assert all(rate > 0 for rate in rates.values())
     report = (tmp_path / "out" / "report.md").read_text()
     assert "| decode, 1 × 20" in report
@@ -129,7 +133,7 @@ def test_all_parts_run_though_one_hangs_one_dies_and_one_breaks_the_device(tmp_p
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "figures.json", "gpu.png", "logs.zip", "report.md"]
     with ZipFile(tmp_path / "out" / "logs.zip") as logs:
-        assert len(logs.namelist()) == len(PARTS)
+        assert len(logs.namelist()) == sum(not part.needs_gpu for part in PARTS.values())
         assert b"illegal memory access" in logs.read("equalities.log")
 
 
@@ -139,6 +143,7 @@ def test_a_step_of_one_layer_is_enough_to_compile_what_all_layers_use(monkeypatc
     assert thin.model["num_hidden_layers"] == 1
     compile_engine.compile_decode(SMALLEST, 2)
     compile_engine.compile_prefill(SMALLEST, 40)
+    compile_engine.compile_mixed(SMALLEST, 1, 8)
     assert list(compile_engine.cases(Context(PARTS["compiling"], SMALLEST, Records(Path("nowhere")), 0.0)))
 
 
@@ -167,6 +172,14 @@ def test_results_go_where_the_environment_says(tmp_path, monkeypatch):
     result = CliRunner().invoke(main, ["--tiny", "--only", "ceilings", "--budget", "0"])
     assert result.exit_code == 0, result.output
     assert "skipped: no time left" in (tmp_path / "there" / "report.md").read_text()
+
+
+@pytest.mark.skipif(kernel_sets.HAS_GPU, reason="there is a GPU")
+def test_without_a_gpu_its_parts_say_so(tmp_path):
+    CliRunner().invoke(main, ["--tiny", "--only", "tuning", "--budget", "0", "--out", str(tmp_path)])
+    found = {record["part"]: record["values"]["note"] for record in json.loads((tmp_path / "figures.json").read_text())}
+    assert found == {"ceilings": "skipped: no time left", "candidates": "skipped: there is no GPU",
+                     "tuning": "skipped: there is no GPU"}
 
 
 def test_a_record_that_was_cut_off_is_left_out(tmp_path):
@@ -237,9 +250,12 @@ def test_every_target_names_a_figure_that_is_measured():
     """In all but the sizes, records are named alike."""
     batches = {*FULL.batches, *SMALLEST.batches}
     for target in targets(FULL):
-        if target.part in ("engine", "deterministic") and target.record.startswith("decode, "):
+        if target.part in ("engine", "deterministic", "profile") and target.record.startswith("decode, "):
             assert int(target.record.split()[1]) in batches
+        assert target.part in PARTS
     assert (128, 4096, 1) in FULL.attention
+    assert 128 in FULL.linear_rows[:3]
+    assert FULL.served_streams[0] == 64
     assert set(FULL.continuous_batches) <= set(FULL.batches)
 
 

@@ -28,6 +28,8 @@ SPARSE = 3
 CAPABILITIES = (80, 90)
 """Ampere, whose matrix instruction is mma.sync, and Hopper, which has wgmma too."""
 
+TOUCHES_MEMORY = r"\b(ld|st|atom|red)(\.\w+)*\.global|\bcp\.async\.|\bbra\b|\bret;"
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -41,14 +43,18 @@ class Compiled:
     registers: int
     spilled: int
     shared: int
-    has_mma: bool
-    has_wgmma: bool
+    matrix: str
+    copies: int
+    """How many copies to shared memory are under way while others' values are computed with."""
+    start: str
+    """"early" if it is launched while the kernel before it ends and waits for that first, "too early" if it reads or
+    writes memory, or branches, before it waits; "ordered" if it is launched behind that kernel."""
 
     def __str__(self) -> str:
-        matrix = "wgmma" * self.has_wgmma + "mma.sync" * self.has_mma or "-"
         grid = "x".join(map(str, self.grid))
         return (f"sm_{self.capability}  {self.name:28} grid {grid:10} warps {self.num_warps:2}  registers "
-                f"{self.registers:3}  spilled {self.spilled:4}  shared {self.shared:6}  {matrix:8}  {self.constants}")
+                f"{self.registers:3}  spilled {self.spilled:4}  shared {self.shared:6}  {self.matrix:10}  "
+                f"copies {self.copies:2}  {self.start}  {self.constants}")
 
 
 class Target:
@@ -100,8 +106,22 @@ def _describe(
     usage, ptx = _resource_usage(kernel.asm["cubin"]), kernel.asm["ptx"]
     registers, stack = (int(re.search(rf"{name}:(\d+)", usage)[1]) for name in ("REG", "STACK"))
     return Compiled(kernel.metadata.name, capability, grid, f"{' '.join(dtypes)}  {constants}",
-                    kernel.metadata.num_warps, registers, stack, kernel.metadata.shared, "mma.sync" in ptx,
-                    "wgmma.mma_async" in ptx)
+                    kernel.metadata.num_warps, registers, stack, kernel.metadata.shared, _matrix(ptx),
+                    max(map(int, re.findall(r"cp\.async\.wait_group\s+(\d+);", ptx)), default=0),
+                    _start(ptx) if kernel.metadata.launch_pdl else "ordered")
+
+
+def _matrix(ptx: str) -> str:
+    """The matrix instructions; of wgmma also whether one is under way while the next is given, and none is waited for
+    at once."""
+    if "wgmma.mma_async" in ptx:
+        return "wgmma" if "wgmma.wait_group.sync.aligned 1;" in ptx else "lone wgmma"
+    return "mma.sync" if "mma.sync" in ptx else "-"
+
+
+def _start(ptx: str) -> str:
+    ahead, waits, _ = ptx.partition("griddepcontrol.wait")
+    return "early" if waits and not re.search(TOUCHES_MEMORY, ahead[ahead.index("{"):]) else "too early"
 
 
 def _resource_usage(cubin: bytes) -> str:

@@ -27,6 +27,7 @@ from penstock.kernels.recurrence.heads import RecurrentHeads
 from penstock.kernels.recurrent_state import StateRows, StateShape
 from penstock.kernels.rms_norm import gpu as rms_norm
 from penstock.kernels.rope import gpu as rope
+from penstock.kernels.rope_kv_write import gpu as rope_kv_write
 from penstock.kernels.route import gpu as route
 from penstock.kernels.route.form import RouteForm, Scoring
 from penstock.kernels.sample import Biases, History, SampleParameters
@@ -134,6 +135,18 @@ def rotations() -> None:
             rope.rope(q, q[:, :8], table, table, torch.arange(3), is_interleaved)
 
 
+def rotated_cache_writes() -> None:
+    """Whole heads, then the halves in pairs, then a quarter of each."""
+    tables, tokens = torch.zeros(2, 8, 64), torch.arange(3)
+    forms = [(dtype, dtype, 64, False) for dtype in DTYPES]
+    forms += [(torch.bfloat16, dtype, 64, False) for dtype in LARGEST]
+    forms += [(torch.bfloat16, dtype, half, half == 64) for dtype in (torch.bfloat16, torch.int8) for half in (64, 16)]
+    for dtype, cache_dtype, half, is_interleaved in forms:
+        q = torch.zeros(3, 32, 128, dtype=dtype)
+        rope_kv_write.rope_kv_write(q, q[:, :8], q[:, 8:16], *tables[:, :, :half].contiguous(), tokens, is_interleaved,
+                                    _cache(128, cache_dtype), tokens)
+
+
 def states() -> None:
     """Of Qwen3-Next and of Granite 4."""
     rows, dtype = StateRows(*torch.tensor([[1, 0], [0, 5], [2, 1]], dtype=torch.int32)), torch.bfloat16
@@ -185,8 +198,8 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, caps, routes, mixtures, rotations, states, cache_writes, attention, linears, coded_linears,
-    logprobs, samples)
+    norms, activations, caps, routes, mixtures, rotations, rotated_cache_writes, states, cache_writes, attention,
+    linears, coded_linears, logprobs, samples)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from penstock.kernels.linear.choices import SHARED_MEMORY
 from penstock.kernels.paged_attention.gpu_form import REGISTERS, SHARED_KILOBYTES
 
 
@@ -25,22 +26,46 @@ def _resident(line):
     return grid, min(3, REGISTERS // (32 * warps * -(-registers // 8) * 8), of_memory)
 
 
-@pytest.mark.slow
-def test_all_kernels_compile_and_keep_their_values_in_registers(every_case):
+def _compile(module, *flags):
+    """What a program prints that compiles kernels for both capabilities. No kernel touches memory before it may."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.kernels.compile_only", *["--every-case"] * every_case]
-    program = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    program = subprocess.run([sys.executable, "-m", module, *flags], env=environment, capture_output=True, text=True,
+                             check=False)
     assert program.returncode == 0, program.stderr
     lines = program.stdout.splitlines()
     assert {line.split()[0] for line in lines} == {"sm_80", "sm_90"}
     assert [line for line in lines if not _may_spill(line)] == []
+    assert [line for line in lines if "too early" in line] == []
+    assert {line.split()[0] for line in lines if "  early  " in line} == {"sm_90"}
+    return lines
+
+
+@pytest.mark.slow
+def test_all_kernels_compile_and_keep_their_values_in_registers(every_case):
+    lines = _compile("tests.kernels.compile_only", *["--every-case"] * every_case)
     # Without a GPU, attention's decode launches have as many programs as one multiprocessor is thought to hold. Where
     # scores have a window, a cap, sinks and slopes at once, as no model's have, fewer have room.
     decodes = [_resident(line) for line in lines if " decode_segments " in line and "COMPUTE=fp32" not in line
                and "HAS_SLOPES=True" not in line]
     assert len(decodes) > 10
     assert [(guessed, room) for guessed, room in decodes if guessed != room] == []
+    # What a norm or an activation is for has its weight fetched meanwhile, so these begin early and let it begin.
+    assert {line.split()[1] for line in lines if "  early  " in line} >= {"_rms_norm", "_activation", "_matmul"}
     # The bit contract: one family of matrix instructions, however few rows there are.
     families = {tuple(word for word in line.split() if word in ("sm_80", "sm_90", "wgmma", "mma.sync"))
                 for line in lines if " _matmul " in line and "BLOCK_K=64" in line}
     assert families == {("sm_80", "mma.sync"), ("sm_90", "wgmma")}
+
+
+@pytest.mark.slow
+def test_linears_multiply_while_they_load_whatever_is_chosen():
+    """All configurations fit into a GPU, and neither the folds of segments nor the ends of tiles stop the loop."""
+    lines = _compile("tests.kernels.compile_linears")
+    assert [line for line in lines if ("sm_90" in line) != ("  early  " in line)] == []
+    for line in lines:
+        shared, copies = (int(re.search(rf"{name} +(\d+)", line)[1]) for name in ("shared", "copies"))
+        assert shared <= SHARED_MEMORY[int(line[3:5])] << 10, line
+        assert copies > 1 or "_add_parts" in line, line
+    of_64_rows = [line for line in lines if "sm_90" in line and re.search("BLOCK_M=(64|128) ", line)]
+    assert [line for line in of_64_rows if "  wgmma  " not in line] == []
+    assert len(of_64_rows) > 20

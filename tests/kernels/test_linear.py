@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
 
 from penstock.kernels import dispatch, native, tuning
-from penstock.kernels.linear import cpu, fixed_order, linear, pack, weight_rows
+from penstock.kernels.linear import any_order, cpu, fixed_order, linear, pack, weight_rows
+from penstock.kernels.linear.choices import PERSISTENT_ROWS, choices
 from tests import kernel_sets
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 
@@ -42,6 +45,15 @@ def shape_for(kernel_set, shape):
     return (35, 8 * 45) if kernel_set == "gpu" and not kernel_sets.HAS_GPU else shape
 
 
+def configs(num_tokens, x, weight, segments, persistent):
+    """All that a GPU may take; in the interpreter, where they compute the same, one of those that differ in stages."""
+    shape = fixed_order.shape_of(x[:num_tokens], weight, segments, torch.float32)
+    rows = max(shape.rows, PERSISTENT_ROWS) if persistent else shape.rows
+    found = choices(replace(shape, rows=rows, capability=shape.capability or 90))
+    return [config for config in found if config["IS_PERSISTENT"] == persistent
+            and (config["num_stages"] == 3 or kernel_sets.HAS_GPU)]
+
+
 def tensors(num_tokens, shape, dtype, seed=0):
     generator = torch.Generator().manual_seed(seed)
     out_features, in_features = shape
@@ -77,6 +89,41 @@ def test_is_near_the_exact_sum(compiled_kernels, poison, shape, segments, dtype)
         packed = pack(weight, segments)
         assert relative_rms(linear(x, packed, bias), exact) < TOLERANCE[dtype]
         assert relative_rms(linear(x, packed, bias, torch.float32), exact) < TOLERANCE[torch.float32]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_few_rows_are_multiplied_as_tuning_found(gpu_kernels, monkeypatch, poison, dtype):
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", False)
+    monkeypatch.setattr(any_order, "MIN_INPUTS", 64)
+    x, weight, bias = tensors(64, (35, 128), dtype)
+    packed, exact = pack(weight), functional.linear(x.double(), weight.double(), bias.double())
+    asked, config = [], any_order.TORCHS
+    monkeypatch.setattr(any_order.tuning, "best", lambda op, key, found: (asked.append(key), config)[1])
+    for num_tokens, rows in ((1, 1), (17, 32), (64, 64)):
+        found = any_order.choices(replace(any_order._shape(x[:num_tokens], weight, dtype), capability=90))
+        assert {each["PARTS"] for each in found} == {0, 1, 2}
+        for config in found:
+            if config.get("num_stages", 3) == 3 or kernel_sets.HAS_GPU:
+                any_order._config.cache_clear()
+                out = linear(x[:num_tokens], packed, bias)
+                assert relative_rms(out, exact[:num_tokens]) < TOLERANCE[dtype], config
+                assert asked.pop() == f"{rows} x [35, 128] in 1, 16 bits"
+    any_order._config.cache_clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_torch_multiplies_what_was_not_measured(gpu_kernels, monkeypatch, tmp_path, dtype):
+    monkeypatch.setattr(dispatch._wishes, "is_deterministic", False)
+    monkeypatch.setattr(fixed_order, "matmul", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tuning.forget()
+    x, weight, bias = tensors(65, (35, 1024), dtype)
+    packed = pack(weight)
+    few, many = linear(x[:64], packed, bias), linear(x, packed, bias)
+    assert relative_rms(few, many[:64].double()) < TOLERANCE[dtype]
+    monkeypatch.setattr(any_order.tuning, "best", None)
+    assert torch.equal(linear(x, packed, bias), many), "nobody asks what was found for many rows, which is nothing"
+    tuning.forget()
 
 
 @pytest.mark.parametrize("x_dtype", DTYPES)
@@ -178,7 +225,7 @@ def test_rows_have_the_same_bits_on_a_gpu(gpu_kernels, poison, segments, dtype):
     x, weight, bias = tensors(130, shape_for(gpu_kernels, (256, 704)), dtype)
     packed = pack(weight, segments)
     batch = linear(x, packed, bias, torch.float32)
-    for begin, end in ((0, 1), (63, 64), (129, 130), (50, 67), (2, 128)):
+    for begin, end in ((0, 1), (63, 64), (129, 130), (0, 3), (5, 21), (50, 67), (1, 65), (65, 130), (2, 128)):
         assert torch.equal(linear(x[begin:end], packed, bias, torch.float32), batch[begin:end])
 
 
@@ -197,14 +244,27 @@ def test_many_rows_have_the_same_bits_in_parts(cpu_kernels, dtype):
                                       pytest.param(16, marks=pytest.mark.slow)])
 def test_no_configuration_changes_a_bit(gpu_kernels, poison, segments, dtype):
     """Tiles that hang over, and sums of one program or of many. Stages and warps do not exist in the interpreter."""
-    device, capability = dispatch.device(), tuning.capability() or 90
-    x, weight, bias = (tensor.to(device) for tensor in tensors(66, (35, 16 * 21), dtype))
+    x, weight, bias = (tensor.to(dispatch.device()) for tensor in tensors(66, (35, 16 * 21), dtype))
     expected = fixed_order.matmul(x, weight, segments, bias, torch.float32)
     for num_tokens in (1, 66):
-        for config in fixed_order.choices(num_tokens, *weight.shape, segments, dtype == torch.float32, capability):
-            if config["num_stages"] == 3 or kernel_sets.HAS_GPU:
-                out = fixed_order.matmul(x[:num_tokens], weight, segments, bias, torch.float32, config)
-                assert torch.equal(out, expected[:num_tokens]), config
+        for config in configs(num_tokens, x, weight, segments, persistent=False):
+            out = fixed_order.matmul(x[:num_tokens], weight, segments, bias, torch.float32, config)
+            assert torch.equal(out, expected[:num_tokens]), config
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("num_tokens", "segments"), [(600, 8), (130, 8), (130, 1), (130, 2)])
+def test_programs_of_several_tiles_change_no_bit(gpu_kernels, monkeypatch, poison, segments, num_tokens, dtype):
+    """They have different numbers of tiles, each of which begins anew. A row alone is computed by one of a tile."""
+    monkeypatch.setattr(fixed_order, "num_processors", lambda device: 3)
+    x, weight, bias = (tensor.to(dispatch.device()) for tensor in tensors(num_tokens, (140, 8 * 24), dtype))
+    found = configs(num_tokens, x, weight, segments, persistent=True)
+    assert found
+    for config in found:
+        out = fixed_order.matmul(x, weight, segments, bias, torch.float32, config)
+        for begin, end in ((0, 1), (num_tokens - 67, num_tokens)):
+            few = fixed_order.matmul(x[begin:end], weight, segments, bias, torch.float32)
+            assert torch.equal(out[begin:end], few), config
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

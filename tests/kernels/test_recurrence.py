@@ -126,6 +126,25 @@ def test_no_tokens(kernel_set):
         0, 1, 16)
 
 
+@pytest.mark.parametrize("is_delta", [False, True])
+def test_sequences_without_tokens_change_nothing(is_delta, kernel_set):
+    """But that one at position 0 begins with zeros."""
+    rows = rows_of((3, 0, 7), (1, 0, 0), (0, 12, 1), (2, 4, 0), (4, 5, 37))
+    heads = make_heads((2, 4, 24, 20), is_delta)
+    qkv, steps, gates, matrices = inputs_of(heads, NUM_TOKENS)
+    expected, own = matrices.clone(), matrices.clone()
+    expected[1] = 0
+    whole = recurrence(qkv, steps, gates, heads, expected, SEQUENCES)
+    assert torch.equal(recurrence(qkv, steps, gates, heads, own, rows), whole)
+    assert torch.equal(own, expected)
+    x, weight, inputs = qkv, torch.ones(4, heads.width), torch.ones(NUM_STATES, 3, heads.width)
+    before, kept = inputs.clone(), inputs.clone()
+    before[1] = 0
+    whole = causal_conv(x, weight, None, before, SEQUENCES)
+    assert torch.equal(causal_conv(x, weight, None, kept, rows), whole)
+    assert torch.equal(kept, before)
+
+
 def test_errors(kernel_set):
     heads = make_heads((2, 4, 16, 16), is_delta=True)
     qkv, steps, gates, matrices = inputs_of(heads, 3)

@@ -11,6 +11,7 @@ from triton.runtime.errors import OutOfResources
 
 from penstock.kernels import dispatch, tuning
 from penstock.kernels.linear import fixed_order
+from penstock.kernels.linear.choices import choices
 from tests import kernel_sets
 
 SLOW, FAST, SLOWER = ({"BLOCK": block} for block in (1, 2, 3))
@@ -179,10 +180,10 @@ def test_a_foreign_entry_is_ignored_with_one_warning(write, caplog, saved):
 
 
 def test_linear_looks_it_up(write, gpu_kernels):
-    shape = (16, 40, 64, 8, True, tuning.capability())
-    choices = fixed_order.choices(*shape)
-    write({"linear": {fixed_order.key(*shape): choices[-1]}})
-    fixed_order._config.cache_clear()
     x, weight = (torch.ones(rows, 64, device=dispatch.device()) for rows in (3, 40))
-    assert fixed_order._config(*fixed_order._shape(x, weight, 8)) == choices[-1] != choices[0]
+    shape = fixed_order.shape_of(x, weight, 8, torch.float32)
+    found = choices(shape)
+    write({"linear": {shape.key(): found[-1]}})
+    fixed_order._config.cache_clear()
+    assert fixed_order._config(shape) == found[-1] != found[0]
     fixed_order._config.cache_clear()

@@ -24,8 +24,10 @@ _KV, _SAMPLE = ("tests/kernels/test_kv_dtypes.py",), ("tests/kernels/test_sample
 _ATTENTION, _TEXT = ("tests/kernels/test_paged_attention.py",), ("tests/router/text",)
 _KEPT = ("tests/shard/execution/test_kept_memory.py",)
 _MACHINE = ("tests/shard/devices/test_machine.py", "tests/system/test_cgroups.py")
+_GRAPHS = ("tests/shard/execution/test_graphs.py",)
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
 _ADAPTERS = ("tests/router/adapters", "tests/router/engine/test_adapters.py", "tests/router/api/test_adapters.py")
+_FRONTS = ("tests/router/front",)
 
 FAULTS = (
     Fault("scheduler", "last-block-not-released", "router/scheduling/memory.py",
@@ -69,11 +71,19 @@ FAULTS = (
     Fault("kernels", "segments-summed-in-a-row", "kernels/linear/reference.py",
           "sums = sums[0::2] + sums[1::2]", "sums = torch.cat([sums[:1] + sums[1:2], sums[2:]])",
           ("tests/kernels/test_linear.py",)),
+    Fault("kernels", "gpu-next-tile-keeps-the-sum", "kernels/linear/fixed_order.py",
+          "tl.zeros_like(total), tile + programs, 0", "total, tile + programs, 0", ("tests/kernels/test_linear.py",)),
+    Fault("kernels", "gpu-scale-of-the-first-halves", "kernels/rope_kv_write/gpu.py",
+          "largest, is_finite = tl.maximum(largest, of_second), is_finite", "largest, is_finite = largest, is_finite",
+          ("tests/kernels/test_rope_kv_write.py",)),
+    Fault("kernels", "gpu-share-of-more-than-top-k-left", "kernels/sample/gpu_plan.py",
+          "mass = tl.where(settled == COUNT, mass_above + listed.to(tl.float64), mass)", "mass += 0.0 * listed",
+          ("tests/kernels/test_sample_cutoffs.py",)),
+    Fault("kernels", "gpu-token-more-than-top-k", "kernels/sample/gpu_boundary.py",
+          "+ above >= wanted", "+ above > wanted", ("tests/kernels/test_sample_cutoffs.py",)),
     Fault("kernels", "gpu-scale-of-a-whole-token", "kernels/kv_write/gpu.py",
-          "    largest = tl.max(tl.abs(x), axis=1)\n",
-          "    largest = tl.max(tl.abs(x), axis=1)\n    largest = tl.full(largest.shape, 1.0, tl.float32) * tl.max("
-          "largest)\n",
-          _KV),
+          "    scale = tl.div_rn(largest,",
+          "    largest = tl.max(largest) + 0 * largest\n    scale = tl.div_rn(largest,", _KV),
 
     Fault("text", "half-a-character-is-given", "router/text/detokenizer.py", "_MAX_HELD = 3", "_MAX_HELD = 1", _TEXT),
     Fault("text", "stop-string-cut-off", "router/text/text_path.py", "text[:match.end]", "text[:match.start]", _TEXT),
@@ -189,6 +199,33 @@ FAULTS = (
           "max(0, min(limits) - used + self._cached)", "max(0, min(limits) - used)", _MACHINE),
     Fault("memory", "threads-beyond-the-quota", "shard/config.py",
           "cores if quota is None else min(cores, int(quota))", "cores", ("tests/shard/test_config.py",)),
+
+    Fault("graphs", "padding-in-another's-block", "shard/execution/graphs.py",
+          "scratch = bounds.num_blocks, ", "scratch = bounds.num_blocks - 1, ", _GRAPHS),
+    Fault("graphs", "counts-of-the-step-before", "shard/execution/graphs.py",
+          "for name, room in self._room.items():\n            own",
+          "for name, room in [*self._room.items()][:-1]:\n            own", _GRAPHS),
+    Fault("graphs", "no-row-for-the-padding", "shard/execution/batch.py",
+          "rows >= min(missing, 1)", "rows >= 0", ("tests/shard/execution/test_batch.py",)),
+    Fault("graphs", "prompt-logprobs-of-nothing", "shard/execution/graphs.py",
+          " and row.is_sampled and not len(row.prompt_logprob_ids)", " and row.is_sampled", _GRAPHS),
+    Fault("graphs", "a-draft-model-uncaptured", "shard/execution/drafter.py",
+          "        if self.graphs and padding:", "        if self.graphs and False:", _GRAPHS),
+    Fault("graphs", "no-room-is-room", "shard/execution/gpu_memory.py",
+          "    if missing > 0:", "    if missing > free:", ("tests/shard/execution/test_gpu_memory.py",)),
+
+    Fault("fronts", "output-is-computed-again", "router/front/remote_engine.py",
+          "messages.Submission(id, request, tuple(self._outputs[id]))", "messages.Submission(id, request)", _FRONTS),
+    Fault("fronts", "permits-of-the-dead", "router/front/front_server.py",
+          "        self._return_permits(self._num_permits)\n", "", _FRONTS),
+    Fault("fronts", "permits-of-those-who-left", "router/front/remote_engine.py",
+          "            asked.add_done_callback(partial(self._return_unused, number))\n", "", _FRONTS),
+    Fault("fronts", "streams-of-the-dead-run-on", "router/front/front_server.py",
+          "            stream.cancel()\n        self._return", "            pass\n        self._return", _FRONTS),
+    Fault("fronts", "stop-strings-are-not-told", "router/front/remote_engine.py",
+          "        if reason not in _ENDED_THERE:\n", "        if reason is FinishReason.CANCELLED:\n", _FRONTS),
+    Fault("fronts", "a-message-for-two", "router/front/channel.py",
+          "            del self._received[:end]\n", "            self._received.clear()\n", _FRONTS),
 
     Fault("scheduler", "budget-of-the-start", "router/scheduling/step_budget.py",
           "self._wanted = now + WEIGHT * (min(fitting, 2.0 * self._most) - now)", "pass", _SCHEDULING),

@@ -16,6 +16,8 @@ from typing import Any
 import grpc
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.router.fleet.wire import decode_result
+from penstock.router.scheduling.plan import RowResult
 from penstock.shard.execution.step import Ids, Row, Sampling, Step, StreamLimits
 from tests.paths import ROOT
 from tests.shard.step_programs import Program
@@ -142,10 +144,23 @@ def run_over_wire(
     for step, owners in zip(program.steps, program.owners, strict=True):
         results = [stream.read() for stream in streams]
         assert [result.step_id for result in results] == [step.step_id] * len(results)
-        assert not any(result.rows for result in results[1:])
-        for owner, row in zip(owners, results[0].rows, strict=True):
-            outputs[owner] += zip(row.token_ids, row.logprobs, strict=True)
+        assert not any(rows_of(result) for result in results[1:])
+        outputs_of(step, owners, results[0], outputs)
     return outputs
+
+
+def outputs_of(
+    step: Step, owners: Sequence[int], result: shard_pb2.StepResult, outputs: list[list[tuple[int, float]]]
+) -> None:
+    """Appends the tokens of a step's rows to the outputs of their requests; `owners` are in the order of the rows."""
+    rows = rows_of(result)
+    for owner, slot in zip(owners, [row.slot for row in step.rows if row.slot in rows], strict=True):
+        outputs[owner] += zip(rows[slot].token_ids, rows[slot].logprobs, strict=True)
+
+
+def rows_of(result: shard_pb2.StepResult) -> dict[int, RowResult]:
+    """Returns the rows of a result by slot, as the router reads them."""
+    return {row.slot: row for row in decode_result(result).rows}
 
 
 def encode_stream_limits(limits: StreamLimits) -> shard_pb2.Order:

@@ -205,7 +205,7 @@ class _Driver:
         return row if state is None else replace(row, initial_state=replace(state, adapter=self._traffic.adapter))
 
     def _masks(self, plan: router_plan.Plan) -> Masks:
-        first_of = {row.slot: row.start + row.count - row.num_guesses for row in plan.rows}
+        first_of = {row.slot: row.start + row.num_inputs - row.num_guesses for row in plan.rows}
         return {
             slot: np.concatenate([
                 make_mask(mask_seed_at(self._requests[index], position), self._executor.bounds.vocab_size)

@@ -12,7 +12,7 @@ import pytest
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import ShardConfig
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.graphs import DecodeGraphs
+from penstock.shard.execution.graphs import StepGraphs
 from penstock.shard.execution.step import Sampling
 from tests import kernel_sets
 from tests.adapter_files import LINEARS, make_adapter
@@ -133,13 +133,16 @@ def test_steps_with_adapters_are_not_captured(
     executor = Executor(config, Group())
     for number, path in adapters.items():
         executor.adapters.load(number, path).result()
-    executor.graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, (1, 4, len(requests)))
-    executor.graphs.capture()
-    with mock.patch.object(executor.graphs, "replay", wraps=executor.graphs.replay) as replay:
+    graphs = executor.graphs = StepGraphs(
+        executor.model, executor.caches, executor.bounds, (1, 4, len(requests)), (64,), len(requests))
+    graphs.capture()
+    with (mock.patch.object(graphs, "decode", wraps=graphs.decode) as decode,
+          mock.patch.object(graphs, "forward", wraps=graphs.forward) as forward):
         assert run_program(executor, alone(requests)) == expected
-    number = sum(request.num_tokens - 1 for request in requests if not request.adapter)
-    assert replay.call_count >= number
-    assert all(call.args[0].metadata.adapters is None for call in replay.call_args_list)
+    without = [request for request in requests if not request.adapter]
+    assert decode.call_count + forward.call_count >= sum(request.num_tokens for request in without)
+    assert forward.call_count > 0
+    assert all(call.args[1].adapters is None for call in decode.call_args_list + forward.call_args_list)
 
 
 @pytest.mark.parametrize("traffic", [

@@ -10,7 +10,8 @@ from aiohttp import web
 log = logging.getLogger(__name__)
 
 AT_ONCE = 64
-"""Connections that are accepted in one turn of the event loop."""
+"""Connections that are accepted in one turn of the event loop; where processes share a listener it is one, so that the
+one with the least to do gets the most."""
 WAIT_SECONDS = 0.05
 """How long nothing is accepted after there was nothing to accept with."""
 WARNING_SECONDS = 10.0
@@ -23,14 +24,16 @@ class Site(web.BaseSite):
     """Accepts a runner's connections, in place of the event loop's server: uvloop's cuts off whom it has no file
     descriptor for, and here they stay in the socket's queue until there is one."""
 
-    __slots__ = ("_listener", "_loop", "_opening", "_retry", "_warns_at")
+    __slots__ = ("_at_once", "_listener", "_loop", "_opening", "_retry", "_warns_at")
 
     def __init__(
-        self, runner: web.BaseRunner, listener: socket.socket, *, backlog: int, ssl_context: SSLContext | None = None
+        self, runner: web.BaseRunner, listener: socket.socket, *, backlog: int, ssl_context: SSLContext | None = None,
+        is_shared: bool = False
     ) -> None:
-        """Takes the listener over, which `stop` closes."""
+        """Takes the listener over, which `stop` closes; other processes accept from it, too, if it `is_shared`."""
         super().__init__(runner, backlog=backlog, ssl_context=ssl_context)
         self._listener = listener
+        self._at_once = 1 if is_shared else AT_ONCE
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -63,7 +66,7 @@ class Site(web.BaseSite):
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(self._at_once):
             try:
                 connection, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError):

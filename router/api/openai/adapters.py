@@ -31,8 +31,8 @@ async def load(request: web.Request) -> web.Response:
     body = await read_body(request, LoadAdapterBody)
     if body.load_inplace:
         raise InvalidAdapter("`load_inplace` is not supported: unload the adapter, then load it")
-    await service.adapters.add(AdapterSource(body.lora_name, _folder(body.lora_path), body.lora_path))
-    service.engines.choose().note_adapters()
+    source = AdapterSource(body.lora_name, _folder(body.lora_path), body.lora_path)
+    await service.engines.choose().add_adapter(source)
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 
@@ -40,10 +40,7 @@ async def unload(request: web.Request) -> web.Response:
     """Removes an adapter: requests that were taken are answered, new ones that name it are refused."""
     service = _service(request)
     body = await read_body(request, UnloadAdapterBody)
-    adapter, engine = service.adapters.remove(body.lora_name), service.engines.choose()
-    if adapter is not None:
-        engine.drop_adapter(adapter)
-    engine.note_adapters()
+    await service.engines.choose().remove_adapter(body.lora_name)
     return web.Response(text=f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 

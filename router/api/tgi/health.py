@@ -1,7 +1,5 @@
 """Whether the server works: TGI's `/health` and `/ping`, and what Kubernetes asks, `/livez` and `/readyz`."""
 
-import time
-
 from aiohttp import web
 
 from penstock.router.errors import Unhealthy
@@ -28,7 +26,7 @@ async def readyz(request: web.Request) -> web.Response:
 async def livez(request: web.Request) -> web.Response:
     """Answers 200 while the router makes progress; 503 if it is better started again."""
     service = request.app[SERVICE]
-    stalled, limit = service.engines.choose().stalled_seconds(time.monotonic()), service.limits.stall_limit
+    stalled, limit = await service.engines.choose().stalled_seconds(), service.limits.stall_limit
     if stalled > limit:
         raise Unhealthy(f"no step came back for {stalled:.0f} s though requests run, the limit is {limit:g} s")
     return web.Response()

@@ -97,7 +97,7 @@ class Speculation:
     ) -> list[tuple[Sequence, Alternative]]:
         """Returns the forks to verify beside the rows of a step, of `most_tokens` in all: those with which it yields
         more a second. There is one mask for a sequence, so one with a grammar has no fork."""
-        num_tokens = sum(row.count for _, row in rows)
+        num_tokens = sum(row.num_inputs for _, row in rows)
         left = min(most_tokens, self._most_samples - sum(row.num_guesses + 1 for _, row in rows))
         yielded = float(len(rows))
         verifying: list[tuple[_Offer, Guesser, Row]] = []

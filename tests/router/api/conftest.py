@@ -21,7 +21,6 @@ from penstock.router.generation.service import ServerInfo
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import Row
-from penstock.router.text.text_path import TextPath
 from penstock.router.text.tokenizer import Tokenizer
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.router.api.chat_templates import HERMES
@@ -123,8 +122,7 @@ async def starting() -> AsyncIterator[Start]:
             stack.callback(tokenizer.close)
             fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)
-            engine = Engine(fleet, FACTS, limits, metrics, lambda request: TextPath(tokenizer, request),
-                            adapters=settings.get("adapters"))
+            engine = Engine(fleet, FACTS, limits, metrics, adapters=settings.get("adapters"))
             app = make_app(Engines(engine), tokenizer, limits, metrics, INFO, **settings)
             prepare(app)
             server = RealServer(app, idle_seconds)

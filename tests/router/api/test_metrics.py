@@ -14,6 +14,7 @@ from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import RouterError
 from penstock.router.fleet.errors import FleetError
+from penstock.router.generation import answers
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import Admission, FinishReason, Plan, Row, Sampled, StepResult
 from penstock.router.text.text_path import Piece, TextPath
@@ -151,17 +152,17 @@ async def test_a_request_for_several_answers_is_one(start: Start) -> None:
     assert series["tgi_request_generated_tokens_count"] == series["tgi_request_duration_count"] == 4
 
 
-async def test_a_request_of_which_one_answer_fails_has_failed(start: Start) -> None:
+async def test_a_request_of_which_one_answer_fails_has_failed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first answer is whole when the second one can't go on; the third is left off, and nothing stays behind."""
     server = await start(answer=" b c")
 
-    def start_text(request: Request) -> TextPath:
-        path = TextPath(server.tokenizer, replace(request, stop=(" b",) if request.sampling.branch == 0 else ()))
+    def start_text(tokenizer: Tokenizer, request: Request) -> TextPath:
+        path = TextPath(tokenizer, replace(request, stop=(" b",) if request.sampling.branch == 0 else ()))
         if request.sampling.branch == 1:
             path.push = _failing(path.push, at=2)  # type: ignore[method-assign]
         return path
 
-    server.engine._start_text = start_text
+    monkeypatch.setattr(answers, "TextPath", start_text)
     response = await server.post("/v1/completions", {"prompt": " a", "n": 3, "seed": 1, "max_tokens": 500})
     assert response.status == 424
     await server.until_idle()

@@ -17,7 +17,7 @@ from penstock.router.fleet.errors import FleetError
 from penstock.router.scheduling.plan import Sampling, StepResult
 from tests.fakes import ScriptedFleet
 from tests.router.adapters.folders import write_adapter
-from tests.scripted_engine import collect, running_engine, shifting, token_ids
+from tests.scripted_engine import collect, running_engine, shifting, submit, token_ids
 
 SIZE = 2048
 """The bytes of each adapter."""
@@ -61,7 +61,7 @@ async def test_each_row_names_its_own_adapter(tmp_path: Path, depth: int) -> Non
     registry = make_registry(tmp_path, "a", "b")
     async with running(registry, depth) as (engine, fleet):
         requests = [await request(registry, name) for name in ("a", None, "b", "a")]
-        answers = await asyncio.gather(*(collect(engine.submit(each)) for each in requests))
+        answers = await asyncio.gather(*(collect(submit(engine, each)) for each in requests))
     assert len({tuple(token_ids(events)) for events in answers}) == 1
     numbers = [each.adapter.number if each.adapter else 0 for each in requests]
     assert sorted(state.adapter for state in fleet.initial_states) == sorted(numbers)
@@ -75,8 +75,8 @@ async def test_running_streams_do_not_wait_for_a_load(tmp_path: Path) -> None:
     registry = make_registry(tmp_path, "a")
     async with running(registry) as (engine, fleet):
         fleet.may_load.clear()
-        waiting = engine.submit(await request(registry, "a"))
-        assert len(await collect(engine.submit(await request(registry, None, 50)))) == 50
+        waiting = submit(engine, await request(registry, "a"))
+        assert len(await collect(submit(engine, await request(registry, None, 50)))) == 50
         assert waiting.started_at is None
         engine._note_occupancy()
         assert value(engine, 'penstock_adapters{state="loading"}') == 1
@@ -89,7 +89,7 @@ async def test_adapters_that_do_not_fit_together_take_turns(tmp_path: Path) -> N
     names = [f"n{number}" for number in range(6)]
     registry = make_registry(tmp_path, *names, room=2)
     async with running(registry) as (engine, fleet):
-        streams = [engine.submit(await request(registry, name, 3)) for name in names * 3]
+        streams = [submit(engine, await request(registry, name, 3)) for name in names * 3]
         answers = await asyncio.wait_for(asyncio.gather(*map(collect, streams)), 20)
         assert all(len(events) == 3 for events in answers)
         assert len(fleet.adapters) <= 2
@@ -101,22 +101,22 @@ async def test_a_refused_adapter_fails_those_who_wait_for_it_alone(tmp_path: Pat
     registry = make_registry(tmp_path, "good", "bad")
     async with running(registry) as (engine, fleet):
         fleet.refused[str(tmp_path / "bad")] = "its rank is 7"
-        bad = [engine.submit(await request(registry, "bad")) for _ in range(2)]
-        good = engine.submit(await request(registry, "good", 30))
+        bad = [submit(engine, await request(registry, "bad")) for _ in range(2)]
+        good = submit(engine, await request(registry, "good", 30))
         for stream in bad:
             with pytest.raises(GenerationError, match="adapter `bad`: its rank is 7"):
                 await collect(stream)
         assert len(await collect(good)) == 30
         assert not engine._requests
         fleet.refused.clear()
-        assert len(await collect(engine.submit(await request(registry, "bad")))) == 5
+        assert len(await collect(submit(engine, await request(registry, "bad")))) == 5
 
 
 async def test_a_replay_loads_its_adapter_again_and_goes_on(tmp_path: Path) -> None:
     registry = make_registry(tmp_path, "a")
     async with running(registry) as (engine, fleet):
-        whole = token_ids(await collect(engine.submit(await request(registry, "a", 20))))
-        stream = engine.submit(await request(registry, "a", 20))
+        whole = token_ids(await collect(submit(engine, await request(registry, "a", 20))))
+        stream = submit(engine, await request(registry, "a", 20))
         fleet.fail_at("next_result", 5)
         assert token_ids(await collect(stream)) == whole
         assert len(set(fleet.loads)) == 1
@@ -128,13 +128,11 @@ async def test_a_replay_is_not_answered_by_another_adapter_of_the_name(tmp_path:
     """The name is given to other files while the request runs: it goes on with its own."""
     registry = make_registry(tmp_path, "a")
     async with running(registry) as (engine, fleet):
-        streams = [engine.submit(await request(registry, "a", 20)) for _ in range(2)]
+        streams = [submit(engine, await request(registry, "a", 20)) for _ in range(2)]
         await fleet.has_plan.wait()
-        old = registry.remove("a")
-        assert old is not None
-        engine.drop_adapter(old)
-        await registry.add(AdapterSource("a", write_adapter(tmp_path / "other", fill=9), "a"))
-        new = engine.submit(await request(registry, "a", 20))
+        await engine.remove_adapter("a")
+        await engine.add_adapter(AdapterSource("a", write_adapter(tmp_path / "other", fill=9), "a"))
+        new = submit(engine, await request(registry, "a", 20))
         fleet.fail_at("next_result", 3)
         assert [len(await collect(stream)) for stream in (*streams, new)] == [20, 20, 20]
         assert {state.adapter for state in fleet.initial_states} == {
@@ -146,7 +144,7 @@ async def test_a_replay_whose_files_have_changed_fails(tmp_path: Path, file: str
     """The shards see to the tensors, by the digest that they are told; here it is seen to the configuration."""
     registry = make_registry(tmp_path, "a")
     async with running(registry) as (engine, fleet):
-        stream = engine.submit(await request(registry, "a", 20))
+        stream = submit(engine, await request(registry, "a", 20))
         await fleet.has_plan.wait()
         if file == "adapter_config.json":
             write_adapter(tmp_path / "a", lora_alpha=99)
@@ -155,17 +153,17 @@ async def test_a_replay_whose_files_have_changed_fails(tmp_path: Path, file: str
         fleet.failure = FleetError("gone")
         with pytest.raises(GenerationError, match=f"adapter `a`: .*{file}.* has "):
             await collect(stream)
-        assert len(await collect(engine.submit(await request(registry, None)))) == 5
+        assert len(await collect(submit(engine, await request(registry, None)))) == 5
 
 
 async def test_an_adapter_that_is_removed_is_unloaded_once_its_requests_have_ended(tmp_path: Path) -> None:
     registry = make_registry(tmp_path, "a")
     async with running(registry) as (engine, fleet):
-        stream = engine.submit(await request(registry, "a", 20))
+        stream = submit(engine, await request(registry, "a", 20))
         await fleet.has_plan.wait()
-        adapter = registry.remove("a")
+        adapter = stream.request.adapter
         assert adapter is not None
-        engine.drop_adapter(adapter)
+        await engine.remove_adapter("a")
         await rounds(5)
         assert fleet.unloads == []
         assert len(await collect(stream)) == 20
@@ -181,7 +179,7 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
     async with running(registry) as (engine, fleet):
         asked = [await request(registry, name, 200) for name in (None, "good")]
         killer = await request(registry, "killer")
-        others = [engine.submit(each) for each in asked]
+        others = [submit(engine, each) for each in asked]
         await until(lambda: bool(fleet.adapters))
         load, next_result = fleet.load_adapter, fleet.next_result
 
@@ -200,7 +198,7 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
             raise FleetError("dead")
 
         fleet.load_adapter = dying  # type: ignore[method-assign]
-        stream = engine.submit(killer)
+        stream = submit(engine, killer)
         with pytest.raises(GenerationError, match="4 times in a row while they loaded the adapter `killer`"):
             await asyncio.wait_for(collect(stream), 20)
         assert len(beside) == MAX_LOSSES
@@ -209,18 +207,19 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
         assert [len(await collect(other)) for other in others] == [200, 200]
         late = await request(registry, "killer")
         with pytest.raises(GenerationError):
-            engine.submit(late)
+            submit(engine, late)
         fleet.load_adapter = load  # type: ignore[method-assign]
-        assert late.adapter is not None
-        engine.drop_adapter(late.adapter)
-        assert len(await collect(engine.submit(late))) == 5
+        source = next(each for each in registry if each.name == "killer")
+        await engine.remove_adapter("killer")
+        await engine.add_adapter(source)
+        assert len(await collect(submit(engine, late))) == 5
 
 
 async def test_a_group_that_dies_while_it_loads_loads_again(tmp_path: Path) -> None:
     registry = make_registry(tmp_path, "a")
     async with running(registry) as (engine, fleet):
         fleet.may_load.clear()
-        stream = engine.submit(await request(registry, "a"))
+        stream = submit(engine, await request(registry, "a"))
         await until(lambda: bool(fleet.loads))
         fleet.is_lost.set()
         await asyncio.sleep(0.1)
@@ -233,9 +232,9 @@ async def test_a_request_that_leaves_before_its_adapter_is_loaded(tmp_path: Path
     registry = make_registry(tmp_path, "a")
     async with running(registry) as (engine, fleet):
         fleet.may_load.clear()
-        async with engine.submit(await request(registry, "a")):
+        async with submit(engine, await request(registry, "a")):
             await until(lambda: bool(fleet.loads))
         fleet.may_load.set()
         await until(lambda: len(fleet.adapters) == 1)
-        assert len(await collect(engine.submit(await request(registry, "a")))) == 5
+        assert len(await collect(submit(engine, await request(registry, "a")))) == 5
         assert len(fleet.loads) == 1

@@ -15,8 +15,7 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import Sampling
 from penstock.router.scheduling.speculation.guesser import Alternative
 from penstock.router.scheduling.speculation.step_cost import StepCost
-from penstock.router.text.text_path import TextPath
-from tests.scripted_engine import TOKENIZER, collect
+from tests.scripted_engine import collect, submit
 from tests.shard.processes import Shard, running
 from tests.tiny_models import DEMO_MODEL
 
@@ -58,7 +57,7 @@ def requests() -> list[Request]:
 async def answer_all(shards: Sequence[Shard], speculate: int, known: Sequence[Answer] = ()) -> list[Answer]:
     """The answers, with guesses of an oracle that knows them, if it does."""
     fleet, limits = GrpcFleet([f"unix:{shard.socket}" for shard in shards]), replace(LIMITS, speculate=speculate)
-    engine = Engine(fleet, await fleet.describe(), limits, Metrics(limits), lambda r: TextPath(TOKENIZER, r))
+    engine = Engine(fleet, await fleet.describe(), limits, Metrics(limits))
     asked = requests()
     if known:
         answers = {request.input_ids: [id for id, _ in answer] for request, answer in zip(asked, known, strict=True)}
@@ -66,7 +65,7 @@ async def answer_all(shards: Sequence[Shard], speculate: int, known: Sequence[An
             tokens, len(request.input_ids), answers[request.input_ids])
     task = asyncio.create_task(engine.run())
     try:
-        streams = [engine.submit(request) for request in asked]
+        streams = [submit(engine, request) for request in asked]
         events = await asyncio.gather(*map(collect, streams))
         for stream in streams if known else ():
             assert stream.guesses is not None

@@ -10,7 +10,7 @@ from penstock.router.engine.stream import Stream
 from penstock.router.errors import GenerationError
 from penstock.router.scheduling.plan import Row, Sampling
 from tests.fakes import ScriptedFleet
-from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, shifting
+from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, shifting, submit
 
 NAN_TOKEN = 13
 POISONED = Request(input_ids=(10, NAN_TOKEN, 12), sampling=Sampling(), max_new_tokens=5)
@@ -32,10 +32,10 @@ def make_fleet() -> ScriptedFleet:
     ids=["greedy", "sampled", "top logprobs", "one token", "grammar", "prompt logprobs"])
 async def test_it_alone_fails(poisoned: Request, depth: int) -> None:
     async with running_engine(make_fleet(), depth=depth) as engine:
-        undisturbed = await collect(engine.submit(HEALTHY))
-        others = [asyncio.create_task(collect(engine.submit(HEALTHY))) for _ in range(2)]
+        undisturbed = await collect(submit(engine, HEALTHY))
+        others = [asyncio.create_task(collect(submit(engine, HEALTHY))) for _ in range(2)]
         with pytest.raises(GenerationError, match=r"the model computed something that is not a number \(NaN\)$"):
-            await collect(engine.submit(poisoned))
+            await collect(submit(engine, poisoned))
         assert await asyncio.gather(*others) == [undisturbed] * 2
         while engine._in_flight:
             await asyncio.sleep(0)
@@ -55,7 +55,7 @@ async def test_it_fails_where_the_model_comes_to_it() -> None:
 
     async with running_engine(fleet) as engine:
         with pytest.raises(GenerationError, match="not a number"):
-            await read(engine.submit(HEALTHY))
+            await read(submit(engine, HEALTHY))
     assert sampled == [shifting(Row(0, 0, tuple(range(length)))) for length in (3, 4, 5, 6)]
 
 
@@ -65,5 +65,5 @@ async def test_a_part_of_the_prompt_that_no_answer_shows() -> None:
     long = (10, NAN_TOKEN, *range(20, 400))
     async with running_engine(fleet) as engine:
         with pytest.raises(GenerationError, match="not a number"):
-            await collect(engine.submit(replace(POISONED, input_ids=long, wants_prompt_logprobs=True)))
-        assert len(await collect(engine.submit(replace(POISONED, input_ids=long)))) == 5
+            await collect(submit(engine, replace(POISONED, input_ids=long, wants_prompt_logprobs=True)))
+        assert len(await collect(submit(engine, replace(POISONED, input_ids=long)))) == 5

@@ -9,7 +9,7 @@ from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Guesses
 from penstock.router.scheduling.plan import FinishReason, Row, Sampling
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
-from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, token_ids
+from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, submit, token_ids
 
 GUESSING = replace(LIMITS, speculate=5)
 EOS = 2
@@ -17,11 +17,11 @@ EOS = 2
 
 def counting(row: Row) -> int:
     """Three tokens over and over, which are soon guessed."""
-    return 70 + (row.start + row.count) % 3
+    return 70 + (row.start + row.num_inputs) % 3
 
 
 def ending(row: Row) -> int:
-    return EOS if row.start + row.count == 30 else counting(row)
+    return EOS if row.start + row.num_inputs == 30 else counting(row)
 
 
 def request(grammar: ListGrammar | None = None, max_new_tokens: int = 40, stop: tuple[str, ...] = ()) -> Request:
@@ -39,7 +39,7 @@ async def answers(
     async with running_engine(fleet, depth=depth, limits=limits, facts=facts) as engine:
         if fails_at:
             fleet.fail_at("next_result", fails_at)
-        stream = engine.submit(asked)
+        stream = submit(engine, asked)
         return await collect(stream), stream.guesses, len(fleet.plans)
 
 
@@ -64,7 +64,7 @@ async def test_nothing_changes_but_the_number_of_steps(depth: int, case: str) ->
 
 def climbing(row: Row) -> int:
     """Tokens that were never there before."""
-    return 30 + row.start + row.count
+    return 30 + row.start + row.num_inputs
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])

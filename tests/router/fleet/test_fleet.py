@@ -195,7 +195,7 @@ async def test_masks_go_to_the_shard_that_samples(tmp_path: Path) -> None:
         await fleet.open(LIMITS)
         await fleet.submit(Plan(0, (row,), masked=((2, 7),)))
         await fleet.submit_masks(0, {2: b"\x05\0\0\0"})
-        await fleet.submit(Plan(1, (replace(row, slot=3),), masked=((3, 8),)))
+        await fleet.submit(Plan(1, (row._replace(slot=3),), masked=((3, 8),)))
         await fleet.submit_masks(1, {})
         assert [(await fleet.next_result()).step_id for _ in range(2)] == [0, 1]
         while len(shards[1].orders) < 5:

@@ -16,7 +16,7 @@ from penstock.router.fleet.errors import FleetError
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.scheduling.plan import FinishReason, Row, Sampling
 from tests.fakes import FACTS, ScriptedFleet
-from tests.scripted_engine import ListGrammar, bits, collect, first_allowed, running_engine, shifting, token_ids
+from tests.scripted_engine import ListGrammar, bits, collect, first_allowed, running_engine, shifting, submit, token_ids
 
 ALL = range(60, 100)
 EOS = 2
@@ -51,7 +51,7 @@ async def test_an_answer_is_a_sentence_of_its_grammar_and_ends_with_it(depth: in
     fleet = make_fleet()
     grammar = ListGrammar({80, 85}, {90}, {65, 66}, ALL, {99})
     async with running_engine(fleet, depth=depth) as engine:
-        plain, guided = engine.submit(request()), engine.submit(request(grammar))
+        plain, guided = submit(engine, request()), submit(engine, request(grammar))
         events = await collect(guided)
         assert token_ids(events) == answer_of(request(grammar)) == [80, 90, 65, 89, 99]
         assert reason(events) is FinishReason.EOS_TOKEN
@@ -73,16 +73,16 @@ async def test_other_ends(
     allowed: list[set[int]], ignore_eos: bool, max_new_tokens: int, expected: tuple[list[int], FinishReason],
 ) -> None:
     async with running_engine(make_fleet(), depth=2) as engine:
-        events = await collect(engine.submit(replace(
+        events = await collect(submit(engine, replace(
             request(ListGrammar(*allowed), max_new_tokens), ignore_eos=ignore_eos)))
     assert (token_ids(events), reason(events)) == expected
 
 
 async def test_a_stop_string_ends_within_a_grammar() -> None:
     async with running_engine(make_fleet(), depth=2) as engine:
-        whole = await collect(engine.submit(request(ListGrammar({80}, {90}, {81}))))
+        whole = await collect(submit(engine, request(ListGrammar({80}, {90}, {81}))))
         stop = whole[1].token.text
-        events = await collect(engine.submit(replace(request(ListGrammar({80}, {90}, {81})), stop=(stop,))))
+        events = await collect(submit(engine, replace(request(ListGrammar({80}, {90}, {81})), stop=(stop,))))
     assert (token_ids(events), reason(events)) == ([80, 90], FinishReason.STOP_SEQUENCE)
 
 
@@ -90,7 +90,7 @@ async def test_going_on_after_known_output() -> None:
     """The matcher is at the place where the output ends."""
     grammar = ListGrammar({80}, {90}, {81, 82}, {99})
     async with running_engine(make_fleet()) as engine:
-        events = await collect(engine.submit(request(grammar), output_so_far=[80, 90]))
+        events = await collect(submit(engine, request(grammar), output_so_far=[80, 90]))
     assert (token_ids(events), reason(events)) == ([82, 99], FinishReason.EOS_TOKEN)
     assert events[-1].ending is not None
     assert events[-1].ending.num_tokens == 4
@@ -113,8 +113,8 @@ class Gate:
 async def test_while_a_mask_is_worked_out_others_get_their_tokens_and_the_next_step_is_sent() -> None:
     fleet, gate = make_fleet(), Gate(3)
     async with running_engine(fleet, depth=2) as engine:
-        slow = engine.submit(request(ListGrammar(*[ALL] * 10, look=gate)))
-        plain = engine.submit(request())
+        slow = submit(engine, request(ListGrammar(*[ALL] * 10, look=gate)))
+        plain = submit(engine, request())
         await until(gate.has_come.is_set)
         for _ in range(3):
             await anext(plain)
@@ -130,13 +130,13 @@ async def test_while_a_mask_is_worked_out_others_get_their_tokens_and_the_next_s
 async def test_who_leaves_while_its_mask_is_worked_out_is_left_out_of_the_order(is_solo: bool) -> None:
     fleet, gate = make_fleet(), Gate(2)
     async with running_engine(fleet, depth=2) as engine:
-        plain = None if is_solo else asyncio.create_task(collect(engine.submit(request())))
-        async with engine.submit(request(ListGrammar(*[ALL] * 10, look=gate))):
+        plain = None if is_solo else asyncio.create_task(collect(submit(engine, request())))
+        async with submit(engine, request(ListGrammar(*[ALL] * 10, look=gate))):
             await until(gate.has_come.is_set)
         gate.may_go.set()
         if plain is not None:
             assert len(await plain) == 20
-        assert len(await collect(engine.submit(request(max_new_tokens=1)))) == 1
+        assert len(await collect(submit(engine, request(max_new_tokens=1)))) == 1
     assert_all_masked(fleet)
     assert [len(masks) for _, masks in fleet.masks] == [1, 1, 0, 0]
 
@@ -165,9 +165,9 @@ async def test_a_grammar_that_fails_ends_its_answer_alone(
 ) -> None:
     fleet = make_fleet()
     async with running_engine(fleet, depth=depth) as engine:
-        others = [asyncio.create_task(collect(engine.submit(request(other)))) for other in (
+        others = [asyncio.create_task(collect(submit(engine, request(other)))) for other in (
             None, ListGrammar(*[ALL] * 9))]
-        stream = engine.submit(request(grammar))
+        stream = submit(engine, request(grammar))
         for _ in range(num_tokens):
             await anext(stream)
         with pytest.raises(GenerationError, match=message):
@@ -181,7 +181,7 @@ async def test_a_token_that_the_grammar_refuses_ends_the_answer() -> None:
     """As when a limit is met while it is taken in."""
     async with running_engine(ScriptedFleet(shifting), depth=2) as engine:
         with pytest.raises(GenerationError, match="91 is not allowed at 0"):
-            await collect(engine.submit(request(ListGrammar({80}, {90}))))
+            await collect(submit(engine, request(ListGrammar({80}, {90}))))
 
 
 @pytest.mark.parametrize("where", ["submit", "submit_masks", "next_result"])
@@ -191,10 +191,10 @@ async def test_a_loss_at_any_time_is_a_pause(depth: int, where: str) -> None:
     fleet = make_fleet()
     grammar = ListGrammar(*[ALL] * 12)
     async with running_engine(fleet, depth=depth) as engine:
-        expected = [await collect(engine.submit(request(each))) for each in (grammar, None)]
+        expected = [await collect(submit(engine, request(each))) for each in (grammar, None)]
         for number in (1, 2, 4, 7):
             fleet.fail_at(where, number)
-            streams = [engine.submit(request(each)) for each in (grammar, None)]
+            streams = [submit(engine, request(each)) for each in (grammar, None)]
             assert await asyncio.gather(*map(collect, streams)) == expected
         assert fleet.failure is None
 
@@ -208,9 +208,9 @@ async def test_a_request_with_a_grammar_that_kills_is_found() -> None:
     fleet = make_fleet(deadly)
     fleet.answer_masked = lambda row, mask: deadly(row)
     async with running_engine(fleet, depth=2) as engine:
-        fine = asyncio.create_task(collect(engine.submit(request(ListGrammar(*[ALL] * 12)))))
+        fine = asyncio.create_task(collect(submit(engine, request(ListGrammar(*[ALL] * 12)))))
         with pytest.raises(GenerationError, match="3 times in a row the shards died"):
-            await collect(engine.submit(replace(request(ListGrammar(*[ALL] * 12)), input_ids=(13, 13))))
+            await collect(submit(engine, replace(request(ListGrammar(*[ALL] * 12)), input_ids=(13, 13))))
         assert len(await fine) == 12
 
 
@@ -251,7 +251,7 @@ class Traffic:
         expected = answer_of(asked)
         patience = self.random.randint(1, 100) if self.random.random() < 0.3 else len(expected)
         received: list[int] = []
-        async with engine.submit(asked) as stream:
+        async with submit(engine, asked) as stream:
             async for event in stream:
                 if asked.wants_prompt_logprobs:
                     assert stream.prompt_logprobs.logprobs == [-token_id / 10 for token_id in prompt[1:]]

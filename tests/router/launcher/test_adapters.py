@@ -12,7 +12,7 @@ from penstock.router.launcher import snapshot
 from penstock.router.launcher.adapters import AskedAdapter, find_all
 from penstock.router.launcher.download import DownloadError
 from penstock.router.launcher.hub import Checkpoint
-from penstock.router.launcher.programs import router_program
+from penstock.router.launcher.programs import router_programs
 from penstock.router.launcher.socket_folder import SocketFolder
 from tests.paths import ROOT
 from tests.router.adapters.folders import PEFT, write_adapter
@@ -134,13 +134,13 @@ def test_only_the_two_files_are_fetched(monkeypatch, tmp_path):
 def test_the_router_is_told(parse):
     config = parse("--max-adapter-memory", "2MiB", "--allow-runtime-adapters", "--api-key", "k")
     adapters = (AdapterSource("a", Path("/x y"), "org/a", "abc"), AdapterSource("b", Path("/b"), "/b"))
-    program = router_program(config, Checkpoint(Path("/m"), None), SocketFolder(Path("/s")), 3, 4, adapters)
+    [program] = router_programs(config, Checkpoint(Path("/m"), None), SocketFolder(Path("/s")), 3, [4], adapters)
     told = RouterConfig.from_argv([*program.argv[program.argv.index("penstock.router") + 1:], "--signs-fd", "5"])
     assert told.adapters == adapters
     assert (told.max_adapter_memory, told.allow_runtime_adapters) == (2 * 2**20, True)
     many = [AdapterSource(f"{number}", Path("/a" * 50), "x") for number in range(2000)]
     with pytest.raises(InvalidArgument, match=r"`lora_adapters`: 2000 adapters are more than a command line can hold"):
-        router_program(config, Checkpoint(Path("/m"), None), SocketFolder(Path("/s")), 3, 4, many)
+        router_programs(config, Checkpoint(Path("/m"), None), SocketFolder(Path("/s")), 3, [4], many)
 
 
 def test_clients_may_change_adapters_only_where_there_is_a_key(invoke, parse, tmp_path):

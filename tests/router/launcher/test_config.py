@@ -11,7 +11,7 @@ from penstock.router import variables
 from penstock.router.config import RouterConfig, ServerConfig
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.hub import Checkpoint
-from penstock.router.launcher.programs import router_program, shard_program
+from penstock.router.launcher.programs import router_programs, shard_program
 from penstock.router.launcher.socket_folder import SocketFolder
 from penstock.shard.config import ShardConfig
 
@@ -172,7 +172,7 @@ def test_origins_by_a_variable(parse):
 
 def test_the_key_is_not_on_the_command_line(parse, monkeypatch):
     config = parse("--api-key", "s3cret", "--api-key", "Schlüssel", API_KEY="another")
-    router = router_program(config, Checkpoint(Path("/models/m"), None), SocketFolder(Path("/tmp/s")), 3, 4)
+    [router] = router_programs(config, Checkpoint(Path("/models/m"), None), SocketFolder(Path("/tmp/s")), 3, [4])
     assert "s3cret" not in str(router.argv) + repr(router) + repr(config) + repr(parse(API_KEY="s3cret"))
     assert router.environment["API_KEY"] == "s3cret\nSchlüssel"
     monkeypatch.setenv("API_KEY", router.environment["API_KEY"])
@@ -268,7 +268,7 @@ def test_programs_of_a_group(parse):
     config = parse("--num-shard", "2", "--watermark-gamma", "0.25", "--watermark-delta", "1")
     shard = shard_program(config, checkpoint, 0, SocketFolder(Path("/tmp/s")), "file:///tmp/r")
     assert (told_to(shard).watermark_gamma, told_to(shard).watermark_delta) == (0.25, 1.0)
-    router = router_program(config, checkpoint, SocketFolder(Path("/tmp/s")), 3, 4)
+    [router] = router_programs(config, checkpoint, SocketFolder(Path("/tmp/s")), 3, [4])
     assert router.fds == [3, 4]
     told = RouterConfig.from_argv([*router.argv[router.argv.index("penstock.router") + 1:], "--signs-fd", "5"])
     assert told.shard_sockets == ("unix:/tmp/s/shard-0", "unix:/tmp/s/shard-1")
@@ -280,7 +280,7 @@ def test_programs_of_a_group(parse):
 def test_who_outlives_the_launcher_is_told_whether_the_folder_stays(parse, was_there):
     config, checkpoint, folder = parse(), Checkpoint(Path("/models/m"), None), SocketFolder(Path("/tmp/s"), was_there)
     assert told_to(shard_program(config, checkpoint, 0, folder, "")).keeps_folder == was_there
-    router = router_program(config, checkpoint, folder, 3, 4)
+    [router] = router_programs(config, checkpoint, folder, 3, [4])
     told = RouterConfig.from_argv([*router.argv[router.argv.index("penstock.router") + 1:], "--signs-fd", "5"])
     assert told.keeps_folder == was_there
 

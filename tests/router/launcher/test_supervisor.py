@@ -36,7 +36,7 @@ async def supervise(router: Sequence[str], keep: Callable[[asyncio.Future[None]]
     with closing(NoticePipe()) as notices, socket.socket() as listener:
         async with asyncio.timeout(20):
             return await Supervisor(
-                Mock(spec=Group, keep=keep), Program("the router", router), listener, notices, drain_timeout=1,
+                Mock(spec=Group, keep=keep), [Program("the router", router)], listener, [notices], drain_timeout=1,
                 startup_timeout=20, silence_limit=20, can_reload=False).run()
 
 

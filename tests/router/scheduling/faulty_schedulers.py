@@ -119,7 +119,7 @@ class UnmaskedPrefill(Scheduler):
     """The row that computes the end of a prompt samples without a mask."""
 
     def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
-        super()._draft(draft, sequence, replace(row, late_mask=row.late_mask and row.from_last_sample))
+        super()._draft(draft, sequence, row._replace(late_mask=row.late_mask and row.from_last_sample))
 
 
 class HitsDespitePromptLogprobs(Scheduler):
@@ -155,7 +155,7 @@ class RejectedTokenCached(Scheduler):
             if row.num_drafts and sequence.status is Status.RUNNING:
                 known = sequence.tokens[:]
                 sequence.tokens += row.drafts
-                self.memory.confirm(sequence, row.start + row.count)
+                self.memory.confirm(sequence, row.start + row.num_inputs)
                 sequence.tokens[:] = known
         return super().commit(result)
 
@@ -175,7 +175,7 @@ class UnmaskedGuesses(Scheduler):
     """What follows guesses is sampled without masks."""
 
     def _draft(self, draft: Draft, sequence: Sequence, row: Row) -> None:
-        super()._draft(draft, sequence, replace(row, late_mask=row.late_mask and not row.num_drafts))
+        super()._draft(draft, sequence, row._replace(late_mask=row.late_mask and not row.num_drafts))
 
 
 class PlannedWhileVerified(Scheduler):
@@ -210,7 +210,7 @@ class BlockLostWithGuess(Scheduler):
         rows = self._in_flight[0][1]
         confirmed = super().commit(result)
         for sequence, row in rows:
-            if row.num_drafts and sequence.status is Status.RUNNING and sequence.computed < row.start + row.count:
+            if row.num_drafts and sequence.status is Status.RUNNING and sequence.computed < row.start + row.num_inputs:
                 sequence.blocks.pop()
         return confirmed
 

@@ -39,7 +39,7 @@ def check_flights(scheduler: Scheduler, flights: Collection[Flight]) -> None:
             named[sequence.id] += 1
             assert sequence.slot == row.slot, f"slot {row.slot} is taken from a sequence that a step in flight names"
             assert tuple(sequence.blocks[:len(blocks)]) == blocks, "blocks are taken that a step in flight names"
-            first, last = row.start // memory.block_size, (row.start + row.count - 1) // memory.block_size
+            first, last = row.start // memory.block_size, (row.start + row.num_inputs - 1) // memory.block_size
             for block in blocks[first:last + 1]:
                 assert memory.pool.count(block) == 1, f"block {block} is shared while a step in flight writes to it"
                 assert block not in memory.cache, f"block {block} is cached while a step in flight writes to it"
@@ -91,7 +91,7 @@ def check_row(client: Client, row: Row) -> None:
     assert row.late_mask == (client.sequence.has_grammar and row.output is Output.SAMPLE), "who waits for a mask?"
     if not client.needs_prompt_logprobs:
         assert not row.prompt_logprob_ids, "prompt logprobs are asked for that are there already, or that nobody wants"
-    end = min(row.start + row.count + 1, client.sequence.prompt_length)
+    end = min(row.start + row.num_inputs + 1, client.sequence.prompt_length)
     missing = [position for position in range(row.start + 1, end) if position not in client.prompt_logprobs]
     if client.needs_prompt_logprobs and missing:
         expected = client.tokens[row.start + 1:end]

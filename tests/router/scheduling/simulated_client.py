@@ -128,7 +128,7 @@ class Flight:
                 assert not before.late_mask, "a fork has no mask, and its sequence has a grammar"
                 assert fork.row.initial_state == client.initial_state, "a fork begins with another state"
                 assert fork.row.token_ids[0] == client.tokens[-1], "a fork brings other tokens"
-                assert fork.row.start + fork.row.count < client.sequence.max_length, "a fork goes beyond the end"
+                assert fork.row.start + fork.row.num_inputs < client.sequence.max_length, "a fork goes beyond the end"
                 self.forks.append((client, fork.row))
                 self.firsts[fork.slot] = Resident(client.chain[:fork.row.start + 1], client.salt, client.adapter)
         of_forks = {id(row) for _, row in self.forks}

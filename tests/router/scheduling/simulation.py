@@ -211,7 +211,7 @@ class Simulation:
         for row in plan.rows:
             position = 0 if row.initial_state else reached[row.slot]
             assert row.start == position, f"slot {row.slot}: start {row.start}, its state is at position {position}"
-            reached[row.slot] = row.start + row.count
+            reached[row.slot] = row.start + row.num_inputs
 
     def is_due(self, sequence: Sequence) -> bool:
         """Whether the sequence has something to compute that no step in flight does, or must not yet."""
@@ -259,7 +259,7 @@ class Simulation:
             if row.num_drafts:
                 assert row.start == len(client.tokens) - 1, "guesses follow a token that nobody knows"
             if row.num_guesses:
-                assert row.start + row.count < client.sequence.max_length, "guesses go beyond the sequence's end"
+                assert row.start + row.num_inputs < client.sequence.max_length, "guesses go beyond the sequence's end"
             assert not row.num_proposals or not (row.late_mask or row.num_drafts), "proposals that nobody can mask"
             self.counts.update(drafts=row.num_drafts, proposals=row.num_proposals,
                                proposals_ahead=bool(row.num_proposals) and row.start >= len(client.tokens))
@@ -276,7 +276,7 @@ class Simulation:
     def commit(self) -> None:
         """The oldest step in flight runs: the group dies in it, or its result comes back."""
         flight = self.in_flight[0]
-        if any(c.kills_at is not None and 0 <= row.start + row.count - c.kills_at <= row.num_guesses
+        if any(c.kills_at is not None and 0 <= row.start + row.num_inputs - c.kills_at <= row.num_guesses
                for c, row, _ in flight.rows):
             self.lose()
             return
@@ -286,7 +286,7 @@ class Simulation:
         for _, row, blocks in [*flight.rows, *((client, row, row.new_blocks) for client, row in flight.forks)]:
             assert self.shard.blocks(row.slot) == list(blocks), f"the shard's block table of slot {row.slot} is another"
         expected = [client.sequence.id for client, row, _ in flight.rows if client.sequence.id in self.live
-                    and row.start + row.count - row.num_guesses == len(client.tokens)]
+                    and row.start + row.num_inputs - row.num_guesses == len(client.tokens)]
         for client, row, _ in flight.rows:
             if row.num_proposals and client.sequence.id in self.live and isinstance(client.sequence.guesser, Prophet):
                 client.sequence.guesser.unjudged = row.num_proposals

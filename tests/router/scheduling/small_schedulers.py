@@ -57,4 +57,4 @@ def step(scheduler: Scheduler, *tokens: int) -> tuple[Plan, list[Sampled]]:
 
 def spans(plan: Plan) -> list[tuple[int, int, int]]:
     """Slot, start and count of each row."""
-    return [(row.slot, row.start, row.count) for row in plan.rows]
+    return [(row.slot, row.start, row.num_inputs) for row in plan.rows]

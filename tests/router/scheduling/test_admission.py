@@ -76,7 +76,7 @@ def test_others_do_not_wait_with_the_one_that_waits_for_a_prefix() -> None:
     scheduler.add(make_sequence(4, tokens=[100, 101, 102, 99, 104, 105]))
     plan, _ = step(scheduler, 11, 31)
     assert [admission.sequence_id for admission in plan.admitted] == [1, 3, 4]
-    assert [(row.start, row.count, row.output) for row in plan.rows] == [
+    assert [(row.start, row.num_inputs, row.output) for row in plan.rows] == [
         (0, 6, Output.SAMPLE), (0, 6, Output.SAMPLE), (0, 4, Output.NONE)]
 
 

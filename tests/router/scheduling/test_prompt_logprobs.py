@@ -43,7 +43,7 @@ def test_logprobs_come_whole_however_the_prompt_is_cut(max_step_tokens: int) -> 
     confirmed: list[Sampled | PromptLogprobsPart] = []
     while not any(isinstance(item, Sampled) for item in confirmed):
         plan, more = run_step(scheduler)
-        assert len(plan.rows[0].prompt_logprob_ids) == plan.rows[0].count - (plan.rows[0].output is Output.SAMPLE)
+        assert len(plan.rows[0].prompt_logprob_ids) == plan.rows[0].num_inputs - (plan.rows[0].output is Output.SAMPLE)
         confirmed += more
     logprobs = {part.start + index: logprob for part in confirmed if isinstance(part, PromptLogprobsPart)
                 for index, logprob in enumerate(part.logprobs)}

@@ -42,7 +42,7 @@ def test_a_long_prompt_is_cut_to_the_budget() -> None:
     scheduler = make_scheduler(max_step_tokens=16)
     scheduler.add(make_sequence(1, 37))
     rows = [step(scheduler, *tokens)[0].rows[0] for tokens in [(), (), (7,)]]
-    assert [(row.start, row.count, row.output, row.new_blocks) for row in rows] == [
+    assert [(row.start, row.num_inputs, row.output, row.new_blocks) for row in rows] == [
         (0, 16, Output.NONE, (0, 1, 2, 3)),
         (16, 16, Output.NONE, (4, 5, 6, 7)),
         (32, 5, Output.SAMPLE, (8, 9)),
@@ -66,7 +66,7 @@ def test_one_prefill_takes_half_the_budget_while_others_wait() -> None:
     scheduler.add(make_sequence(2, 3))
     scheduler.add(make_sequence(3, 4))
     plan, _ = step(scheduler, 7, 7)
-    assert [(row.slot, row.start, row.count, row.output) for row in plan.rows] == [
+    assert [(row.slot, row.start, row.num_inputs, row.output) for row in plan.rows] == [
         (0, 0, 8, Output.NONE), (1, 0, 3, Output.SAMPLE), (2, 0, 4, Output.SAMPLE)]
 
 

@@ -244,7 +244,7 @@ class Traffic:
             pass
 
     def is_fatal(self, row: Row, sequence: Sequence) -> bool:
-        return row.start <= self.kills.get(sequence.id, -1) < row.start + row.count
+        return row.start <= self.kills.get(sequence.id, -1) < row.start + row.num_inputs
 
     def lose_a_machine(self) -> None:
         """The group dies in the next step, through no fault of a sequence's."""

@@ -11,6 +11,7 @@ from penstock.kernels.lora import Adapter
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.devices.device import Device
 from penstock.shard.execution import batch
+from penstock.shard.execution.batch import Padding
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Step, StreamLimits
 from tests.shard.step_programs import BLOCK_SIZE, Request, batched, initial, make_row
@@ -158,6 +159,10 @@ def test_other_columns_go_along(packs: bool) -> None:
     assert not inputs.metadata.is_decode
 
 
+def decode_padding(size: int) -> Padding:
+    return Padding(size, size, is_decode=True, scratch_block=256, scratch_state=0)
+
+
 def test_padding_is_rows_in_a_block_of_their_own() -> None:
     slots = table()
     slots.apply(Step(0, (), (make_row(2, 0, [11, 12, 13, 14, 15], new_blocks=[30, 20], initial_state=initial(5)),)))
@@ -165,7 +170,7 @@ def test_padding_is_rows_in_a_block_of_their_own() -> None:
     rows = (make_row(2, 5, from_last_sample=True), make_row(1, 0, [5], new_blocks=[8], initial_state=initial(1)))
     slots.apply(Step(1, (), rows))
     plain = batch.build(rows, slots)
-    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=4, scratch_block=256, scratch_state=0))
+    padded = batch.build(rows, slots, padding=decode_padding(4))
     assert plain.metadata.is_decode
     assert padded.metadata.is_decode
     assert padded.input_ids.tolist() == [*plain.input_ids.tolist(), 0, 0] == [77, 5, 0, 0]
@@ -175,7 +180,7 @@ def test_padding_is_rows_in_a_block_of_their_own() -> None:
     assert padded.metadata.starts.tolist() == [5, 0, 0, 0]
     assert padded.metadata.counts.tolist() == [1, 1, 1, 1]
     assert padded.output_rows.tolist() == [0, 1]
-    same = batch.build(rows, slots, padding=batch.Padding(num_rows=2, scratch_block=256, scratch_state=0))
+    same = batch.build(rows, slots, padding=decode_padding(2))
     assert same.metadata.positions.tolist() == plain.metadata.positions.tolist()
 
 
@@ -187,8 +192,41 @@ def test_padding_of_rows_that_all_go_on() -> None:
     rows = (make_row(2, 1, from_last_sample=True), make_row(1, 1, from_last_sample=True))
     slots.apply(Step(1, (), rows))
     assert batch.build(rows, slots).input_ids.tolist() == [72, 71]
-    padded = batch.build(rows, slots, padding=batch.Padding(num_rows=3, scratch_block=256, scratch_state=0))
+    padded = batch.build(rows, slots, padding=decode_padding(3))
     assert padded.input_ids.tolist()[:2] == [72, 71]
     assert len(padded.input_ids) == 3
     assert 0 <= int(padded.input_ids[2]) < BOUNDS.vocab_size
     assert padded.metadata.positions.tolist() == [1, 1, 0]
+
+
+def test_padding_of_other_steps_is_one_row() -> None:
+    """A chunk of two tokens and a decode row become nine tokens of five rows. Blocks are of four tokens, and each
+    position that the padding reads is written."""
+    slots = table()
+    slots.apply(Step(0, (), (make_row(2, 0, [11], new_blocks=[30], initial_state=initial(1)),)))
+    note(slots, [2], [77])
+    rows = (make_row(1, 0, [5, 6], new_blocks=[8], initial_state=initial(2)), make_row(2, 1, from_last_sample=True))
+    slots.apply(Step(1, (), rows))
+    padding = Padding(9, 5, is_decode=False, scratch_block=256, scratch_state=0)
+    padded = batch.build(rows, slots, padding=padding)
+    assert not padded.metadata.is_decode
+    assert padded.input_ids.tolist() == [5, 6, 77, 0, 0, 0, 0, 0, 0]
+    assert padded.metadata.positions.tolist() == [0, 1, 1, 0, 1, 2, 3, 4, 5]
+    assert padded.metadata.slot_mapping.tolist() == [32, 33, 121, 1024, 1025, 1026, 1027, 1024, 1025]
+    assert padded.metadata.tables.tolist() == [[8, 256], [30, 256], [256, 256], [256, 256], [256, 256]]
+    assert padded.metadata.starts.tolist() == [0, 1, 0, 0, 0]
+    assert padded.metadata.counts.tolist() == [2, 1, 6, 0, 0]
+    assert padded.output_rows.tolist() == [1, 2]
+    full = batch.build(rows, slots, padding=replace(padding, num_tokens=3, num_rows=2))
+    assert full.metadata.counts.tolist() == [2, 1]
+    assert not full.metadata.is_decode
+
+
+def test_which_steps_a_padding_takes() -> None:
+    """Tokens that are added need a row, and rows that decode one token each."""
+    decode, other = decode_padding(4), Padding(16, 5, is_decode=False, scratch_block=256, scratch_state=0)
+    assert [decode.takes(number, number) for number in range(1, 6)] == [True, True, True, True, False]
+    assert not decode.takes(3, 2)
+    assert [other.takes(number, 3) for number in (3, 15, 16, 17)] == [True, True, True, False]
+    assert [other.takes(number, 5) for number in (15, 16)] == [False, True]
+    assert not other.takes(16, 6)

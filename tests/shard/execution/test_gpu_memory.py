@@ -3,19 +3,21 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
 
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
-from penstock.shard.config import DEFAULT_GRAPHS, ShardConfig
+from penstock.shard.config import DEFAULT_GRAPHS, MIXED_GRAPHS, ShardConfig
 from penstock.shard.devices import gpu, machine
 from penstock.shard.devices.gpu import Usage, check_number
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import (
     Needs,
     blocks_that_fit,
+    check_room,
     check_weights,
     graph_bytes,
     largest_lengths,
@@ -25,7 +27,7 @@ from penstock.shard.execution.gpu_memory import (
 from penstock.shard.execution.kv_cache import KvMemoryError, KvShape
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.execution.step import Step
-from penstock.shard.startup.trial import fit_kv_memory, run_largest_step
+from penstock.shard.startup.trial import check_memory, fit_kv_memory, run_largest_step
 from tests.shard.ranks import make_config
 from tests.tiny_models import make_tiny
 
@@ -103,10 +105,22 @@ def test_as_many_gpus_as_shards() -> None:
         check_number(3, 2)
 
 
-def test_graphs_share_all_but_their_logits() -> None:
-    assert graph_bytes(0, (), vocab_size=1000) == 0
-    assert graph_bytes(GIB, (4,), vocab_size=1000) == GIB + (16 << 20)
-    assert graph_bytes(GIB, (1, 2, 4), vocab_size=1000) == GIB + 3 * 1000 * 4 + 3 * (16 << 20)
+def test_graphs_share_all_but_their_results() -> None:
+    assert graph_bytes(0, 0, 0) == 0
+    assert graph_bytes(GIB, 7 * 1000 * 4, 3) == GIB + 7 * 1000 * 4 + 3 * (16 << 20)
+
+
+def test_the_largest_step_must_fit_beside_all_that_stays() -> None:
+    check_room(CONFIG, GIB, GIB, kv_bytes=GIB)
+    with pytest.raises(KvMemoryError) as error:
+        check_room(CONFIG, 3 * GIB, 2 * GIB, kv_bytes=40 * GIB)
+    assert str(error.value) == (
+        f"The largest step of 4096 tokens in 128 rows does not fit beside weights, keys and values ({40 * GIB} bytes), "
+        "and graphs: it takes 3.00 GiB, the GPU has 2.00 GiB left, 1.00 GiB are missing. What helps: a --kv-memory of "
+        f"{39 * GIB} or less, a --max-batch-prefill-tokens below 4096, --cuda-graphs 0, or ending what else is on the "
+        "GPU.")
+    with pytest.raises(KvMemoryError, match="What helps: a --max-batch-prefill-tokens below 4096, "):
+        check_room(CONFIG, 3 * GIB, 2 * GIB, kv_bytes=GIB)
 
 
 def test_sizes_of_graphs() -> None:
@@ -116,6 +130,9 @@ def test_sizes_of_graphs() -> None:
     assert replace(CONFIG, max_step_rows=40).graph_sizes == (1, 2, 4, 8, 16, 32, 64)
     assert replace(CONFIG, cuda_graphs=(8, 2, 2, 4), max_step_rows=3).graph_sizes == (2, 4)
     assert replace(CONFIG, cuda_graphs=(0,)).graph_sizes == ()
+    assert CONFIG.mixed_graph_sizes == MIXED_GRAPHS
+    assert replace(CONFIG, max_step_tokens=100).mixed_graph_sizes == (16, 32, 64, 128)
+    assert replace(CONFIG, cuda_graphs=(0,)).mixed_graph_sizes == ()
 
 
 @pytest.mark.parametrize(("context", "num_tokens", "num_rows"), [
@@ -165,23 +182,38 @@ def test_memory_is_allocated_anew(model: Path) -> None:
     assert [cache.num_blocks for cache in executor.caches] == [41, 41]
 
 
-@pytest.mark.parametrize(("graphs", "left"), [((0,), 6), ((1, 4), 6 - 2 * 16 / 1024 - 0.5)])
+@pytest.mark.parametrize(("graphs", "left"), [((0,), 6), ((1, 4), 6 - 7 * 16 / 1024 - 0.5)])
 def test_the_trial_decides_how_many_blocks_there_are(
     model: Path, monkeypatch: pytest.MonkeyPatch, graphs: tuple[int, ...], left: float
 ) -> None:
     """Of a GPU of 10 GiB that is stood in for: the steps are run, what they take is said here. 1 GiB are others', the
-    weights and the largest step take 2.8 GiB, the captured step of most rows half a GiB; 2 % of all stay free."""
-    config = replace(make_config(model), max_step_tokens=300, max_step_rows=4, cuda_graphs=graphs, block_size=512)
+    weights and the largest step take 2.8 GiB, the largest captured steps half a GiB; 2 % of all stay free. Graphs are
+    of 1 and 4 rows, and of 16, 32, 64, 128 and 192 tokens, as far as a step has them."""
+    config = replace(make_config(model), max_step_tokens=150, max_step_rows=4, cuda_graphs=graphs, block_size=512)
     executor = Executor(config, Group())
     caches = sum(cache.data.nbytes for cache in executor.caches)
 
     def measure(work: Callable[[], object]) -> Usage:
         work()
         return usages.pop(0)
-    usages = [Usage(10 * GIB, GIB, GIB, int(2.8 * GIB) + caches), Usage(10 * GIB, GIB, GIB, GIB + GIB // 2)]
+    usages = [Usage(10 * GIB, GIB, GIB, int(2.8 * GIB) + caches),
+              Usage(10 * GIB, GIB, GIB, GIB + GIB // 2 * (len(graphs) > 1))]
     monkeypatch.setattr(gpu, "measure", measure)
     allocated: list[int] = []
     monkeypatch.setattr(executor, "allocate", allocated.append)
-    fit_kv_memory(executor, replace(config, kv_memory=None))
-    logits = 0 if len(graphs) == 1 else 160 * 4
-    assert allocated == [(int(left * GIB) - logits) // executor.kv_shape.block_bytes - 1]
+    assert fit_kv_memory(executor, replace(config, kv_memory=None)) == int(1.8 * GIB) + caches
+    results = 0 if len(graphs) == 1 else 4 * (5 * 160 + 2 * (16 + 32 + 64 + 128 + 192) * 64)
+    assert allocated == [(int(left * GIB) - results) // executor.kv_shape.block_bytes - 1]
+
+
+def test_what_the_trial_leaves_is_checked(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest step is run once more if there is room for it, and otherwise refused."""
+    config = replace(make_config(model), max_step_tokens=100, max_step_rows=4)
+    executor = Executor(config, Group())
+    monkeypatch.setattr(gpu, "obtainable_memory", lambda fraction: GIB)
+    with mock.patch.object(executor, "execute", wraps=executor.execute) as execute:
+        check_memory(executor, config, GIB)
+        assert execute.call_count == 1
+        with pytest.raises(KvMemoryError, match=r"it takes 1\.00 GiB, the GPU has 1\.00 GiB left, "):
+            check_memory(executor, config, GIB + 1)
+        assert execute.call_count == 1

@@ -12,7 +12,7 @@ from penstock.shard.communication.distributed import Group
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.step import Sampling, StreamLimits
 from tests.adapter_files import make_adapter
-from tests.shard.processes import Client, Shard, clients, new_epoch, run_over_wire, running, write_program
+from tests.shard.processes import Client, Shard, clients, new_epoch, outputs_of, run_over_wire, running, write_program
 from tests.shard.ranks import make_config, run_program
 from tests.shard.step_programs import Program, Request, batched
 from tests.tiny_models import DEMO_MODEL
@@ -106,8 +106,7 @@ def test_loads_beside_steps_change_nothing(
                                          "header has " + error.value.details().rpartition(" ")[2])
         unload(client, 20, epoch)
     answers: Answers = [[] for _ in REQUESTS]
-    for owners in program.owners:
+    for step, owners in zip(program.steps, program.owners, strict=True):
         results = [stream.read() for stream in streams]
-        for owner, row in zip(owners, results[0].rows, strict=True):
-            answers[owner] += zip(row.token_ids, row.logprobs, strict=True)
+        outputs_of(step, owners, results[0], answers)
     assert answers == expected

@@ -121,9 +121,25 @@ def test_results() -> None:
     result = StepResult(7, (RowResult(1, (5,), (-0.1,)), RowResult(0, (6,), (-2.0,))), forward_ns=12, sample_ns=3,
                         draft_ns=4)
     message = shard_pb2.StepResult.FromString(wire.encode_result(result).SerializeToString())
-    assert [(row.slot, list(row.token_ids)) for row in message.rows] == [(1, [5]), (0, [6])]
-    assert message.rows[0].logprobs[0] == pytest.approx(-0.1, rel=1e-7)
+    assert (list(message.slots), list(message.token_ids), list(message.rows)) == ([1, 0], [5, 6], [])
+    assert list(message.logprobs) == pytest.approx([-0.1, -2.0], rel=1e-7)
     assert (message.step_id, message.forward_ns, message.sample_ns, message.draft_ns) == (7, 12, 3, 4)
+
+
+def test_rows_that_only_go_on() -> None:
+    message = shard_pb2.Plan(step_id=3, continued_slots=[4, 0], continued_starts=[17, 5], rows=[shard_pb2.Row(
+        slot=2, start=9, from_last_sample=True, output=shard_pb2.SAMPLE, new_blocks=[7])])
+    rows = wire.decode_plan(message, 3).rows
+    assert [(row.slot, row.start, row.from_last_sample, row.count, row.is_sampled, list(row.new_blocks))
+            for row in rows] == [(4, 17, True, 1, True, []), (0, 5, True, 1, True, []), (2, 9, True, 1, True, [7])]
+    with pytest.raises(ValueError, match="plan 3 has 2 continued_slots and 1 continued_starts"):
+        wire.decode_plan(shard_pb2.Plan(step_id=3, continued_slots=[4, 0], continued_starts=[17]), 3)
+
+
+def test_rows_with_more_than_one_token_are_beside_the_columns() -> None:
+    rows = (RowResult(1, (5,), (-0.5,)), RowResult(0, (6, 7), (-2.0, -1.0)), RowResult(2, (8,), (-1.5,)))
+    message = wire.encode_result(StepResult(7, rows, 0, 0))
+    assert (list(message.slots), [(row.slot, list(row.token_ids)) for row in message.rows]) == ([1, 2], [(0, [6, 7])])
 
 
 def test_top_logprobs_and_prompt_logprobs() -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from penstock.router.launcher.cli import main as penstock
@@ -13,6 +14,7 @@ from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.reading import read_model_config
 from penstock.shard.startup import tune
 from penstock.shard.weights import dense
+from tests import kernel_sets
 from tests.family_models import make_family
 from tests.kernel_sets import HAS_GPU
 from tests.paths import ROOT
@@ -89,8 +91,17 @@ def test_every_shape_is_measured_and_saved(model, environment, tmp_path):
         "qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head")]
 
 
+def test_outside_the_bit_contract_few_rows_are_measured(model, monkeypatch):
+    kernel_sets.use(monkeypatch, "gpu")
+    config = read_model_config(model)
+    for dtype, most, counts in ((torch.bfloat16, 4096, [1, 4, 16, 32, 64]), (torch.bfloat16, 10, [1, 4, 16]),
+                                (torch.float32, 4096, [])):
+        jobs = tune.jobs_of(config, 1, dtype, most)
+        assert [job.num_rows for job in jobs if job.name == "down_proj"] == counts
+
+
 @pytest.mark.slow
-def test_outside_the_bit_contract_torch_multiplies(model, environment, tmp_path):
+def test_outside_the_bit_contract_torch_multiplies_float32(model, environment, tmp_path):
     tuned = run(model, "--max-rows", "8", **environment)
     assert tuned.returncode == 0, tuned.stderr
     [file] = (tmp_path / "penstock" / "tuning").iterdir()

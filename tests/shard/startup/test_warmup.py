@@ -25,13 +25,18 @@ MODES = ("fast", "deterministic")
 SEQUENCES = 7                            # powers of two up to 64, for 40 rows
 COUNTS = {
     "penstock.kernels.rms_norm.gpu._rms_norm": 2,  # with and without a residual
-    "penstock.kernels.rope.gpu._rope": 1,
-    "penstock.kernels.kv_write.gpu._kv_write": 1,
+    "penstock.kernels.rope_kv_write.gpu._rope_kv_write": 1,
     "penstock.kernels.activation.gpu._activation": 1,
     "penstock.kernels.paged_attention.gpu_prefill.prefill_tiles": SEQUENCES,
     "penstock.kernels.paged_attention.gpu_decode.decode_segments": SEQUENCES,
     "penstock.kernels.paged_attention.gpu_decode.merge_segments": SEQUENCES,
-    "penstock.kernels.sample.gpu._prepare": 1,
+    "penstock.kernels.sample.gpu_adjust._copy": 1,
+    "penstock.kernels.sample.gpu_adjust._penalise": 3,  # marks, counts and charges
+    "penstock.kernels.sample.gpu_adjust._bias": 1,
+    "penstock.kernels.sample.gpu_cutoffs._measure": 1,
+    "penstock.kernels.sample.gpu_plan.decide": 1,
+    "penstock.kernels.sample.gpu_cutoffs._tally": 1,
+    "penstock.kernels.sample.gpu_cutoffs._collect": 1,
     "penstock.kernels.sample.gpu._split": 4,      # none, 8, 16 and 32 of the likeliest tokens
     "penstock.kernels.sample.gpu._join": 4,
     "penstock.kernels.prompt_logprobs.gpu._split": 4,

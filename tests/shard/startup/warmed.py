@@ -20,7 +20,6 @@ from penstock.kernels.linear import fixed_order
 from penstock.shard.communication.distributed import Group
 from penstock.shard.devices.device import Device
 from penstock.shard.execution.executor import Executor
-from penstock.shard.execution.graphs import DecodeGraphs
 from penstock.shard.execution.step import Sampling
 from penstock.shard.startup.trial import ALL_SAMPLERS
 from penstock.shard.startup.warmup import sizes, warm_up
@@ -92,8 +91,7 @@ def main(model: str) -> None:
             warm_up(executor, Group(), config)
             assert executor._slots is None
             warmed = set(kernels)
-            executor.graphs = DecodeGraphs(executor.model, executor.caches, executor.bounds, config.graph_sizes)
-            executor.graphs.capture()
+            executor.capture()
             for seed in range(2):
                 for program in workload(seed):
                     run(executor, program)

@@ -26,7 +26,7 @@ class CandidatesFleet(ScriptedFleet):
         result = super()._run(row, mask)
         if not row.from_last_sample and result.token_ids:
             self._of_slot[row.slot] = next(self._left)
-        return replace(result, logprobs=tuple(self._of_slot[row.slot] for _ in result.logprobs))
+        return result._replace(logprobs=tuple(self._of_slot[row.slot] for _ in result.logprobs))
 
 
 def candidates(*logprobs: float) -> Callable[[Script], ScriptedFleet]:

@@ -44,7 +44,7 @@ def verify(plan: Plan, answer: list[int], prompt_length: int) -> StepResult:
     """What a model says that knows the answer."""
     rows = []
     for row in plan.rows:
-        begin = row.start + row.count - row.num_drafts - prompt_length
+        begin = row.start + row.num_inputs - row.num_drafts - prompt_length
         truth = answer[begin:begin + row.num_drafts + 1]
         num_right = next((i for i, guess in enumerate(row.drafts) if guess != truth[i]), row.num_drafts)
         rows.append(RowResult(row.slot, tuple(truth[:num_right + 1]), (0.0,) * (num_right + 1)))

@@ -1,0 +1,40 @@
+"""Who takes what the engine yields for a request: the stream that a handler reads, or the wire to one."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.router.engine.request import Request
+from penstock.router.errors import RouterError
+from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, Verified
+
+
+class Receiver(Protocol):
+    """Takes the tokens of one answer in order, the last of which, or an error, ends it."""
+
+    request: Request
+    started_at: float | None
+    """When the request first began to run, of `time.monotonic`; None before."""
+    num_tokens: int
+    """How many tokens it has taken, with those that the request was submitted with."""
+
+    def bind(self, cancel: Callable[[], None]) -> None:
+        """Sets what ends the request when nobody wants its answer any more. The engine calls it when it takes the
+        request."""
+
+    def begin(self, now: float, hit_tokens: int) -> None:
+        """Notes that the request begins to run; again after a preemption or a loss, which changes nothing."""
+
+    def push(self, sampled: Sampled) -> FinishReason | None:
+        """Takes the next token; returns why the answer ends with it, or None. What it raises ends the request."""
+
+    def verified(self, verified: Verified) -> None:
+        """Counts the guesses that a step has verified."""
+
+    def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
+        """Takes logprobs of prompt tokens. A prompt that is computed again yields some twice."""
+
+    def note(self, name: str, **facts: int) -> None:
+        """Notes an event in the request's trace, if the request is traced."""
+
+    def fail(self, error: RouterError) -> None:
+        """Takes the error that ends the request."""

@@ -1,0 +1,221 @@
+"""The engine's process, as it serves fronts at a Unix socket."""
+
+import asyncio
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock.router.adapters.registry import Adapter, Registry
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.request import Request
+from penstock.router.errors import GenerationError, RouterError
+from penstock.router.front import messages
+from penstock.router.front.channel import Channel
+from penstock.router.front.remote_stream import RemoteStream
+from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.grammar.matcher import Grammar, GrammarError
+from penstock.router.grammar.spec import GrammarSpec
+
+log = logging.getLogger(__name__)
+
+
+class FrontServer:
+    """Runs on `engine` what fronts submit. `grammars` is None where the server has none."""
+
+    def __init__(self, engine: Engine, adapters: Registry, grammars: GrammarCompiler | None) -> None:
+        self.engine = engine
+        self.adapters = adapters
+        self.grammars = grammars
+        self._fronts: set[_Front] = set()
+        self._has_none = asyncio.Event()
+        self._has_none.set()
+        self._server: asyncio.Server | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self, path: Path) -> None:
+        """Listens at `path`, where a process that has ended may have left its socket."""
+        self._server = await asyncio.get_running_loop().create_unix_server(lambda: _Front(self).channel, str(path))
+        self._following = asyncio.create_task(self._follow(), name="fronts")
+
+    async def stop(self) -> None:
+        """Ends the connections."""
+        if self._server is not None:
+            self._server.close()
+        if self._following is not None:
+            self._following.cancel()
+        for front in [*self._fronts]:
+            front.channel.close()
+
+    async def until_left(self) -> None:
+        """Waits until no front is connected."""
+        await self._has_none.wait()
+
+    def enter(self, front: "_Front") -> None:
+        """Takes a front that has told what it holds."""
+        self._fronts.add(front)
+        self._has_none.clear()
+        front.channel.send(self._state())
+        front.channel.send(self._known_adapters())
+
+    def leave(self, front: "_Front") -> None:
+        """Lets a front go that is gone."""
+        self._fronts.discard(front)
+        if not self._fronts:
+            self._has_none.set()
+
+    def tell(self, item: object) -> None:
+        """Tells all fronts."""
+        for front in self._fronts:
+            front.channel.send(item)
+
+    def tell_adapters(self) -> None:
+        """Tells all fronts which adapters there are now."""
+        self.tell(self._known_adapters())
+
+    async def compile(self, spec: GrammarSpec) -> Grammar:
+        """Compiles a grammar, unless that was done. Raises GrammarError."""
+        if self.grammars is None:
+            raise GrammarError("this server has no grammars")
+        return await self.grammars.compile(spec)
+
+    async def adapter(self, found: Adapter) -> Adapter:
+        """Returns what this process knows as the adapter that a front has found, which may have been told of it by a
+        process before this one. Raises GenerationError if its files are others now."""
+        adapter = await self.adapters.get(found.name)
+        if adapter.namespace != found.namespace:
+            raise GenerationError(f"adapter `{found.name}`: its files have changed since the request was taken")
+        return adapter
+
+    def _state(self) -> messages.State:
+        engine = self.engine
+        return messages.State(engine.facts, engine.limits, engine.is_healthy, engine.has_group)
+
+    def _known_adapters(self) -> messages.KnownAdapters:
+        return messages.KnownAdapters(tuple(self.adapters), self.adapters.removed)
+
+    async def _follow(self) -> None:
+        while True:
+            self.engine.changed.clear()
+            self.tell(self._state())
+            await self.engine.changed.wait()
+
+
+class _Front:
+    """A connected front: when it is gone its requests end, and its permits return."""
+
+    def __init__(self, server: FrontServer) -> None:
+        self.channel = Channel(self._take, self._lose)
+        self._server = server
+        self._engine = server.engine
+        self._streams: dict[int, RemoteStream] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        """What is done for a request before it is submitted, by its id."""
+        self._replies: set[asyncio.Task[None]] = set()
+        self._num_permits = 0
+
+    def _take(self, items: list[Any]) -> None:
+        for item in items:
+            match item:
+                case messages.Submission():
+                    self._submit(item)
+                case messages.Cancellation(id):
+                    self._cancel(id)
+                case messages.ReturnedPermits(number):
+                    self._return_permits(number)
+                case messages.Question():
+                    reply = asyncio.create_task(self._reply(item))
+                    self._replies.add(reply)
+                    reply.add_done_callback(self._replies.discard)
+                case messages.Poison():
+                    self._server.tell(item)
+                case messages.Hello():
+                    self._engine.take_permits(item.num_permits, may_exceed=True)
+                    self._num_permits += item.num_permits
+                    self._server.adapters.recall(item.added, item.removed)
+                    self._server.enter(self)
+
+    def _lose(self) -> None:
+        for task in (*self._tasks.values(), *self._replies):
+            task.cancel()
+        for stream in [*self._streams.values()]:
+            stream.cancel()
+        self._return_permits(self._num_permits)
+        self._server.leave(self)
+
+    def _return_permits(self, number: int) -> None:
+        self._engine.return_permits(number)
+        self._num_permits -= number
+
+    def _submit(self, submission: messages.Submission) -> None:
+        """Submits a request, at once unless it has a grammar or an adapter to be had first."""
+        request = submission.request
+        if request.grammar is None and request.adapter is None:
+            self._start(submission, request)
+            return
+        task = asyncio.create_task(self._prepare(submission))
+        self._tasks[submission.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(submission.id, None))
+
+    async def _prepare(self, submission: messages.Submission) -> None:
+        request = submission.request
+        try:
+            grammar, adapter = request.grammar, request.adapter
+            if isinstance(grammar, GrammarSpec):
+                grammar = await self._server.compile(grammar)
+            if adapter is not None:
+                adapter = await self._server.adapter(adapter)
+        except RouterError as error:
+            self.channel.send((submission.id, error))
+        else:
+            self._start(submission, replace(request, grammar=grammar, adapter=adapter))
+
+    def _start(self, submission: messages.Submission, request: Request) -> None:
+        stream = RemoteStream(
+            submission.id, request, len(submission.output_so_far), self.channel.send, self._forget)
+        self._streams[submission.id] = stream
+        try:
+            self._engine.submit(stream, submission.output_so_far)
+        except RouterError as error:
+            stream.fail(error)
+
+    def _forget(self, id: int) -> None:
+        self._streams.pop(id, None)
+
+    def _cancel(self, id: int) -> None:
+        if (task := self._tasks.pop(id, None)) is not None:
+            task.cancel()
+        if (stream := self._streams.pop(id, None)) is not None:
+            stream.cancel()
+
+    async def _reply(self, question: messages.Question) -> None:
+        try:
+            value = await self._answer(question.ask)
+        except (RouterError, GrammarError) as error:
+            value = error
+        except Exception:
+            log.exception("a front's question could not be answered")
+            value = RouterError()
+        self.channel.send(messages.Reply(question.number, value))
+
+    async def _answer(self, ask: messages.Ask) -> object:
+        match ask:
+            case messages.TakePermits(number):
+                self._engine.take_permits(number)
+                self._num_permits += number
+                return None
+            case messages.CompileGrammar(spec):
+                await self._server.compile(spec)
+                return None
+            case messages.FindAdapter(name):
+                return await self._server.adapters.get(name)
+            case messages.AddAdapter(source):
+                await self._engine.add_adapter(source)
+                self._server.tell_adapters()
+                return None
+            case messages.RemoveAdapter(name):
+                await self._engine.remove_adapter(name)
+                self._server.tell_adapters()
+                return None
+            case messages.StalledSeconds():
+                return await self._engine.stalled_seconds()

@@ -1,0 +1,138 @@
+"""What fronts and the engine's process tell one another, besides tokens.
+
+A token is told as `(id, token_id, logprob)`, and all else of a request as `(id, what)`, by the number that its front
+gave it.
+"""
+
+from dataclasses import dataclass
+
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.engine.limits import Limits
+from penstock.router.engine.request import Request
+from penstock.router.fleet.facts import Facts
+from penstock.router.grammar.spec import GrammarSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Is the first thing that a front tells: the permits that it holds, and the adapters that were added and removed
+    while it was connected before."""
+
+    num_permits: int
+    added: tuple[AdapterSource, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What fronts must know of the engine: told at first, and when it may have changed."""
+
+    facts: Facts
+    limits: Limits
+    is_healthy: bool
+    has_group: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAdapters:
+    """The adapters that requests may name, and the names that were removed: told at first, and when they change."""
+
+    sources: tuple[AdapterSource, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Asks for tokens behind the request's prompt and `output_so_far`."""
+
+    id: int
+    request: Request
+    output_so_far: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A request begins to run, at a time of `time.monotonic`; so much of its prompt was found in the prefix cache."""
+
+    at: float
+    hit_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """Ends a request, unless it has ended."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedPermits:
+    """Gives permits back."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """The digest of a request that was given up, which all fronts are to refuse."""
+
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TakePermits:
+    """Asks for permits; answered with Overloaded if there are fewer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompileGrammar:
+    """Asks whether a grammar can be compiled; answered with the error if it can't."""
+
+    spec: GrammarSpec
+
+
+@dataclass(frozen=True, slots=True)
+class FindAdapter:
+    """Asks for the adapter of a name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddAdapter:
+    """Asks to add an adapter."""
+
+    source: AdapterSource
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAdapter:
+    """Asks to remove the adapter of a name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StalledSeconds:
+    """Asks for how long no step has come back, though requests run."""
+
+
+Ask = TakePermits | CompileGrammar | FindAdapter | AddAdapter | RemoveAdapter | StalledSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Is answered by a `Reply` of the same number."""
+
+    number: int
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answers a question; `value` is raised if it is an exception."""
+
+    number: int
+    value: object

@@ -1,0 +1,277 @@
+"""The engine as a front sees it, which is in another process."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.engine.limits import Limits
+from penstock.router.engine.receiver import Receiver
+from penstock.router.engine.request_table import RequestState, RequestTable
+from penstock.router.errors import RouterError, Unhealthy
+from penstock.router.fleet.facts import Facts
+from penstock.router.front import messages
+from penstock.router.front.channel import Channel
+from penstock.router.front.remote_adapters import RemoteAdapters
+from penstock.router.front.remote_grammars import RemoteGrammars
+from penstock.router.generation.poison_memory import PoisonMemory
+from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, Verified
+from penstock.router.tracing.trace import Note, Trace
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 0.05
+"""The pause between two attempts to reach the engine's process."""
+_ENDED_THERE = (FinishReason.LENGTH, FinishReason.EOS_TOKEN)
+"""The reasons that the engine finds; of others it is told."""
+
+
+class RemoteEngine:
+    """Submits requests to the engine's process, which listens at `path`, and gives their tokens to their receivers.
+
+    When that process is lost, requests wait up to `max_downtime` seconds for the next one, and are submitted there with
+    the output that their clients have. `connect` comes first: it finds the facts and the limits.
+    """
+
+    facts: Facts
+    limits: Limits
+
+    def __init__(self, path: Path, max_downtime: float, poison_seconds: float) -> None:
+        self._path = path
+        self._max_downtime = max_downtime
+        self._downtime: asyncio.TimerHandle | None = None
+        self._channel: Channel | None = None
+        self._lost = asyncio.Event()
+        self._known = asyncio.Event()
+        self._requests = RequestTable(self._finish)
+        self._outputs: dict[int, list[int]] = {}
+        """By request, the tokens that its receiver has."""
+        self._next_id = 0
+        self._questions: dict[int, tuple[messages.Ask, asyncio.Future[Any]]] = {}
+        self._next_question = 0
+        self._num_permits = 0
+        self.adapters = RemoteAdapters(self.ask)
+        self.grammars = RemoteGrammars(self.ask)
+        self.poison = PoisonMemory(poison_seconds, tell=lambda digest: self._send(messages.Poison(digest)))
+        self.is_healthy = True
+        self.has_group = False
+        self.changed = asyncio.Event()
+
+    async def connect(self) -> bool:
+        """Waits until the engine's process listens and has told of itself, and tells it what runs here; then returns
+        True."""
+        loop = asyncio.get_running_loop()
+        while not self._known.is_set():
+            lost = self._lost = asyncio.Event()
+            try:
+                _, self._channel = await loop.create_unix_connection(
+                    partial(Channel, self._take, lost.set), str(self._path))
+            except OSError:
+                await asyncio.sleep(CONNECT_SECONDS)
+                continue
+            self._greet()
+            waits = [asyncio.create_task(event.wait()) for event in (lost, self._known)]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+        return True
+
+    async def run(self) -> None:
+        """Follows the engine's process, and connects to the next one when it is lost, until cancelled."""
+        try:
+            while True:
+                await self._lost.wait()
+                self._lose()
+                await self.connect()
+        finally:
+            if self._channel is not None:
+                self._channel.close()
+
+    @asynccontextmanager
+    async def permit(self, number: int = 1) -> AsyncIterator[None]:
+        """Holds permits, which belong to the engine's process. Raises Overloaded when fewer are left."""
+        asked = self._ask(messages.TakePermits(number))
+        try:
+            await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            asked.add_done_callback(partial(self._return_unused, number))
+            raise
+        try:
+            yield
+        finally:
+            self._return_permits(number)
+
+    def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
+        """Submits a request. Raises Unhealthy while the engine takes none."""
+        if not self.is_healthy:
+            raise Unhealthy
+        id = self._next_id
+        self._next_id += 1
+        receiver.bind(lambda: self._requests.cancel(id))
+        self._requests[id] = RequestState(receiver)
+        self._outputs[id] = [*output_so_far]
+        self._submit(id)
+
+    async def add_adapter(self, source: AdapterSource) -> None:
+        """Adds an adapter. Raises InvalidAdapter."""
+        await self.ask(messages.AddAdapter(source))
+
+    async def remove_adapter(self, name: str) -> None:
+        """Removes an adapter. Raises AdapterNotFound."""
+        await self.ask(messages.RemoveAdapter(name))
+
+    async def stalled_seconds(self) -> float:
+        """Returns for how long no step has come back, though requests run; 0 while the engine's process is away."""
+        return 0.0 if self._channel is None else float(await self.ask(messages.StalledSeconds()))
+
+    async def ask(self, ask: messages.Ask) -> Any:
+        """Returns what the engine's process replies; raises the error that it replies. Raises Unhealthy if there is
+        none for too long."""
+        return await self._ask(ask)
+
+    def keep_waiting(self) -> None:
+        """Does nothing: the engine's process is told itself that the shards make progress."""
+
+    def stop_waiting(self) -> None:
+        """Has all requests fail as soon as the engine's process is away, for it will not come back."""
+        self._max_downtime = 0.0
+        if self._downtime is not None:
+            self._expire()
+
+    def give_up(self) -> None:
+        """Fails all requests and questions with Unhealthy, and refuses new ones until the engine's process says that it
+        takes some."""
+        self.is_healthy = False
+        self.changed.set()
+        self._requests.fail_all(Unhealthy())
+        for _, future in self._questions.values():
+            if not future.done():
+                future.set_exception(Unhealthy())
+        self._questions.clear()
+
+    def _ask(self, ask: messages.Ask) -> asyncio.Future[Any]:
+        if self._channel is None and not self.is_healthy:
+            raise Unhealthy
+        future = asyncio.get_running_loop().create_future()
+        self._questions[self._next_question] = ask, future
+        self._send(messages.Question(self._next_question, ask))
+        self._next_question += 1
+        return future
+
+    def _return_unused(self, number: int, asked: asyncio.Future[Any]) -> None:
+        """Returns permits that were granted after their client had left."""
+        if asked.exception() is None:
+            self._return_permits(number)
+
+    def _return_permits(self, number: int) -> None:
+        self._num_permits -= number
+        self._send(messages.ReturnedPermits(number))
+
+    def _submit(self, id: int) -> None:
+        request = self._requests[id].receiver.request
+        if request.trace is not None:
+            request = replace(request, trace=Trace(request.trace.context))
+        self._send(messages.Submission(id, request, tuple(self._outputs[id])))
+
+    def _finish(self, id: int, reason: FinishReason) -> None:
+        """Forgets a request, and tells the engine's process that it has ended, if that can't know."""
+        del self._outputs[id]
+        if reason not in _ENDED_THERE:
+            self._send(messages.Cancellation(id))
+
+    def _send(self, item: object) -> None:
+        """Sends something, unless the engine's process is away: what the next one must know is in `_greet`."""
+        if self._channel is not None:
+            self._channel.send(item)
+
+    def _greet(self) -> None:
+        self._send(messages.Hello(self._num_permits, tuple(self.adapters), self.adapters.removed))
+        self._requests.trace_replays()
+        for id in self._requests:
+            self._submit(id)
+        for number, (ask, _) in self._questions.items():
+            self._send(messages.Question(number, ask))
+
+    def _lose(self) -> None:
+        log.error("the engine's process is gone; %d requests will go on in the next one", len(self._requests))
+        self._channel = None
+        self._known.clear()
+        self.has_group = False
+        self.changed.set()
+        self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
+
+    def _expire(self) -> None:
+        log.error("the engine's process is away for %g s: its requests fail", self._max_downtime)
+        self.give_up()
+
+    def _take(self, items: list[Any]) -> None:
+        for item in items:
+            if type(item) is not tuple:
+                self._hear(item)
+            elif len(item) == 3:
+                self._deliver(Sampled(*item))
+            else:
+                self._note(*item)
+
+    def _deliver(self, sampled: Sampled) -> None:
+        if (output := self._outputs.get(sampled.sequence_id)) is not None:
+            output.append(sampled.token_id)
+            self._requests.deliver(sampled)
+
+    def _note(self, id: int, what: object) -> None:
+        """Takes what is rarer than a token. What is of a request that has ended is dropped."""
+        state = self._requests.get(id)
+        if state is None:
+            return
+        receiver = state.receiver
+        match what:
+            case Sampled():
+                self._deliver(what._replace(sequence_id=id))
+            case messages.Began(at, hit_tokens):
+                receiver.begin(at, hit_tokens)
+            case Verified():
+                receiver.verified(what)
+            case PromptLogprobsPart():
+                receiver.take_prompt_logprobs(what)
+            case Note() if receiver.request.trace is not None:
+                receiver.request.trace.notes.append(what)
+            case RouterError():
+                self._requests.fail(id, what)
+
+    def _hear(self, item: object) -> None:
+        match item:
+            case messages.State():
+                self._know(item)
+            case messages.KnownAdapters():
+                self.adapters.know(item)
+            case messages.Poison(digest):
+                self.poison.note(digest)
+            case messages.Reply(number, value) if number in self._questions:
+                self._answer(*self._questions.pop(number), value)
+
+    def _answer(self, ask: messages.Ask, future: asyncio.Future[Any], value: object) -> None:
+        """Gives a reply to who has asked, unless nobody waits for it any more."""
+        if isinstance(ask, messages.TakePermits) and not isinstance(value, Exception):
+            self._num_permits += ask.number
+        if future.done():
+            return
+        if isinstance(value, Exception):
+            future.set_exception(value)
+        else:
+            future.set_result(value)
+
+    def _know(self, state: messages.State) -> None:
+        self.facts, self.limits = state.facts, state.limits
+        self.is_healthy, self.has_group = state.is_healthy, state.has_group
+        if self._downtime is not None:
+            self._downtime.cancel()
+            self._downtime = None
+        self._known.set()
+        self.changed.set()

@@ -1,0 +1,60 @@
+"""The receiver of a request whose stream is in a front: it passes on what the engine yields."""
+
+import time
+from collections.abc import Callable
+
+from penstock.router.engine.request import Request
+from penstock.router.errors import RouterError
+from penstock.router.front.messages import Began
+from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled, Verified
+from penstock.router.tracing.trace import Note
+
+
+class RemoteStream:
+    """Tells a front by `send` what becomes of the request that it calls `id`; `forget` is called when that has
+    ended."""
+
+    def __init__(
+        self, id: int, request: Request, num_tokens: int, send: Callable[[object], None],
+        forget: Callable[[int], object],
+    ) -> None:
+        self.request = request
+        self.started_at: float | None = None
+        self.num_tokens = num_tokens
+        self.cancel: Callable[[], None] = lambda: None
+        self._id = id
+        self._send = send
+        self._forget = forget
+
+    def bind(self, cancel: Callable[[], None]) -> None:
+        self.cancel = cancel
+
+    def begin(self, now: float, hit_tokens: int) -> None:
+        if self.started_at is None:
+            self.started_at = now
+            self._send((self._id, Began(now, hit_tokens)))
+
+    def push(self, sampled: Sampled) -> FinishReason | None:
+        self.num_tokens += 1
+        reason = sampled.finish_reason
+        if reason is None and not sampled.top_logprobs:
+            self._send((self._id, sampled.token_id, sampled.logprob))
+            return None
+        self._send((self._id, sampled))
+        if reason is not None:
+            self._forget(self._id)
+        return reason
+
+    def verified(self, verified: Verified) -> None:
+        self._send((self._id, verified))
+
+    def take_prompt_logprobs(self, part: PromptLogprobsPart) -> None:
+        self._send((self._id, part))
+
+    def note(self, name: str, **facts: int) -> None:
+        if self.request.trace is not None:
+            self._send((self._id, Note(name, time.monotonic(), facts)))
+
+    def fail(self, error: RouterError) -> None:
+        self._send((self._id, error))
+        self._forget(self._id)

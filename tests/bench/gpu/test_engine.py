@@ -1,0 +1,146 @@
+"""What the GPU's benchmark does with an engine, on the processor's kernels."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.bench.gpu import engine_equalities, small_caches
+from penstock.bench.gpu.part import PARTS, Context, Place, run
+from penstock.bench.gpu.records import Record, Records
+from penstock.bench.gpu.runner import Runner
+from penstock.bench.gpu.scale import FULL, QUICK, SMALLEST, Scale
+from penstock.bench.gpu.weights import Floor
+from penstock.kernels import native
+from penstock.shard.execution.executor import Executor, Outputs
+from penstock.shard.execution.slots import Bounds
+from penstock.shard.execution.step import Step
+from tests import kernel_sets
+
+PROMISES = {"batched = alone", "chunked = whole", "cached = fresh", "replayed = undisturbed",
+            "planned ahead = one by one", "speculated = plain", "without graphs = with them"}
+
+
+@pytest.fixture(autouse=True)
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel_sets.use(monkeypatch, "cpu-" + native.processor_paths()[0], is_real=True)
+
+
+def make_context(part: str, folder: Path) -> Context:
+    wanted = replace(SMALLEST, equal_prompts=(18, 3, 40, 1), equal_new=9, equal_chunks=(9, 3))
+    return Context(PARTS[part], wanted, Records(folder / "figures.jsonl"), time.monotonic() + 600)
+
+
+def run_part(name: str, folder: Path) -> dict[str, Record]:
+    context = make_context(name, folder)
+    run(context, Place(folder / "at"))
+    return {record.name: record for record in context.records if record.part == name}
+
+
+def test_an_engine_that_keeps_the_contract_is_found_equal(tmp_path):
+    found = run_part("engine equalities", tmp_path)
+    assert set(found) == PROMISES
+    assert all(record.is_right for record in found.values()), found
+
+
+@pytest.mark.parametrize(("fault", "broken"), [
+    (lambda step: len(step.rows), {"batched = alone", "cached = fresh", "replayed = undisturbed",
+                                   "planned ahead = one by one", "without graphs = with them"}),
+    (lambda step: max(row.count for row in step.rows if row.is_sampled) > 1, PROMISES),
+], ids=["rows", "counts"])
+def test_an_engine_that_breaks_it_is_found(tmp_path, monkeypatch, fault, broken):
+    """Its logits depend on what else is in a step, or on how many tokens a row has."""
+    forward = Executor.forward
+
+    def faulty(self: Executor, step: Step) -> Outputs:
+        outputs = forward(self, step)
+        if outputs.logits is not None:
+            outputs.logits.mul_(1 + 1e-3 * fault(step))
+        return outputs
+
+    monkeypatch.setattr(Executor, "forward", faulty)
+    found = run_part("engine equalities", tmp_path)
+    assert {name for name, record in found.items() if record.is_right is False} >= broken
+
+
+def test_a_mixed_step_has_a_row_of_each_sequence_and_a_whole_chunk():
+    runner = Runner(SMALLEST)
+    sequences, steps = runner._mixed(2, 8, number=3)
+    listed = list(steps)
+    assert len(listed) == 3 + SMALLEST.warm_up
+    for step in listed:
+        assert [row.count for row in step.rows[:2]] == [1, 1]
+        assert sum(row.count for row in step.rows[2:]) == 8
+        assert len({row.slot for row in step.rows}) == len(step.rows)
+    assert len(sequences.prompts) == 2
+
+
+@pytest.mark.parametrize("scale", [FULL, QUICK], ids=lambda scale: scale.name)
+def test_there_is_room_for_every_step_on_a_gpu(scale: Scale, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps are written for as many blocks as the executor would have, and not run."""
+    runner = Runner.__new__(Runner)
+    runner._scale, runner._floor = scale, Floor(scale)
+    num_blocks = runner.kv_bytes_needed // (16 * runner._floor.token_bytes)
+    bounds = Bounds(16, num_blocks, scale.model["max_position_embeddings"], scale.vocab_size)
+    monkeypatch.setattr(runner, "executor", SimpleNamespace(bounds=bounds, open=lambda limits: None), raising=False)
+    monkeypatch.setattr(runner, "run", list)
+    for batch in {*scale.batches, *scale.sampled_batches, *scale.continuous_batches, *scale.profiled_batches}:
+        runner._open((batch, scale.warm_up + scale.new + 1))
+    for tokens in {*scale.prefills, scale.deterministic_prefill}:
+        assert sum(row.count for step in runner._prompt(tokens) for row in step.rows) == tokens
+    for batch, chunk in scale.mixed:
+        _, steps = runner._mixed(batch, chunk, scale.new)
+        assert [sum(row.count for row in step.rows) for step in steps] == [batch + chunk] * (scale.warm_up + scale.new)
+
+
+def test_every_step_of_the_engine_is_measured(tmp_path):
+    found = run_part("engine", tmp_path)
+    assert {"decode, 1 × 20", "prefill 20", "mixed, 1 × 20 and a chunk of 8", "sampled decode, 2 × 20",
+            "serve 2, 20 + 3 tokens"} <= set(found)
+    for name in ("decode, 1 × 20", "mixed, 1 × 20 and a chunk of 8"):
+        assert 0 < found[name].values["host, ms"] < 1e3
+    assert not [record for record in found.values() if record.is_right is False]
+
+
+def test_steps_are_broken_down_by_kernel(tmp_path):
+    found = run_part("profile", tmp_path)
+    of_decode = [record.values for name, record in found.items() if name.startswith("decode, 2 × 20: ")]
+    assert sum(values["% of the kernels"] for values in of_decode) == pytest.approx(100)
+    assert found["decode, 2 × 20"].values["launches"] == pytest.approx(sum(values["launches"] for values in of_decode))
+
+
+def test_caches_of_8_bits_are_measured_beside_the_engine(tmp_path):
+    context = make_context("8-bit caches", tmp_path)
+    context.records.add(Record("engine", "decode, 2 × 20", {"tokens/s": 1e-9}))
+    works = dict(small_caches.cases(context))
+    [record] = works["int8"]()
+    assert record.name == "decode, 2 × 20, int8"
+    assert record.values["× the engine above"] > 1
+
+
+def test_a_schedule_begins_one_request_after_the_other():
+    class Counted:
+        number = 2
+
+        def __init__(self) -> None:
+            self.lefts = [3, 1]
+
+        def left(self, index: int) -> int:
+            return self.lefts[index]
+
+        def is_done(self, index: int) -> bool:
+            return self.lefts[index] < -1
+
+    def taken(schedule: engine_equalities.Schedule, orders: Counted) -> Iterator[list[tuple[int, int]]]:
+        for picks in schedule(orders):
+            yield list(picks)
+            for index, count in picks:
+                orders.lefts[index] -= count
+
+    assert list(taken(engine_equalities.beside, Counted())) == [
+        [(0, 3)], [(0, 1), (1, 1)], [(0, 1), (1, 1)], [(1, 1)]]
+    assert list(taken(engine_equalities.one_after_the_other(2), Counted())) == [
+        [(0, 2)], [(0, 1)], [(0, 1)], [(0, 1)], [(1, 1)], [(1, 1)], [(1, 1)]]

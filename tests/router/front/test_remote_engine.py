@@ -1,0 +1,334 @@
+"""A front and the engine's process in one event loop, with a real socket between them: the front's streams are as those
+of the engine itself, and outlive it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.request import Request
+from penstock.router.engine.stream import Event
+from penstock.router.errors import (
+    AdapterNotFound,
+    GenerationError,
+    InvalidAdapter,
+    KilledGroup,
+    Overloaded,
+    Unhealthy,
+    ValidationError,
+)
+from penstock.router.fleet.errors import FleetError
+from penstock.router.front.front_server import FrontServer
+from penstock.router.front.remote_engine import RemoteEngine
+from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.spec import GenerationSpec
+from penstock.router.grammar.matcher import GrammarError
+from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.scheduling.plan import FinishReason, Sampling
+from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
+from penstock.router.tracing.trace import Trace
+from tests.fakes import LIMITS, ScriptedFleet
+from tests.router.adapters.folders import write_adapter
+from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, shifting, submit, token_ids
+
+ASKED = Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=30)
+LISTED = GrammarSpec("regex", "80 then 90 then 81")
+
+
+class ListGrammars:
+    """Knows one grammar."""
+
+    def __init__(self) -> None:
+        self.compiled: list[GrammarSpec] = []
+
+    async def compile(self, spec: GrammarSpec) -> ListGrammar:
+        await asyncio.sleep(0)
+        self.compiled.append(spec)
+        if spec != LISTED:
+            raise GrammarError("it is not the one")
+        return ListGrammar({80}, {90}, {81})
+
+
+@asynccontextmanager
+async def serving(
+    path: Path, fleet: ScriptedFleet | None = None, adapters: Registry | None = None, grammars: Any = None,
+    **settings: Any,
+) -> AsyncIterator[tuple[Engine, FrontServer]]:
+    """What the engine's process has."""
+    adapters = adapters or Registry()
+    async with running_engine(fleet or make_fleet(), depth=2, adapters=adapters, **settings) as engine:
+        server = FrontServer(engine, adapters, grammars)
+        await server.start(path)
+        try:
+            yield engine, server
+        finally:
+            await server.stop()
+            await asyncio.wait_for(server.until_left(), 5)
+
+
+@asynccontextmanager
+async def front(path: Path, max_downtime: float = 60.0) -> AsyncIterator[RemoteEngine]:
+    remote = RemoteEngine(path, max_downtime, poison_seconds=60.0)
+    await asyncio.wait_for(remote.connect(), 5)
+    task = asyncio.create_task(remote.run())
+    try:
+        yield remote
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def make_fleet() -> ScriptedFleet:
+    return ScriptedFleet(shifting, first_allowed)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "engine"
+
+
+@pytest.mark.parametrize("asked", [
+    ASKED, replace(ASKED, sampling=Sampling(top_n=2)), replace(ASKED, wants_prompt_logprobs=True),
+    replace(ASKED, input_ids=tuple(range(10, 50)), sampling=Sampling(top_n=1), wants_prompt_logprobs=True),
+    replace(ASKED, max_new_tokens=1)])
+async def test_a_stream_is_as_the_engines_own(path: Path, asked: Request) -> None:
+    async with serving(path) as (engine, _), front(path) as remote:
+        own, other = submit(engine, asked), submit(remote, asked)
+        assert await collect(own) == await collect(other)
+        assert own.prompt_logprobs == other.prompt_logprobs
+        assert (other.started_at is not None, other.hit_tokens) == (True, 0)
+        again = submit(remote, asked)
+        await collect(again)
+        assert again.hit_tokens == (0 if asked.wants_prompt_logprobs else len(asked.input_ids) // 16 * 16)
+        assert not remote._requests
+        assert not remote._outputs
+
+
+async def test_many_streams_of_two_fronts(path: Path) -> None:
+    asked = [replace(ASKED, input_ids=(10, 11, each), max_new_tokens=10 + each) for each in range(40)]
+    async with serving(path) as (engine, _), front(path) as one, front(path) as two:
+        own = [await collect(submit(engine, each)) for each in asked]
+        streams = [submit((one, two)[number % 2], each) for number, each in enumerate(asked)]
+        assert await asyncio.gather(*map(collect, streams)) == own
+
+
+async def test_a_stop_string_ends_the_request_in_the_engine(path: Path) -> None:
+    fleet = make_fleet()
+    async with serving(path, fleet) as (engine, _), front(path) as remote:
+        whole = await collect(submit(engine, ASKED))
+        events = await collect(submit(remote, replace(ASKED, stop=(whole[4].token.text,), max_new_tokens=1000)))
+        assert events[-1].ending is not None
+        assert events[-1].ending.finish_reason is FinishReason.STOP_SEQUENCE
+        assert token_ids(events) == token_ids(whole)[:len(events)]
+        await until(lambda: not engine._requests)
+        assert engine._scheduler.num_running == 0
+        assert len(fleet.plans) < 500, "it has ended long before its last token"
+
+
+async def test_a_client_that_leaves_ends_its_request(path: Path) -> None:
+    async with serving(path) as (engine, _), front(path) as remote:
+        async with submit(remote, replace(ASKED, max_new_tokens=1000)) as stream:
+            await anext(stream)
+        assert not remote._requests
+        await until(lambda: not engine._requests)
+
+
+async def test_a_front_that_dies_ends_its_requests_and_returns_its_permits(path: Path) -> None:
+    fleet = make_fleet()
+    async with serving(path, fleet) as (engine, _):
+        async with front(path) as remote:
+            held = remote.permit(5)
+            await held.__aenter__()
+            for _ in range(3):
+                submit(remote, replace(ASKED, max_new_tokens=1000))
+            await until(lambda: len(engine._requests) == 3)
+            assert engine._permits == LIMITS.max_concurrent_requests - 5
+            fleet.may_answer.clear()
+        await until(lambda: not engine._requests)
+        await until(lambda: engine._permits == LIMITS.max_concurrent_requests)
+
+
+async def test_permits_are_of_all_fronts(path: Path) -> None:
+    most = LIMITS.max_concurrent_requests
+    async with serving(path) as (engine, _), front(path) as one, front(path) as two:
+        async with one.permit(most - 1), two.permit():
+            with pytest.raises(Overloaded, match="Model is overloaded"):
+                await two.permit().__aenter__()
+        await until(lambda: engine._permits == most)
+        waiting = asyncio.ensure_future(one.permit(3).__aenter__())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        async with two.permit():
+            await until(lambda: engine._permits == most - 1)  # the three came when their client had left
+
+
+async def test_grammars_are_compiled_and_followed_in_the_engines_process(path: Path) -> None:
+    grammars = ListGrammars()
+    async with serving(path, grammars=grammars) as _, front(path) as remote:
+        assert await remote.grammars.compile(LISTED) == LISTED
+        with pytest.raises(GrammarError, match="it is not the one"):
+            await remote.grammars.compile(GrammarSpec("regex", "a"))
+        events = await collect(submit(remote, replace(ASKED, grammar=LISTED)))
+        assert token_ids(events) == [80, 90, 81]
+        assert events[-1].ending is not None
+        assert events[-1].ending.finish_reason is FinishReason.EOS_TOKEN
+
+
+@pytest.mark.parametrize("asked", [ASKED, replace(ASKED, grammar=LISTED), replace(ASKED, stop=("no such text",))])
+async def test_the_engines_process_dies_and_streams_go_on(path: Path, asked: Request) -> None:
+    """What the client has is not told again, and the rest is as it would have been."""
+    grammars = ListGrammars()
+    async with AsyncExitStack() as stack:
+        first = AsyncExitStack()
+        engine, _ = await first.enter_async_context(serving(path, grammars=grammars))
+        remote = await stack.enter_async_context(front(path))
+        whole = await collect(submit(remote, asked))
+        fleet = engine._fleet
+        assert isinstance(fleet, ScriptedFleet)
+        streams = [submit(remote, asked) for _ in range(3)]
+        async with remote.permit(3):
+            begun: list[list[Event]] = [[await anext(stream)] for stream in streams]
+            fleet.may_answer.clear()
+            late = submit(remote, asked)
+            await first.aclose()
+            await until(lambda: not remote.has_group)
+            later = submit(remote, asked)
+            second = await stack.enter_async_context(serving(path, grammars=grammars))
+            for stream, events in zip(streams, begun, strict=True):
+                assert events + await collect(stream) == whole
+            assert await collect(late) == await collect(later) == whole
+            await until(lambda: second[0]._permits == LIMITS.max_concurrent_requests - 3)
+
+
+async def test_requests_fail_when_the_engines_process_stays_away(path: Path) -> None:
+    async with front_that_lost_its_engine(path, max_downtime=0.2) as (remote, stream):
+        assert remote.is_healthy
+        asked = asyncio.ensure_future(remote.permit().__aenter__())
+        with pytest.raises(Unhealthy):
+            await collect(stream)
+        with pytest.raises(Unhealthy):
+            await asked
+        assert not remote.is_healthy
+        with pytest.raises(Unhealthy):
+            submit(remote, ASKED)
+        with pytest.raises(Unhealthy):
+            await remote.permit().__aenter__()
+        async with serving(path):
+            await until(lambda: remote.is_healthy and remote.has_group)
+            assert len(await collect(submit(remote, ASKED))) == 30
+
+
+async def test_requests_fail_at_once_when_nobody_starts_the_engine_again(path: Path) -> None:
+    async with front_that_lost_its_engine(path, max_downtime=60.0) as (remote, stream):
+        remote.stop_waiting()
+        with pytest.raises(Unhealthy):
+            await collect(stream)
+
+
+@asynccontextmanager
+async def front_that_lost_its_engine(path: Path, max_downtime: float) -> AsyncIterator[tuple[RemoteEngine, Any]]:
+    async with AsyncExitStack() as first, AsyncExitStack() as stack:
+        await first.enter_async_context(serving(path))
+        remote = await stack.enter_async_context(front(path, max_downtime))
+        stream = submit(remote, replace(ASKED, max_new_tokens=1000))
+        await anext(stream)
+        await first.aclose()
+        await until(lambda: not remote.has_group)
+        yield remote, stream
+
+
+async def test_fronts_follow_the_group(path: Path) -> None:
+    fleet = make_fleet()
+    async with serving(path, fleet, max_downtime=0.1) as (engine, _), front(path) as remote:
+        await until(lambda: remote.has_group)
+        assert (remote.facts, remote.limits) == (engine.facts, engine.limits)
+        fleet.may_open.clear()
+        fleet.is_lost.set()
+        await until(lambda: not remote.has_group)
+        with pytest.raises(Unhealthy):
+            await collect(submit(remote, ASKED))
+        await until(lambda: not remote.is_healthy)
+        with pytest.raises(Unhealthy):
+            submit(remote, ASKED)
+        fleet.is_lost.clear()
+        fleet.may_open.set()
+        await until(lambda: remote.is_healthy and remote.has_group)
+        assert len(await collect(submit(remote, ASKED))) == 30
+        assert await remote.stalled_seconds() == 0
+
+
+async def test_errors_keep_their_kind_and_their_words(path: Path) -> None:
+    """A request that kills the group is given up, and all fronts remember it."""
+    killer = replace(ASKED, input_ids=(13, 13))
+    spec = GenerationSpec("kill", Parameters())
+
+    class Fragile(ScriptedFleet):
+        async def next_result(self) -> Any:
+            if any(13 in row.token_ids for row in self._pending[0].rows):
+                raise FleetError("a shard died")
+            return await super().next_result()
+
+    async with serving(path, Fragile(shifting)), front(path) as one, front(path) as two:
+        with pytest.raises(KilledGroup, match=f"^Request failed during generation: Server error: {MAX_SOLO_DEATHS} "):
+            await collect(submit(one, killer))
+        one.poison.remember(spec)
+        await until(lambda: two.poison._ends)
+        with pytest.raises(GenerationError, match="the shards died whenever they ran this request"):
+            two.poison.check(spec)
+
+
+async def test_adapters_are_those_of_the_engines_process(path: Path, tmp_path: Path) -> None:
+    registry = Registry([AdapterSource("a", write_adapter(tmp_path / "a"), "a")], max_bytes=1 << 20)
+    fleet = make_fleet()
+    async with AsyncExitStack() as stack:
+        first = AsyncExitStack()
+        await first.enter_async_context(serving(path, fleet, registry))
+        one, two = await stack.enter_async_context(front(path)), await stack.enter_async_context(front(path))
+        await until(lambda: "a" in one.adapters and "a" in two.adapters)
+        with pytest.raises(ValidationError, match="`adapter_id` must be one of `a`"):
+            one.adapters.check("b")
+        found = await one.adapters.get("a")
+        assert len(await collect(submit(one, replace(ASKED, adapter=found)))) == 30
+        assert set(fleet.slot_adapters.values()) == {found.number}
+        with pytest.raises(InvalidAdapter, match="has already been loaded"):
+            await one.add_adapter(AdapterSource("a", tmp_path / "a", "a"))
+        await one.add_adapter(AdapterSource("b", write_adapter(tmp_path / "b", fill=2), "b"))
+        await two.remove_adapter("a")
+        await until(lambda: [each.name for each in one.adapters] == [each.name for each in two.adapters] == ["b"])
+        with pytest.raises(AdapterNotFound, match="The lora adapter 'a' was unloaded"):
+            one.adapters.named("a")
+        with pytest.raises(AdapterNotFound, match="cannot be found"):
+            await two.remove_adapter("a")
+        running = submit(two, replace(ASKED, adapter=await two.adapters.get("b"), max_new_tokens=200))
+        await anext(running)
+        await first.aclose()
+        again = Registry([AdapterSource("a", tmp_path / "a", "a")], max_bytes=1 << 20)
+        await stack.enter_async_context(serving(path, make_fleet(), again))
+        assert len(await collect(running)) == 199, "the next process was told of the adapter that was added"
+        await until(lambda: [each.name for each in one.adapters] == ["b"])
+
+
+async def test_a_trace_has_what_happens_in_the_engines_process(path: Path) -> None:
+    fleet = make_fleet()
+    async with serving(path, fleet), front(path) as remote:
+        trace = Trace(b"t" * 24)
+        stream = submit(remote, replace(ASKED, trace=trace))
+        await anext(stream)
+        fleet.fail_at("next_result", 2)
+        await collect(stream)
+        assert [note.name for note in trace.notes] == ["prefill_chunk", "replay", "prefill_chunk"]
+        assert trace.notes[0].facts == {"start": 0, "tokens": 3}
