@@ -30,7 +30,9 @@ setup: .venv/stamp  ## Install everything into .venv, and compile the kernels
 	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { echo '$(NEEDS)'; exit 1; }
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --upgrade 'pip>=25.1'
-	.venv/bin/pip install --no-compile $(PIP_TORCH_ARGS) '$(TORCH)'
+	@# The kernels are compiled meanwhile. Where they can't be, the package's own installation says why.
+	.venv/bin/python -m penstock.kernels.build 2> /dev/null & \
+		.venv/bin/pip install --no-compile $(PIP_TORCH_ARGS) '$(TORCH)'; status=$$?; wait; exit $$status
 	.venv/bin/pip show --quiet triton 2> /dev/null || .venv/bin/pip install --no-compile '$(TRITON)'
 	.venv/bin/pip install --no-compile --editable . --group dev
 	touch $@

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 SOURCES = Path(__file__).parent / "csrc"
 LIBRARIES = Path(__file__).parent / "lib"
@@ -46,8 +47,15 @@ def build(is_sanitized: bool = False) -> list[Path]:
     LIBRARIES.mkdir(exist_ok=True)
     if missing:
         print(f"compiling the kernels for {', '.join(missing)}", file=sys.stderr)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda path: _compile(path, wanted[path], is_sanitized), missing))
+        # The largest first, so that all processors end at about the same time.
+        sources = sorted(SOURCES.glob("*.cpp"), key=lambda source: -source.stat().st_size)
+        with TemporaryDirectory(dir=LIBRARIES) as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+            parts = [(path, source, Path(folder) / f"{path}-{source.stem}.o") for source in sources for path in missing]
+            list(pool.map(lambda part: _run(part[0], is_sanitized, "-c", part[1], "-o", part[2]), parts))
+            for path in missing:
+                library_file = Path(folder) / wanted[path].name
+                _run(path, is_sanitized, *(part for name, _, part in parts if name == path), "-o", library_file)
+                library_file.rename(wanted[path])
     for file in LIBRARIES.glob("*.so"):
         if file not in wanted.values() and file.stem.endswith("-sanitized") == is_sanitized:
             file.unlink()
@@ -68,20 +76,17 @@ def _flags(path: str, is_sanitized: bool) -> tuple[str, ...]:
     return (*_FLAGS, *PATHS[path], *(_SANITIZE if is_sanitized else ()))
 
 
-def _compile(path: str, target: Path, is_sanitized: bool) -> None:
+def _run(path: str, is_sanitized: bool, *arguments: str | Path) -> None:
+    """Runs the compiler for an instruction path. Raises BuildError."""
     program = compiler()
-    partial = target.with_suffix(f".{os.getpid()}")
-    sources = [str(source) for source in sorted(SOURCES.glob("*.cpp"))]
-    command = [*program, *_flags(path, is_sanitized), *sources, "-o", str(partial)]
+    command = [*program, *_flags(path, is_sanitized), *map(str, arguments)]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True)
     except FileNotFoundError as error:
         raise BuildError(f"the CPU kernels need a C++ compiler, {program[0]} is not there: "
                          "apt-get install g++") from error
     except subprocess.CalledProcessError as error:
-        partial.unlink(missing_ok=True)
         raise BuildError(f"{shlex.join(command)}\n{error.stderr}") from error
-    partial.rename(target)
 
 
 def main() -> None:

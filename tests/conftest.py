@@ -25,7 +25,7 @@ IS_BARE = find_spec("aiohttp") is None
 """Whether this machine has only what the kernels need."""
 collect_ignore = [path.name for path in (ROOT / "tests").iterdir() if path.name != "kernels"] * IS_BARE
 
-FIRST = ("clients", "faults", "bench", "shard", "e2e", "kernels")
+FIRST = ("clients", "faults", "bench", "shard", "e2e", "kernels", "fallback")
 """The folders with the longest files: they begin first, so that all workers end at about the same time."""
 
 
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             parser.addini(name, f"{plugin}'s, which is not installed")
     parser.addoption("--every-case", action="store_true",
                      help="run every case of the kernels' grids, without it those in which every two values meet; "
-                          "and more rounds of the longest slow tests")
+                          "and more rounds and seeds of the longest tests")
     parser.addoption("--soak-seconds", type=float, default=45.0,
                      help="for how long memory is watched under mixed load, at least; default: 45")
 
@@ -54,7 +54,10 @@ def every_case(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where workers share the files, begins with the longest."""
+    """Leaves out what only `--every-case` runs; where workers share the files, begins with the longest."""
+    if not config.getoption("every_case"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("every_case")])
+        items[:] = [item for item in items if not item.get_closest_marker("every_case")]
     if hasattr(config, "workerinput"):  # which pytest-xdist gives to workers alone
         rooms = [item.path.relative_to(ROOT).parts[1] for item in items]
         order = sorted(range(len(items)), key=lambda index: (*FIRST, rooms[index]).index(rooms[index]))

@@ -22,13 +22,13 @@ NOT_MEASURED = 4096
 """Shards run the token ids below this when they measure."""
 MOST_DEATHS = 9
 """How often one request among 16 may kill its group."""
-MANY_TOKENS = 100                        # of the 400 that an answer may have
+MANY_TOKENS = 100                        # of the 240 that an answer may have
 
 
 async def ask_all(session: aiohttp.ClientSession, server: Server, prompts: Sequence[str]) -> list[Answer]:
     """Half are greedy, half sampled, some of both with a penalty."""
     return await asyncio.gather(*(
-        stream(session, server.url, prompt, max_new_tokens=400, do_sample=index % 2 == 1, seed=index,
+        stream(session, server.url, prompt, max_new_tokens=240, do_sample=index % 2 == 1, seed=index,
                repetition_penalty=1.2 if index % 3 else 1.0)
         for index, prompt in enumerate(prompts)))
 

@@ -1,10 +1,10 @@
 """Running programs on a group of one or more ranks; those of a larger group are processes of their own."""
 
+import functools
 import pickle
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from unittest import mock
 
@@ -19,11 +19,10 @@ from penstock.shard.execution import executor as executors
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.masks import Masks
 from penstock.shard.execution.step import RowResult, Step, TopLogprobs
-from tests.paths import ROOT
+from tests.shard.spawned_ranks import Results, run_ranks
 from tests.shard.step_programs import Program
 
 KV_MEMORY = 64 << 20
-MAIN = "import sys; from tests.shard.ranks import run_job; run_job(sys.argv[1], int(sys.argv[2]))"
 
 
 @dataclass(frozen=True)
@@ -63,19 +62,8 @@ def run_each(
         return [_run_rank(config, programs, Group(), adapters) for config in configs]
     rendezvous = f"file://{folder / 'store'}"
     configs = [replace(config, world_size=world_size, rendezvous=rendezvous) for config in configs]
-    job = folder / "job"
-    job.write_bytes(pickle.dumps((configs, programs, adapters)))
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", MAIN, str(job), str(rank)], cwd=ROOT)
-        for rank in range(world_size)]
-    try:
-        codes = [rank.wait(120) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert codes == [0] * world_size
-    outputs: list[list[Outputs]] = pickle.loads((folder / "outputs").read_bytes())
+    first, *_ = run_ranks(functools.partial(_run_on_rank, configs, programs, adapters), world_size, folder)
+    outputs: list[list[Outputs]] = pickle.loads(first["outputs"])
     return outputs
 
 
@@ -144,13 +132,11 @@ def _collect(logits: bytes, results: list[RowResult]) -> Sampled:
         tuple(top for result in results for top in result.prompt_top_logprobs))
 
 
-def run_job(path: str, rank: int) -> None:
-    """One rank of `run`, in a process of its own."""
-    torch.set_num_threads(1)
-    job = Path(path)
-    configs, programs, adapters = pickle.loads(job.read_bytes())
-    group = connect(configs[0].rendezvous, rank, configs[0].world_size)
+def _run_on_rank(
+    configs: Sequence[ShardConfig], programs: Sequence[Program], adapters: Mapping[int, Path] | None,
+    rank: int, world_size: int, folder: Path, barrier: Barrier,
+) -> Results:
+    group = connect(configs[0].rendezvous, rank, world_size)
     outputs = [_run_rank(replace(config, rank=rank), programs, group, adapters) for config in configs]
-    if rank == 0:
-        (job.parent / "outputs").write_bytes(pickle.dumps(outputs))
     group.close()
+    return {"outputs": pickle.dumps(outputs)} if rank == 0 else {}

@@ -221,7 +221,7 @@ class Traffic:
         self.random = random.Random(seed)
         self.depth = depth
         self.fleet = make_fleet()
-        self.fleet.facts = self.facts = replace(FACTS, num_blocks=64)
+        self.fleet.facts = self.facts = replace(FACTS, num_blocks=48)
         self.num_ended = 0
 
     async def run(self, num_requests: int) -> None:
@@ -272,12 +272,15 @@ def answer_of(asked: Request) -> list[int]:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
-async def test_traffic_of_every_kind(seed: int, depth: int) -> None:
+@pytest.mark.parametrize("seed", [
+    1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3)),
+    *(pytest.param(seed, marks=[pytest.mark.slow, pytest.mark.every_case]) for seed in range(4, 8))])
+async def test_traffic_of_every_kind(seed: int, depth: int, every_case: bool) -> None:
     """The fleet answers no step before its one masks order, so what is missing shows as a test that never ends."""
+    num_requests = 120 if every_case else 60
     traffic = Traffic(seed, depth)
-    await traffic.run(120)
+    await traffic.run(num_requests)
     plans = traffic.fleet.plans
-    assert traffic.num_ended > 60
+    assert traffic.num_ended > num_requests / 2
     assert sum(len(plan.preempted) for plan in plans), "memory was never short"
-    assert sum(plan.step_id == 0 for plan in plans) > 3, "the group was never lost"
+    assert sum(plan.step_id == 0 for plan in plans) > num_requests / 40, "the group was never lost"

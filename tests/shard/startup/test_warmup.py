@@ -17,7 +17,8 @@ from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.slots import Bounds
 from penstock.shard.startup.warmup import sizes, warm_up, warm_up_steps
 from tests import kernel_sets
-from tests.shard.ranks import ROOT, make_config
+from tests.paths import ROOT
+from tests.shard.ranks import make_config
 from tests.tiny_models import make_tiny
 
 MODES = ("fast", "deterministic")
