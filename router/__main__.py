@@ -5,7 +5,6 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.launcher_link import LauncherLink
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.notices import giving_signs
-from penstock.router.serving import LAST_WORDS_SECONDS, Parts, announce, answer
+from penstock.router.serving import LAST_WORDS_SECONDS, Parts, answer, describe
 from penstock.router.text.tokenizer import Tokenizer, TokenizerError
 from penstock.system.at_rest import settle
 from penstock.system.leftovers import remove_leftovers
@@ -106,7 +105,7 @@ class Process:
                 return
             facts = _within(found, config)
             limits, adapters = Limits.resolve(config, facts), _adapters(config, facts)
-            metrics = Metrics(limits, config.metrics_folder)
+            metrics = Metrics(limits, config.metrics_folder, config.member)
             engine = Engine(fleet, facts, limits, metrics, config.pipeline_depth, config.max_shard_downtime, adapters)
             self.launcher.tell(engine)
             grammars = None if config.disable_grammar_support else GrammarCompiler(
@@ -133,10 +132,17 @@ class Process:
         self.launcher.tell(engine)
         if not await self._unless_stopped(engine.connect()):
             return
-        metrics = Metrics(engine.limits, config.metrics_folder)
+        # The launcher starts the engine's process no more once it has told this one to end.
+        ending = asyncio.create_task(self._when_stopped(engine.stop_waiting))
+        metrics = Metrics(engine.limits, config.metrics_folder, config.member)
         grammars = None if config.disable_grammar_support else engine.grammars
         parts = Parts(engine, self.tokenizer, metrics, engine.adapters, grammars, template, engine.poison)
         await answer(config, parts, self.tell_ready, self.stop)
+        await ending
+
+    async def _when_stopped(self, act: Callable[[], None]) -> None:
+        await self.stop.wait()
+        act()
 
     async def _serve_fronts(self, server: FrontServer) -> None:
         """Serves fronts until it is to stop, and the last of them has left or the time for that is over."""
@@ -147,14 +153,17 @@ class Process:
         await server.start(config.engine_socket)
         self.tell_ready()
         settle()
-        announce(config, engine.facts, engine.limits)
+        describe(config, engine.facts, engine.limits)
         await self.stop.wait()
-        # Fronts that are to end, too, answer within that time; others go on with the next process.
-        with suppress(TimeoutError):
-            await asyncio.wait_for(server.until_left(), config.graceful_termination_timeout + LAST_WORDS_SECONDS)
+        # Fronts that are to end, too, answer within that time; others go on with the next process, and at once if the
+        # engine has failed.
+        left = asyncio.create_task(server.until_left())
+        await asyncio.wait([left, driving], timeout=config.graceful_termination_timeout + LAST_WORDS_SECONDS,
+                           return_when=asyncio.FIRST_COMPLETED)
         await server.stop()
-        driving.cancel()
-        await asyncio.wait([driving])
+        for task in (left, driving):
+            task.cancel()
+        await asyncio.wait([left, driving])
 
     def _template(self) -> ChatTemplate | None:
         return ChatTemplate.load(self.config.model_dir, self.config.tokenizer_config_path)

@@ -15,7 +15,7 @@ from penstock.router.adapters.source import AdapterSource
 
 SECRETS = ("api_key", "metrics_key")
 """The settings that the router gets by environment variables of these names in capitals, one key a line."""
-METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The variable by which Prometheus' client learns that processes count together, when it is imported."""
 USAGE_ERROR = 2
 """Exit code of a process whose settings can't be met: to start it again would lead to the same end."""
@@ -132,6 +132,8 @@ class RouterConfig(ServerConfig):
     """What the process does: all, or what one of several does; fronts answer clients, and reach the engine at
     `engine_socket`."""
     engine_socket: Path | None = None
+    number: int = 0
+    """Which of the fronts it is."""
     metrics_folder: Path | None = None
     """The folder in which several processes count together."""
     keeps_folder: bool = False
@@ -144,9 +146,14 @@ class RouterConfig(ServerConfig):
     """The file descriptor of the pipe on which the launcher gets signs; it is given beside the JSON."""
 
     @property
+    def member(self) -> str:
+        """Names the process among those of its router, as the next in its place will be called."""
+        return f"front-{self.number}" if self.role == "front" else "engine"
+
+    @property
     def environment(self) -> dict[str, str]:
         """The variables of the router's process: what it needs, and the keys, which others can't see there."""
-        folder = {} if self.metrics_folder is None else {METRICS_FOLDER: str(self.metrics_folder)}
+        folder = {} if self.metrics_folder is None else {METRICS_VARIABLE: str(self.metrics_folder)}
         keys = {name.upper(): "\n".join(getattr(self, name)) for name in SECRETS}
         return {**variables.for_router(), **folder, **keys}
 

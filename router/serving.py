@@ -88,7 +88,9 @@ async def answer(
         tell_ready()
         settle()
         if not is_shared:
-            announce(config, facts, limits)
+            describe(config, facts, limits)
+        if config.number == 0:
+            _announce(config)
         await stop.wait()
         # Otherwise aiohttp would break the connections off without a word, after twice its timeout.
         overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
@@ -119,10 +121,8 @@ def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
         export.close()
 
 
-def announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
-    """Tells the log what is served, within which limits, and how to ask."""
-    host = "localhost" if config.hostname in ("0.0.0.0", "::", "127.0.0.1") else config.hostname
-    scheme = "http" if config.ssl_certfile is None else "https"
+def describe(config: RouterConfig, facts: Facts, limits: Limits) -> None:
+    """Tells the log what is served, and within which limits."""
     log.info("%s in %s on %d shard%s; %d KV tokens, at most %d a request, %d a step; numerics %s; %s", config.model_id,
              facts.dtype, facts.world_size, "s" * (facts.world_size > 1), facts.capacity, limits.max_total_tokens,
              limits.max_batch_prefill_tokens, facts.numerics,
@@ -130,6 +130,12 @@ def announce(config: RouterConfig, facts: Facts, limits: Limits) -> None:
              "answers may change with the batch, which --deterministic prevents")
     if found := promise(limits, facts):
         log.info("%s", found)
+
+
+def _announce(config: RouterConfig) -> None:
+    """Tells the log where to ask, and how."""
+    host = "localhost" if config.hostname in ("0.0.0.0", "::", "127.0.0.1") else config.hostname
+    scheme = "http" if config.ssl_certfile is None else "https"
     log.info("Serving at %s://%s:%d, for example:\n\n    curl %s://%s:%d/generate -H 'content-type: application/json' "
              "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",
              scheme, host, config.port, scheme, host, config.port)

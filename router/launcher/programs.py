@@ -76,7 +76,8 @@ def router_programs(
     if config.api_workers == 1:
         return [_router_program("the router", router)]
     router = replace(router, engine_socket=folder.engine_socket, metrics_folder=folder.metrics)
-    fronts = [_router_program(f"API worker {number}", replace(router, role="front", adapters=(), notices_fd=fd))
+    fronts = [_router_program(f"API worker {number}", replace(
+        router, role="front", number=number, adapters=(), notices_fd=fd))
               for number, fd in enumerate(notices_fds[1:])]
     return [_router_program("the router", replace(router, role="engine")), *fronts]
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, values
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from penstock.router.engine.limits import Limits
@@ -54,13 +54,15 @@ class Metrics:
     """Holds the router's series in a registry of their own. Durations are in seconds, lengths in tokens.
 
     The limits determine the buckets of lengths and batches. Where several processes count together, in `folder`, any of
-    them tells the series of all; of gauges, what was set last.
+    them tells the series of all; of gauges, what was set last. `member` names this one there: it goes on where the one
+    of this name before it has ended.
     """
 
-    def __init__(self, limits: Limits, folder: Path | None = None) -> None:
+    def __init__(self, limits: Limits, folder: Path | None = None, member: str = "") -> None:
         self._folder = folder
         if folder is not None:
             folder.mkdir(0o700, exist_ok=True)
+            values.ValueClass = values.MultiProcessValue(lambda: member)  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
         self._define_requests(limits)
         self._define_tokens()

@@ -1,5 +1,6 @@
 """What a server tells of itself and of a text: `/info`, `/v1/models`, `/metrics`, `/tokenize`."""
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -65,7 +66,8 @@ async def models(request: web.Request) -> web.Response:
 
 async def metrics(request: web.Request) -> web.Response:
     """Answers with the metrics in Prometheus's text format."""
-    return web.Response(body=request.app[SERVICE].metrics.exposition(), headers={"content-type": CONTENT_TYPE})
+    body = await asyncio.to_thread(request.app[SERVICE].metrics.exposition)
+    return web.Response(body=body, headers={"content-type": CONTENT_TYPE})
 
 
 async def tokenize(request: web.Request) -> web.Response:

@@ -1,9 +1,7 @@
-"""A front and the engine's process in one event loop, with a real socket between them: the front's streams are as those
-of the engine itself, and outlive it."""
+"""A front's streams are as those of the engine itself."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,21 +10,18 @@ import pytest
 
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
-from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
-from penstock.router.engine.stream import Event
 from penstock.router.errors import (
     AdapterNotFound,
     GenerationError,
     InvalidAdapter,
     KilledGroup,
     Overloaded,
+    RouterError,
     Unhealthy,
     ValidationError,
 )
 from penstock.router.fleet.errors import FleetError
-from penstock.router.front.front_server import FrontServer
-from penstock.router.front.remote_engine import RemoteEngine
 from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.matcher import GrammarError
@@ -36,68 +31,16 @@ from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from penstock.router.tracing.trace import Trace
 from tests.fakes import LIMITS, ScriptedFleet
 from tests.router.adapters.folders import write_adapter
-from tests.scripted_engine import ListGrammar, collect, first_allowed, running_engine, shifting, submit, token_ids
-
-ASKED = Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=30)
-LISTED = GrammarSpec("regex", "80 then 90 then 81")
-
-
-class ListGrammars:
-    """Knows one grammar."""
-
-    def __init__(self) -> None:
-        self.compiled: list[GrammarSpec] = []
-
-    async def compile(self, spec: GrammarSpec) -> ListGrammar:
-        await asyncio.sleep(0)
-        self.compiled.append(spec)
-        if spec != LISTED:
-            raise GrammarError("it is not the one")
-        return ListGrammar({80}, {90}, {81})
-
-
-@asynccontextmanager
-async def serving(
-    path: Path, fleet: ScriptedFleet | None = None, adapters: Registry | None = None, grammars: Any = None,
-    **settings: Any,
-) -> AsyncIterator[tuple[Engine, FrontServer]]:
-    """What the engine's process has."""
-    adapters = Registry() if adapters is None else adapters
-    async with running_engine(fleet or make_fleet(), depth=2, adapters=adapters, **settings) as engine:
-        server = FrontServer(engine, adapters, grammars)
-        await server.start(path)
-        try:
-            yield engine, server
-        finally:
-            await server.stop()
-            await asyncio.wait_for(server.until_left(), 5)
-
-
-@asynccontextmanager
-async def front(path: Path, max_downtime: float = 60.0) -> AsyncIterator[RemoteEngine]:
-    remote = RemoteEngine(path, max_downtime, poison_seconds=60.0)
-    await asyncio.wait_for(remote.connect(), 5)
-    task = asyncio.create_task(remote.run())
-    try:
-        yield remote
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-def make_fleet() -> ScriptedFleet:
-    return ScriptedFleet(shifting, first_allowed)
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not is_so():
-            await asyncio.sleep(0.001)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "engine"
+from tests.router.front.fronts import (
+    ASKED,
+    LISTED,
+    ListGrammars,
+    front,
+    make_fleet,
+    serving,
+    until,
+)
+from tests.scripted_engine import ListGrammar, collect, shifting, submit, token_ids
 
 
 @pytest.mark.parametrize("asked", [
@@ -146,21 +89,6 @@ async def test_a_client_that_leaves_ends_its_request(path: Path) -> None:
         await until(lambda: not engine._requests)
 
 
-async def test_a_front_that_dies_ends_its_requests_and_returns_its_permits(path: Path) -> None:
-    fleet = make_fleet()
-    async with serving(path, fleet) as (engine, _):
-        async with front(path) as remote:
-            held = remote.permit(5)
-            await held.__aenter__()
-            for _ in range(3):
-                submit(remote, replace(ASKED, max_new_tokens=1000))
-            await until(lambda: len(engine._requests) == 3)
-            assert engine._permits == LIMITS.max_concurrent_requests - 5
-            fleet.may_answer.clear()
-        await until(lambda: not engine._requests)
-        await until(lambda: engine._permits == LIMITS.max_concurrent_requests)
-
-
 async def test_permits_are_of_all_fronts(path: Path) -> None:
     most = LIMITS.max_concurrent_requests
     async with serving(path) as (engine, _), front(path) as one, front(path) as two:
@@ -188,67 +116,40 @@ async def test_grammars_are_compiled_and_followed_in_the_engines_process(path: P
         assert events[-1].ending.finish_reason is FinishReason.EOS_TOKEN
 
 
-@pytest.mark.parametrize("asked", [ASKED, replace(ASKED, grammar=LISTED), replace(ASKED, stop=("no such text",))])
-async def test_the_engines_process_dies_and_streams_go_on(path: Path, asked: Request) -> None:
-    """What the client has is not told again, and the rest is as it would have been."""
-    grammars = ListGrammars()
-    async with AsyncExitStack() as stack:
-        first = AsyncExitStack()
-        engine, _ = await first.enter_async_context(serving(path, grammars=grammars))
-        remote = await stack.enter_async_context(front(path))
-        whole = await collect(submit(remote, asked))
-        fleet = engine._fleet
-        assert isinstance(fleet, ScriptedFleet)
-        streams = [submit(remote, asked) for _ in range(3)]
-        async with remote.permit(3):
-            begun: list[list[Event]] = [[await anext(stream)] for stream in streams]
-            fleet.may_answer.clear()
-            late = submit(remote, asked)
-            await first.aclose()
-            await until(lambda: not remote.has_group)
-            later = submit(remote, asked)
-            second = await stack.enter_async_context(serving(path, grammars=grammars))
-            for stream, events in zip(streams, begun, strict=True):
-                assert events + await collect(stream) == whole
-            assert await collect(late) == await collect(later) == whole
-            await until(lambda: second[0]._permits == LIMITS.max_concurrent_requests - 3)
+async def test_a_grammar_that_can_not_be_compiled_any_more_ends_its_request_alone(path: Path) -> None:
+    class Broken(ListGrammars):
+        async def compile(self, spec: GrammarSpec) -> ListGrammar:
+            if spec != LISTED:
+                raise ZeroDivisionError
+            raise GrammarError("it takes too long")
+
+    async with serving(path, grammars=Broken()) as _, front(path) as remote:
+        with pytest.raises(GenerationError, match="the grammar can't be compiled any more: it takes too long"):
+            await collect(submit(remote, replace(ASKED, grammar=LISTED)))
+        with pytest.raises(RouterError):
+            await collect(submit(remote, replace(ASKED, grammar=GrammarSpec("regex", "a"))))
+        assert len(await collect(submit(remote, ASKED))) == 30
 
 
-async def test_requests_fail_when_the_engines_process_stays_away(path: Path) -> None:
-    async with front_that_lost_its_engine(path, max_downtime=0.2) as (remote, stream):
-        assert remote.is_healthy
-        asked = asyncio.ensure_future(remote.permit().__aenter__())
-        with pytest.raises(Unhealthy):
-            await collect(stream)
+async def test_no_permits_can_always_be_had(path: Path) -> None:
+    async with serving(path) as (engine, _), front(path) as remote:
+        engine.take_permits(LIMITS.max_concurrent_requests + 3, may_exceed=True)
+        async with remote.permit(0), engine.permit(0):
+            pass
+        with pytest.raises(Overloaded):
+            await remote.permit().__aenter__()
+
+
+async def test_permits_that_come_after_all_was_given_up_go_back(path: Path) -> None:
+    async with serving(path) as (engine, _), front(path) as remote:
+        asked = asyncio.ensure_future(remote.permit(2).__aenter__())
+        await asyncio.sleep(0)
+        remote.give_up()
         with pytest.raises(Unhealthy):
             await asked
-        assert not remote.is_healthy
-        with pytest.raises(Unhealthy):
-            submit(remote, ASKED)
-        with pytest.raises(Unhealthy):
-            await remote.permit().__aenter__()
-        async with serving(path):
-            await until(lambda: remote.is_healthy and remote.has_group)
-            assert len(await collect(submit(remote, ASKED))) == 30
-
-
-async def test_requests_fail_at_once_when_nobody_starts_the_engine_again(path: Path) -> None:
-    async with front_that_lost_its_engine(path, max_downtime=60.0) as (remote, stream):
-        remote.stop_waiting()
-        with pytest.raises(Unhealthy):
-            await collect(stream)
-
-
-@asynccontextmanager
-async def front_that_lost_its_engine(path: Path, max_downtime: float) -> AsyncIterator[tuple[RemoteEngine, Any]]:
-    async with AsyncExitStack() as first, AsyncExitStack() as stack:
-        await first.enter_async_context(serving(path))
-        remote = await stack.enter_async_context(front(path, max_downtime))
-        stream = submit(remote, replace(ASKED, max_new_tokens=1000))
-        await anext(stream)
-        await first.aclose()
-        await until(lambda: not remote.has_group)
-        yield remote, stream
+        async with remote.permit():
+            await until(lambda: engine._permits == LIMITS.max_concurrent_requests - 1)
+        await until(lambda: engine._permits == LIMITS.max_concurrent_requests)
 
 
 async def test_fronts_follow_the_group(path: Path) -> None:
@@ -314,11 +215,14 @@ async def test_adapters_are_those_of_the_engines_process(path: Path, tmp_path: P
         with pytest.raises(AdapterNotFound, match="cannot be found"):
             await two.remove_adapter("a")
         running = submit(two, replace(ASKED, adapter=await two.adapters.get("b"), max_new_tokens=200))
+        removed = submit(two, replace(ASKED, adapter=found, max_new_tokens=200))
         await anext(running)
+        await anext(removed)
         await first.aclose()
         again = Registry([AdapterSource("a", tmp_path / "a", "a")], max_bytes=1 << 20)
         await stack.enter_async_context(serving(path, make_fleet(), again))
         assert len(await collect(running)) == 199, "the next process was told of the adapter that was added"
+        assert len(await collect(removed)) == 199, "what was taken is answered"
         await until(lambda: [each.name for each in one.adapters] == ["b"])
 
 
