@@ -126,7 +126,7 @@ def choices(shape: Shape, phase: str) -> tuple[Config, ...]:
     num_stages = 2 if is_wide else 5  # two for K and V and two for the blocks they lie in, one to compute
     stages_tried = (2, 3, 4, 5) if shape.capability else (2,)  # the interpreter has none
     if phase == "decode":
-        num_warps = 8 if is_wide and is_large else 4
+        num_warps = 8 if is_wide and (is_large or shape.compute != shape.dtype) else 4
         guess = {"num_warps": num_warps, "num_stages": num_stages,
                  "PER_PROCESSOR": _resident_programs(shape, num_warps)}
         found = [{"num_warps": warps, "num_stages": stages, "PER_PROCESSOR": number}
@@ -150,10 +150,12 @@ def _resident_programs(shape: Shape, num_warps: int) -> int:
     end, and those that share out the segments would not be done together.
 
     A thread needs 168 registers, so that no loop over tiles has to leave numbers elsewhere, and 200 for large heads,
-    for e4m3 on a GPU that does not know it and for a cache of another dtype; four tiles of K and V are on their way
-    through shared memory. What the compiler makes is compared with this in tests/kernels/test_compile_only.py.
+    for a cache of another dtype, and for numbers of 8 bits on a GPU that does not know them; four tiles of K and V are
+    on their way through shared memory. What the compiler makes is compared with this in
+    tests/kernels/test_compile_only.py.
     """
-    registers = 200 if shape.block_d > 128 or shape.kind == "e4m3" or shape.compute != shape.dtype else 168
+    is_foreign = shape.kind == "e4m3" or (shape.kind == "e5m2" and shape.capability < 90)
+    registers = 200 if shape.block_d > 128 or is_foreign or shape.compute != shape.dtype else 168
     shared = 4 * shape.block_n * shape.block_d * shape.cache_dtype.itemsize + (11 << 10)
     kilobytes = SHARED_KILOBYTES.get(shape.capability, 100)
     return max(1, min(3, REGISTERS // (32 * num_warps * registers), (kilobytes << 10) // shared))

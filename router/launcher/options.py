@@ -159,7 +159,7 @@ OPTIONS: list[click.Parameter] = [
            type=Integer(1, 2**16 - 1)),
     Option("--validation-workers", SERVER, "Threads that tokenise.", type=COUNT, default=2),
     Option("--api-workers", SERVER, "Penstock: processes that answer clients, beside one with the engine; with 1, the "
-           "one process of the router does both. More are of use where shards make more than about 10,000 tokens a "
+           "one process of the router does both. More are of use where shards make more than about 20,000 tokens a "
            "second.", type=POSITIVE, default=1),
     Option("--graceful-termination-timeout -g", SERVER, "Seconds that running requests get to finish after SIGTERM.",
            type=COUNT, default=90),

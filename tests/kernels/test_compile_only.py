@@ -45,6 +45,7 @@ def _compile(module, *flags):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_all_kernels_compile_and_keep_their_values_in_registers(every_case):
     lines = _compile("tests.kernels.compile_only", *["--every-case"] * every_case)
     # Without a GPU, attention's decode launches have as many programs as one multiprocessor is thought to hold. Where
