@@ -21,11 +21,10 @@ from penstock.bench.kernels.sampling_cases import CASES, parameters
 from penstock.kernels import dispatch
 from penstock.kernels.activation import Activation, activate_gate
 from penstock.kernels.kv_cache import LARGEST
-from penstock.kernels.kv_write import kv_write
 from penstock.kernels.linear import linear, pack
 from penstock.kernels.paged_attention import block_bytes, paged_attention
 from penstock.kernels.rms_norm import rms_norm
-from penstock.kernels.rope import rope
+from penstock.kernels.rope_kv_write import rope_kv_write
 from penstock.kernels.sample import Biases, History, sample
 
 Made = tuple[list[Call], float]
@@ -42,7 +41,7 @@ def cases(context: Context) -> Cases:
             yield name, functools.partial(_attention, context, name, sequences, length, count, cache_dtype)
     yield from linear_cases(context)
     for rows in context.scale.linear_rows:
-        for op, make in (("rms_norm + residual", _norm), ("rope", _rope), ("kv_write", _kv_write), ("SwiGLU", _swiglu)):
+        for op, make in (("rms_norm + residual", _norm), ("rope + kv_write", _rope_kv_write), ("SwiGLU", _swiglu)):
             yield f"{op}, {rows}", functools.partial(_by_bytes, context, f"{op}, {rows} rows", make, rows)
     for rows in context.scale.linear_rows[:3]:
         for case in SAMPLED[:context.scale.samplings]:
@@ -137,25 +136,18 @@ def _norm(context: Context, rows: int) -> Made:
             for _ in range(copies(num_bytes))], num_bytes
 
 
-def _rope(context: Context, rows: int) -> Made:
+def _rope_kv_write(context: Context, rows: int) -> Made:
     heads = Heads.of(context.scale.model)
     angles = torch.rand(rows, heads.size // 2, device=dispatch.device())
     positions = torch.arange(rows, device=angles.device)
-    num_heads = heads.queries + heads.keys
-    num_bytes = 2 * rows * num_heads * heads.size * context.scale.dtype.itemsize
-    joined = [_randn(context, rows, num_heads, heads.size) for _ in range(copies(num_bytes))]
-    return [functools.partial(rope, x[:, : heads.queries], x[:, heads.queries:], angles.cos(), angles.sin(), positions)
-            for x in joined], num_bytes
-
-
-def _kv_write(context: Context, rows: int) -> Made:
-    heads = Heads.of(context.scale.model)
-    num_bytes = 4 * rows * heads.keys * heads.size * context.scale.dtype.itemsize
+    num_bytes = 2 * rows * (heads.queries + 2 * heads.keys) * heads.size * context.scale.dtype.itemsize
     calls: list[Call] = []
     for _ in range(copies(num_bytes)):
         paged = Paged([rows], heads, context.scale.dtype)
-        slot_mapping = torch.randperm(paged.cache.num_blocks * 16, device=paged.k.device)[:rows]
-        calls.append(functools.partial(kv_write, paged.k, paged.v, paged.cache, slot_mapping))
+        slot_mapping = torch.randperm(paged.cache.num_blocks * BLOCK_SIZE, device=paged.k.device)[:rows]
+        calls.append(functools.partial(
+            rope_kv_write, _randn(context, rows, heads.queries, heads.size), paged.k, paged.v, angles.cos(),
+            angles.sin(), positions, False, paged.cache, slot_mapping))
     return calls, num_bytes
 
 
