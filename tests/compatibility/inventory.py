@@ -16,8 +16,7 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.request import Request
-from penstock.router.engine.stream import Queue, Stream
+from penstock.router.engine.receiver import Receiver
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.launcher.option_types import Noted, Option, Unsupported
 from penstock.router.launcher.options import OPTIONS
@@ -124,9 +123,9 @@ def _noted_prompts(engine: Engine) -> Iterator[list[str]]:
     prompts: list[str] = []
     submit = engine.submit
 
-    def noting(request: Request, queue: Queue | None = None) -> Stream:
-        prompts.append(str(request.input_ids))
-        return submit(request, queue=queue)
+    def noting(receiver: Receiver) -> None:
+        prompts.append(str(receiver.request.input_ids))
+        submit(receiver)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "submit", noting)
