@@ -7,9 +7,9 @@ from pathlib import Path
 
 CHECKPOINT_FOLDER = "penstock-gguf"
 """Where the tokenizer and the configuration of a GGUF file are, which shards and router read while they start."""
-ENGINE_SOCKET = "penstock-engine"
+ENGINE_SOCKET = ".engine"
 """Where the router's process that has the engine listens for those that answer clients."""
-METRICS_FOLDER = "penstock-metrics"
+METRICS_FOLDER = ".metrics"
 """Where the router's processes count together."""
 
 

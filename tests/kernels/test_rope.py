@@ -5,12 +5,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from penstock.kernels.rope import reference, rope
 from tests.kernels.accuracy import DTYPES, TOKEN_COUNTS, assert_rounded_once, relative_rms
 from tests.kernels.compiled import assert_near, poison, threads
-
-
-def angles(num_positions, rotated):
-    frequency = 10000.0 ** (-torch.arange(0, rotated, 2) / rotated)
-    angle = torch.arange(num_positions)[:, None] * frequency
-    return angle.cos(), angle.sin()
+from tests.kernels.rotation import angles
 
 
 def tensors(num_tokens, heads, head_dim, dtype):

@@ -8,8 +8,8 @@ from penstock.kernels.paged_attention import allocate_cache
 from penstock.kernels.rope import rope
 from penstock.kernels.rope_kv_write import rope_kv_write
 from tests.kernels.accuracy import DTYPES
+from tests.kernels.rotation import angles
 from tests.kernels.test_kv_dtypes import pairs
-from tests.kernels.test_rope import angles
 
 
 def empty_caches(head_dim, dtype):
