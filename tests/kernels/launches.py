@@ -198,8 +198,8 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, caps, routes, mixtures, rotations, rotated_cache_writes, states, cache_writes, attention,
-    linears, coded_linears, logprobs, samples)
+    norms, activations, caps, attention, routes, mixtures, linears, rotations, rotated_cache_writes, samples, states,
+    cache_writes, logprobs, coded_linears)
 
 
 def main() -> None:
