@@ -10,8 +10,8 @@ from aiohttp import web
 log = logging.getLogger(__name__)
 
 AT_ONCE = 64
-"""Connections that are accepted in one turn of the event loop; where processes share a listener it is one, so that the
-one with the least to do gets the most."""
+"""Connections that are accepted in one turn of the event loop; where processes share a listener it is one, so that
+another that is idle gets the next."""
 WAIT_SECONDS = 0.05
 """How long nothing is accepted after there was nothing to accept with."""
 WARNING_SECONDS = 10.0
