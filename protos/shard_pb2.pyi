@@ -19,7 +19,7 @@ class DescribeRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Facts(_message.Message):
-    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits", "takes_adapters", "draft_context")
+    __slots__ = ("model_id", "dtype", "kv_dtype", "block_size", "num_blocks", "vocab_size", "eos_token_ids", "context_length", "rank", "world_size", "answers", "numerics", "kv_groups", "weights_digest", "step_tokens", "memory_id", "first_blocks", "num_states", "implementation", "keeps_bits", "takes_adapters", "draft_context", "group", "shards_here")
     MODEL_ID_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     KV_DTYPE_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,8 @@ class Facts(_message.Message):
     KEEPS_BITS_FIELD_NUMBER: _ClassVar[int]
     TAKES_ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_HERE_FIELD_NUMBER: _ClassVar[int]
     model_id: str
     dtype: str
     kv_dtype: str
@@ -64,23 +66,49 @@ class Facts(_message.Message):
     keeps_bits: bool
     takes_adapters: bool
     draft_context: int
-    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ..., takes_adapters: _Optional[bool] = ..., draft_context: _Optional[int] = ...) -> None: ...
+    group: str
+    shards_here: int
+    def __init__(self, model_id: _Optional[str] = ..., dtype: _Optional[str] = ..., kv_dtype: _Optional[str] = ..., block_size: _Optional[int] = ..., num_blocks: _Optional[int] = ..., vocab_size: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., context_length: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., answers: _Optional[bool] = ..., numerics: _Optional[str] = ..., kv_groups: _Optional[int] = ..., weights_digest: _Optional[str] = ..., step_tokens: _Optional[int] = ..., memory_id: _Optional[str] = ..., first_blocks: _Optional[int] = ..., num_states: _Optional[int] = ..., implementation: _Optional[str] = ..., keeps_bits: _Optional[bool] = ..., takes_adapters: _Optional[bool] = ..., draft_context: _Optional[int] = ..., group: _Optional[str] = ..., shards_here: _Optional[int] = ...) -> None: ...
 
 class HealthRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class HealthReply(_message.Message):
-    __slots__ = ("steps_begun", "steps_ended", "began_seconds_ago", "ended_seconds_ago")
+    __slots__ = ("steps_begun", "steps_ended", "began_seconds_ago", "ended_seconds_ago", "is_draining", "has_stream")
     STEPS_BEGUN_FIELD_NUMBER: _ClassVar[int]
     STEPS_ENDED_FIELD_NUMBER: _ClassVar[int]
     BEGAN_SECONDS_AGO_FIELD_NUMBER: _ClassVar[int]
     ENDED_SECONDS_AGO_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    HAS_STREAM_FIELD_NUMBER: _ClassVar[int]
     steps_begun: int
     steps_ended: int
     began_seconds_ago: float
     ended_seconds_ago: float
-    def __init__(self, steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., began_seconds_ago: _Optional[float] = ..., ended_seconds_ago: _Optional[float] = ...) -> None: ...
+    is_draining: bool
+    has_stream: bool
+    def __init__(self, steps_begun: _Optional[int] = ..., steps_ended: _Optional[int] = ..., began_seconds_ago: _Optional[float] = ..., ended_seconds_ago: _Optional[float] = ..., is_draining: _Optional[bool] = ..., has_stream: _Optional[bool] = ...) -> None: ...
+
+class FollowRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GroupState(_message.Message):
+    __slots__ = ("is_draining",)
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    is_draining: bool
+    def __init__(self, is_draining: _Optional[bool] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("is_draining",)
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    is_draining: bool
+    def __init__(self, is_draining: _Optional[bool] = ...) -> None: ...
+
+class DrainReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class LoadAdapterRequest(_message.Message):
     __slots__ = ("adapter", "path", "digest", "epoch", "config_digest")

@@ -59,6 +59,16 @@ class ShardStub:
                 request_serializer=penstock_dot_protos_dot_shard__pb2.UnloadAdapterRequest.SerializeToString,
                 response_deserializer=penstock_dot_protos_dot_shard__pb2.UnloadAdapterReply.FromString,
                 _registered_method=True)
+        self.Follow = channel.unary_stream(
+                '/penstock.shard.v1.Shard/Follow',
+                request_serializer=penstock_dot_protos_dot_shard__pb2.FollowRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_shard__pb2.GroupState.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/penstock.shard.v1.Shard/Drain',
+                request_serializer=penstock_dot_protos_dot_shard__pb2.DrainRequest.SerializeToString,
+                response_deserializer=penstock_dot_protos_dot_shard__pb2.DrainReply.FromString,
+                _registered_method=True)
 
 
 class ShardServicer:
@@ -104,6 +114,21 @@ class ShardServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Follow(self, request, context):
+        """Tells whether the group drains: at once, and then whenever that changes. Routers follow the shard of rank 0.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Has the group drain, or take sequences again: told to the shard of rank 0. It runs whatever it is sent, but routers
+        that follow it send their sequences to other groups.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShardServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -131,6 +156,16 @@ def add_ShardServicer_to_server(servicer, server):
                     servicer.UnloadAdapter,
                     request_deserializer=penstock_dot_protos_dot_shard__pb2.UnloadAdapterRequest.FromString,
                     response_serializer=penstock_dot_protos_dot_shard__pb2.UnloadAdapterReply.SerializeToString,
+            ),
+            'Follow': grpc.unary_stream_rpc_method_handler(
+                    servicer.Follow,
+                    request_deserializer=penstock_dot_protos_dot_shard__pb2.FollowRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_shard__pb2.GroupState.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=penstock_dot_protos_dot_shard__pb2.DrainRequest.FromString,
+                    response_serializer=penstock_dot_protos_dot_shard__pb2.DrainReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -268,6 +303,60 @@ class Shard:
             '/penstock.shard.v1.Shard/UnloadAdapter',
             penstock_dot_protos_dot_shard__pb2.UnloadAdapterRequest.SerializeToString,
             penstock_dot_protos_dot_shard__pb2.UnloadAdapterReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Follow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/penstock.shard.v1.Shard/Follow',
+            penstock_dot_protos_dot_shard__pb2.FollowRequest.SerializeToString,
+            penstock_dot_protos_dot_shard__pb2.GroupState.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/penstock.shard.v1.Shard/Drain',
+            penstock_dot_protos_dot_shard__pb2.DrainRequest.SerializeToString,
+            penstock_dot_protos_dot_shard__pb2.DrainReply.FromString,
             options,
             channel_credentials,
             insecure,

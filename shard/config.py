@@ -44,6 +44,12 @@ class ShardConfig:
     """How many shards the group has."""
     listen: str = ""
     """Where the router finds this shard: unix:/path or host:port."""
+    group: str = ""
+    """What routers know the group by; those of a launcher's own need no name."""
+    shards_here: NonNegativeInt = 0
+    """How many shards of the group listen at consecutive ports of this machine, in rank order."""
+    is_draining: bool = False
+    """Whether the group drains from the start: routers then send it no sequences until it is told otherwise."""
     rendezvous: str = ""
     """Where the group meets: file:///path of a file that does not exist yet, or tcp://host:port, where rank 0 will
     listen. A group of one needs none."""

@@ -31,6 +31,10 @@ class ScriptedShard(shard_pb2_grpc.ShardServicer):
     async def Health(self, request: shard_pb2.HealthRequest, context: Any) -> shard_pb2.HealthReply:
         return shard_pb2.HealthReply()
 
+    async def Follow(self, request: shard_pb2.FollowRequest, context: Any) -> AsyncIterator[shard_pb2.GroupState]:
+        yield shard_pb2.GroupState()
+        await asyncio.Event().wait()
+
     async def Execute(
         self, orders: AsyncIterator[shard_pb2.Order], context: Any
     ) -> AsyncIterator[shard_pb2.StepResult]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,6 +19,8 @@ _Reply = TypeVar("_Reply")
 _EXECUTE = f"/{shard_pb2.DESCRIPTOR.services_by_name['Shard'].full_name}/Execute"
 LOAD_SECONDS, UNLOAD_SECONDS = 120.0, 30.0
 """How long a shard may take to load an adapter, from a slow disk, and to forget one."""
+DRAIN_SECONDS = 10.0
+"""How long a shard may take to hear that its group drains."""
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -37,6 +39,10 @@ class Health:
     steps_ended: int
     began_seconds_ago: float
     """The seconds since the last step began; 0 before the first one."""
+    ended_seconds_ago: float = 0.0
+    is_draining: bool = False
+    has_stream: bool = False
+    """Whether a router holds a stream of orders open."""
 
     @property
     def is_in_step(self) -> bool:
@@ -68,7 +74,22 @@ class ShardClient:
         loads its model."""
         message = await self._guard(
             self._stub.Health(shard_pb2.HealthRequest(), timeout=max_seconds, wait_for_ready=True))
-        return Health(message.steps_begun, message.steps_ended, message.began_seconds_ago)
+        return Health(message.steps_begun, message.steps_ended, message.began_seconds_ago, message.ended_seconds_ago,
+                      message.is_draining, message.has_stream)
+
+    async def follow(self) -> AsyncGenerator[bool, None]:
+        """Waits for the shard, and yields whether its group drains: at once, and then whenever that changes. Raises
+        FleetError once the shard is lost."""
+        states = self._stub.Follow(shard_pb2.FollowRequest(), wait_for_ready=True)
+        while (state := await self._guard(states.read())) is not grpc.aio.EOF:
+            self._check_user()
+            yield state.is_draining
+        raise FleetError(f"shard {self.target} ended")
+
+    async def drain(self, is_draining: bool) -> None:
+        """Has the group, whose rank 0 this shard is, drain, or take sequences again."""
+        request = shard_pb2.DrainRequest(is_draining=is_draining)
+        await self._guard(self._stub.Drain(request, timeout=DRAIN_SECONDS))
 
     async def load_adapter(self, number: int, path: str, digest: str, config_digest: str) -> int:
         """Has the shard load an adapter; returns how many bytes it takes there. Raises AdapterRefusedError, also if

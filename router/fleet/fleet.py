@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
@@ -50,7 +51,7 @@ class Fleet(Protocol):
 
 
 class GrpcFleet:
-    """Reaches the shards of one group over gRPC, each by a client of its own."""
+    """Reaches the shards of one group over gRPC, each by a client of its own; `targets` are in rank order."""
 
     def __init__(self, targets: Sequence[str]) -> None:
         self._targets = targets
@@ -66,6 +67,19 @@ class GrpcFleet:
         facts = agree(shards)
         self._answering = next(index for index, shard in enumerate(shards) if shard.answers)
         return facts
+
+    async def draining(self) -> AsyncGenerator[bool, None]:
+        """Waits for the shard of rank 0, and yields whether the group drains: at once, and then whenever that changes.
+
+        Raises FleetError once that shard is lost. It has a connection of its own, which `open` does not close.
+        """
+        client = ShardClient(self._targets[0])
+        try:
+            async with aclosing(client.follow()) as states:
+                async for is_draining in states:
+                    yield is_draining
+        finally:
+            await client.close()
 
     async def open(self, limits: StreamLimits) -> Facts:
         if self._is_open:

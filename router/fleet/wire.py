@@ -34,11 +34,16 @@ class StreamLimits:
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """Holds one shard's answer to Describe: its place in the group, and the facts of the group as it sees them."""
+    """Holds one shard's answer to Describe: its place in the group, and the facts of the group as it sees them.
+
+    `shards_here` is how many shards of the group listen at consecutive ports of the shard's machine, in rank order; 0
+    if they are at Unix sockets.
+    """
 
     rank: int
     answers: bool
     facts: Facts
+    shards_here: int = 0
 
 
 def encode_stream_limits(epoch: int, limits: StreamLimits) -> shard_pb2.Order:
@@ -74,7 +79,7 @@ def decode_result(message: shard_pb2.StepResult) -> StepResult:
 def decode_facts(message: shard_pb2.Facts) -> ShardFacts:
     told = {each.name: getattr(message, each.name) for each in fields(Facts)}
     told["eos_token_ids"] = frozenset(message.eos_token_ids)
-    return ShardFacts(message.rank, message.answers, Facts(**told))
+    return ShardFacts(message.rank, message.answers, Facts(**told), message.shards_here)
 
 
 def _encode_row(row: Row) -> shard_pb2.Row:

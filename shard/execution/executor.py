@@ -218,7 +218,9 @@ class Executor:
             implementation=self.model.facts.implementation,
             keeps_bits=keeps_bits,
             takes_adapters=self.adapters.takes_adapters,
-            draft_context=self.bounds.draft_context)
+            draft_context=self.bounds.draft_context,
+            group=self._config.group,
+            shards_here=self._config.shards_here)
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""

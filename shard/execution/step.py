@@ -174,6 +174,8 @@ class Facts:
     keeps_bits: bool = True              # no answer depends on how it is computed
     takes_adapters: bool = False         # whether adapters (LoRA) can be loaded
     draft_context: int = 0               # tokens of a sequence that the draft model takes; 0 if there is none
+    group: str = ""                      # its name; empty at a Unix socket
+    shards_here: int = 0                 # of the group, at consecutive ports of this machine
 
     @property
     def answers(self) -> bool:

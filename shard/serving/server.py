@@ -26,6 +26,7 @@ from penstock.shard.execution.masks import LateMasks, Masks
 from penstock.shard.execution.step import Facts, Step, StepResult, StreamLimits
 from penstock.shard.process import ParentWatch
 from penstock.shard.serving import wire
+from penstock.shard.serving.draining import Draining
 from penstock.shard.serving.worker import Order, Worker
 from penstock.system import peers
 
@@ -101,9 +102,11 @@ class ShardServicer:
     """Answers the calls of protos/shard.proto; by the Unix socket at `path` only those of this process's user."""
 
     def __init__(
-        self, facts: Facts, worker: Worker, path: Path | None = None, adapters: AdapterStore | None = None
+        self, facts: Facts, worker: Worker, path: Path | None = None, adapters: AdapterStore | None = None,
+        is_draining: bool = False,
     ) -> None:
         self._facts = facts
+        self._draining = Draining(is_draining)
         self._adapters = adapters or AdapterStore(None)
         self._worker = worker
         self._path = path
@@ -125,7 +128,23 @@ class ShardServicer:
             steps_begun=progress.steps_begun,
             steps_ended=progress.steps_ended,
             began_seconds_ago=now - progress.began_at,
-            ended_seconds_ago=now - progress.ended_at)
+            ended_seconds_ago=now - progress.ended_at,
+            is_draining=self._draining.is_on,
+            has_stream=self.has_stream)
+
+    async def Follow(self, request: shard_pb2.FollowRequest, context: Any) -> AsyncIterator[shard_pb2.GroupState]:
+        self._cut_off_strangers()
+        async for is_draining in self._draining.follow():
+            yield shard_pb2.GroupState(is_draining=is_draining)
+
+    async def Drain(self, request: shard_pb2.DrainRequest, context: Any) -> shard_pb2.DrainReply:
+        if obstacle := self._cut_off_strangers():
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, obstacle)
+        if self._facts.rank:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION,
+                                f"this is rank {self._facts.rank}: the group is drained by the shard of rank 0")
+        self._draining.set(request.is_draining)
+        return shard_pb2.DrainReply()
 
     async def Execute(
         self, request_iterator: AsyncIterator[bytes], context: Any
@@ -167,7 +186,8 @@ class ShardServicer:
         return shard_pb2.UnloadAdapterReply()
 
     def end(self) -> None:
-        """Ends the newest stream behind the results that it still has."""
+        """Ends the newest stream behind the results that it still has, and what followers are told."""
+        self._draining.end()
         if self._current and self.has_stream:
             self._current.end()
             self._current.finish()
@@ -239,6 +259,10 @@ def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
             shard_pb2.UnloadAdapterReply.SerializeToString),
         "Health": grpc.unary_unary_rpc_method_handler(
             servicer.Health, shard_pb2.HealthRequest.FromString, shard_pb2.HealthReply.SerializeToString),
+        "Follow": grpc.unary_stream_rpc_method_handler(
+            servicer.Follow, shard_pb2.FollowRequest.FromString, shard_pb2.GroupState.SerializeToString),
+        "Drain": grpc.unary_unary_rpc_method_handler(
+            servicer.Drain, shard_pb2.DrainRequest.FromString, shard_pb2.DrainReply.SerializeToString),
     })
 
 
@@ -252,7 +276,7 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = grpc.aio.server(options=_OPTIONS)
-    servicer = ShardServicer(facts, worker, config.socket_path, adapters)
+    servicer = ShardServicer(facts, worker, config.socket_path, adapters, config.is_draining)
     server.add_generic_rpc_handlers((generic_handler(servicer),))
     try:
         server.add_insecure_port(config.listen)

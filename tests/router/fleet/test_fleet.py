@@ -13,12 +13,14 @@ import grpc
 import pytest
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.fleet import GrpcFleet, agree
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import BlockCopy, InitialState, Output, Plan, Row, RowResult, Sampling
 from penstock.shard.execution import step
 from penstock.shard.serving import wire
+from penstock.shard.serving.draining import Draining
 from tests.fakes import FACTS
 from tests.other_user import OTHER_USER, only_root, other_user
 
@@ -33,6 +35,7 @@ class EchoShard(shard_pb2_grpc.ShardServicer):
         self.step_offset = 0
         self.adapters: dict[int, tuple[str, str]] = {}
         self.refusals: dict[str, tuple[grpc.StatusCode, str]] = {}
+        self.draining = Draining(False)
         self.facts = shard_pb2.Facts(**{
             "model_id": "m", "dtype": "float32", "kv_dtype": "float32", "block_size": 16, "num_blocks": 50 + rank,
             "vocab_size": 99, "eos_token_ids": [2], "context_length": 512, "rank": rank, "world_size": 2,
@@ -53,6 +56,14 @@ class EchoShard(shard_pb2_grpc.ShardServicer):
     async def UnloadAdapter(self, request: shard_pb2.UnloadAdapterRequest, context: Any) -> Any:
         self.adapters.pop(request.adapter, None)
         return shard_pb2.UnloadAdapterReply()
+
+    async def Follow(self, request: shard_pb2.FollowRequest, context: Any) -> AsyncIterator[shard_pb2.GroupState]:
+        async for is_draining in self.draining.follow():
+            yield shard_pb2.GroupState(is_draining=is_draining)
+
+    async def Drain(self, request: shard_pb2.DrainRequest, context: Any) -> shard_pb2.DrainReply:
+        self.draining.set(request.is_draining)
+        return shard_pb2.DrainReply()
 
     async def Execute(self, orders: AsyncIterator[shard_pb2.Order], context: Any) -> AsyncIterator[Any]:
         async for order in orders:
@@ -87,6 +98,34 @@ async def test_facts_are_the_minimum_over_the_group(tmp_path: Path) -> None:
         facts = await fleet.describe()
     assert (facts.num_blocks, facts.step_tokens, facts.capacity) == (50, 89, 800)
     assert facts.eos_token_ids == frozenset({2})
+
+
+async def test_a_group_has_a_name_and_its_shards_have_places(tmp_path: Path) -> None:
+    async with running(tmp_path, *(EchoShard(rank, group="g", shards_here=2) for rank in (0, 1))) as (fleet, _):
+        assert (await fleet.describe()).group == "g"
+        assert (await fleet._clients[1].describe()).shards_here == 2
+    async with running(tmp_path, EchoShard(0, group="g"), EchoShard(1, group="h")) as (fleet, _):
+        with pytest.raises(FleetError, match="shards differ in group: g and h"):
+            await fleet.describe()
+
+
+async def test_a_drain_is_told_at_once_and_when_it_changes_and_outlives_a_new_start(tmp_path: Path) -> None:
+    shards = EchoShard(0), EchoShard(1)
+    async with running(tmp_path, *shards) as (fleet, servers):
+        client = ShardClient(fleet._targets[0])
+        states = fleet.draining()
+        assert await anext(states) is False
+        await client.drain(True)
+        assert await anext(states) is True
+        await fleet.open(LIMITS)
+        await fleet.open(LIMITS)
+        await client.drain(True)
+        await client.drain(False)
+        assert await anext(states) is False
+        await servers[0].stop(None)
+        with pytest.raises(FleetError):
+            await anext(states)
+        await client.close()
 
 
 async def test_every_shard_gets_the_plan_and_the_answering_one_answers(tmp_path: Path) -> None:
