@@ -17,14 +17,13 @@ from penstock.router.adapters.registry import Registry
 from penstock.router.app import end_router
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import USAGE_ERROR, InvalidArgument, RouterConfig
-from penstock.router.engine.engine import Engine
 from penstock.router.engine.limits import LimitError, Limits
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
-from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.front.front_server import FrontServer
 from penstock.router.front.remote_engine import RemoteEngine
 from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.groups.finding import Finding
 from penstock.router.launcher_link import LauncherLink
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.notices import giving_signs
@@ -98,15 +97,14 @@ class Process:
         """Waits for the group and drives it; answers clients itself, or has fronts answer them."""
         config = self.config
         template = None if self.tokenizer is None else self._template()
-        fleet = GrpcFleet(config.shard_sockets)
+        finding = Finding(config)
         try:
-            found = await self._unless_stopped(fleet.describe())
-            if found is None:
+            facts = await self._unless_stopped(finding.first())
+            if facts is None:
                 return
-            facts = _within(found, config)
             limits, adapters = Limits.resolve(config, facts), _adapters(config, facts)
             metrics = Metrics(limits, config.metrics_folder, config.member)
-            engine = Engine(fleet, facts, limits, metrics, config.pipeline_depth, config.max_shard_downtime, adapters)
+            engine = finding.groups(limits, metrics, adapters)
             self.launcher.tell(engine)
             grammars = None if config.disable_grammar_support else GrammarCompiler(
                 config.tokenizer_json, facts.vocab_size, facts.eos_token_ids)
@@ -120,7 +118,7 @@ class Process:
             if grammars is not None:
                 grammars.close()
         finally:
-            await fleet.close()
+            await finding.close()
 
     async def answer(self) -> None:
         """Answers clients with what the engine's process computes."""
@@ -177,13 +175,6 @@ class Process:
         finally:
             working.cancel()
             stopping.cancel()
-
-
-def _within(facts: Facts, config: RouterConfig) -> Facts:
-    """Returns the facts with no more KV blocks than `--max-batch-total-tokens` allows."""
-    if config.max_batch_total_tokens is None:
-        return facts
-    return facts.within(config.max_batch_total_tokens // facts.block_size)
 
 
 def _adapters(config: RouterConfig, facts: Facts) -> Registry:

@@ -17,7 +17,7 @@ from penstock.router.api.http.counting import count_answers
 from penstock.router.api.http.failures import error_response, to_router_error
 from penstock.router.api.http.route import Route, add_routes
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.engine.engines import Engines
+from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.limits import Limits
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.service import SERVICE, ServerInfo, Service
@@ -35,7 +35,7 @@ LINGER_SECONDS = 2.0
 
 
 def make_app(
-    engines: Engines, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
+    engine: AnyEngine, tokenizer: Tokenizer, limits: Limits, metrics: Metrics, info: ServerInfo,
     grammars: Grammars | None = None, template: ChatTemplate | None = None, *,
     adapters: Registry | None = None, poison: PoisonMemory | None = None, allows_runtime_adapters: bool = False,
     access: Access | None = None, more_routes: Sequence[Route] = (), outer: Sequence[Middleware] = (),
@@ -46,7 +46,7 @@ def make_app(
     app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
                           client_max_size=limits.payload_limit)
     app[SERVICE] = Service(
-        engines, tokenizer, metrics, info, poison or PoisonMemory(limits.poison_memory), grammars, template,
+        engine, tokenizer, metrics, info, poison or PoisonMemory(limits.poison_memory), grammars, template,
         Registry() if adapters is None else adapters, allows_runtime_adapters)
     app.cleanup_ctx.append(run_engine)
     app.on_response_prepare.append(access.tell_origin)
@@ -73,7 +73,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 async def run_engine(app: web.Application) -> AsyncIterator[None]:
     """Runs the engine's one task. When it fails the router ends as by SIGTERM, for only a new process can start
     afresh."""
-    task = asyncio.create_task(app[SERVICE].engines.choose().run(), name="engine")
+    task = asyncio.create_task(app[SERVICE].engine.run(), name="engine")
     task.add_done_callback(end_router)
     yield
     task.cancel()

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from penstock.router.engine.engines import AnyEngine
+from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.notices import Notice, receive
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from penstock.router.api.route_table import vertex_routes
 from penstock.router.app import make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.config import InvalidArgument, RouterConfig
-from penstock.router.engine.engines import AnyEngine, Engines
+from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.limits import Limits
 from penstock.router.fleet.facts import Facts
 from penstock.router.generation.poison_memory import PoisonMemory
@@ -70,7 +70,7 @@ async def answer(
     ssl_context = tls.server_context(config)
     with _tracing(config) as tracing:
         app = make_app(
-            Engines(engine), parts.tokenizer, limits, parts.metrics, info, parts.grammars, parts.template,
+            engine, parts.tokenizer, limits, parts.metrics, info, parts.grammars, parts.template,
             access=access, adapters=parts.adapters, poison=parts.poison,
             allows_runtime_adapters=config.allow_runtime_adapters,
             more_routes=vertex_routes(config.vertex_predict_route, config.vertex_health_route),

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from penstock.router.adapters.registry import Registry
+from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.engines import AnyEngine
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Event, Stream
 from penstock.router.fleet.facts import Facts
 from penstock.router.grammar.matcher import GrammarError
+from penstock.router.groups.groups import Groups
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import Row
 from penstock.router.text.text_path import TextPath
@@ -28,17 +29,32 @@ async def running_engine(
     fleet: ScriptedFleet, depth: int = 1,
     max_downtime: float = 60.0, facts: Facts = FACTS, limits: Limits = LIMITS, adapters: Registry | None = None,
 ) -> AsyncIterator[Engine]:
-    engine = Engine(fleet, facts, limits, Metrics(limits), depth, max_downtime, adapters)
-    task = asyncio.create_task(engine.run())
+    async with running_groups(fleet, depth=depth, max_downtime=max_downtime, facts=facts, limits=limits,
+                              adapters=adapters) as groups:
+        yield groups.members[0].engine
+
+
+@asynccontextmanager
+async def running_groups(
+    *fleets: ScriptedFleet, depth: int = 1, max_downtime: float = 60.0, facts: Facts = FACTS, limits: Limits = LIMITS,
+    adapters: Registry | None = None,
+) -> AsyncIterator[Groups]:
+    """Runs an engine for each fleet; with several the groups have the names 0, 1, …."""
+    metrics = Metrics(limits)
+    groups = Groups(limits, metrics, adapters)
+    for number, fleet in enumerate(fleets):
+        groups.add(Engine(fleet, facts, limits, metrics, depth, max_downtime, adapters,
+                          name=str(number) if len(fleets) > 1 else "", is_one_of_many=len(fleets) > 1))
+    task = asyncio.create_task(groups.run())
     try:
-        yield engine
+        yield groups
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 def submit(
-    engine: AnyEngine, request: Request, output_so_far: Sequence[int] = (),
+    engine: AnyEngine | Engine, request: Request, output_so_far: Sequence[int] = (),
     start_text: Callable[[Tokenizer, Request], TextPath] = TextPath,
 ) -> Stream:
     """Submits a request, of whose answer the client may have had some, as handlers do."""

@@ -20,9 +20,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from penstock.kernels import dispatch
 from penstock.router.app import make_app
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.engines import Engines
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.service import ServerInfo
+from penstock.router.groups.groups import Groups
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer
 from penstock.shard.communication.distributed import Group
@@ -65,9 +65,10 @@ async def router_and_shard(folder: Path) -> AsyncIterator[TestClient]:
         await server.start()
         fleet, metrics = GrpcFleet([target]), Metrics(LIMITS)
         tokenizer = Tokenizer.load(DEMO_MODEL / "tokenizer.json", 1)
-        engine = Engine(fleet, await fleet.describe(), LIMITS, metrics)
+        engine = Groups(LIMITS, metrics)
+        engine.add(Engine(fleet, await fleet.describe(), LIMITS, metrics))
         info = ServerInfo(model_id="demo", version="0", compute_type="cpu", model_sha=None)
-        async with TestClient(TestServer(make_app(Engines(engine), tokenizer, LIMITS, metrics, info))) as client:
+        async with TestClient(TestServer(make_app(engine, tokenizer, LIMITS, metrics, info))) as client:
             while not engine.has_group:
                 await engine.changed.wait()
                 engine.changed.clear()

@@ -13,7 +13,7 @@ from penstock.router.errors import GenerationError, RouterError
 from penstock.router.fields import FileError
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.fleet import Fleet
-from penstock.router.metrics.adapters import AdapterMetrics
+from penstock.router.metrics.adapters import GroupAdapterMetrics
 from penstock.router.scheduling.residency import Place
 from penstock.router.scheduling.scheduler import Scheduler
 
@@ -34,7 +34,7 @@ class AdapterLoader:
     """
 
     def __init__(
-        self, fleet: Fleet, scheduler: Scheduler, registry: Registry, metrics: AdapterMetrics,
+        self, fleet: Fleet, scheduler: Scheduler, registry: Registry, metrics: GroupAdapterMetrics,
         fail: Callable[[int, RouterError], None], wake: Callable[[], None],
     ) -> None:
         self._fleet = fleet
@@ -62,11 +62,14 @@ class AdapterLoader:
         self._adapters[adapter.number] = adapter
         self._residency.know(adapter.number, adapter.num_bytes)
 
-    def drop(self, adapter: Adapter) -> None:
-        """Has an adapter that was removed unloaded once no request needs it. If it comes back it gets a new chance."""
-        self._residency.drop(adapter.number)
-        self._num_losses.pop(adapter.number, None)
-        self._wake()
+    def drop(self, adapter: Adapter | None) -> None:
+        """Has an adapter that was removed, if its files were ever read, unloaded once no request needs it. If it comes
+        back it gets a new chance."""
+        if adapter is not None:
+            self._residency.drop(adapter.number)
+            self._num_losses.pop(adapter.number, None)
+            self._wake()
+        self.note()
 
     @property
     def needs_quiet(self) -> bool:

@@ -1,25 +1,25 @@
 """The engine drives one group of shards and turns requests into streams of tokens.
 
 A request survives the loss of its group: the scheduler lets every sequence wait again, with its output as part of its
-input, and the streams go on where they paused once the group is back.
+input, and the streams go on where they paused once the group is back, or at once in another group.
 """
 
 import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
 from math import isnan
 
-from penstock.router.adapters.registry import Registry
-from penstock.router.adapters.source import AdapterSource
+from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.adapter_loader import AdapterLoader
+from penstock.router.engine.guessers import Guessers
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
-from penstock.router.errors import GenerationError, KilledGroup, Overloaded, RouterError, Unhealthy
+from penstock.router.engine.transfer import Transfer
+from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import Fleet
@@ -32,7 +32,6 @@ from penstock.router.scheduling import sequence
 from penstock.router.scheduling.plan import Confirmed, FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
-from penstock.router.scheduling.speculation.guesser import DraftedGuesser, Guesser, LookupGuesser, common_share
 from penstock.router.scheduling.speculation.speculation import Speculation
 from penstock.router.scheduling.step_budget import StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
@@ -45,6 +44,10 @@ MAY_CHANGE = ("num_blocks", "first_blocks", "step_tokens", "numerics", "memory_i
 """The facts that may have changed when the group is back."""
 
 
+class OtherFacts(RuntimeError):
+    """Raised when a group comes back as another one, such as one with another model."""
+
+
 class Engine:
     """Owns the scheduler and the fleet. Its one task is `run`; handlers call its other methods on the same event loop.
 
@@ -52,7 +55,7 @@ class Engine:
     reports when it is opened. Up to `pipeline_depth` steps are in flight: the next one is planned and sent before the
     tokens of the running one are back. The masks of a step are sent after it, once the tokens of all steps before it
     are back. Requests wait `max_downtime` seconds for a group that was lost. `adapters` are those that requests may
-    come with.
+    come with. An engine that is not the only one (`is_one_of_many`) knows the prefixes of its requests at once.
     """
 
     def __init__(
@@ -64,8 +67,13 @@ class Engine:
         pipeline_depth: int = 2,
         max_downtime: float = 120.0,
         adapters: Registry | None = None,
+        *,
+        name: str = "",
+        is_one_of_many: bool = False,
     ) -> None:
         adapters = Registry() if adapters is None else adapters
+        self.name = name
+        self._called = f" {name}" if name else ""
         self.facts = facts
         self._fleet = fleet
         self._metrics = metrics
@@ -81,55 +89,45 @@ class Engine:
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids,
             budget=StepBudget(facts.step_tokens, limits.min_step_tokens, limits.max_batch_prefill_tokens),
             shares_prefixes=facts.shares_prefixes, adapters=Residency(adapters.max_bytes), speculation=(
-                Speculation(limits.speculate, limits.max_step_samples) if limits.speculate else None))
+                Speculation(limits.speculate, limits.max_step_samples) if limits.speculate else None),
+            knows_live_prefixes=is_one_of_many)
         self.limits = limits.within(facts.capacity)
         """What requests may ask for: less than at the start while the group has less memory."""
         self._limits_at_start = limits
         self._most_blocks = facts.most_blocks
-        self._draft_context = facts.draft_context
-        self._proposals_right = common_share()
-        self._permits = limits.max_concurrent_requests
-        self._requests = RequestTable(self._scheduler.finish)
+        self._guessers = Guessers(limits.speculate > 0, facts.draft_context)
+        self._requests = RequestTable(self._scheduler.finish, metrics.resumed)
         self._next_id = 0
         self._in_flight: deque[Plan] = deque()
         self._mask_worker = MaskWorker()
+        self._lost_at: float | None = None
+        """When the group was lost; None while it is there."""
         self._advanced_at = 0.0
         """When the last step came back, or the first was sent while none was in flight; of `time.monotonic`."""
         self._work = asyncio.Event()
         self._adapters = AdapterLoader(
-            fleet, self._scheduler, adapters, metrics.adapters, self._requests.fail_adapter, self._work.set)
+            fleet, self._scheduler, adapters, metrics.adapters.of(name), self._requests.fail_adapter, self._work.set)
         self.is_healthy = True
         """Whether the engine takes requests: also while the group is away, as long as requests wait for it."""
         self.has_group = False
         """Whether the group is open and runs steps."""
-        self.changed = asyncio.Event()
-        """Set when `is_healthy` or `has_group` may have changed; the one who follows them clears it."""
-
-    @asynccontextmanager
-    async def permit(self, number: int = 1) -> AsyncIterator[None]:
-        """Holds `number` of the permits for requests in the router. Raises Overloaded when fewer are left."""
-        self.take_permits(number)
-        try:
-            yield
-        finally:
-            self.return_permits(number)
-
-    def take_permits(self, number: int, *, may_exceed: bool = False) -> None:
-        """Takes permits. Raises Overloaded when fewer are left, unless they may be exceeded."""
-        if number and number > self._permits and not may_exceed:
-            raise Overloaded
-        self._permits -= number
-
-    def return_permits(self, number: int) -> None:
-        """Gives permits back."""
-        self._permits += number
+        self.notify: Callable[[], None] = lambda: None
+        """Called when `is_healthy` or `has_group` may have changed, or all requests are about to fail because the group
+        stays away: it may move requests to another engine."""
+        self._is_overdue = False
+        """Whether the group stays away, so that all requests are about to fail."""
 
     def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
-        """Starts to generate after the prompt and `output_so_far` of the receiver's request.
+        """Starts to generate after the prompt and `output_so_far` of a request; raises what `take` does."""
+        self.take(Transfer(receiver, output_so_far, age=self._next_id))
+
+    def take(self, transfer: Transfer) -> None:
+        """Starts to generate, or goes on where another engine has stopped.
 
         Raises Unhealthy while the engine takes no requests, and GenerationError if the group has lost memory since the
         request was checked, or the shards fail whenever they load its adapter.
         """
+        receiver, output_so_far = transfer.receiver, transfer.output
         request = receiver.request
         if not self.is_healthy:
             raise Unhealthy
@@ -142,14 +140,15 @@ class Engine:
         self._next_id += 1
         receiver.bind(lambda: self._requests.cancel(sequence_id))
         tokens = [*request.input_ids, *output_so_far]
-        guesser = self._guesser(request, tokens)
+        guesser = self._guessers.of(request, tokens, transfer.record)
         assert not isinstance(request.grammar, GrammarSpec), "the grammar is not compiled"
         cursor = None if request.grammar is None else GrammarCursor(
             sequence_id, request.grammar, output_so_far,
             most_forced=self.limits.speculate + self._depth if guesser is not None else 0)
-        self._requests[sequence_id] = RequestState(receiver, cursor, guesser)
+        self._requests[sequence_id] = RequestState(receiver, cursor, guesser, transfer.left_at)
         self._scheduler.add(sequence.Sequence(
-            id=sequence_id, tokens=tokens, guesser=guesser, prompt_length=len(request.input_ids),
+            id=sequence_id, age=transfer.age, record=transfer.record, tokens=tokens, guesser=guesser,
+            prompt_length=len(request.input_ids),
             max_length=len(request.input_ids) + request.max_new_tokens, sampling=request.sampling,
             ignore_eos=request.ignore_eos, stop_token_ids=request.stop_token_ids,
             has_grammar=request.grammar is not None, wants_prompt_logprobs=request.wants_prompt_logprobs,
@@ -157,33 +156,48 @@ class Engine:
             namespace=adapter.namespace if adapter else "", adapter=adapter.number if adapter else 0))
         self._work.set()
 
-    def _guesser(self, request: Request, tokens: Sequence[int]) -> Guesser | None:
-        """Returns what guesses the request's tokens. Proposals of the draft model can't be masked by a grammar."""
-        if self._scheduler.speculation is None:
-            return None
-        if self._draft_context and request.grammar is None:
-            return DraftedGuesser(tokens, self._draft_context, self._proposals_right)
-        return LookupGuesser(tokens)
+    def may_leave(self) -> list[tuple[int, Request]]:
+        """Returns the requests that may go on in another group, by their ids, the oldest first. Those that have killed
+        this group more than once stay as long as it may come back, so that they kill no other."""
+        return [(id, self._requests[id].receiver.request)
+                for id in self._scheduler.releasable(bound_too=self._is_overdue) if id in self._requests]
 
-    async def add_adapter(self, source: AdapterSource) -> None:
-        """Adds an adapter that requests may name. Raises InvalidAdapter."""
-        await self._adapters.registry.add(source)
-        self._adapters.note()
+    def release(self, sequence_id: int) -> Transfer:
+        """Lets go of a request at the output position of its receiver, for another engine to take."""
+        receiver = self._requests.pop(sequence_id).receiver
+        released = self._scheduler.release(sequence_id)
+        left_at = self._lost_at if self._lost_at is not None else time.monotonic()
+        # A grammar may not have seen the last of the tokens yet: these are computed once more.
+        return Transfer(receiver, released.output[:receiver.num_tokens], released.age, released.record, left_at)
 
-    async def remove_adapter(self, name: str) -> None:
-        """Removes an adapter, which is unloaded once the requests that were submitted with it have ended. Raises
-        AdapterNotFound."""
-        adapter = self._adapters.registry.remove(name)
-        if adapter is not None:
-            self._adapters.drop(adapter)
-        self._adapters.note()
+    @property
+    def num_requests(self) -> int:
+        return len(self._requests)
 
-    async def stalled_seconds(self) -> float:
+    @property
+    def has_trial(self) -> bool:
+        """Whether requests are run of which one is likely to kill the group."""
+        return self._scheduler.has_trial
+
+    def load(self) -> float:
+        """Returns how much is to be done, in blocks of KV memory."""
+        return self._scheduler.load
+
+    def hit_blocks(self, request: Request) -> int:
+        """Returns how many blocks of a request's prompt are computed already, or will be."""
+        return self._scheduler.hit_blocks(request.adapter.namespace if request.adapter else "", request.input_ids)
+
+    def drop_adapter(self, adapter: Adapter | None) -> None:
+        """Has an adapter that was removed, if its files were ever read, unloaded once the requests that were submitted
+        with it have ended."""
+        self._adapters.drop(adapter)
+
+    def stalled_seconds(self) -> float:
         """Returns for how long no step has come back, though requests run.
 
-        The result is 0 while no request runs, and none runs while the group is away:
-        that time ends when the group is back, or after `max_downtime`. A request that waits while others are computed,
-        for memory or for a suspect that runs alone, does not count: the router is in order.
+        The result is 0 while no request runs, and none runs while the group is away: that time ends when the group is
+        back, or after `max_downtime`. A request that waits while others are computed, for memory or for a suspect that
+        runs alone, does not count: the router is in order.
         """
         return time.monotonic() - self._advanced_at if self._scheduler.num_running else 0.0
 
@@ -198,8 +212,10 @@ class Engine:
                     self._requests.settle([*await self._mask_worker.accepted(), *await self._mask_worker.masks()])
                     self._lose(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
+        except OtherFacts:
+            raise
         except Exception as error:
-            self._fail_all(GenerationError(f"Server error: {error}"))
+            self.fail_all(GenerationError(f"Server error: {error}"))
             raise
         finally:
             self._adapters.close()
@@ -277,8 +293,7 @@ class Engine:
         return plan
 
     def _begin_masks(self) -> None:
-        """Starts to compute the masks of the step that is now the oldest in flight: all tokens before it are known."""
-        if self._in_flight:
+        if self._in_flight:  # and all tokens before the oldest step are known
             self._mask_worker.begin(self._requests.cursors(self._in_flight[0].masked))
 
     async def _open(self) -> None:
@@ -286,7 +301,7 @@ class Engine:
         found = await self._fleet.open(self._stream_limits)
         facts = found.within(self._most_blocks)
         if differences := self.facts.differences(facts, besides=MAY_CHANGE):
-            raise RuntimeError(f"the group came back with other facts, {', '.join(differences)}")
+            raise OtherFacts(f"the group came back with other facts, {', '.join(differences)}")
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
                         "undisturbed run", self.facts.numerics, facts.numerics)
@@ -296,11 +311,13 @@ class Engine:
             self._fail_too_long(too_long)
         self.facts = facts
         self.is_healthy = self.has_group = True
-        self.changed.set()
+        self._is_overdue = False
+        self._lost_at = None
+        self.notify()
         if self._downtime is not None:
             self._downtime.cancel()
             self._downtime = None
-            log.info("the group is back")
+            log.info("the group%s is back", self._called)
 
     def _fail_too_long(self, sequence_ids: Iterable[int]) -> None:
         """Fails requests that no longer fit: a group that was started again found less memory than it had."""
@@ -314,13 +331,15 @@ class Engine:
     def _lose(self, error: FleetError) -> None:
         """Lets every sequence wait again after the loss of the group, and fails those that have killed it."""
         self.has_group = False
-        self.changed.set()
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
         for plan in self._in_flight:
             self._metrics.lost(plan)
         self._requests.trace_replays()
-        forgotten = self._scheduler.forget_all()
+        forgotten = self._scheduler.forget_all(accuses=not error.is_outside)
         self._in_flight.clear()
-        log.error("the group is lost: %s; %d requests will go on when it is back", error, forgotten.num_replayed)
+        log.error("the group%s is lost: %s; %d requests will go on when it is back, or in another", self._called, error,
+                  forgotten.num_replayed)
         self._metrics.replayed(forgotten.num_replayed)
         self._adapters.lose()
         for sequence_id in forgotten.given_up:
@@ -329,6 +348,7 @@ class Engine:
         if self._downtime is None and self.is_healthy:
             self._metrics.group_restarted()
             self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
+        self.notify()
 
     def keep_waiting(self) -> None:
         """Lets requests wait for the group for the whole of `max_downtime` again: it makes progress in loading."""
@@ -342,30 +362,27 @@ class Engine:
         self.keep_waiting()
 
     def _expire(self) -> None:
-        log.error("the group is away, and has made no progress in loading for %g s: its requests fail",
-                  self._max_downtime)
+        self._is_overdue = True
+        self.notify()
+        log.error("the group%s is away, and has made no progress in loading for %g s: its %d requests fail",
+                  self._called, self._max_downtime, self.num_requests)
         self.give_up()
 
     def give_up(self) -> None:
         """Fails all requests with Unhealthy and refuses new ones until the group is opened anew."""
-        self._fail_all(Unhealthy())
+        self.fail_all(Unhealthy())
 
-    def _fail_all(self, error: RouterError) -> None:
+    def fail_all(self, error: RouterError) -> None:
         """Fails all requests with the error and refuses new ones."""
         self.is_healthy = False
-        self.changed.set()
         self._requests.fail_all(error)
+        self.notify()
 
     def _note_plan(self, plan: Plan, began_at: float) -> None:
         now = time.monotonic()
         if not self._in_flight:
             self._advanced_at = now
-        for admission in plan.admitted:
-            self._requests.admitted(admission.sequence_id, now, admission.hit_tokens)
-        for sequence_id, start, count in plan.chunks:
-            self._requests.trace(sequence_id, "prefill_chunk", start=start, tokens=count)
-        for sequence_id in plan.preempted:
-            self._requests.trace(sequence_id, "preempted")
+        self._requests.planned(plan, now)
         self._metrics.planned(plan, now - began_at)
 
     def _note_step(
@@ -377,8 +394,5 @@ class Engine:
         self._metrics.step(plan, result, confirmed, committed_at - came_at, now - committed_at)
 
     def _note_occupancy(self) -> None:
-        memory = self._scheduler.memory
-        self._metrics.occupancy(
-            self._scheduler.num_waiting, self._scheduler.num_running, memory.num_held, memory.num_available,
-            self._scheduler.num_wasted_positions, memory.block_size, self._scheduler.budget.tokens)
+        self._metrics.occupancy(self.name, self._scheduler.occupancy)
         self._adapters.note()

@@ -1,13 +1,14 @@
 """The table of the requests that have not ended, with the state that the engine keeps for each."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.router.engine.receiver import Receiver
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.grammar.cursor import GrammarCursor, MaskResult
-from penstock.router.scheduling.plan import FinishReason, Sampled
+from penstock.router.scheduling.plan import FinishReason, Plan, Sampled
 from penstock.router.scheduling.speculation.guesser import Guesser
 
 log = logging.getLogger(__name__)
@@ -20,19 +21,30 @@ class RequestState:
     receiver: Receiver
     cursor: GrammarCursor | None = None
     guesser: Guesser | None = None
+    left_at: float | None = None
+    """Since when the answer pauses, of `time.monotonic`, if it has moved here and no token has come yet."""
 
 
 class RequestTable(dict[int, RequestState]):
-    """Maps sequence ids to the states of their requests. `finish` ends a sequence in the scheduler."""
+    """Maps sequence ids to the states of their requests. `finish` ends a sequence in the scheduler; `resumed` is told
+    for how many seconds an answer has paused that has moved here."""
 
-    def __init__(self, finish: Callable[[int, FinishReason], None]) -> None:
+    def __init__(
+        self, finish: Callable[[int, FinishReason], None], resumed: Callable[[float], None] = lambda seconds: None
+    ) -> None:
         super().__init__()
         self._finish = finish
+        self._resumed = resumed
 
-    def admitted(self, sequence_id: int, now: float, hit_tokens: int) -> None:
-        """Notes that a request begins to run, unless it only begins again after a preemption or a loss."""
-        if (state := self.get(sequence_id)) is not None:
-            state.receiver.begin(now, hit_tokens)
+    def planned(self, plan: Plan, now: float) -> None:
+        """Notes which requests begin to run, which is no news after a preemption or a loss, and which are preempted."""
+        for each in plan.admitted:
+            if (state := self.get(each.sequence_id)) is not None:
+                state.receiver.begin(now, each.hit_tokens)
+        for sequence_id, start, count in plan.chunks:
+            self.trace(sequence_id, "prefill_chunk", start=start, tokens=count)
+        for sequence_id in plan.preempted:
+            self.trace(sequence_id, "preempted")
 
     def trace(self, sequence_id: int, name: str, **facts: int) -> None:
         """Notes an event in the request's trace, if the request is traced."""
@@ -53,6 +65,9 @@ class RequestTable(dict[int, RequestState]):
         state = self.get(sampled.sequence_id)
         if state is None:
             return
+        if state.left_at is not None:
+            self._resumed(time.monotonic() - state.left_at)
+            state.left_at = None
         try:
             reason = state.receiver.push(sampled)
         except Exception as error:

@@ -2,7 +2,12 @@
 
 
 class FleetError(Exception):
-    """Raised when the shards can't go on as a group; the message says which shard is at fault and why."""
+    """Raised when the shards can't go on as a group; the message says which shard is at fault and why. Where it
+    `is_outside` what they ran, as a cut wire is, no request can be to blame."""
+
+    def __init__(self, message: str, is_outside: bool = False) -> None:
+        super().__init__(message)
+        self.is_outside = is_outside
 
 
 class AdapterRefusedError(Exception):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.router.adapters.registry import Registry
-from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, RouterError
 from penstock.router.front import messages
@@ -18,6 +17,7 @@ from penstock.router.generation.poison_memory import MAX_REMEMBERED
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.grammar.matcher import Grammar, GrammarError
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.groups.groups import Groups
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 class FrontServer:
     """Runs on `engine` what fronts submit. `grammars` is None where the server has none."""
 
-    def __init__(self, engine: Engine, adapters: Registry, grammars: GrammarCompiler | None) -> None:
+    def __init__(self, engine: Groups, adapters: Registry, grammars: GrammarCompiler | None) -> None:
         self.engine = engine
         self.adapters = adapters
         self.grammars = grammars

@@ -147,7 +147,7 @@ async def answering(
     leaving. What comes after the last event changes no count.
     """
     received_at = time.monotonic()
-    engine, metrics = service.engines.choose(), service.metrics
+    engine, metrics = service.engine, service.metrics
     metrics.requested()
     running: Answers | None = None
     traced = traces.current()

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from penstock.router.adapters.registry import Registry
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.engine.engines import Engines
+from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.limits import Limits
 from penstock.router.generation.poison_memory import PoisonMemory
 from penstock.router.generation.validation import Grammars
@@ -28,7 +28,7 @@ class ServerInfo:
 class Service:
     """The parts of a router that serve requests."""
 
-    engines: Engines
+    engine: AnyEngine
     tokenizer: Tokenizer
     metrics: Metrics
     info: ServerInfo
@@ -44,7 +44,7 @@ class Service:
     @property
     def limits(self) -> Limits:
         """What a request may ask for now."""
-        return self.engines.choose().limits
+        return self.engine.limits
 
 
 SERVICE = web.AppKey("service", Service)

@@ -1,6 +1,7 @@
 """The series of adapters (LoRA)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -20,12 +21,24 @@ class AdapterMetrics:
         self._evictions = Counter(
             "penstock_adapter_evictions", "Times that an adapter was unloaded, for others or since it was removed",
             registry=registry)
-        self.count(0, {})
+        self._places: dict[str, Mapping[Place, int]] = {}
+        self.count("", 0, {})
 
-    def count(self, num_known: int, places: Mapping[Place, int]) -> None:
-        """Sets how many adapters requests may name, and how many are in each place on the shards."""
+    def of(self, group: str) -> "GroupAdapterMetrics":
+        """Returns the series as one group counts in them."""
+        return GroupAdapterMetrics(self, group)
+
+    def count(self, group: str, num_known: int, places: Mapping[Place, int]) -> None:
+        """Sets how many adapters requests may name, and how many are in each place on the shards of a group; the series
+        tell the sum over the groups."""
+        self._places[group] = places
         for place in Place:
-            self._adapters.labels(place.value).set(num_known if place is Place.KNOWN else places.get(place, 0))
+            there = sum(each.get(place, 0) for each in self._places.values())
+            self._adapters.labels(place.value).set(num_known if place is Place.KNOWN else there)
+
+    def forget(self, group: str) -> None:
+        """Leaves a group out from now on."""
+        self._places.pop(group, None)
 
     def loaded(self, took: float) -> None:
         """Counts a load that took so many seconds."""
@@ -34,3 +47,23 @@ class AdapterMetrics:
 
     def evicted(self) -> None:
         self._evictions.inc()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAdapterMetrics:
+    """Counts the adapters of one group."""
+
+    metrics: AdapterMetrics
+    group: str
+
+    def count(self, num_known: int, places: Mapping[Place, int]) -> None:
+        """Sets how many adapters requests may name, and how many are in each place on the group's shards."""
+        self.metrics.count(self.group, num_known, places)
+
+    def loaded(self, took: float) -> None:
+        """Counts a load that took so many seconds."""
+        self.metrics.loaded(took)
+
+    def evicted(self) -> None:
+        """Counts an adapter that was unloaded."""
+        self.metrics.evicted()

@@ -23,6 +23,8 @@ from penstock.router.engine.limits import Limits
 from penstock.router.errors import RouterError
 from penstock.router.metrics import exposition
 from penstock.router.metrics.adapters import AdapterMetrics
+from penstock.router.metrics.groups import GroupMetrics
+from penstock.router.scheduling.occupancy import Occupancy
 from penstock.router.scheduling.plan import Confirmed, Plan, Sampled, StepResult, Verified
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -70,6 +72,7 @@ class Metrics:
         self._define_batches(limits)
         self._define_memory()
         self.adapters = AdapterMetrics(self._registry, _DURATIONS)
+        self.groups = GroupMetrics(self._registry, _DURATIONS)
 
     def _define_requests(self, limits: Limits) -> None:
         self._requests = self._counter("tgi_request_count", "Requests to generate")
@@ -245,19 +248,28 @@ class Metrics:
         """Counts a group that was lost and will come back."""
         self._group_restarts.inc()
 
-    def occupancy(
-        self, queue_size: int, running: int, used_blocks: int, free_blocks: int, wasted_positions: int, block_size: int,
-        step_tokens: int,
-    ) -> None:
-        """Sets how many requests wait and run, what the KV memory holds, and how many tokens a step may have."""
-        self._queue_size.set(queue_size)
-        self._batch_size.set(running)
-        self._used_blocks.set(used_blocks)
-        self._free_blocks.set(free_blocks)
-        self._wasted_positions.set(wasted_positions)
-        self._step_tokens.set(step_tokens)
-        self._max_tokens.set(used_blocks * block_size)
-        self._most_tokens.set((used_blocks + free_blocks) * block_size)
+    def occupancy(self, group: str, occupancy: Occupancy) -> None:
+        """Sets how busy a group is: how many requests wait and run, what its KV memory holds, and how many tokens its
+        steps may have. Series without a group's name have the sum over all."""
+        self.groups.note(group, occupancy)
+        now = self.groups.total
+        self._queue_size.set(now.num_waiting)
+        self._batch_size.set(now.num_running)
+        self._used_blocks.set(now.used_blocks)
+        self._free_blocks.set(now.free_blocks)
+        self._wasted_positions.set(now.wasted_positions)
+        self._step_tokens.set(now.step_tokens)
+        self._max_tokens.set(now.used_blocks * now.block_size)
+        self._most_tokens.set((now.used_blocks + now.free_blocks) * now.block_size)
+
+    def forget(self, group: str) -> None:
+        """Leaves a group out that is no more."""
+        self.groups.forget(group)
+        self.adapters.forget(group)
+
+    def resumed(self, paused: float) -> None:
+        """Notes that an answer goes on in another group, `paused` seconds after its own was lost or left."""
+        self.groups.resumed(paused)
 
     def exposition(self) -> bytes:
         """Returns all series, in the format CONTENT_TYPE."""

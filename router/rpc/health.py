@@ -3,7 +3,7 @@
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio
 
-from penstock.router.engine.engines import AnyEngine
+from penstock.router.engine.any_engine import AnyEngine
 
 _Status = health_pb2.HealthCheckResponse
 

@@ -41,7 +41,7 @@ class RpcServer:
         credentials: grpc.ServerCredentials | None = None, is_shared: bool = False,
     ) -> None:
         self._calls = Calls(SERVICE_NAME, access, service.metrics, tracing)
-        self._health = Health(service.engines.choose(), SERVICE_NAME)
+        self._health = Health(service.engine, SERVICE_NAME)
         self._server = grpc.aio.server(options=[
             ("grpc.max_receive_message_length", service.limits.payload_limit),
             ("grpc.max_send_message_length", -1),

@@ -16,6 +16,8 @@ class FinishReason(Enum):
     STOP_SEQUENCE = "stop_sequence"
     CANCELLED = "cancelled"
     ERROR = "error"
+    MOVED = "moved"
+    """Another group goes on with it."""
 
 
 class Output(Enum):

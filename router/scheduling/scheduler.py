@@ -13,14 +13,17 @@ and its slot return when no step does, by one path (`_settle`).
 from bisect import insort
 from collections import deque
 from collections.abc import Collection
-from operator import attrgetter
+from collections.abc import Sequence as Items
+from dataclasses import replace
 
 from penstock.router.scheduling.adapter_turns import AdapterTurns, in_the_way, wanted
+from penstock.router.scheduling.death_record import Released
 from penstock.router.scheduling.draft import Draft
 from penstock.router.scheduling.fork import blocks_needed, make_fork, take_answer
+from penstock.router.scheduling.live_prefixes import LivePrefixes
 from penstock.router.scheduling.memory import KvMemory
+from penstock.router.scheduling.places import Places, by_age
 from penstock.router.scheduling.plan import (
-    Admission,
     Confirmed,
     FinishReason,
     Forgotten,
@@ -29,20 +32,18 @@ from penstock.router.scheduling.plan import (
     Sampled,
     StepResult,
 )
-from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.residency import AdapterOrders, Residency
 from penstock.router.scheduling.rows import decode_row, prefill_row, take_in
 from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
-from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
+from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 
-_age = attrgetter("id")
 MAX_PASSED = 64
 """How often younger sequences may be admitted before one that does not fit."""
 
 
-class Scheduler:
+class Scheduler(Places):
     """Has the verbs `add`, `plan`, `commit`, `finish` and `forget_all`, which take and return plain numbers.
 
     At most `max_slots` sequences run at once and a step computes at most `max_step_tokens`, or as many as are in
@@ -64,43 +65,52 @@ class Scheduler:
         shares_prefixes: bool = True,
         speculation: Speculation | None = None,
         adapters: Residency | None = None,
+        knows_live_prefixes: bool = False,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
-        self.memory = KvMemory(block_size, num_blocks, shares_prefixes)
+        super().__init__(KvMemory(block_size, num_blocks, shares_prefixes), max_slots, adapters or Residency(),
+                         budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens))
         self.speculation = speculation
-        self.adapters = adapters or Residency()
-        self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
         self._max_step_tokens = max_step_tokens
         self._eos_token_ids = frozenset(eos_token_ids)
         self._sequences: dict[int, Sequence] = {}
-        self._waiting: list[Sequence] = []
-        self._running: list[Sequence] = []
-        self._returning: list[Sequence] = []
-        self._suspects = Suspects()
-        self._free_slots = list(range(max_slots - 1, -1, -1))
-        self._cleared_slots: list[int] = []
-        self._preempted: list[int] = []
+        self._live_prefixes = LivePrefixes(block_size) if knows_live_prefixes else None
         self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]]]] = deque()
         self._next_step_id = 0
 
     @property
-    def num_waiting(self) -> int:
-        return len(self._waiting)
+    def has_trial(self) -> bool:
+        """Whether suspects that were narrowed down run, or are about to."""
+        return self._suspects.are_on_trial
 
-    @property
-    def num_running(self) -> int:
-        return len(self._running)
-
-    @property
-    def num_wasted_positions(self) -> int:
-        """How many positions have no token planned for them, in the blocks that running sequences hold."""
-        return sum(len(s.blocks) * self.memory.block_size - s.computed for s in self._running)
+    def hit_blocks(self, namespace: str, tokens: Items[int]) -> int:
+        """Returns how many blocks of a prompt are cached, or will be since another sequence has them, too."""
+        most = (len(tokens) - 1) // self.memory.block_size if self.memory.shares_prefixes else 0
+        return min(most, max(self.memory.cache.match(namespace, tokens, most).depth,
+                             self._live_prefixes.match(namespace, tokens) if self._live_prefixes else 0))
 
     def add(self, sequence: Sequence) -> None:
-        """Lets a new sequence wait. Its id is larger than that of any before it."""
+        """Lets a sequence wait, by its age. One that another group ran before may be suspected of its death."""
         assert len(sequence.tokens) < min(sequence.max_length, self.memory.capacity)
         self._sequences[sequence.id] = sequence
-        insort(self._waiting, sequence, key=_age)
+        insort(self._waiting, sequence, key=by_age)
+        if self._live_prefixes is not None:
+            self._live_prefixes.add(sequence.id, sequence.namespace, sequence.tokens)
+            self.memory.match(sequence)
+        if sequence.is_suspect:
+            self._suspects.adopt(sequence)
+
+    def release(self, sequence_id: int) -> Released:
+        """Ends a sequence here, since another group goes on with it; returns what goes there."""
+        sequence = self._sequences[sequence_id]
+        released = Released(sequence.age, sequence.tokens[sequence.prompt_length:], replace(sequence.record))
+        self.finish(sequence_id, FinishReason.MOVED)
+        return released
+
+    def releasable(self, bound_too: bool) -> list[int]:
+        """Returns the sequences that another group may run, the oldest first: those that were narrowed down as suspects
+        are not among them, unless `bound_too`."""
+        return [s.id for s in sorted(self._sequences.values(), key=by_age) if bound_too or not s.record.is_narrowed]
 
     def plan(self) -> Plan | None:
         """Plans the next step; returns None when nothing can run. May preempt the youngest sequences."""
@@ -200,15 +210,19 @@ class Scheduler:
         elif sequence.status is Status.RUNNING:
             self._running.remove(sequence)
         self._suspects.clear(sequence)
+        if self._live_prefixes is not None:
+            self._live_prefixes.remove(sequence_id)
         sequence.status = Status.FINISHED
         sequence.finish_reason = reason
         self._settle(sequence)
 
-    def forget_all(self) -> Forgotten:
-        """Lets all sequences wait again: the group is lost with every step in flight. What the prefix cache has is of
-        results that came back; if the group lost its memory too, `resize` comes next."""
+    def forget_all(self, accuses: bool = True) -> Forgotten:
+        """Lets all sequences wait again: the group is lost with every step in flight. What was in flight is suspected,
+        unless it is known that no request is to blame. What the prefix cache has is of results that came back; if the
+        group lost its memory too, `resize` comes next."""
         named = {s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
-        self._suspects.accuse(sorted(named, key=_age))
+        if accuses:
+            self._suspects.accuse(sorted(named, key=by_age))
         self._in_flight.clear()
         self._next_step_id = 0
         lost = [s for s in self._sequences.values() if s.status is not Status.WAITING]
@@ -220,7 +234,7 @@ class Scheduler:
                 self._settle(sequence)
         self._cleared_slots.clear()
         self.adapters.forget()
-        given_up = tuple(s.id for s in lost if s.num_solo_deaths >= MAX_SOLO_DEATHS)
+        given_up = tuple(s.id for s in lost if s.record.num_solo_deaths >= MAX_SOLO_DEATHS)
         for sequence_id in given_up:
             self.finish(sequence_id, FinishReason.ERROR)
         return Forgotten(len(lost) - len(given_up), given_up)
@@ -236,16 +250,13 @@ class Scheduler:
         return too_long
 
     def _choose_guesses(self, ready: Collection[Sequence], draft: Draft) -> dict[int, tuple[int, ...]]:
-        """Chooses which guesses to verify. They leave a token for each sequence, and half of the rest for prompts."""
+        """Chooses which guesses to verify. They leave a token for each sequence."""
         if self.speculation is None:
             return {}
         prompts = [s for s in ready if s.is_prefilling]
         if self.memory.num_available > len(self._running):
             prompts += self._waiting[:len(self._free_slots)]
-        left = sum(max(s.prefill_end, len(s.tokens)) - s.computed for s in prompts)
-        spare = draft.budget - len(ready)
-        prompt_tokens = min(left, -(-spare // 2))
-        return self.speculation.choose(self._running, spare - prompt_tokens, len(prompts), prompt_tokens)
+        return self.speculation.choose_beside(self._running, prompts, draft.budget - len(ready))
 
     def _draft_decode(self, sequence: Sequence, draft: Draft, guesses: tuple[int, ...] = ()) -> None:
         """Drafts a row for the next token, if the sequence has or gets a block for it, with guesses behind it as far as
@@ -321,80 +332,10 @@ class Scheduler:
             if any(older.num_passed >= MAX_PASSED for older in passed):
                 return
 
-    def _admit(self, sequence: Sequence, matched: Node, draft: Draft) -> None:
-        self._waiting.remove(sequence)
-        sequence.status = Status.RUNNING
-        sequence.slot = self._free_slots.pop()
-        sequence.prefill_end = len(sequence.tokens)
-        sequence.num_passed = 0
-        self.memory.begin(sequence, matched)
-        self.adapters.hold(sequence.adapter)
-        insort(self._running, sequence, key=_age)
-        draft.admitted.append(Admission(sequence.id, sequence.computed))
-
-    def _grow(self, sequence: Sequence, length: int) -> bool:
-        """Gives the sequence blocks for `length` tokens, and preempts the youngest sequences for that if need be.
-        Returns whether the sequence has them; if not, it sits this step out."""
-        needed = self.memory.blocks_for(length) - len(sequence.blocks)
-        if needed <= 0:
-            return True
-        while needed > self.memory.num_available:
-            if needed <= self.memory.num_available + sum(s.num_blocks_forked for s in self._running) + sum(
-                    s.num_blocks_held for s in self._returning):
-                return False  # it waits for the steps in flight
-            # A suspect that runs alone has to run next, whatever its age.
-            victim = next(s for s in reversed(self._running) if s is not sequence or s is not self._suspects.alone)
-            self._evict(victim)
-            if victim is sequence:
-                return False
-        self.memory.extend(sequence, needed)
-        return True
-
-    def _evict(self, victim: Sequence) -> None:
-        """Preempts a sequence for the sake of another, and lets the next plan tell. Its slot and its blocks are free
-        at once if no step in flight names it."""
-        self._preempt(victim)
-        self._preempted.append(victim.id)
-
-    def _preempt(self, sequence: Sequence) -> None:
-        """Stops a sequence; once no step names it, it waits again, to be computed from the start."""
-        self._running.remove(sequence)
-        sequence.status = Status.DRAINING
-        self._settle(sequence)
-
     def _conclude(self, sequence: Sequence, last: Confirmed | None) -> None:
         """Lets a sequence that got tokens be no suspect any more, or end, if that is what the last of them means."""
-        if sequence.cleared_at is not None and len(sequence.tokens) >= sequence.cleared_at:
+        cleared_at = sequence.record.cleared_at
+        if cleared_at is not None and len(sequence.tokens) >= cleared_at:
             self._suspects.clear(sequence)
         if isinstance(last, Sampled) and last.finish_reason is not None:
             self.finish(sequence.id, last.finish_reason)
-
-    def _settle(self, sequence: Sequence) -> None:
-        """Takes back blocks and slot of a sequence that gets no more rows, once no step in flight names it."""
-        if sequence in self._returning:
-            self._returning.remove(sequence)
-        if sequence.in_flight:
-            self._returning.append(sequence)
-            return
-        self._release_forks(sequence)
-        if sequence.slot is not None:
-            self.memory.release(sequence)
-            self.adapters.release(sequence.adapter)
-            self._release_slot(sequence.slot)
-        sequence.slot = None
-        sequence.is_verifying = False
-        sequence.computed = sequence.num_blocks_sent = sequence.prefill_end = 0
-        if sequence.status is Status.DRAINING:
-            sequence.status = Status.WAITING
-            insort(self._waiting, sequence, key=_age)
-
-    def _release_forks(self, sequence: Sequence) -> None:
-        """Takes back what the forks of a sequence hold, whose step is back or lost."""
-        while sequence.forks:
-            fork = sequence.forks.pop()
-            self.memory.cache.release(fork.blocks)
-            self._release_slot(fork.slot)
-
-    def _release_slot(self, slot: int) -> None:
-        self._free_slots.append(slot)
-        self._cleared_slots.append(slot)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.plan import FinishReason, Sampling
 from penstock.router.scheduling.prefix_cache import Node
 from penstock.router.scheduling.speculation.guesser import Guesser
@@ -36,7 +37,7 @@ class Sequence:
     """
 
     id: int
-    """The arrival number, which the sequence keeps when it is preempted."""
+    """Names it in this scheduler; larger than those of the sequences that came before."""
     tokens: list[int]
     """The prompt, then the confirmed output."""
     prompt_length: int
@@ -80,19 +81,19 @@ class Sequence:
     """The last cached block that it matched, while it waits."""
     num_passed: int = 0
     """How often a younger sequence was admitted before it."""
-    cleared_at: int | None = None
-    """The number of confirmed tokens at which it is no longer suspected of having killed the group, while it is."""
-    num_pardons: int = 0
-    """How often more it is not accused when the group dies with it and with suspects: it was accused and cleared."""
-    num_deaths_guessing: int = 0
-    """How often the group died while guesses of this sequence were verified."""
-    num_solo_deaths: int = 0
-    """How often in a row the group died with nothing but this sequence in flight."""
+    age: int = -1
+    """The arrival number, which the sequence keeps when it is preempted, and in whichever group: its id by default."""
+    record: DeathRecord = field(default_factory=DeathRecord)
+    """What is known of it from deaths of groups."""
+
+    def __post_init__(self) -> None:
+        if self.age < 0:
+            self.age = self.id
 
     @property
     def is_suspect(self) -> bool:
         """Whether a step that named it was in flight when the group died, and has not been repeated since."""
-        return self.cleared_at is not None
+        return self.record.cleared_at is not None
 
     @property
     def length_in_flight(self) -> int:

@@ -12,6 +12,9 @@ A sequence that kills whatever runs it causes at most ceil(log2 n) + 4 deaths, i
 flight in any of them: one that accuses it, ceil(log2 n) until it is alone, and the last three. So does one that arrives
 while others are on trial. One that was cleared of another death, and turns deadly while others are still on trial for
 that, causes up to `MAX_PARDONS` more.
+
+Where there are other groups, what was suspected once goes on there at once. What has been narrowed down stays with the
+group that died of it, so that it kills no other; if that does not come back, it goes on alone elsewhere.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -60,29 +63,48 @@ class Suspects:
     def accuse(self, named: Collection[Sequence]) -> None:
         """Notes a death with these sequences in flight. A death while nothing ran accuses nobody."""
         for sequence in named:
-            sequence.num_solo_deaths = sequence.num_solo_deaths + 1 if len(named) == 1 else 0
-            sequence.num_deaths_guessing += sequence.is_verifying
-            if sequence.num_deaths_guessing >= MAX_DEATHS_GUESSING:
+            record = sequence.record
+            record.num_solo_deaths = record.num_solo_deaths + 1 if len(named) == 1 else 0
+            record.num_deaths_guessing += sequence.is_verifying
+            if record.num_deaths_guessing >= MAX_DEATHS_GUESSING:
                 sequence.guesser = None
         suspects = [sequence for sequence in named if sequence.is_suspect]
         others = [sequence for sequence in named if not sequence.is_suspect]
-        newcomers = [sequence for sequence in others if not sequence.num_pardons] if suspects else others
+        newcomers = [sequence for sequence in others if not sequence.record.num_pardons] if suspects else others
         for sequence in others:
-            sequence.num_pardons = max(0, sequence.num_pardons - 1)
+            sequence.record.num_pardons = max(0, sequence.record.num_pardons - 1)
         if suspects:
             self._narrow(suspects)
         if newcomers:
             self._cohorts.insert(min(len(suspects), 2), Cohort(dict.fromkeys(newcomers), is_alone=False))
         for sequence in (*suspects, *newcomers):
-            sequence.num_pardons = MAX_PARDONS
-            sequence.cleared_at = sequence.length_in_flight
+            sequence.record.num_pardons = MAX_PARDONS
+            sequence.record.cleared_at = sequence.length_in_flight
+
+    def adopt(self, sequence: Sequence) -> None:
+        """Takes a suspect over from another group. One that was narrowed down runs alone, once all others are cleared.
+        """
+        if sequence.record.is_narrowed:
+            self._cohorts.append(Cohort({sequence: None}, is_alone=True))
+        elif self._cohorts and not self._has_narrowed(self._cohorts[-1]):
+            self._cohorts[-1].members[sequence] = None
+        else:
+            self._cohorts.append(Cohort({sequence: None}, is_alone=False))
+
+    @property
+    def are_on_trial(self) -> bool:
+        """Whether suspects that were narrowed down run, or are about to: the group is likely to die again."""
+        return any(map(self._has_narrowed, self._cohorts))
+
+    @staticmethod
+    def _has_narrowed(cohort: Cohort) -> bool:
+        return any(each.record.is_narrowed for each in cohort.members)
 
     def clear(self, sequence: Sequence) -> None:
         """Acquits a sequence, because it was answered or has ended. Does nothing if it is no suspect."""
         if not sequence.is_suspect:
             return
-        sequence.cleared_at = None
-        sequence.num_solo_deaths = 0
+        sequence.record.clear()
         for cohort in self._cohorts:
             cohort.members.pop(sequence, None)
         self._cohorts = [cohort for cohort in self._cohorts if cohort.members]
@@ -91,6 +113,8 @@ class Suspects:
         """Puts the suspects that ran in this death too in the place of the cohort on trial, in halves."""
         for sequence in [each for each in self._cohorts[0].members if each not in suspects]:
             self.clear(sequence)
+        for sequence in suspects:
+            sequence.record.is_narrowed = True
         half = (len(suspects) + 1) // 2
         halves = [dict.fromkeys(suspects[:half]), dict.fromkeys(suspects[half:])]
         self._cohorts[:1] = [Cohort(members, is_alone=len(members) == 1) for members in halves if members]

@@ -145,7 +145,7 @@ FAULTS = (
     Fault("recovery", "cache-outlives-the-memory", "router/engine/engine.py",
           "facts.memory_id != self.facts.memory_id or ", "", ("tests/router/engine",)),
     Fault("recovery", "deaths-never-forgotten", "router/scheduling/suspects.py",
-          "        sequence.num_solo_deaths = 0\n", "", _SCHEDULING),
+          "        self.num_solo_deaths = 0\n", "", _SCHEDULING),
     Fault("recovery", "halves-run-together", "router/scheduling/scheduler.py",
           "if self._suspects.holds(sequence) or not turns.admits(sequence):", "if not turns.admits(sequence):",
           _SCHEDULING),

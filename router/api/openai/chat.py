@@ -33,7 +33,7 @@ async def answer(request: web.Request, body: ChatBody) -> web.StreamResponse:
     service = request.app[SERVICE]
     trace.describe("chat", body.model)
     try:
-        async with service.engines.choose().permit(_num_permits(service, body)):
+        async with service.engine.permit(_num_permits(service, body)):
             return await _answer(request, service, body)
     except Overloaded as error:
         refusal = refuse(service, error)

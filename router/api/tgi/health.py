@@ -8,14 +8,14 @@ from penstock.router.generation.service import SERVICE
 
 async def health(request: web.Request) -> web.Response:
     """Answers 200 while requests are taken, also while they wait for a lost group to start again; 503 otherwise."""
-    if not request.app[SERVICE].engines.choose().is_healthy:
+    if not request.app[SERVICE].engine.is_healthy:
         raise Unhealthy
     return web.Response()
 
 
 async def readyz(request: web.Request) -> web.Response:
     """Answers 200 if a request would be computed now; 503 if requests are better sent elsewhere."""
-    engine = request.app[SERVICE].engines.choose()
+    engine = request.app[SERVICE].engine
     if not engine.is_healthy:
         raise Unhealthy
     if not engine.has_group:
@@ -26,7 +26,7 @@ async def readyz(request: web.Request) -> web.Response:
 async def livez(request: web.Request) -> web.Response:
     """Answers 200 while the router makes progress; 503 if it is better started again."""
     service = request.app[SERVICE]
-    stalled, limit = await service.engines.choose().stalled_seconds(), service.limits.stall_limit
+    stalled, limit = await service.engine.stalled_seconds(), service.limits.stall_limit
     if stalled > limit:
         raise Unhealthy(f"no step came back for {stalled:.0f} s though requests run, the limit is {limit:g} s")
     return web.Response()

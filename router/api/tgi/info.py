@@ -25,7 +25,7 @@ def describe(service: Service) -> dict[str, Any]:
 
     `waiting_served_ratio` and `max_waiting_tokens` are 0: since prefill is chunked, a request waits for neither.
     """
-    limits, facts = service.limits, service.engines.choose().facts
+    limits, facts = service.limits, service.engine.facts
     return {
         "model_id": service.info.model_id,
         "model_sha": service.info.model_sha,

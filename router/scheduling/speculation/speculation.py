@@ -70,6 +70,15 @@ class Speculation:
         self.cost.observe(plan.num_tokens, result.forward_time + result.sample_time)
         self._proposing.observe(plan, result.draft_time)
 
+    def choose_beside(
+        self, running: Collection[Sequence], prompts: Collection[Sequence], spare: int
+    ) -> dict[int, tuple[int, ...]]:
+        """Returns the guesses to verify, as `choose` does, where a step has `spare` tokens beside its rows. They leave
+        half of these to the prompts that are computed or about to be."""
+        left = sum(max(s.prefill_end, len(s.tokens)) - s.computed for s in prompts)
+        prompt_tokens = min(left, -(-spare // 2))
+        return self.choose(running, spare - prompt_tokens, len(prompts), prompt_tokens)
+
     def choose(
         self, running: Collection[Sequence], most_tokens: int, num_prompts: int = 0, prompt_tokens: int = 0
     ) -> dict[int, tuple[int, ...]]:

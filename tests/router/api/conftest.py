@@ -15,10 +15,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from penstock.router.app import IDLE_SECONDS, make_app, make_runner
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.engines import Engines
 from penstock.router.engine.limits import Limits
 from penstock.router.generation.service import ServerInfo
 from penstock.router.grammar.compiler import GrammarCompiler
+from penstock.router.groups.groups import Groups
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import Row
 from penstock.router.text.tokenizer import Tokenizer
@@ -55,6 +55,7 @@ class Server:
 
     client: TestClient[Any, Any]
     fleet: ScriptedFleet
+    groups: Groups
     engine: Engine
     tokenizer: Tokenizer
     metrics: Metrics
@@ -79,7 +80,7 @@ class Server:
 
     async def until_idle(self) -> None:
         """Wait until nothing runs and every permit is back."""
-        await until(lambda: not self.engine._requests and self.engine._permits == LIMITS.max_concurrent_requests)
+        await until(lambda: not self.engine._requests and self.groups._permits == LIMITS.max_concurrent_requests)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -123,12 +124,14 @@ async def starting() -> AsyncIterator[Start]:
             fleet = make_fleet(Script(await tokenizer.encode(answer)))
             metrics = Metrics(limits)
             engine = Engine(fleet, FACTS, limits, metrics, adapters=settings.get("adapters"))
-            app = make_app(Engines(engine), tokenizer, limits, metrics, INFO, **settings)
+            groups = Groups(limits, metrics, settings.get("adapters"))
+            groups.add(engine)
+            app = make_app(groups, tokenizer, limits, metrics, INFO, **settings)
             prepare(app)
             server = RealServer(app, idle_seconds)
             await server.start_server()
             client: TestClient[Any, Any] = await stack.enter_async_context(TestClient(server))
-            return Server(client, fleet, engine, tokenizer, metrics, is_to_end)
+            return Server(client, fleet, groups, engine, tokenizer, metrics, is_to_end)
 
         yield start
 

@@ -94,7 +94,7 @@ async def test_models_tell_whose_adapters_they_are(start_with: StartWith) -> Non
 async def test_an_unknown_adapter_is_refused_before_a_permit(start_with: StartWith) -> None:
     server = await start_with("a", "b")
     rule = "Input validation error: `adapter_id` must be one of `a`, `b`. Given: `c`"
-    async with server.engine.permit(LIMITS.max_concurrent_requests):
+    async with server.groups.permit(LIMITS.max_concurrent_requests):
         response = await server.post("/generate", {"inputs": "a", "parameters": {"adapter_id": "c"}})
         assert (response.status, await response.json()) == (422, {"error": rule, "error_type": "validation"})
         response = await server.post("/generate_stream", {"inputs": "a", "parameters": {"adapter_id": "c"}})

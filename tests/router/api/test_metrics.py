@@ -10,12 +10,13 @@ import aiohttp
 import pytest
 
 from penstock.router.chat.template import ChatTemplate
-from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import RouterError
 from penstock.router.fleet.errors import FleetError
 from penstock.router.generation import answers
+from penstock.router.groups.groups import Groups
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.scheduling.occupancy import Occupancy
 from penstock.router.scheduling.plan import Admission, FinishReason, Plan, Row, Sampled, StepResult
 from penstock.router.text.text_path import Piece, TextPath
 from penstock.router.text.tokenizer import Tokenizer
@@ -124,7 +125,8 @@ def test_metrics_of_plans_and_losses() -> None:
     metrics.lost(joining)
     metrics.replayed(3)
     metrics.group_restarted()
-    metrics.occupancy(1, 2, used_blocks=3, free_blocks=4, wasted_positions=5, block_size=16, step_tokens=928)
+    metrics.occupancy("", Occupancy(1, 2, used_blocks=3, free_blocks=4, wasted_positions=5, block_size=16,
+                                    step_tokens=928))
     lines = metrics.exposition().decode().splitlines()
     assert {
         "penstock_prefix_hit_tokens 48.0", "penstock_preemptions 2.0", "penstock_replays 3.0",
@@ -170,7 +172,7 @@ async def test_a_request_of_which_one_answer_fails_has_failed(start: Start, monk
     assert series["tgi_request_success"] == 0
     assert sum(value for name, value in series.items() if name.startswith("tgi_request_failure")) == 1
     assert series["tgi_request_generated_tokens_count"] == 1
-    assert server.engine._permits == LIMITS.max_concurrent_requests
+    assert server.groups._permits == LIMITS.max_concurrent_requests
 
 
 def _failing(push: Callable[[int], Piece], at: int) -> Callable[[int], Piece]:
@@ -262,7 +264,7 @@ async def test_metrics_of_a_lost_group(server: Server) -> None:
 @pytest.mark.parametrize(("path", "body"), [
     ("/generate", {"inputs": "a"}), ("/generate_stream", {"inputs": "a"}), ("/v1/completions", {"prompt": "a"}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})])
-@pytest.mark.parametrize(("broken", "name"), [(Engine, "submit"), (Tokenizer, "encode"), (ChatTemplate, "render")])
+@pytest.mark.parametrize(("broken", "name"), [(Groups, "submit"), (Tokenizer, "encode"), (ChatTemplate, "render")])
 async def test_what_nobody_foresaw_is_a_failure(
     start: Start, demo: ChatTemplate, monkeypatch: pytest.MonkeyPatch, path: str, body: object, broken: type, name: str
 ) -> None:

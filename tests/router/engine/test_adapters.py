@@ -51,6 +51,10 @@ async def until(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+def remove(engine: Engine, registry: Registry, name: str) -> None:
+    engine.drop_adapter(registry.remove(name))
+
+
 def value(engine: Engine, series: str) -> float:
     lines = engine._metrics.exposition().decode().splitlines()
     return float(next(line for line in lines if line.startswith(series)).rsplit(" ", 1)[1])
@@ -130,8 +134,8 @@ async def test_a_replay_is_not_answered_by_another_adapter_of_the_name(tmp_path:
     async with running(registry) as (engine, fleet):
         streams = [submit(engine, await request(registry, "a", 20)) for _ in range(2)]
         await fleet.has_plan.wait()
-        await engine.remove_adapter("a")
-        await engine.add_adapter(AdapterSource("a", write_adapter(tmp_path / "other", fill=9), "a"))
+        remove(engine, registry, "a")
+        await registry.add(AdapterSource("a", write_adapter(tmp_path / "other", fill=9), "a"))
         new = submit(engine, await request(registry, "a", 20))
         fleet.fail_at("next_result", 3)
         assert [len(await collect(stream)) for stream in (*streams, new)] == [20, 20, 20]
@@ -163,7 +167,7 @@ async def test_an_adapter_that_is_removed_is_unloaded_once_its_requests_have_end
         await fleet.has_plan.wait()
         adapter = stream.request.adapter
         assert adapter is not None
-        await engine.remove_adapter("a")
+        remove(engine, registry, "a")
         await rounds(5)
         assert fleet.unloads == []
         assert len(await collect(stream)) == 20
@@ -210,8 +214,8 @@ async def test_one_that_kills_the_group_is_loaded_alone_and_given_up(tmp_path: P
             submit(engine, late)
         fleet.load_adapter = load  # type: ignore[method-assign]
         source = next(each for each in registry if each.name == "killer")
-        await engine.remove_adapter("killer")
-        await engine.add_adapter(source)
+        remove(engine, registry, "killer")
+        await registry.add(source)
         assert len(await collect(submit(engine, late))) == 5
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from penstock.router.engine.request import Request
-from penstock.router.errors import GenerationError, Overloaded, Unhealthy
+from penstock.router.errors import GenerationError, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.scheduling.plan import FinishReason, Row, Sampling
 from penstock.router.text.text_path import Piece, TextPath
 from tests.fakes import FACTS, LIMITS, ScriptedFleet
-from tests.scripted_engine import TOKENIZER, collect, running_engine, shifting, submit
+from tests.scripted_engine import TOKENIZER, collect, running_engine, running_groups, shifting, submit
 
 EOS = 2
 
@@ -254,18 +254,6 @@ async def test_a_fault_of_our_own_fails_every_request_and_ends_the_task() -> Non
         assert not engine.is_healthy
 
 
-async def test_permits_run_out_and_come_back() -> None:
-    async with running_engine(ScriptedFleet(counting)) as engine:
-        permits = [engine.permit() for _ in range(LIMITS.max_concurrent_requests)]
-        for permit in permits:
-            await permit.__aenter__()
-        with pytest.raises(Overloaded, match="Model is overloaded"):
-            await engine.permit().__aenter__()
-        await permits[0].__aexit__(None, None, None)
-        async with engine.permit():
-            pass
-
-
 async def test_a_late_request_joins_the_running_ones() -> None:
     fleet = ScriptedFleet(counting)
     async with running_engine(fleet) as engine:
@@ -276,18 +264,6 @@ async def test_a_late_request_joins_the_running_ones() -> None:
         fleet.may_answer.set()
         assert [len(events) for events in await asyncio.gather(first, second)] == [50, 5]
     assert max(len(plan.rows) for plan in fleet.plans) == 2
-
-
-async def test_permits_for_several_answers() -> None:
-    async with running_engine(ScriptedFleet(counting)) as engine:
-        most = LIMITS.max_concurrent_requests
-        async with engine.permit(most - 2):
-            with pytest.raises(Overloaded):
-                await engine.permit(3).__aenter__()
-            async with engine.permit(2):
-                pass
-        async with engine.permit(most):
-            pass
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -339,34 +315,34 @@ async def test_the_prompt_logprobs_are_whole_before_its_first_token(depth: int) 
 async def test_what_runs_is_stalled_while_no_step_comes_back() -> None:
     fleet = ScriptedFleet(counting)
     async with running_engine(fleet, depth=2) as engine:
-        assert await engine.stalled_seconds() == 0, "nothing runs"
+        assert engine.stalled_seconds() == 0, "nothing runs"
         stream = submit(engine, request(1000))
         await anext(stream)
         fleet.may_answer.clear()
         await asyncio.sleep(0.1)
-        stalled = await engine.stalled_seconds()
+        stalled = engine.stalled_seconds()
         assert 0.05 < stalled < 10
         fleet.may_answer.set()
         await anext(stream)
         await anext(stream)
-        assert await engine.stalled_seconds() < stalled, "it has got on since"
+        assert engine.stalled_seconds() < stalled, "it has got on since"
         fleet.may_open.clear()
         fleet.failure = FleetError("shard 0 is gone")
         while engine._scheduler.num_running:
             await asyncio.sleep(0)
-        assert await engine.stalled_seconds() == 0, "nothing runs while the group is away"
+        assert engine.stalled_seconds() == 0, "nothing runs while the group is away"
 
 
 async def test_a_group_that_is_lost_while_it_rests_is_noticed_at_once() -> None:
     fleet = ScriptedFleet(counting)
-    async with running_engine(fleet) as engine:
-        await collect(submit(engine, request(3)))
+    async with running_groups(fleet) as groups:
+        await collect(submit(groups, request(3)))
         fleet.may_open.clear()
         fleet.is_lost.set()
         async with asyncio.timeout(1):
-            while engine.has_group:
-                await engine.changed.wait()
-                engine.changed.clear()
+            while groups.has_group:
+                await groups.changed.wait()
+                groups.changed.clear()
         fleet.may_open.set()
-        assert len(await collect(submit(engine, request(3)))) == 3
-        assert engine.has_group
+        assert len(await collect(submit(groups, request(3)))) == 3
+        assert groups.has_group

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from penstock.router.adapters.registry import Registry
-from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.front.front_server import FrontServer
 from penstock.router.front.remote_engine import RemoteEngine
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.groups.groups import Groups
 from penstock.router.scheduling.plan import Sampling
 from tests.fakes import ScriptedFleet
-from tests.scripted_engine import ListGrammar, first_allowed, running_engine, shifting, submit
+from tests.scripted_engine import ListGrammar, first_allowed, running_groups, shifting, submit
 
 ASKED = Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=30)
 LISTED = GrammarSpec("regex", "80 then 90 then 81")
@@ -40,14 +40,14 @@ class ListGrammars:
 async def serving(
     path: Path, fleet: ScriptedFleet | None = None, adapters: Registry | None = None, grammars: Any = None,
     **settings: Any,
-) -> AsyncIterator[tuple[Engine, FrontServer]]:
+) -> AsyncIterator[tuple[Groups, FrontServer]]:
     """What the engine's process has."""
     adapters = Registry() if adapters is None else adapters
-    async with running_engine(fleet or make_fleet(), depth=2, adapters=adapters, **settings) as engine:
-        server = FrontServer(engine, adapters, grammars)
+    async with running_groups(fleet or make_fleet(), depth=2, adapters=adapters, **settings) as groups:
+        server = FrontServer(groups, adapters, grammars)
         await server.start(path)
         try:
-            yield engine, server
+            yield groups, server
         finally:
             await server.stop()
             await asyncio.wait_for(server.until_left(), 5)

@@ -39,10 +39,10 @@ async def test_a_front_that_dies_ends_its_requests_and_returns_its_permits(path:
             await held.__aenter__()
             for _ in range(3):
                 submit(remote, replace(ASKED, max_new_tokens=1000))
-            await until(lambda: len(engine._requests) == 3)
+            await until(lambda: len(engine.members[0].engine._requests) == 3)
             assert engine._permits == LIMITS.max_concurrent_requests - 5
             fleet.may_answer.clear()
-        await until(lambda: not engine._requests)
+        await until(lambda: not engine.members[0].engine._requests)
         await until(lambda: engine._permits == LIMITS.max_concurrent_requests)
 
 
@@ -68,7 +68,7 @@ async def test_what_kills_the_engines_process_is_given_up(path: Path) -> None:
         assert not question.done(), "nobody has died of it: no process was connected for long enough"
         for _ in range(MAX_DEATHS - 1):
             async with serving(path) as (engine, _):
-                fleet = engine._fleet
+                fleet = engine.members[0].engine._fleet
                 assert isinstance(fleet, ScriptedFleet)
                 fleet.may_answer.clear()
                 await until(lambda: remote.has_group)
@@ -102,7 +102,7 @@ async def test_the_engines_process_dies_and_streams_go_on(path: Path, asked: Req
         engine, _ = await first.enter_async_context(serving(path, grammars=grammars))
         remote = await stack.enter_async_context(front(path))
         whole = await collect(submit(remote, asked))
-        fleet = engine._fleet
+        fleet = engine.members[0].engine._fleet
         assert isinstance(fleet, ScriptedFleet)
         streams = [submit(remote, asked) for _ in range(3)]
         async with remote.permit(3):

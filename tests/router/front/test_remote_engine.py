@@ -76,8 +76,8 @@ async def test_a_stop_string_ends_the_request_in_the_engine(path: Path) -> None:
         assert events[-1].ending is not None
         assert events[-1].ending.finish_reason is FinishReason.STOP_SEQUENCE
         assert token_ids(events) == token_ids(whole)[:len(events)]
-        await until(lambda: not engine._requests)
-        assert engine._scheduler.num_running == 0
+        await until(lambda: not engine.members[0].engine._requests)
+        assert engine.members[0].engine._scheduler.num_running == 0
         assert len(fleet.plans) < 500, "it has ended long before its last token"
 
 
@@ -86,7 +86,7 @@ async def test_a_client_that_leaves_ends_its_request(path: Path) -> None:
         async with submit(remote, replace(ASKED, max_new_tokens=1000)) as stream:
             await anext(stream)
         assert not remote._requests
-        await until(lambda: not engine._requests)
+        await until(lambda: not engine.members[0].engine._requests)
 
 
 async def test_permits_are_of_all_fronts(path: Path) -> None:

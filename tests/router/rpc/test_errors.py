@@ -59,7 +59,7 @@ async def test_streams_take_one_answer(rpc: Rpc) -> None:
 
 
 async def test_too_many(rpc: Rpc) -> None:
-    async with rpc.server.engine.permit(LIMITS.max_concurrent_requests):
+    async with rpc.server.groups.permit(LIMITS.max_concurrent_requests):
         assert await error_of(rpc.generate()) == (Code.RESOURCE_EXHAUSTED, "Model is overloaded", "overloaded")
     assert await rpc.generate(max_new_tokens=1)
 

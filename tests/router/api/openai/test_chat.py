@@ -231,7 +231,7 @@ async def test_the_permit_comes_before_the_prompt(start: Start, demo: ChatTempla
     server = await start(replace(LIMITS, max_concurrent_requests=1), template=demo)
     refused = {"messages": [{"role": "assistant", "content": "a"}], "continue_final_message": True,
                "add_generation_prompt": True}
-    async with server.engine.permit():
+    async with server.groups.permit():
         response = await server.post("/v1/chat/completions", refused)
         assert (response.status, (await response.json())["error_type"]) == (429, "overloaded")
         assert response.headers["retry-after"] == "1"

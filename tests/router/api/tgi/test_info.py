@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.router.engine.engine import Engine
 from penstock.router.generation.service import SERVICE
+from penstock.router.groups.groups import Groups
 from tests.fakes import FACTS, ScriptedFleet
 from tests.router.api.conftest import Script, Server, Start
 
@@ -40,7 +40,7 @@ async def test_info_keeps_the_limit_on_kv_tokens_when_the_group_has_room_for_mor
 async def test_info_says_whether_answers_depend_on_the_batch(
     server: Server, monkeypatch: pytest.MonkeyPatch, path: str, device: str, is_deterministic: bool
 ) -> None:
-    engine = server.client.app[SERVICE].engines.choose()
+    engine = server.client.app[SERVICE].engine
     monkeypatch.setattr(engine, "facts", replace(engine.facts, numerics=f"{path}/bfloat16/kv-int8/contract-1"))
     info = await (await server.client.get("/info")).json()
     assert (info["model_device_type"], info["deterministic"]) == (device, is_deterministic)
@@ -86,7 +86,7 @@ async def test_an_unexpected_failure(
         raise KeyError("ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "submit", fail)
+        patch.setattr(Groups, "submit", fail)
         response = await server.post("/generate", {"inputs": "a"})
         assert (response.status, await response.json()) == (
             500, {"error": "Internal server error", "error_type": "internal"})

@@ -94,7 +94,7 @@ async def test_an_unexpected_failure_is_an_event_and_ends_alone(
         raise KeyError("ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr(server.engine, "submit", fail)
+        patch.setattr(server.groups, "submit", fail)
         response = await server.post("/generate_stream", {"inputs": "a"})
         assert await response.text() == 'data: {"error":"Internal server error","error_type":"internal"}\n\n'
     assert "KeyError: 'ours'" in caplog.text

@@ -104,7 +104,7 @@ def test_who_waits_for_its_step_expects_more() -> None:
 
 def test_a_suspect_guesses_nothing() -> None:
     suspect = running(1, 0.9)
-    suspect.cleared_at = 9
+    suspect.record.cleared_at = 9
     assert speculation(0.0).choose([suspect], 50) == {}
 
 

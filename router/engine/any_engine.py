@@ -1,0 +1,67 @@
+"""The engine as the rest of the router sees it, wherever it is."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.engine.limits import Limits
+from penstock.router.engine.receiver import Receiver
+from penstock.router.fleet.facts import Facts
+
+
+class AnyEngine(Protocol):
+    """What handlers and the router's process need of what computes: the groups of this process, or those of another
+    one."""
+
+    facts: Facts
+    """Those of the group with the most memory."""
+    limits: Limits
+    """What requests may ask for now."""
+    changed: asyncio.Event
+    """Set when any of these may have changed; the one who follows them clears it."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether requests are taken: also while the groups are away, as long as requests wait for one."""
+        ...
+
+    @property
+    def has_group(self) -> bool:
+        """Whether a group is open and runs steps."""
+        ...
+
+    def permit(self, number: int = 1) -> AbstractAsyncContextManager[None]:
+        """Holds `number` of the permits for requests in the router. Raises Overloaded when fewer are left."""
+        ...
+
+    def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
+        """Starts to generate after the prompt and `output_so_far` of the receiver's request.
+
+        Raises Unhealthy while no requests are taken, and GenerationError if the request fits no group any more, or the
+        shards fail whenever they load its adapter.
+        """
+
+    async def add_adapter(self, source: AdapterSource) -> None:
+        """Adds an adapter that requests may name. Raises InvalidAdapter."""
+
+    async def remove_adapter(self, name: str) -> None:
+        """Removes an adapter, which is unloaded once the requests that were submitted with it have ended. Raises
+        AdapterNotFound."""
+
+    async def stalled_seconds(self) -> float:
+        """Returns for how long no step has come back, though requests run."""
+        ...
+
+    async def run(self) -> None:
+        """Drives the groups until cancelled."""
+
+    def keep_waiting(self) -> None:
+        """Lets requests wait for their group for the whole of the time for that again: it makes progress in loading."""
+
+    def stop_waiting(self) -> None:
+        """Has requests fail as soon as their group is away, for it will not come back."""
+
+    def give_up(self) -> None:
+        """Fails all requests with Unhealthy, and refuses new ones until a group is opened anew."""

@@ -1,0 +1,181 @@
+"""All groups of a router as one engine, which chooses the group of each request, and moves requests between them."""
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.engine.engine import Engine, OtherFacts
+from penstock.router.engine.limits import Limits
+from penstock.router.engine.receiver import Receiver
+from penstock.router.engine.transfer import Transfer
+from penstock.router.errors import GenerationError, Overloaded, Unhealthy
+from penstock.router.fleet.facts import Facts
+from penstock.router.groups.member import Member
+from penstock.router.groups.moving import chosen, most_tokens, move_requests
+from penstock.router.metrics.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+REPLACED = GenerationError("Server error: the model was replaced by another one while it answered")
+
+
+class Groups:
+    """Holds the engines of all groups, at least one before it is used. All methods run on one event loop.
+
+    `limits` are those before a group has joined, and `adapters` are known to all engines. `background` runs beside the
+    engines: it finds groups that come and go.
+    """
+
+    def __init__(
+        self, limits: Limits, metrics: Metrics, adapters: Registry | None = None,
+        background: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._adapters = Registry() if adapters is None else adapters
+        self._background = background
+        self._members: list[Member] = []
+        self._running: asyncio.TaskGroup | None = None
+        self._ages = itertools.count()
+        self._permits = limits.max_concurrent_requests
+        self.num_refused = 0
+        """How many groups were found that do not fit the others."""
+        self.facts: Facts
+        self.limits = limits
+        self.changed = asyncio.Event()
+
+    @property
+    def members(self) -> Sequence[Member]:
+        return self._members
+
+    @property
+    def is_healthy(self) -> bool:
+        return any(each.engine.is_healthy for each in self._members)
+
+    @property
+    def has_group(self) -> bool:
+        return any(each.engine.has_group for each in self._members)
+
+    def add(self, engine: Engine, is_lasting: bool = True) -> Member:
+        """Lets requests come to a group, whose engine is driven while `run` is."""
+        member = Member(engine, is_lasting, self.note)
+        self._members.append(member)
+        engine.notify = self.note
+        if self._running is not None:
+            member.task = self._running.create_task(self._drive(member))
+        self.note()
+        return member
+
+    def note(self) -> None:
+        """Moves the requests of groups that are lost or to be left, as far as others can take them, and lets go of
+        groups that are gone and have none left. Called whenever a group may have changed."""
+        for member in [*self._members]:
+            if member.should_move and len(self._members) > 1:
+                move_requests(member, [each for each in self._members if each is not member], self._metrics.groups)
+            if member.is_gone and not member.engine.num_requests and len(self._members) > 1:
+                self._let_go(member)
+        largest = max((each.engine for each in self._members), key=lambda engine: engine.facts.capacity, default=None)
+        if largest is not None:
+            self.facts, self.limits = largest.facts, largest.limits
+        self._metrics.groups.states({**Counter(each.state for each in self._members), "refused": self.num_refused})
+        self.changed.set()
+
+    def _let_go(self, member: Member) -> None:
+        self._members.remove(member)
+        self._metrics.forget(member.name)
+        member.left.set()
+        if member.task is not None:
+            member.task.cancel()
+
+    async def run(self) -> None:
+        """Drives all engines until cancelled. Raises any error but the loss of a group."""
+        try:
+            async with asyncio.TaskGroup() as self._running:
+                for member in self._members:
+                    member.task = self._running.create_task(self._drive(member))
+                if self._background is not None:
+                    self._running.create_task(self._background())
+                await asyncio.Event().wait()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finally:
+            self._running = None
+
+    async def _drive(self, member: Member) -> None:
+        try:
+            await member.engine.run()
+        except OtherFacts as error:
+            if member.is_lasting:
+                member.engine.fail_all(GenerationError(f"Server error: {error}"))
+                raise
+            log.error("group %s is another one now: %s", member.name, error)
+            member.is_gone, member.task = True, None
+            self.note()  # which moves its requests, if another group has the same weights
+            member.engine.fail_all(REPLACED)
+            if member in self._members:
+                self._let_go(member)
+
+    @asynccontextmanager
+    async def permit(self, number: int = 1) -> AsyncIterator[None]:
+        self.take_permits(number)
+        try:
+            yield
+        finally:
+            self.return_permits(number)
+
+    def take_permits(self, number: int, *, may_exceed: bool = False) -> None:
+        """Takes permits. Raises Overloaded when fewer are left, unless they may be exceeded."""
+        if number and number > self._permits and not may_exceed:
+            raise Overloaded
+        self._permits -= number
+
+    def return_permits(self, number: int) -> None:
+        """Gives permits back."""
+        self._permits += number
+
+    def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
+        self._choose(receiver).engine.take(Transfer(receiver, output_so_far, age=next(self._ages)))
+
+    def _choose(self, receiver: Receiver) -> Member:
+        """Returns the group for a new request: one that runs steps and is not to be left, if there is one. Raises
+        Unhealthy if there is none that would wait for its shards."""
+        members = [each for each in self._members if each.engine.is_healthy]
+        if not members:
+            raise Unhealthy
+        if len(members) == 1:
+            return members[0]
+        request = receiver.request
+        for is_good in (lambda each: each.fits(most_tokens(request)), lambda each: each.engine.has_group,
+                        lambda each: not each.is_leaving):
+            members = [*filter(is_good, members)] or members
+        return chosen(members, request, self._metrics.groups)
+
+    async def add_adapter(self, source: AdapterSource) -> None:
+        await self._adapters.add(source)
+
+    async def remove_adapter(self, name: str) -> None:
+        adapter = self._adapters.remove(name)
+        for member in self._members:
+            member.engine.drop_adapter(adapter)
+
+    async def stalled_seconds(self) -> float:
+        """Returns for how long no step of any group has come back, though requests run."""
+        stalled = [each.engine.stalled_seconds() for each in self._members if each.engine.num_requests]
+        return min(stalled, default=0.0)
+
+    def keep_waiting(self) -> None:
+        for member in self._members:
+            member.engine.keep_waiting()
+
+    def stop_waiting(self) -> None:
+        for member in self._members:
+            member.engine.stop_waiting()
+
+    def give_up(self) -> None:
+        for member in self._members:
+            member.engine.give_up()

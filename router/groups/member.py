@@ -1,0 +1,57 @@
+"""One of a router's groups, as the others see it."""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.router.engine.engine import Engine
+
+
+class Member:
+    """Holds a group's engine, and what is known of the group beside it. One that is `lasting` is the launcher's own: it
+    can't be exchanged for another while the router runs. `note` is to be called when what is known has changed."""
+
+    def __init__(self, engine: Engine, is_lasting: bool, note: Callable[[], None]) -> None:
+        self.engine = engine
+        self.note = note
+        self.is_lasting = is_lasting
+        self.is_draining = False
+        """Whether the group has asked that its requests leave."""
+        self.is_gone = False
+        """Whether the group is listed no more."""
+        self.left = asyncio.Event()
+        """Set once it is none of the router's groups any more."""
+        self.task: asyncio.Task[None] | None = None
+        """What drives the engine."""
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether requests should go on elsewhere, and new ones come here only where there is no other group."""
+        return self.is_draining or self.is_gone
+
+    @property
+    def should_move(self) -> bool:
+        """Whether requests should go on elsewhere at once, if they can."""
+        return self.is_leaving or not self.engine.has_group
+
+    @property
+    def state(self) -> str:
+        """Says what the group does, in the metrics' words."""
+        if not self.engine.has_group:
+            return "away"
+        return "draining" if self.is_leaving else "serving"
+
+    def fits(self, num_tokens: int) -> bool:
+        """Tells whether the group's memory holds so many tokens of one request."""
+        return num_tokens <= self.engine.facts.capacity
+
+    def has_weights_of(self, other: "Member") -> bool:
+        """Tells whether the group computes the same model as another."""
+        return self.engine.facts.weights_digest == other.engine.facts.weights_digest
+
+    def has_bits_of(self, other: "Member") -> bool:
+        """Tells whether the group computes the same bits as another."""
+        return self.has_weights_of(other) and self.engine.facts.numerics == other.engine.facts.numerics

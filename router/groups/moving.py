@@ -1,0 +1,59 @@
+"""Moves requests from a group that is lost, or is to be left, to others."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from penstock.router.engine.request import Request
+from penstock.router.errors import RouterError
+from penstock.router.groups.choice import choose
+from penstock.router.groups.member import Member
+from penstock.router.metrics.groups import GroupMetrics
+
+log = logging.getLogger(__name__)
+
+
+def move_requests(origin: Member, others: Sequence[Member], metrics: GroupMetrics) -> None:
+    """Moves the requests of `origin` that may leave to those of the other groups that run steps and have the same
+    weights, if there are any: to equal numerics first. Each goes on at its output position, by its age."""
+    places = [each for each in others if each.engine.has_group and not each.is_leaving and each.has_weights_of(origin)]
+    if not places:
+        return
+    moved: Counter[str] = Counter()
+    for sequence_id, request in origin.engine.may_leave():
+        fitting = [each for each in places if each.fits(most_tokens(request))]
+        equal = [each for each in fitting if each.has_bits_of(origin)]
+        if not fitting:
+            continue
+        target = chosen(equal or fitting, request)
+        transfer = origin.engine.release(sequence_id)
+        metrics.moved("drained" if origin.engine.has_group else "lost", to_other_numerics=not equal)
+        moved[target.name] += 1
+        if not equal:
+            log.warning("a request moves to group %s, whose numerics are other ones than group %s has: its answer may "
+                        "differ from an undisturbed run", target.name, origin.name)
+        transfer.receiver.note("moved", generated_tokens=len(transfer.output))
+        try:
+            target.engine.take(transfer)
+        except RouterError as error:
+            transfer.receiver.fail(error)
+    if moved:
+        log.info("requests of group %s go on elsewhere: %s", origin.name,
+                 ", ".join(f"{number} in group {name}" for name, number in moved.items()))
+
+
+def chosen(members: Sequence[Member], request: Request, metrics: GroupMetrics | None = None) -> Member:
+    """Returns the group for a request; counts why it was chosen, if the request is a new one. Groups in which suspects
+    are on trial, and which are likely to die again, are chosen only where there is no other."""
+    quiet = [each for each in members if not each.engine.has_trial] or members
+    num_blocks = len(request.input_ids) // quiet[0].engine.facts.block_size
+    place, reason = choose([each.engine.load() for each in quiet], num_blocks,
+                           lambda place: quiet[place].engine.hit_blocks(request))
+    if metrics is not None:
+        metrics.chosen(reason)
+    return quiet[place]
+
+
+def most_tokens(request: Request) -> int:
+    """Returns how many tokens prompt and answer may have together."""
+    return len(request.input_ids) + request.max_new_tokens

@@ -1,0 +1,207 @@
+"""Finds the groups whose shards are at the addresses of a directory, and has them join the others."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.limits import LimitError
+from penstock.router.fleet.client import ShardClient
+from penstock.router.fleet.directory import Address, Directory
+from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.facts import Facts
+from penstock.router.fleet.fleet import GrpcFleet
+from penstock.router.fleet.wire import ShardFacts
+from penstock.router.groups.groups import Groups
+from penstock.router.groups.member import Member
+
+log = logging.getLogger(__name__)
+
+_Told = TypeVar("_Told")
+RETRY_SECONDS = 0.5
+"""The pause before shards are asked again that were lost while they were asked."""
+REFUSED_SECONDS = 10.0
+"""The time until a group that was refused is asked again: it may have been started anew, with other settings."""
+MUST_BE_EQUAL = ("vocab_size", "eos_token_ids", "context_length", "takes_adapters")
+"""The facts in which no two groups of a router may differ: requests are checked before their group is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A group all of whose shards have answered, with the addresses of its machines in rank order."""
+
+    name: str
+    addresses: tuple[Address, ...]
+    fleet: GrpcFleet
+    facts: Facts
+
+
+class Roster:
+    """Asks who listens at each address of `directory` for the group that it belongs to, at all addresses at once, so
+    that a dead one holds nobody up. `connect` makes a client for a shard's gRPC target, and `make_fleet` a fleet for
+    those of a group."""
+
+    def __init__(
+        self, directory: Directory, connect: Callable[[str], ShardClient], make_fleet: Callable[[list[str]], GrpcFleet],
+    ) -> None:
+        self._directory = directory
+        self._connect = connect
+        self._make_fleet = make_fleet
+        self._listed: frozenset[Address] = frozenset()
+        self._asking: dict[Address, asyncio.Task[None]] = {}
+        self._machines: dict[Address, ShardFacts] = {}
+        self._known: dict[str, tuple[Address, ...]] = {}
+        """By their names, the groups that have joined, are about to, or were refused."""
+        self._members: dict[str, Member] = {}
+        self._waiting: list[Found] = []
+        self._has_found = asyncio.Event()
+        self._groups: Groups | None = None
+        self._make_engine: Callable[[GrpcFleet, Facts], Engine]
+        self._refusals: dict[str, str] = {}
+        self._tasks: asyncio.TaskGroup
+
+    async def watch(self) -> None:
+        """Follows the directory until cancelled."""
+        async with asyncio.TaskGroup() as self._tasks, aclosing(self._directory.watch()) as listings:
+            async for listed in listings:
+                self._take(listed)
+
+    async def first(self) -> Facts:
+        """Waits for the first group, and returns its facts. No group joins before `begin`."""
+        await self._has_found.wait()
+        return self._waiting[0].facts
+
+    def begin(self, groups: Groups, make_engine: Callable[[GrpcFleet, Facts], Engine]) -> None:
+        """Has the groups that were found, and those that will be, join `groups`. What `make_engine` raises of
+        LimitError has one refused."""
+        self._groups, self._make_engine = groups, make_engine
+        for found in self._waiting:
+            self._admit(found)
+        self._waiting.clear()
+
+    def _take(self, listed: frozenset[Address]) -> None:
+        """Asks at addresses that are new, and lets groups go whose addresses are not listed any more."""
+        for address in self._listed - listed:
+            if (asking := self._asking.pop(address, None)) is not None:
+                asking.cancel()
+            self._machines.pop(address, None)
+        for address in listed - self._listed:
+            self._ask_at(address)
+        self._listed = listed
+        for name, member in self._members.items():
+            is_gone = not listed.issuperset(self._known[name])
+            if is_gone != member.is_gone:
+                log.info("group %s is %s", name, "not listed any more" if is_gone else "listed again")
+                member.is_gone = is_gone
+                member.note()
+
+    def _ask_at(self, address: Address) -> None:
+        self._asking[address] = self._tasks.create_task(self._ask(address))
+
+    async def _ask(self, address: Address) -> None:
+        """Waits for the first shard at an address, however long that takes, and notes what it tells."""
+        client = self._connect(address.target())
+        try:
+            told = await _patiently(client.describe, str(address))
+        finally:
+            await client.close()
+        self._machines[address] = told
+        self._assemble(told.facts.group, told.facts.world_size)
+
+    def _assemble(self, name: str, world_size: int) -> None:
+        """Has a group join once the first shards of all its machines have answered."""
+        ranks = {told.rank: address for address, told in self._machines.items() if told.facts.group == name}
+        addresses = tuple(address for _, address in sorted(ranks.items()))
+        if sum(self._machines[each].shards_here for each in addresses) != world_size or name in self._known:
+            return
+        self._known[name] = addresses
+        targets = [address.target(place) for address in addresses
+                   for place in range(self._machines[address].shards_here)]
+        self._tasks.create_task(self._describe(name, addresses, self._make_fleet(targets)))
+
+    async def _describe(self, name: str, addresses: tuple[Address, ...], fleet: GrpcFleet) -> None:
+        found = Found(name, addresses, fleet, await _patiently(fleet.describe, f"group {name}"))
+        if self._groups is None:
+            self._waiting.append(found)
+            self._has_found.set()
+        else:
+            self._admit(found)
+
+    def _admit(self, found: Found) -> None:
+        assert self._groups is not None
+        try:
+            if self._groups.members:
+                _check_equal(self._groups.facts, found.facts)
+            engine = self._make_engine(found.fleet, found.facts)
+        except LimitError as error:
+            self._tasks.create_task(self._refuse(found, str(error)))
+            return
+        self._refusals.pop(found.name, None)
+        member = self._members[found.name] = self._groups.add(engine, is_lasting=False)
+        self._groups.num_refused = len(self._refusals)
+        log.info("group %s joins: %d shard%s, %d KV tokens, numerics %s", found.name, found.facts.world_size,
+                 "s" * (found.facts.world_size > 1), found.facts.capacity, found.facts.numerics)
+        self._tasks.create_task(self._attend(found, member))
+
+    async def _attend(self, found: Found, member: Member) -> None:
+        """Follows whether a group drains until it is let go; then asks again who is at its addresses."""
+        following = self._tasks.create_task(_follow(found.fleet, member))
+        await member.left.wait()
+        following.cancel()
+        del self._members[found.name]
+        await self._forget(found)
+
+    async def _refuse(self, found: Found, why: str) -> None:
+        """Lets a group be that does not fit the others, for a while."""
+        assert self._groups is not None
+        if self._refusals.get(found.name) != why:
+            log.error("group %s is refused: %s", found.name, why)
+        self._refusals[found.name] = why
+        self._groups.num_refused = len(self._refusals)
+        self._groups.note()
+        await asyncio.sleep(REFUSED_SECONDS)
+        await self._forget(found)
+
+    async def _forget(self, found: Found) -> None:
+        """Asks again who is at the addresses of a group that is none of the others."""
+        await found.fleet.close()
+        del self._known[found.name]
+        for address in found.addresses:
+            if self._machines.pop(address, None) is not None and address in self._listed:
+                self._ask_at(address)
+
+
+def _check_equal(ours: Facts, theirs: Facts) -> None:
+    others = {each.name for each in fields(Facts)} - set(MUST_BE_EQUAL)
+    if differences := ours.differences(theirs, besides=others):
+        raise LimitError(f"it differs from the others in {', '.join(differences)}")
+
+
+async def _follow(fleet: GrpcFleet, member: Member) -> None:
+    """Notes whether a group drains, for as long as it is there, and whenever it is back."""
+    while True:
+        try:
+            async with aclosing(fleet.draining()) as states:
+                async for is_draining in states:
+                    if is_draining != member.is_draining:
+                        log.info("group %s %s", member.name, "drains" if is_draining else "takes requests again")
+                        member.is_draining = is_draining
+                        member.note()
+        except FleetError:
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _patiently(ask: Callable[[], Coroutine[None, None, _Told]], name: str) -> _Told:
+    """Returns what is told, if need be at a later try: shards may be lost while they are asked."""
+    told = ""
+    while True:
+        try:
+            return await ask()
+        except FleetError as error:
+            if str(error) != told:
+                told = str(error)
+                log.warning("%s does not answer: %s", name, error)
+            await asyncio.sleep(RETRY_SECONDS)

@@ -1,0 +1,95 @@
+"""The series of groups, for a router that has more than one."""
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from penstock.router.scheduling.occupancy import Occupancy
+
+STATES = ("serving", "draining", "away", "refused")
+"""What a group may be: it takes requests; it lets go of them; it is lost, or starts; it does not fit the others."""
+REASONS = ("prefix", "load", "only")
+"""Why a group was chosen: it has the prompt's beginning; it has the least to do; no other could be."""
+CAUSES = ("lost", "drained")
+"""Why a request moved to another group."""
+
+
+class GroupMetrics:
+    """Holds the series in `registry`; pauses have the buckets `durations`, in seconds."""
+
+    def __init__(self, registry: CollectorRegistry, durations: Sequence[float]) -> None:
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(name, text, labels, registry=registry, multiprocess_mode="mostrecent")
+
+        self._states = gauge("penstock_groups", "Groups of shards, by what they do", "state")
+        self._queue_size = gauge("penstock_group_queue_size", "Requests that wait in a group", "group")
+        self._batch_size = gauge("penstock_group_batch_size", "Requests that run in a group", "group")
+        self._blocks = gauge("penstock_group_kv_blocks", "Blocks of a group's KV memory", "group", "state")
+        self._usage = gauge("penstock_kv_usage", "Share of the KV memory that requests hold, 0 to 1")
+        self._block_size = gauge("penstock_kv_block_size", "Tokens of a block")
+        self._moved = Counter(
+            "penstock_moved_requests", "Times that a request went on in another group", ["cause"], registry=registry)
+        self._pauses = Histogram(
+            "penstock_move_pause_seconds", "From the loss of an answer's group to its next token, from another",
+            buckets=durations, registry=registry)
+        self._other_numerics = Counter(
+            "penstock_moves_to_other_numerics", "Times that a request went on where other bits are computed",
+            registry=registry)
+        self._choices = Counter(
+            "penstock_choice", "Requests for which a group was chosen", ["reason"], registry=registry)
+        for cause in CAUSES:
+            self._moved.labels(cause)
+        for reason in REASONS:
+            self._choices.labels(reason)
+        self._occupancies: dict[str, Occupancy] = {}
+        self.total = Occupancy()
+        """The sum over the groups; of step tokens and block sizes, the largest."""
+
+    def note(self, group: str, occupancy: Occupancy) -> None:
+        """Takes in how busy a group is."""
+        self._occupancies[group] = occupancy
+        self.total = now = _total(self._occupancies.values())
+        self._queue_size.labels(group).set(occupancy.num_waiting)
+        self._batch_size.labels(group).set(occupancy.num_running)
+        self._blocks.labels(group, "used").set(occupancy.used_blocks)
+        self._blocks.labels(group, "free").set(occupancy.free_blocks)
+        self._usage.set(now.used_blocks / max(1, now.used_blocks + now.free_blocks))
+        self._block_size.set(now.block_size)
+
+    def forget(self, group: str) -> None:
+        """Leaves a group out that is no more."""
+        if self._occupancies.pop(group, None) is None:
+            return
+        with warnings.catch_warnings(action="ignore"):  # where processes count together, series can't be removed
+            for series, *labels in ((self._queue_size, group), (self._batch_size, group),
+                                    (self._blocks, group, "used"), (self._blocks, group, "free")):
+                series.labels(*labels).set(0)
+                series.remove(*labels)
+
+    def states(self, numbers: Mapping[str, int]) -> None:
+        """Sets how many groups are in each state."""
+        for state in STATES:
+            self._states.labels(state).set(numbers.get(state, 0))
+
+    def chosen(self, reason: str) -> None:
+        """Counts a new request for which a group was chosen."""
+        self._choices.labels(reason).inc()
+
+    def moved(self, cause: str, to_other_numerics: bool) -> None:
+        """Counts a request that goes on in another group."""
+        self._moved.labels(cause).inc()
+        if to_other_numerics:
+            self._other_numerics.inc()
+
+    def resumed(self, paused: float) -> None:
+        """Notes the pause of an answer that has moved."""
+        self._pauses.observe(paused)
+
+
+def _total(each: Collection[Occupancy]) -> Occupancy:
+    return Occupancy(
+        num_waiting=sum(one.num_waiting for one in each), num_running=sum(one.num_running for one in each),
+        used_blocks=sum(one.used_blocks for one in each), free_blocks=sum(one.free_blocks for one in each),
+        wasted_positions=sum(one.wasted_positions for one in each), step_tokens=max(one.step_tokens for one in each),
+        block_size=max(one.block_size for one in each))

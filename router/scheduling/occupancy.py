@@ -1,0 +1,29 @@
+"""How busy a scheduler is, in numbers."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from penstock.router.scheduling.memory import KvMemory
+from penstock.router.scheduling.sequence import Sequence
+
+
+class Occupancy(NamedTuple):
+    """Counts sequences, blocks of KV memory, and in the blocks that are held the positions without a token."""
+
+    num_waiting: int = 0
+    num_running: int = 0
+    used_blocks: int = 0
+    free_blocks: int = 0
+    wasted_positions: int = 0
+    step_tokens: int = 0
+    """How many tokens a step may have now."""
+    block_size: int = 0
+    """In tokens."""
+
+
+def load_of(waiting: Collection[Sequence], running: Collection[Sequence], memory: KvMemory) -> float:
+    """Returns how much is to be done, in blocks: those that sequences hold, and the tokens of prompts, also of those
+    that are to be computed again, that are not computed yet."""
+    left = sum(len(s.tokens) - (s.matched.depth * memory.block_size if s.matched else 0) for s in waiting)
+    left += sum(max(0, s.prefill_end - s.computed) for s in running)
+    return memory.num_held + left / memory.block_size
