@@ -22,4 +22,4 @@ def choose(loads: Sequence[float], num_blocks: int, hit_blocks: Callable[[int], 
     limit = min(loads) + max(WINDOW * sum(loads) / len(loads), num_blocks)
     hits = {place: hit_blocks(place) for place, load in enumerate(loads) if load <= limit}
     best = max(hits, key=lambda place: (hits[place], -loads[place]))
-    return best, "prefix" if hits[best] > 0 and min(hits.values()) < hits[best] else "load"
+    return best, "prefix" if hits[best] > 0 else "load"
