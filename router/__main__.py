@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import uvloop
@@ -79,8 +78,8 @@ async def serve(config: RouterConfig, tokenizer: Tokenizer | None) -> None:
         finally:
             if tokenizer is not None:
                 tokenizer.close()
-            if launcher.is_lost and config.role != "front":
-                remove_leftovers(Path(config.shard_sockets[0].removeprefix("unix:")).parent, config.keeps_folder)
+            if launcher.is_lost and config.role != "front" and config.folder is not None:
+                remove_leftovers(config.folder, config.keeps_folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +95,8 @@ class Process:
     async def drive(self) -> None:
         """Waits for the group and drives it; answers clients itself, or has fronts answer them."""
         config = self.config
+        if config.groups is not None:
+            raise InvalidArgument("`groups`: not yet")
         template = None if self.tokenizer is None else self._template()
         finding = Finding(config)
         try:

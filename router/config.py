@@ -12,6 +12,8 @@ from pydantic import ConfigDict, TypeAdapter
 
 from penstock.router import variables
 from penstock.router.adapters.source import AdapterSource
+from penstock.system import wire_tls
+from penstock.system.wire_tls import WireTls
 
 SECRETS = ("api_key", "metrics_key")
 """The settings that the router gets by environment variables of these names in capitals, one key a line."""
@@ -99,12 +101,29 @@ class ServerConfig:
     vertex_predict_route: str | None
     vertex_health_route: str | None
     """The two routes are the paths that Vertex AI expects."""
+    groups: str | None = None
+    """Where groups are that run elsewhere, in a form of `GroupsSpec`; without it the shards are the launcher's."""
+    shard_tls_ca: Path | None = None
+    shard_tls_cert: Path | None = None
+    shard_tls_key: Path | None = None
+    """The three are given together, or not at all."""
+    shard_tls_name: str = wire_tls.NAME
+    """The DNS name on the certificates of routers and shards."""
     api_key_file: Path | None
     api_key: tuple[str, ...] = field(default=(), repr=False)
     """The keys of which requests must bear one, beside those of the file. They are no part of the JSON, since other
     users can see command lines."""
     metrics_key: tuple[str, ...] = field(default=(), repr=False)
     """The keys that admit to the server's state alone; without one, it needs no key."""
+
+    @property
+    def shard_tls(self) -> WireTls | None:
+        """What the connections to shards are protected by, if they are. Raises InvalidArgument if files are missing."""
+        try:
+            return WireTls.of((self.shard_tls_ca, self.shard_tls_cert, self.shard_tls_key), self.shard_tls_name)
+        except ValueError:
+            raise InvalidArgument("`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key` must be given together"
+                                  ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +148,9 @@ class RouterConfig(ServerConfig):
     groups: str | None = None
     """Where the groups are, if they are not the launcher's own shards: `HOST:PORT,…`, `dns:NAME:PORT`, or a file."""
     shard_sockets: tuple[str, ...]
-    """The gRPC targets of the shards, in rank order."""
+    """The gRPC targets of the launcher's own shards, in rank order; none if there are `groups`."""
+    folder: Path | None = None
+    """The server's private folder, where what its processes share is."""
     role: Literal["alone", "engine", "front"] = "alone"
     """What the process does: all, or what one of several does; fronts answer clients, and reach the engine at
     `engine_socket`."""

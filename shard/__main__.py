@@ -24,7 +24,8 @@ def main(argv: Sequence[str]) -> None:
     # Until something is served there is nothing to end in order, and Python would not notice in the middle of a wait.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     watch = None if config.parent_pid is None else process.ParentWatch(
-        config.parent_pid, config.orphan_seconds, config.keeps_folder)
+        config.parent_pid, config.orphan_seconds, config.keeps_folder,
+        config.folder or (config.socket_path and config.socket_path.parent))
     log.start(config.json_output, config.rank)
     try:
         # Importing torch takes a second, and a tenth more with collections. Choosing kernels may be an error.

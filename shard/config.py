@@ -15,7 +15,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
-from penstock.system import cgroups
+from penstock.system import addresses, cgroups, wire_tls
+from penstock.system.wire_tls import WireTls
 
 MAX_SOCKET_PATH = 107                    # bytes that a Unix socket's address holds, sockaddr_un less its final zero
 DEFAULT_GRAPHS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
@@ -48,6 +49,17 @@ class ShardConfig:
     """What routers know the group by; those of a launcher's own need no name."""
     shards_here: NonNegativeInt = 0
     """How many shards of the group listen at consecutive ports of this machine, in rank order."""
+    tls_ca: Path | None = None
+    """The PEM file of the CA that signs the certificates of routers and of other shards; without it nothing is
+    encrypted, and only this machine may reach the shard."""
+    tls_cert: Path | None = None
+    """The PEM file of this shard's certificate."""
+    tls_key: Path | None = None
+    """The PEM file of the certificate's private key."""
+    tls_name: str = wire_tls.NAME
+    """The DNS name that all these certificates bear."""
+    folder: Path | None = None
+    """The starting process's folder of a shard without a socket, which is removed as that of a socket is."""
     is_draining: bool = False
     """Whether the group drains from the start: routers then send it no sequences until it is told otherwise."""
     rendezvous: str = ""
@@ -148,6 +160,15 @@ class ShardConfig:
         return Path(self.listen.removeprefix("unix:").removeprefix("//")) if self.listen.startswith("unix:") else None
 
     @property
+    def tls(self) -> WireTls | None:
+        """Returns what protects the connections to this shard; None without certificates. Raises ValueError if some
+        of the files are not named."""
+        try:
+            return WireTls.of((self.tls_ca, self.tls_cert, self.tls_key), self.tls_name)
+        except ValueError as error:
+            raise ValueError(f"`tls_ca`, `tls_cert`, `tls_key`: {error}") from None
+
+    @property
     def graph_sizes(self) -> tuple[int, ...]:
         """Returns the rows of the decode steps that are captured, ascending: up to what steps may have, and none
         without need."""
@@ -190,10 +211,18 @@ class ShardConfig:
             raise ValueError(f"`rendezvous` is needed for a `world_size` of {self.world_size}")
         if not self.listen:
             raise ValueError("`listen` is needed: unix:/path or host:port")
+        self._check_tls()
         if self.socket_path and (length := len(os.fsencode(self.socket_path))) > MAX_SOCKET_PATH:
             raise ValueError(f"`listen` {self.listen}: the path has {length} bytes, a socket's has {MAX_SOCKET_PATH}")
         if self.socket_path and not self.socket_path.parent.is_dir():
             raise ValueError(f"`listen` {self.listen}: the folder {self.socket_path.parent} does not exist")
+
+    def _check_tls(self) -> None:
+        if self.tls is not None:
+            self.tls.check()
+        elif not self.socket_path and not addresses.is_loopback(host := addresses.split(self.listen)[0]):
+            raise ValueError(f"`listen` {self.listen}: no shard listens at {host} in the clear, where others can reach "
+                             "it: `tls_ca`, `tls_cert` and `tls_key` are needed")
 
 
 def _needed(sizes: Iterable[int], most: int) -> tuple[int, ...]:

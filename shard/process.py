@@ -24,8 +24,8 @@ def leave(code: int, socket_path: Path | None = None, watch: "ParentWatch | None
     """
     if socket_path:
         socket_path.unlink(missing_ok=True)
-        if watch is not None and watch.is_orphan:
-            remove_leftovers(socket_path.parent, watch.keeps_folder)
+    if watch is not None and watch.folder is not None and watch.is_orphan:
+        remove_leftovers(watch.folder, watch.keeps_folder)
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -36,13 +36,14 @@ class ParentWatch:
     """Ends this process, as SIGTERM would, when it has lost its parent and is not needed any more.
 
     A parent that was killed can't end its children in order; then a router that runs on may still use this process, for
-    `orphan_seconds` at the most. `keeps_folder` says that the folder of the socket is the user's.
+    `orphan_seconds` at the most. `folder` is that of the socket, and `keeps_folder` says that it is the user's.
     """
 
-    def __init__(self, pid: int, orphan_seconds: float, keeps_folder: bool) -> None:
+    def __init__(self, pid: int, orphan_seconds: float, keeps_folder: bool, folder: Path | None = None) -> None:
         self._pid = pid
         self._orphan_seconds = orphan_seconds
         self.keeps_folder = keeps_folder
+        self.folder = folder
         self.is_needed: Callable[[], bool] = lambda: False
         threading.Thread(target=self._watch, name="parent-watch", daemon=True).start()
 

@@ -13,7 +13,8 @@ from penstock.router.fleet import wire
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import StepResult
-from penstock.system import peers
+from penstock.system import addresses, peers
+from penstock.system.wire_tls import ADVICE, WireTls
 
 _Reply = TypeVar("_Reply")
 _EXECUTE = f"/{shard_pb2.DESCRIPTOR.services_by_name['Shard'].full_name}/Execute"
@@ -26,8 +27,17 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     # A shard that loads its model refuses connections until it listens: look again soon, not after gRPC's seconds.
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 200),
+]
+_SOCKET_OPTIONS = [("grpc.min_reconnect_backoff_ms", 50)]
+_TCP_OPTIONS = [
+    ("grpc.min_reconnect_backoff_ms", 3000),  # what it may take to connect, and to look at certificates
+    # Cut wires are noticed within 4 s, whatever runs.
+    ("grpc.keepalive_time_ms", 2000),
+    ("grpc.keepalive_timeout_ms", 1500),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_http_proxy", 0),
 ]
 
 
@@ -49,12 +59,30 @@ class Health:
         return self.steps_begun > self.steps_ended
 
 
-class ShardClient:
-    """Writes orders to a shard and reads results; `target` is its gRPC address. Every method may raise FleetError."""
+def _channel(target: str, tls: WireTls | None) -> grpc.aio.Channel:
+    if target.startswith("unix:"):
+        return grpc.aio.insecure_channel(target, options=[*_OPTIONS, *_SOCKET_OPTIONS])
+    options = [*_OPTIONS, *_TCP_OPTIONS]
+    if tls is None:
+        if not addresses.is_loopback(addresses.split(target)[0]):
+            raise FleetError(f"shard {target} is not reached in the clear: {ADVICE}")
+        return grpc.aio.insecure_channel(target, options=options)
+    try:
+        ca, cert, key = tls.read()
+    except OSError as error:
+        raise FleetError(f"shard {target}: cannot read {error.filename}: {error.strerror}") from error
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca, key, cert),
+                                   options=[*options, ("grpc.ssl_target_name_override", tls.name)])
 
-    def __init__(self, target: str) -> None:
+
+class ShardClient:
+    """Writes orders to a shard and reads results; `target` is its gRPC address, unix:/path or HOST:PORT, and `tls` what
+    protects the connection to the latter. Every method may raise FleetError; so may the constructor, for an address
+    that is not to be reached in the clear, or certificates that can't be read."""
+
+    def __init__(self, target: str, tls: WireTls | None = None) -> None:
         self.target = target
-        self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        self._channel = _channel(target, tls)
         self._stub = shard_pb2_grpc.ShardStub(self._channel)
         # Unlike the stub's, it takes orders that are encoded already.
         self._execute = self._channel.stream_stream(

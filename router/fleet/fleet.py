@@ -13,6 +13,7 @@ from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import Plan, StepResult
+from penstock.system.wire_tls import WireTls
 
 _MINIMUM = ("num_blocks", "first_blocks", "step_tokens", "num_states")
 
@@ -51,11 +52,13 @@ class Fleet(Protocol):
 
 
 class GrpcFleet:
-    """Reaches the shards of one group over gRPC, each by a client of its own; `targets` are in rank order."""
+    """Reaches the shards of one group over gRPC, each by a client of its own; `targets` are in rank order, `tls` is for
+    those that are not Unix sockets."""
 
-    def __init__(self, targets: Sequence[str]) -> None:
+    def __init__(self, targets: Sequence[str], tls: WireTls | None = None) -> None:
         self._targets = targets
-        self._clients = [ShardClient(target) for target in targets]
+        self._tls = tls
+        self._clients = self._connect()
         self._answering = 0
         self._epoch = time.time_ns()
         """Numbers the streams of this group; no router of the group, before or after, starts at the same number."""
@@ -73,7 +76,7 @@ class GrpcFleet:
 
         Raises FleetError once that shard is lost. It has a connection of its own, which `open` does not close.
         """
-        client = ShardClient(self._targets[0])
+        client = ShardClient(self._targets[0], self._tls)
         try:
             async with aclosing(client.follow()) as states:
                 async for is_draining in states:
@@ -85,7 +88,7 @@ class GrpcFleet:
         if self._is_open:
             # What is left of the old connections may belong to shards that are about to end.
             await self.close()
-            self._clients = [ShardClient(target) for target in self._targets]
+            self._clients = self._connect()
         self._is_open = True
         self._epoch += 1
         facts = await self.describe()
@@ -127,6 +130,9 @@ class GrpcFleet:
 
     async def end(self) -> None:
         await asyncio.gather(*(client.end() for client in self._clients))
+
+    def _connect(self) -> list[ShardClient]:
+        return [ShardClient(target, self._tls) for target in self._targets]
 
     async def close(self) -> None:
         for client in self._clients:

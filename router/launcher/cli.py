@@ -16,6 +16,8 @@ import click
 from penstock.router import logs
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher import health, hub
+from penstock.router.launcher.group_launch import group
+from penstock.router.launcher.group_options import GROUP_OPTIONS
 from penstock.router.launcher.launch import serve
 from penstock.router.launcher.lazy_group import LazyGroup
 from penstock.router.launcher.option_types import Command
@@ -41,6 +43,10 @@ main.add_command(Command(
     "serve", callback=serve, help="Serve MODEL, a directory, a GGUF file or a name on the Hugging Face Hub.",
     params=[click.Argument(["model_id"], metavar="MODEL", required=False, envvar="MODEL_ID"),
             *(option for option in OPTIONS if option.name != "model_id")]))
+
+main.add_command(Command(
+    "group", callback=group, help=group.__doc__,
+    params=[click.Argument(["model_id"], metavar="MODEL", required=False, envvar="MODEL_ID"), *GROUP_OPTIONS]))
 
 main.add_command(health.command)
 

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.router.config import SECRETS, InvalidArgument, RouterConfig, ServerConfig
+from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.keys import Keys, check_key
 from penstock.router.launcher.adapters import AskedAdapter
+from penstock.router.launcher.group_place import OPTIONS_OF_PLACE, GroupPlace
+from penstock.system import addresses, wire_tls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +55,18 @@ class LauncherConfig(ServerConfig):
     master_addr: str
     master_port: int | None
     env: bool
+    place: GroupPlace | None = None
+    """Where a group without a router listens; a server's own shards have sockets."""
+
+    @property
+    def ranks(self) -> range:
+        """Which of the shards are on this machine."""
+        return range(self.num_shard) if self.place is None else self.place.ranks
 
     @property
     def takes_adapters(self) -> bool:
         """Whether adapters may be served."""
-        return bool(self.lora_adapters) or self.allow_runtime_adapters
+        return bool(self.lora_adapters) or self.allow_runtime_adapters or bool(self.place and self.place.has_adapters)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -68,6 +78,9 @@ class LauncherConfig(ServerConfig):
             values["rope_scaling"] = "linear"
         values["lora_adapters"] = values["lora_adapters"] or ()
         values["num_shard"] = _num_shard(values.pop("sharded"), values["num_shard"])
+        if "listen" in values:
+            values["place"] = GroupPlace.from_options(values, values["num_shard"])
+            values = {name: value for name, value in values.items() if name not in OPTIONS_OF_PLACE}
         values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
         config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),
                      compute_type=os.environ.get("COMPUTE_TYPE"),
@@ -76,6 +89,7 @@ class LauncherConfig(ServerConfig):
         _check_encoding(config)
         _check(config)
         _check_access(config)
+        _check_wire(config)
         return config
 
     def for_router(self, *, shard_sockets: Sequence[str], **of_router: Any) -> RouterConfig:
@@ -135,6 +149,26 @@ def _check_access(config: LauncherConfig) -> None:
         raise InvalidArgument("`allow_runtime_adapters` needs an `api_key`, or anybody could load adapters")
     if config.grpc_port is not None and not keys.are_ascii:
         raise InvalidArgument("`api_key` must be ASCII where there is a `grpc_port`: gRPC can send no other")
+
+
+def _check_wire(config: LauncherConfig) -> None:
+    """Checks how shards are reached: over a network by mutual TLS alone."""
+    tls, place = config.shard_tls, config.place
+    if tls is not None:
+        if place is None and config.groups is None:
+            raise InvalidArgument("`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key` need `groups`: a server's own "
+                                  "shards are reached by sockets that nobody else may open")
+        try:
+            tls.check()
+        except ValueError as error:
+            raise InvalidArgument(f"`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key`: {error}") from error
+        return
+    if place is not None and not addresses.is_loopback(place.host):
+        raise InvalidArgument(f"`listen`: shards do not listen at {place.host} in the clear, where others can reach "
+                              f"them: {wire_tls.ADVICE}, or listen at 127.0.0.1")
+    for address in GroupsSpec.parse(config.groups).listed if config.groups else ():
+        if not addresses.is_loopback(addresses.split(address)[0]):
+            raise InvalidArgument(f"`groups`: {address} is not reached in the clear: {wire_tls.ADVICE}")
 
 
 def _check(config: LauncherConfig) -> None:

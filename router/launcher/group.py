@@ -7,12 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
 from penstock.router.launcher.shard_memory import ShardMemory
 from penstock.router.launcher.silence import Silence, followed
 from penstock.router.launcher.watch import Watch, watched
+from penstock.system.wire_tls import WireTls
+
+if TYPE_CHECKING:
+    from penstock.router.fleet.client import Health
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +52,18 @@ class Group:
 
     `programs` makes the programs to run, anew for each start; `targets` are the gRPC addresses of the same shards, in
     the same order. The timeouts are in seconds: the first for a step, the second for a shard that loads and makes no
-    progress; `on_progress` is called while one makes some. What the shards have in `memories` outlives them, unless
-    they may have spoilt it.
+    progress; `on_progress` is called while one makes some. What the shards have in
+    `memories` outlives them, unless they may have spoilt it. `tls` protects the connections to them.
     """
 
     def __init__(
         self, programs: Callable[[], Sequence[Program]], targets: Sequence[str], step_timeout: float,
         startup_timeout: float, memories: Sequence[ShardMemory] = (), on_progress: Callable[[], None] = lambda: None,
+        tls: WireTls | None = None,
     ) -> None:
+        self.is_draining = False
+        """Whether the shard of the lowest rank here said last that the group drains."""
+        self._tls = tls
         self._programs = programs
         self._targets = targets
         self._step_timeout = step_timeout
@@ -95,7 +104,8 @@ class Group:
                             is_from_outside=False)
             watching = await stack.enter_async_context(AsyncExitStack())
             watches = [await watching.enter_async_context(
-                watched(target, self._step_timeout, partial(getattr, shard, "is_ready")))
+                watched(target, self._step_timeout, partial(getattr, shard, "is_ready"), self._tls,
+                        partial(self._note_health, target)))
                 for shard, target in zip(shards, self._targets, strict=True)]
             loads: list[Silence] = []
             for shard in shards:
@@ -116,6 +126,10 @@ class Group:
         has_crash = any(shard.status is not None and shard.status < 0 and shard.status != -signal.SIGKILL
                         for shard in shards)
         return loss and replace(loss, is_from_outside=loss.is_from_outside and not has_crash)
+
+    def _note_health(self, target: str, health: "Health") -> None:
+        if target == self._targets[0]:
+            self.is_draining = health.is_draining
 
     def _note_progress(self, loads: Sequence[Silence]) -> None:
         """Takes a sign of one shard for all, since those that have loaded their part wait for the others."""

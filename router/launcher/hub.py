@@ -22,6 +22,8 @@ from penstock.system.leftovers import CHECKPOINT_FOLDER
 
 GGUF = ".gguf"
 ADAPTER = adapter_files.CONFIG
+WITHOUT_WEIGHTS = {"files": ["*.json", "*.jinja", "tokenizer*", "tiktoken.model", "*.tiktoken", "merges.txt"]}
+"""What a router alone reads of a model on the Hub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,10 @@ class Checkpoint:
 
 def find(
     model_id: str, revision: str | None = None, cache: Path | None = None, has_bars: bool = False,
-    may_be_adapter: bool = False,
+    may_be_adapter: bool = False, needs_weights: bool = True,
 ) -> Checkpoint:
     """Finds the checkpoint in the directory or the GGUF file `model_id`, or of that name on the Hub; downloads it if it
-    isn't cached.
+    isn't cached. A router whose shards are elsewhere needs no weights.
 
     Raises InvalidArgument, which says what to do if there is none, or names the missing file.
     """
@@ -59,9 +61,9 @@ def find(
     elif path.suffix == GGUF:
         return _download_gguf(model_id, revision, cache, has_bars)
     else:
-        checkpoint = _download(model_id, revision, cache, has_bars)
+        checkpoint = _download(model_id, revision, cache, has_bars, **({} if needs_weights else WITHOUT_WEIGHTS))
     if not (may_be_adapter and (checkpoint.path / ADAPTER).is_file()):
-        _check(checkpoint.path)
+        _check(checkpoint.path, needs_weights)
     return checkpoint
 
 
@@ -132,7 +134,7 @@ def path_of(model_id: str) -> Path:
     return Path(os.path.expanduser(model_id))
 
 
-def _check(directory: Path) -> None:
+def _check(directory: Path, needs_weights: bool) -> None:
     """Raises InvalidArgument if a file is missing, before any weight is read."""
     ggufs = sorted(path.name for path in directory.glob(f"*{GGUF}"))
     if ggufs and not any(directory.glob("*.safetensors")):
@@ -146,6 +148,8 @@ def _check(directory: Path) -> None:
     if not (directory / TOKENIZER).is_file() and find_source(directory) is None:
         raise InvalidArgument(f"`model_id`: {directory} has no file {TOKENIZER}, nor what one can be made of: "
                               f"{ACCEPTED}")
+    if not needs_weights:
+        return
     index = directory / "model.safetensors.index.json"
     if index.is_file() and not (directory / "model.safetensors").is_file():
         _check_parts(index)

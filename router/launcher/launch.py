@@ -20,13 +20,14 @@ from penstock.router.launcher import draft_model, hub, sigterm, ulimits
 from penstock.router.launcher.adapters import find_all
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group import Group
+from penstock.router.launcher.group_options import refuse_options_of_shards
 from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.option_types import NOTES, Command
 from penstock.router.launcher.options import OPTIONS
 from penstock.router.launcher.programs import group_programs, num_routers, router_programs
 from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
 from penstock.router.launcher.socket_folder import SocketFolder, socket_folder
-from penstock.router.launcher.supervisor import Supervisor
+from penstock.router.launcher.supervisor import NoGroup, Supervisor
 from penstock.router.launcher.tokenizer_files.place import tokenizer_of
 from penstock.router.notices import Notice, NoticePipe
 
@@ -39,6 +40,8 @@ LEAST_SILENCE_SECONDS = 5.0
 def serve(**options: Any) -> None:
     """Serve a model with Penstock, by the command line of Text Generation Inference's launcher."""
     config = LauncherConfig.from_options(options)
+    if config.groups is not None:
+        refuse_options_of_shards(click.get_current_context())
     logs.configure(config.log_level, config.json_output)
     for note in click.get_current_context().meta.get(NOTES, []):
         log.warning(note)
@@ -60,14 +63,14 @@ def launch(config: LauncherConfig) -> int:
     if config.api_key_file is not None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a router, which will read the file
     with ExitStack() as stack:
-        listener = stack.enter_context(_bind("port", config.hostname, config.port))
+        listener = stack.enter_context(bind("port", config.hostname, config.port))
         if config.grpc_port is not None:
-            _bind("grpc_port", config.hostname, config.grpc_port).close()
+            bind("grpc_port", config.hostname, config.grpc_port).close()
         if config.master_port is not None and config.num_shard > 1:
-            _bind("master_port", config.master_addr, config.master_port).close()
+            bind("master_port", config.master_addr, config.master_port).close()
         tls.server_context(config)
         found = hub.find(config.model_id, config.revision, config.huggingface_hub_cache,
-                         logs.has_bars(config.json_output))
+                         logs.has_bars(config.json_output), needs_weights=config.groups is None)
         draft = draft_model.find(config, logs.has_bars(config.json_output))
         adapters = find_all(config.lora_adapters, config.model_id, config.huggingface_hub_cache,
                             logs.has_bars(config.json_output))
@@ -77,8 +80,11 @@ def launch(config: LauncherConfig) -> int:
         checkpoint = replace(checkpoint, tokenizer=tokenizer_of(checkpoint.path), draft=draft)
         if draft is not None and checkpoint.tokenizer is not None:
             draft_model.check_tokens(draft, checkpoint.tokenizer)
-        memories = stack.enter_context(shard_memories(config.num_shard))
-        log.info("Starting %d shard%s of %s", config.num_shard, "s" * (config.num_shard > 1), config.model_id)
+        memories = stack.enter_context(shard_memories(0 if config.groups else config.num_shard))
+        if config.groups is None:
+            log.info("Starting %d shard%s of %s", config.num_shard, "s" * (config.num_shard > 1), config.model_id)
+        else:
+            log.info("Serving %s by the groups of %s", config.model_id, config.groups)
         return asyncio.run(_supervise(config, checkpoint, adapters, folder, listener, memories))
 
 
@@ -89,10 +95,11 @@ async def _supervise(
     """Runs the processes until they are to end; returns the exit code."""
     with ExitStack() as stack:
         notices = [stack.enter_context(closing(NoticePipe())) for _ in range(num_routers(config))]
-        sockets = [folder.socket(rank) for rank in range(config.num_shard)]
-        group = Group(group_programs(config, checkpoint, folder, memories), [f"unix:{path}" for path in sockets],
-                      config.step_timeout, config.startup_timeout, memories,
-                      on_progress=partial(_tell_all, notices, Notice.LOADING))
+        sockets = [folder.socket(rank) for rank in config.ranks]
+        group = NoGroup() if config.groups else Group(
+            group_programs(config, checkpoint, folder, memories), [f"unix:{path}" for path in sockets],
+            config.step_timeout, config.startup_timeout, memories,
+            on_progress=partial(_tell_all, notices, Notice.LOADING))
         routers = router_programs(
             config, checkpoint, folder, listener.fileno(), [each.fd for each in notices], adapters)
         return await Supervisor(
@@ -106,7 +113,7 @@ def _tell_all(pipes: Sequence[NoticePipe], notice: Notice) -> None:
         pipe.send(notice)
 
 
-def _bind(name: str, hostname: str, port: int) -> socket.socket:
+def bind(name: str, hostname: str, port: int) -> socket.socket:
     """Returns a socket at the port, before a large model is loaded; clients are refused until a router listens on it.
 
     Raises InvalidArgument if the port is taken.

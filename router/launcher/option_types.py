@@ -136,6 +136,8 @@ class Command(click.Command):
             with formatter.section(group):
                 formatter.write_dl(records)
         refused = ", ".join(option.opts[0] for option in self.params if isinstance(option, Unsupported))
+        if not refused:
+            return
         with formatter.section("Options of TGI that this release refuses"):
             lines = textwrap.wrap(refused, formatter.width - 2, break_on_hyphens=False)
             formatter.write("".join(f"  {line}\n" for line in lines))

@@ -13,6 +13,8 @@ import click
 from click.core import ParameterSource
 
 from penstock.router.config import InvalidArgument
+from penstock.router.fleet import groups_spec
+from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.launcher.adapters import AdapterList
 from penstock.router.launcher.option_types import (
     COUNT,
@@ -29,6 +31,7 @@ from penstock.router.launcher.option_types import (
     Unsupported,
     note,
 )
+from penstock.system import wire_tls
 
 
 def _hostname(context: click.Context, option: click.Parameter, value: str) -> str:
@@ -51,6 +54,21 @@ def _origins(context: click.Context, option: click.Parameter, value: tuple[str, 
         if origin not in ("*", "null") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/,]+", origin):
             raise InvalidArgument("`cors_allow_origin` must be an origin such as https://example.org, or *; several "
                                   f"are given by as many options, or with spaces in the variable. Given: {origin!r}")
+    return value
+
+
+def _groups(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Raises InvalidArgument for a value that names no groups, or a file that can't be read."""
+    if not value:
+        return None
+    try:
+        spec = GroupsSpec.parse(value)
+        if spec.file is not None:
+            groups_spec.read(spec.file)
+    except ValueError as error:
+        raise InvalidArgument(f"`groups`: {error}") from error
+    except OSError as error:
+        raise InvalidArgument(f"`groups`: cannot read {spec.file}: {error.strerror}") from error
     return value
 
 
@@ -217,6 +235,18 @@ OPTIONS: list[click.Parameter] = [
            "it is refused with 424 when it is sent again; 0 refuses none.", type=COUNT, default=600),
     Option("--shard-uds-path", SHARDS, "Folder of the shards' sockets, which nobody else may enter; it is made if "
            "there is none. Default: a temporary one.", type=click.Path(path_type=Path)),
+    Option("--groups", SHARDS, "Penstock: groups that run elsewhere, by `penstock group`, and no shards of its own: "
+           "HOST:PORT,HOST:PORT, or dns:NAME:PORT for all addresses of a name, or a YAML file with a list `groups` of "
+           "HOST:PORT. The shards of a group on several machines have an address on each.", callback=_groups),
+    Option("--shard-tls-ca", SHARDS, "Penstock: PEM file of the CA that signs the certificates of routers and shards, "
+           "which prove to one another who they are. Needed for shards that are not on this machine.",
+           type=click.Path(path_type=Path)),
+    Option("--shard-tls-cert", SHARDS, "Penstock: PEM file of this process's certificate for that, signed by the CA.",
+           type=click.Path(path_type=Path)),
+    Option("--shard-tls-key", SHARDS, "Penstock: PEM file of the certificate's private key, without a password.",
+           type=click.Path(path_type=Path)),
+    Option("--shard-tls-name", SHARDS, "Penstock: DNS name that these certificates bear, the same on all.",
+           default=wire_tls.NAME),
     Option("--master-addr", SHARDS, "Address where the shards meet, if --master-port is given.", default="localhost"),
     Option("--master-port", SHARDS, "Port where the shards meet. Default: they meet at a file in a private directory.",
            type=Integer(1, 2**16 - 1)),

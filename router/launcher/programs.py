@@ -29,29 +29,36 @@ MAX_ARGUMENT = 131_000
 
 
 def group_programs(
-    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, memories: Sequence[ShardMemory]
+    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, memories: Sequence[ShardMemory],
+    is_draining: Callable[[], bool] = lambda: False,
 ) -> Callable[[], Sequence[Program]]:
     """Returns what makes the programs of a group, anew for each start: with a rendezvous of their own, in a folder
-    where nothing is left of the shards before them."""
+    where nothing is left of the shards before them. A group that drains goes on draining."""
     def programs() -> list[Program]:
         folder.prepare()
         hub.ensure(checkpoint)
         rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
                       else f"file://{folder.meeting()}")
-        return [shard_program(config, checkpoint, rank, folder, rendezvous, memories[rank] if memories else None)
-                for rank in range(config.num_shard)]
+        held = iter(memories)
+        return [shard_program(config, checkpoint, rank, folder, rendezvous, next(held, None), is_draining())
+                for rank in config.ranks]
 
     return programs
 
 
 def shard_program(
     config: LauncherConfig, checkpoint: Checkpoint, rank: int, folder: SocketFolder, rendezvous: str,
-    memory: ShardMemory | None = None,
+    memory: ShardMemory | None = None, is_draining: bool = False,
 ) -> Program:
+    place = config.place
     settings = {name: getattr(config, name) for name in SHARD_SETTINGS} | {
         "model": str(checkpoint.path), "draft_model": str(checkpoint.draft) if checkpoint.draft else None,
         "rank": rank, "world_size": config.num_shard,
-        "listen": f"unix:{folder.socket(rank)}", "rendezvous": rendezvous,
+        "listen": f"unix:{folder.socket(rank)}" if place is None else place.listens_at(rank),
+        "folder": None if place is None else str(folder.path),
+        "group": place and place.name, "shards_here": place and place.shards_here,
+        "is_draining": is_draining or None,
+        **_tls_settings(config), "rendezvous": rendezvous,
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": max(config.max_batch_size or config.max_concurrent_requests, 1 + (config.speculate or 0)),
         "adapter_memory": config.max_adapter_memory if config.takes_adapters else None,
@@ -64,6 +71,12 @@ def shard_program(
     program = program_of(f"shard {rank}", "shard", ["--config", json.dumps(given)])
     return replace(program, environment=variables.for_shard(),
                    fds=[folder.lock_fd, *([memory.fd] if memory else [])])
+
+
+def _tls_settings(config: LauncherConfig) -> dict[str, str]:
+    tls = None if config.place is None else config.shard_tls
+    return {} if tls is None else {
+        "tls_ca": str(tls.ca), "tls_cert": str(tls.cert), "tls_key": str(tls.key), "tls_name": tls.name}
 
 
 def router_programs(
@@ -94,8 +107,9 @@ def _router_config(
     return config.for_router(
         model_dir=checkpoint.path, tokenizer_json=checkpoint.tokenizer or checkpoint.path / TOKENIZER,
         revision=checkpoint.revision,
-        shard_sockets=[f"unix:{folder.socket(rank)}" for rank in range(config.num_shard)],
-        keeps_folder=folder.was_there, listen_fd=listen_fd, notices_fd=notices_fd, adapters=tuple(adapters))
+        shard_sockets=[] if config.groups else [f"unix:{folder.socket(rank)}" for rank in config.ranks],
+        folder=folder.path, keeps_folder=folder.was_there, listen_fd=listen_fd, notices_fd=notices_fd,
+        adapters=tuple(adapters))
 
 
 def _router_program(name: str, router: RouterConfig) -> Program:

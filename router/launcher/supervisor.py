@@ -17,6 +17,16 @@ from penstock.router.notices import Notice, NoticePipe
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+
+class NoGroup:
+    """Stands for the group of a launcher that starts no shards, because its router uses others."""
+
+    async def keep(self, end: asyncio.Future[None]) -> None:
+        """Waits until `end` is done."""
+        await asyncio.wait([end])
+
+
 DRAIN_SLACK_SECONDS = 1.0
 """The time beyond the drain timeout after which the router is killed: it ends overdue requests itself, and tells their
 clients."""
@@ -35,8 +45,9 @@ class Supervisor:
     """
 
     def __init__(
-        self, group: Group, routers: Sequence[Program], listener: socket.socket, notices: Sequence[NoticePipe], *,
-        drain_timeout: float, startup_timeout: float, silence_limit: float, can_reload: bool,
+        self, group: Group | NoGroup, routers: Sequence[Program], listener: socket.socket,
+        notices: Sequence[NoticePipe], *, drain_timeout: float, startup_timeout: float, silence_limit: float,
+        can_reload: bool,
     ) -> None:
         self._group = group
         self._routers = routers
@@ -83,15 +94,15 @@ class Supervisor:
     async def _run(self) -> int:
         drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         async with AsyncExitStack() as stack:
-            group = await stack.enter_async_context(_background(self._group.keep(drained)))
-            routers = [await stack.enter_async_context(_background(self._keep(each))) for each in self._routers]
+            group = await stack.enter_async_context(background(self._group.keep(drained)))
+            routers = [await stack.enter_async_context(background(self._keep(each))) for each in self._routers]
             await asyncio.wait([group, *routers], return_when=asyncio.FIRST_COMPLETED)
             if group.done() and (loss := group.result()) is not None:
                 await self._let_requests_fail(routers)
-                return _give_up(loss.causes, loss.is_refusal)
+                return give_up(loss.causes, loss.is_refusal)
             if not self._stop.done():
                 cause = next(router.result() for router in routers if router.done())
-                return _give_up([cause], cause.process is not None and cause.process.status == USAGE_ERROR)
+                return give_up([cause], cause.process is not None and cause.process.status == USAGE_ERROR)
             await asyncio.wait(routers)
             drained.set_result(None)
             await group
@@ -149,7 +160,7 @@ class Supervisor:
         return Cause(router.name, silence.finding or router.ending, router)
 
 
-def _give_up(causes: Sequence[Cause], is_refusal: bool) -> int:
+def give_up(causes: Sequence[Cause], is_refusal: bool) -> int:
     """Logs why all processes end; returns the exit code.
 
     A refusal is one sentence, which the process has just written. The last lines before a crash may be far above, and
@@ -163,7 +174,7 @@ def _give_up(causes: Sequence[Cause], is_refusal: bool) -> int:
 
 
 @asynccontextmanager
-async def _background(work: Coroutine[None, None, _T]) -> AsyncIterator[asyncio.Task[_T]]:
+async def background(work: Coroutine[None, None, _T]) -> AsyncIterator[asyncio.Task[_T]]:
     """Runs a task while the block runs, and cancels it at the end."""
     task = asyncio.create_task(work)
     try:

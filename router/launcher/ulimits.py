@@ -33,10 +33,11 @@ def check(config: LauncherConfig) -> None:
 
 def _check_files(config: LauncherConfig) -> None:
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = FILES + FILES_PER_SHARD * config.num_shard
+    num_shards = num_processes(config)
+    needed = FILES + FILES_PER_SHARD * num_shards
     if files < needed:
         raise InvalidArgument(f"`ulimit -n` allows {files} open files, and {needed} are needed for "
-                              f"{config.num_shard} shard{'s' * (config.num_shard > 1)}, more for many clients")
+                              f"{num_shards} shard{'s' * (num_shards > 1)}, more for many clients")
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     if files < needed + config.max_concurrent_requests:
         log.warning("`ulimit -n` allows %d open files: about %d clients at once, though `max_concurrent_requests` is "
@@ -54,11 +55,17 @@ def _check_tasks(config: LauncherConfig) -> None:
     """Looks at the limits of cgroups, such as docker's --pids-limit. (`ulimit -u` counts what the user runs anywhere,
     and does not hold for root.)"""
     found = cgroups.limits()
-    needed = tasks_needed(config.num_shard, config.threads, os.cpu_count() or 1)
+    num_shards = num_processes(config)
+    needed = tasks_needed(num_shards, config.threads, os.cpu_count() or 1)
     if found.tasks is not None and found.tasks < needed:
         raise InvalidArgument(f"{found.tasks_folder} allows {found.tasks} more processes and threads, and {needed} are "
-                              f"needed for {config.num_shard} shard{'s' * (config.num_shard > 1)}: raise the "
+                              f"needed for {num_shards} shard{'s' * (num_shards > 1)}: raise the "
                               "container's limit, such as --pids-limit")
+
+
+def num_processes(config: LauncherConfig) -> int:
+    """Returns how many shards there will be on this machine."""
+    return 0 if config.groups else len(config.ranks)
 
 
 def tasks_needed(num_shard: int, threads: int | None, cores: int) -> int:

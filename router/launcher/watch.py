@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.router import variables
 from penstock.router.fleet.errors import FleetError
+from penstock.system.wire_tls import WireTls
 
 if TYPE_CHECKING:
     from penstock.router.fleet.client import Health, ShardClient
@@ -30,8 +31,9 @@ class Watch:
 
     def __init__(
         self, client: "ShardClient", step_timeout: float, socket: Path | None = None,
-        is_ready: Callable[[], bool] = lambda: False
+        is_ready: Callable[[], bool] = lambda: False, on_health: Callable[["Health"], None] = lambda health: None,
     ) -> None:
+        self._on_health = on_health
         self._step_timeout = step_timeout
         self._socket = socket
         self._is_ready = is_ready
@@ -83,6 +85,7 @@ class Watch:
         while True:
             try:
                 health = await client.health(CALL_SECONDS)
+                self._on_health(health)
             except FleetError:
                 health = None
             now = time.monotonic()
@@ -98,17 +101,18 @@ class Watch:
 
 @asynccontextmanager
 async def watched(
-    target: str, step_timeout: float, is_ready: Callable[[], bool] = lambda: False
+    target: str, step_timeout: float, is_ready: Callable[[], bool] = lambda: False, tls: WireTls | None = None,
+    on_health: Callable[["Health"], None] = lambda health: None,
 ) -> AsyncIterator[Watch]:
     """Watches the shard at a gRPC address while the block runs. `is_ready` tells whether it has said that it listens:
-    it may hang, or its socket be gone, before it is first asked."""
+    it may hang, or its socket be gone, before it is first asked. `on_health` is called with what it answers."""
     variables.quiet()
     # Not at the top, where the import of gRPC would delay the answer to `--help`.
     from penstock.router.fleet.client import ShardClient
 
-    client = ShardClient(target)
+    client = ShardClient(target, tls)
     socket = Path(target.removeprefix("unix:")) if target.startswith("unix:") else None
-    watch = Watch(client, step_timeout, socket, is_ready)
+    watch = Watch(client, step_timeout, socket, is_ready, on_health)
     try:
         yield watch
     finally:

@@ -29,6 +29,7 @@ from penstock.shard.serving import wire
 from penstock.shard.serving.draining import Draining
 from penstock.shard.serving.worker import Order, Worker
 from penstock.system import peers
+from penstock.system.wire_tls import WireTls
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,14 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.so_reuseport", 0),            # a port that is taken is an error
-    ("grpc.keepalive_time_ms", 20_000),  # finds routers that died with their machine
-    ("grpc.keepalive_timeout_ms", 10_000),
+]
+_SOCKET_OPTIONS = [("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 10_000)]
+_TCP_OPTIONS = [
+    ("grpc.keepalive_time_ms", 2000),    # finds routers that died with their machine, and cut wires
+    ("grpc.keepalive_timeout_ms", 1500),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.max_ping_strikes", 0),  # routers ping as often
 ]
 MAX_MESSAGE = 1000                       # characters
 _LAST_WORDS = 2.0                        # seconds in which a shard that ends still sends the results that it has
@@ -266,6 +273,23 @@ def generic_handler(servicer: ShardServicer) -> grpc.GenericRpcHandler:
     })
 
 
+def _credentials(tls: WireTls) -> grpc.ServerCredentials:
+    """Returns what lets in clients with a certificate of the CA alone. The files are read anew for each of them that
+    comes, since they may be renewed; what can't be read then leaves what was read last."""
+    def read() -> grpc.ServerCertificateConfiguration:
+        ca, cert, key = tls.read()
+        return grpc.ssl_server_certificate_configuration([(key, cert)], root_certificates=ca)
+
+    def renew() -> grpc.ServerCertificateConfiguration | None:
+        try:
+            return read()
+        except OSError as error:
+            log.warning("the certificates for routers can't be read again: %s", error)
+            return None
+
+    return grpc.dynamic_ssl_server_credentials(read(), renew, require_client_authentication=True)
+
+
 async def serve(
     config: ShardConfig, facts: Facts, worker: Worker, tell_ready: Callable[[], None] = lambda: None,
     watch: ParentWatch | None = None, adapters: AdapterStore | None = None,
@@ -275,11 +299,14 @@ async def serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    server = grpc.aio.server(options=_OPTIONS)
+    server = grpc.aio.server(options=[*_OPTIONS, *(_SOCKET_OPTIONS if config.socket_path else _TCP_OPTIONS)])
     servicer = ShardServicer(facts, worker, config.socket_path, adapters, config.is_draining)
     server.add_generic_rpc_handlers((generic_handler(servicer),))
     try:
-        server.add_insecure_port(config.listen)
+        if config.tls is None:
+            server.add_insecure_port(config.listen)
+        else:
+            server.add_secure_port(config.listen, _credentials(config.tls))
     except RuntimeError as error:
         raise OSError(f"`listen` {config.listen}: cannot listen there: {error}") from error
     if config.socket_path is not None:

@@ -125,7 +125,7 @@ async def waiting_for_shards(
     """Runs a router whose shards never come; yields it when it has given its first sign, the launcher's end of its
     notices, and the pipe where its next signs can be read."""
     notices, (signs, signs_end) = NoticePipe(), os.pipe()
-    settings = config(*arguments, shard_sockets=(f"unix:{folder}/shard-0",), notices_fd=notices.fd,
+    settings = config(*arguments, shard_sockets=(f"unix:{folder}/shard-0",), folder=folder, notices_fd=notices.fd,
                       signs_fd=signs_end, **of_router)
     serving = asyncio.create_task(serve(settings, Tokenizer.load(DEMO, 1)))
     try:

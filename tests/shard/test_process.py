@@ -13,7 +13,7 @@ from pathlib import Path
 from penstock.shard import process
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which the watch sends
-watch = process.ParentWatch(-1, 100.0, keeps_folder=sys.argv[2] == "True")
+watch = process.ParentWatch(-1, 100.0, keeps_folder=sys.argv[2] == "True", folder=Path(sys.argv[1]).parent)
 process.leave(3, Path(sys.argv[1]), watch)
 """
 

@@ -39,7 +39,8 @@ ADDED = {"--activations": None, "--model-impl": None, "--device": "auto", "--det
          "--startup-timeout": 120, "--grpc-port": None, "--api-workers": 1,
          "--strict-streaming-errors": False, "--tgi-tool-finish-reason": False, "--ssl-certfile": None,
          "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": (), "--max-adapter-memory": 2**30,
-         "--allow-runtime-adapters": False, "--draft-model-id": None}
+         "--allow-runtime-adapters": False, "--draft-model-id": None, "--groups": None, "--shard-tls-ca": None,
+         "--shard-tls-cert": None, "--shard-tls-key": None, "--shard-tls-name": "penstock-shard"}
 SHORT = {"--port": "-p", "--graceful-termination-timeout": "-g", "--env": "-e"}
 
 BY_FLAG = {option.opts[0]: option for option in OPTIONS}

@@ -80,7 +80,7 @@ def test_sighup_is_ignored_while_the_model_is_sought(
     keys.write_text("key\n")
     found = []
 
-    def find(*arguments: object) -> None:
+    def find(*arguments: object, **options: object) -> None:
         found.append(signal.getsignal(signal.SIGHUP))
         raise InvalidArgument("there is no such model")
 
