@@ -95,8 +95,6 @@ class Process:
     async def drive(self) -> None:
         """Waits for the group and drives it; answers clients itself, or has fronts answer them."""
         config = self.config
-        if config.groups is not None:
-            raise InvalidArgument("`groups`: not yet")
         template = None if self.tokenizer is None else self._template()
         finding = Finding(config)
         try:

@@ -145,8 +145,6 @@ class RouterConfig(ServerConfig):
     """The file of the tokenizer, which is elsewhere if it was made and could not be written there."""
     adapters: tuple[AdapterSource, ...] = ()
     """Those that requests may name from the start."""
-    groups: str | None = None
-    """Where the groups are, if they are not the launcher's own shards: `HOST:PORT,…`, `dns:NAME:PORT`, or a file."""
     shard_sockets: tuple[str, ...]
     """The gRPC targets of the launcher's own shards, in rank order; none if there are `groups`."""
     folder: Path | None = None

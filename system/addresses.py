@@ -48,3 +48,9 @@ def to_ask(host: str) -> str:
     if not is_wildcard(host):
         return host
     return "::1" if ":" in host else "127.0.0.1"
+
+
+def shifted(address: str, number: int) -> str:
+    """Returns the address that is `number` ports further."""
+    host, port = split(address)
+    return joined(host, port + number)

@@ -1,15 +1,17 @@
 """How a router comes to its groups: the launcher's own shards, or those that a directory lists."""
 
 import asyncio
+from functools import partial
 
 from penstock.router.adapters.registry import Registry
 from penstock.router.config import RouterConfig
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.limits import Limits
 from penstock.router.fleet.client import ShardClient
-from penstock.router.fleet.directory import open_directory
+from penstock.router.fleet.directory import Places
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
+from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.groups.groups import Groups
 from penstock.router.groups.roster import Roster
 from penstock.router.metrics.metrics import Metrics
@@ -27,7 +29,9 @@ class Finding:
         if config.groups is None:
             self._own = GrpcFleet(config.shard_sockets)
         else:
-            self._roster = Roster(open_directory(config.groups), ShardClient, GrpcFleet)
+            tls = config.shard_tls
+            self._roster = Roster(Places(GroupsSpec.parse(config.groups)), partial(ShardClient, tls=tls),
+                                  partial(GrpcFleet, tls=tls))
             self._watching = asyncio.create_task(self._roster.watch(), name="groups")
 
     async def first(self) -> Facts:

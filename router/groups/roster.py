@@ -10,13 +10,14 @@ from typing import TypeVar
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.limits import LimitError
 from penstock.router.fleet.client import ShardClient
-from penstock.router.fleet.directory import Address, Directory
+from penstock.router.fleet.directory import Directory
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.fleet.wire import ShardFacts
 from penstock.router.groups.groups import Groups
 from penstock.router.groups.member import Member
+from penstock.system import addresses as addressing
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Found:
     """A group all of whose shards have answered, with the addresses of its machines in rank order."""
 
     name: str
-    addresses: tuple[Address, ...]
+    addresses: tuple[str, ...]
     fleet: GrpcFleet
     facts: Facts
 
@@ -50,10 +51,10 @@ class Roster:
         self._directory = directory
         self._connect = connect
         self._make_fleet = make_fleet
-        self._listed: frozenset[Address] = frozenset()
-        self._asking: dict[Address, asyncio.Task[None]] = {}
-        self._machines: dict[Address, ShardFacts] = {}
-        self._known: dict[str, tuple[Address, ...]] = {}
+        self._listed: frozenset[str] = frozenset()
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._machines: dict[str, ShardFacts] = {}
+        self._known: dict[str, tuple[str, ...]] = {}
         """By their names, the groups that have joined, are about to, or were refused."""
         self._members: dict[str, Member] = {}
         self._waiting: list[Found] = []
@@ -82,7 +83,7 @@ class Roster:
             self._admit(found)
         self._waiting.clear()
 
-    def _take(self, listed: frozenset[Address]) -> None:
+    def _take(self, listed: frozenset[str]) -> None:
         """Asks at addresses that are new, and lets groups go whose addresses are not listed any more."""
         for address in self._listed - listed:
             if (asking := self._asking.pop(address, None)) is not None:
@@ -98,16 +99,19 @@ class Roster:
                 member.is_gone = is_gone
                 member.note()
 
-    def _ask_at(self, address: Address) -> None:
+    def _ask_at(self, address: str) -> None:
         self._asking[address] = self._tasks.create_task(self._ask(address))
 
-    async def _ask(self, address: Address) -> None:
+    async def _ask(self, address: str) -> None:
         """Waits for the first shard at an address, however long that takes, and notes what it tells."""
-        client = self._connect(address.target())
-        try:
-            told = await _patiently(client.describe, str(address))
-        finally:
-            await client.close()
+        async def describe() -> ShardFacts:
+            client = self._connect(address)
+            try:
+                return await client.describe()
+            finally:
+                await client.close()
+
+        told = await _patiently(describe, f"the shard at {address}")
         self._machines[address] = told
         self._assemble(told.facts.group, told.facts.world_size)
 
@@ -118,12 +122,20 @@ class Roster:
         if sum(self._machines[each].shards_here for each in addresses) != world_size or name in self._known:
             return
         self._known[name] = addresses
-        targets = [address.target(place) for address in addresses
+        targets = [addressing.shifted(address, place) for address in addresses
                    for place in range(self._machines[address].shards_here)]
-        self._tasks.create_task(self._describe(name, addresses, self._make_fleet(targets)))
+        self._tasks.create_task(self._describe(name, addresses, targets))
 
-    async def _describe(self, name: str, addresses: tuple[Address, ...], fleet: GrpcFleet) -> None:
-        found = Found(name, addresses, fleet, await _patiently(fleet.describe, f"group {name}"))
+    async def _describe(self, name: str, addresses: tuple[str, ...], targets: list[str]) -> None:
+        async def describe() -> Found:
+            fleet = self._make_fleet(targets)
+            try:
+                return Found(name, addresses, fleet, await fleet.describe())
+            except BaseException:
+                await fleet.close()
+                raise
+
+        found = await _patiently(describe, f"group {name}")
         if self._groups is None:
             self._waiting.append(found)
             self._has_found.set()
