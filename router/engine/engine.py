@@ -7,7 +7,6 @@ input, and the streams go on where they paused once the group is back, or at onc
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from math import isnan
 
@@ -18,6 +17,7 @@ from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.request_table import RequestState, RequestTable
+from penstock.router.engine.steps_in_flight import StepsInFlight
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
 from penstock.router.fleet.errors import FleetError
@@ -29,7 +29,7 @@ from penstock.router.grammar.mask_worker import MaskWorker
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling import sequence
-from penstock.router.scheduling.plan import Confirmed, FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
+from penstock.router.scheduling.plan import FinishReason, Plan, PromptLogprobsPart, StepResult, Verified
 from penstock.router.scheduling.residency import Residency
 from penstock.router.scheduling.scheduler import Scheduler
 from penstock.router.scheduling.speculation.speculation import Speculation
@@ -98,12 +98,12 @@ class Engine:
         self._guessers = Guessers(limits.speculate > 0, facts.draft_context)
         self._requests = RequestTable(self._scheduler.finish, metrics.resumed)
         self._next_id = 0
-        self._in_flight: deque[Plan] = deque()
+        self._in_flight = StepsInFlight()
         self._mask_worker = MaskWorker()
         self._lost_at: float | None = None
         """When the group was lost; None while it is there."""
-        self._advanced_at = 0.0
-        """When the last step came back, or the first was sent while none was in flight; of `time.monotonic`."""
+        self.is_stuck = False
+        """Whether a step has taken so long that it is suspected."""
         self._work = asyncio.Event()
         self._adapters = AdapterLoader(
             fleet, self._scheduler, adapters, metrics.adapters.of(name), self._requests.fail_adapter, self._work.set)
@@ -199,7 +199,17 @@ class Engine:
         back, or after `max_downtime`. A request that waits while others are computed, for memory or for a suspect that
         runs alone, does not count: the router is in order.
         """
-        return time.monotonic() - self._advanced_at if self._scheduler.num_running else 0.0
+        return self._in_flight.seconds if self._scheduler.num_running else 0.0
+
+    def look(self, step_limit: float) -> None:
+        """Suspects the steps in flight once none has come back for `step_limit` seconds, and unusually long: the group
+        may hang, and what runs is treated as if it had died of it. Whoever runs the shards ends those that hang."""
+        if not self.is_stuck and self._in_flight.are_late(step_limit):
+            log.warning("the group%s has not come back with a step for %.1f s", self._called, self._in_flight.seconds)
+            self.is_stuck = True
+            self._scheduler.accuse()
+            self.notify()
+            self._note_occupancy()
 
     async def run(self) -> None:
         """Drives the group, and waits for it when it is lost, until cancelled. Raises any error but a lost group."""
@@ -257,6 +267,9 @@ class Engine:
     def _commit(self, result: StepResult) -> None:
         """Delivers what a step yielded; the tokens of requests with a grammar wait until the grammar has seen them."""
         plan, came_at = self._in_flight.popleft(), time.monotonic()
+        if self.is_stuck:
+            self.is_stuck = False
+            self.notify()
         confirmed = self._scheduler.commit(result)
         committed_at = time.monotonic()
         for each in confirmed:
@@ -278,7 +291,8 @@ class Engine:
             else:
                 self._requests.deliver(each)
         self._begin_masks()
-        self._note_step(plan, result, confirmed, came_at, committed_at)
+        self._scheduler.observe(plan, result)
+        self._metrics.step(plan, result, confirmed, committed_at - came_at, time.monotonic() - committed_at)
 
     def _plan(self) -> Plan | None:
         self._adapters.begin(is_quiet=not self._in_flight)
@@ -287,7 +301,9 @@ class Engine:
         began_at = time.monotonic()
         plan = self._scheduler.plan()
         if plan is not None:
-            self._note_plan(plan, began_at)
+            now = time.monotonic()
+            self._requests.planned(plan, now)
+            self._metrics.planned(plan, now - began_at)
         elif not self._in_flight:
             self._adapters.begin(is_quiet=True)  # a suspect that runs alone may have made room for its adapter
         return plan
@@ -311,7 +327,7 @@ class Engine:
             self._fail_too_long(too_long)
         self.facts = facts
         self.is_healthy = self.has_group = True
-        self._is_overdue = False
+        self._is_overdue = self.is_stuck = False
         self._lost_at = None
         self.notify()
         if self._downtime is not None:
@@ -336,7 +352,7 @@ class Engine:
         for plan in self._in_flight:
             self._metrics.lost(plan)
         self._requests.trace_replays()
-        forgotten = self._scheduler.forget_all(accuses=not error.is_outside)
+        forgotten = self._scheduler.forget_all(accuses=not error.is_outside and not self.is_stuck)
         self._in_flight.clear()
         log.error("the group%s is lost: %s; %d requests will go on when it is back, or in another", self._called, error,
                   forgotten.num_replayed)
@@ -349,6 +365,7 @@ class Engine:
             self._metrics.group_restarted()
             self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
         self.notify()
+        self._note_occupancy()
 
     def keep_waiting(self) -> None:
         """Lets requests wait for the group for the whole of `max_downtime` again: it makes progress in loading."""
@@ -377,21 +394,6 @@ class Engine:
         self.is_healthy = False
         self._requests.fail_all(error)
         self.notify()
-
-    def _note_plan(self, plan: Plan, began_at: float) -> None:
-        now = time.monotonic()
-        if not self._in_flight:
-            self._advanced_at = now
-        self._requests.planned(plan, now)
-        self._metrics.planned(plan, now - began_at)
-
-    def _note_step(
-        self, plan: Plan, result: StepResult, confirmed: Sequence[Confirmed], came_at: float,
-        committed_at: float
-    ) -> None:
-        self._advanced_at = now = time.monotonic()
-        self._scheduler.observe(plan, result)
-        self._metrics.step(plan, result, confirmed, committed_at - came_at, now - committed_at)
 
     def _note_occupancy(self) -> None:
         self._metrics.occupancy(self.name, self._scheduler.occupancy)

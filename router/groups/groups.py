@@ -22,6 +22,10 @@ from penstock.router.metrics.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
+STEP_SECONDS = 3.0
+"""How long a step may take before its requests go on in another group. Steps are sized to take a twelfth of it."""
+LOOK_SECONDS = 0.25
+"""How often that is looked at."""
 REPLACED = GenerationError("Server error: the model was replaced by another one while it answered")
 
 
@@ -100,7 +104,10 @@ class Groups:
                     member.task = self._running.create_task(self._drive(member))
                 if self._background is not None:
                     self._running.create_task(self._background())
-                await asyncio.Event().wait()
+                while True:
+                    await asyncio.sleep(LOOK_SECONDS)
+                    for member in self._members if len(self._members) > 1 else ():
+                        member.engine.look(STEP_SECONDS)
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -151,7 +158,7 @@ class Groups:
             return members[0]
         request = receiver.request
         for is_good in (lambda each: each.fits(most_tokens(request)), lambda each: each.engine.has_group,
-                        lambda each: not each.is_leaving):
+                        lambda each: each.is_open):
             members = [*filter(is_good, members)] or members
         return chosen(members, request, self._metrics.groups)
 

@@ -33,16 +33,28 @@ class Member:
         return self.is_draining or self.is_gone
 
     @property
+    def is_open(self) -> bool:
+        """Whether requests are welcome: the group runs steps, and need not be left."""
+        return self.engine.has_group and not self.is_leaving and not self.engine.is_stuck
+
+    @property
     def should_move(self) -> bool:
         """Whether requests should go on elsewhere at once, if they can."""
-        return self.is_leaving or not self.engine.has_group
+        return self.is_leaving or self.engine.is_stuck or not self.engine.has_group
 
     @property
     def state(self) -> str:
         """Says what the group does, in the metrics' words."""
         if not self.engine.has_group:
             return "away"
+        if self.engine.is_stuck:
+            return "stuck"
         return "draining" if self.is_leaving else "serving"
+
+    @property
+    def cause(self) -> str:
+        """Says why requests move, in the metrics' words."""
+        return "lost" if not self.engine.has_group else "stuck" if self.engine.is_stuck else "drained"
 
     def fits(self, num_tokens: int) -> bool:
         """Tells whether the group's memory holds so many tokens of one request."""

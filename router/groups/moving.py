@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 def move_requests(origin: Member, others: Sequence[Member], metrics: GroupMetrics) -> None:
     """Moves the requests of `origin` that may leave to those of the other groups that run steps and have the same
     weights, if there are any: to equal numerics first. Each goes on at its output position, by its age."""
-    places = [each for each in others if each.engine.has_group and not each.is_leaving and each.has_weights_of(origin)]
+    places = [each for each in others if each.is_open and each.has_weights_of(origin)]
     if not places:
         return
     moved: Counter[str] = Counter()
@@ -27,7 +27,7 @@ def move_requests(origin: Member, others: Sequence[Member], metrics: GroupMetric
             continue
         target = chosen(equal or fitting, request)
         transfer = origin.engine.release(sequence_id)
-        metrics.moved("drained" if origin.engine.has_group else "lost", to_other_numerics=not equal)
+        metrics.moved(origin.cause, to_other_numerics=not equal)
         moved[target.name] += 1
         if not equal:
             log.warning("a request moves to group %s, whose numerics are other ones than group %s has: its answer may "

@@ -7,11 +7,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from penstock.router.scheduling.occupancy import Occupancy
 
-STATES = ("serving", "draining", "away", "refused")
-"""What a group may be: it takes requests; it lets go of them; it is lost, or starts; it does not fit the others."""
+STATES = ("serving", "stuck", "draining", "away", "refused")
+"""What a group may be: it takes requests; it has not come back with a step for long; it lets go of them; it is lost, or
+starts; it does not fit the others."""
 REASONS = ("prefix", "load", "only")
 """Why a group was chosen: it has the prompt's beginning; it has the least to do; no other could be."""
-CAUSES = ("lost", "drained")
+CAUSES = ("lost", "stuck", "drained")
 """Why a request moved to another group."""
 
 

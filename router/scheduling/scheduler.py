@@ -216,13 +216,17 @@ class Scheduler(Places):
         sequence.finish_reason = reason
         self._settle(sequence)
 
+    def accuse(self) -> None:
+        """Suspects what the steps in flight name: the group has died, or hangs."""
+        named = {s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
+        self._suspects.accuse(sorted(named, key=by_age))
+
     def forget_all(self, accuses: bool = True) -> Forgotten:
         """Lets all sequences wait again: the group is lost with every step in flight. What was in flight is suspected,
         unless it is known that no request is to blame. What the prefix cache has is of results that came back; if the
         group lost its memory too, `resize` comes next."""
-        named = {s for _, rows in self._in_flight for s, _ in rows if s.status is not Status.FINISHED}
         if accuses:
-            self._suspects.accuse(sorted(named, key=by_age))
+            self.accuse()
         self._in_flight.clear()
         self._next_step_id = 0
         lost = [s for s in self._sequences.values() if s.status is not Status.WAITING]

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -94,12 +95,52 @@ def serve(
     """Start a server, with more variables in its environment, after commands of the shell and within a cgroup if there
     are any, yield it once it answers, and see that its end leaves nothing behind."""
     port = port or free_port()
+    command = launcher_command(model, port, *flags, shell=shell)
+    with running(tmp_path, command, port, environment, cgroup) as server:
+        yield server
+
+
+@contextmanager
+def serve_group(tmp_path: Path, *flags: str, model: Path = DEMO_MODEL, port: int) -> Iterator[Server]:
+    """Start a group without a router at a port and those that follow, and yield it before its shards listen."""
+    command = [str(Path(sys.executable).with_name("penstock")), "group", str(model), "--listen", f"127.0.0.1:{port}"]
+    with running(tmp_path, [*command, *flags], port, is_server=False) as group:
+        yield group
+
+
+@contextmanager
+def serve_groups(
+    tmp_path: Path, number: int, *flags: str, router: Sequence[str] = (), environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[Server, list[Server]]]:
+    """Start groups of one shard of one thread, with `flags`, and a router that knows them; yield all once they serve.
+    """
+    with ExitStack() as stack:
+        ports = [free_port() for _ in range(number)]
+        groups = [stack.enter_context(serve_group(tmp_path, "--threads", "1", *flags, port=port)) for port in ports]
+        server = stack.enter_context(serve(
+            tmp_path, "--groups", ",".join(f"127.0.0.1:{port}" for port in ports), *router, environment=environment))
+        while f'penstock_groups{{state="serving"}} {number}.0' not in _get(f"{server.url}/metrics"):
+            time.sleep(0.02)
+        yield server, groups
+
+
+def _get(url: str) -> str:
+    with urllib.request.urlopen(url) as response:
+        text: str = response.read().decode()
+    return text
+
+
+@contextmanager
+def running(
+    tmp_path: Path, command: Sequence[str], port: int, environment: Mapping[str, str] | None = None,
+    cgroup: MemoryCgroup | None = None, is_server: bool = True,
+) -> Iterator[Server]:
+    """Run a launcher, and see that its end leaves nothing behind."""
     log = tmp_path / f"server-{port}.log"
-    temporary = tmp_path / "tmp"
+    temporary = tmp_path / ("tmp" if is_server else f"tmp-{port}")
     temporary.mkdir(exist_ok=True)
     # Once transformers is imported, torch makes a folder that is there for later processes, too.
     own = {"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch")}
-    command = launcher_command(model, port, *flags, shell=shell)
     with log.open("ab") as output:
         process = subprocess.Popen(cgroup.command(command) if cgroup else command,
                                    stdout=output, stderr=subprocess.STDOUT,
@@ -107,7 +148,8 @@ def serve(
     server = Server(process, port, log)
     processes: list[psutil.Process] = []
     try:
-        server.wait_until_healthy()
+        if is_server:
+            server.wait_until_healthy()
         processes = server.processes()
         yield server
         if process.poll() is None:
