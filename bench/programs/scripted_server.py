@@ -14,6 +14,11 @@ def _scripted(name: str, module: str, arguments: Sequence[str]) -> Program:
     return _program_of(name, "bench.programs.scripted_shard" if module == "shard" else module, arguments)
 
 
-if __name__ == "__main__":
+def install() -> None:
+    """Has the launcher start scripted shards from now on."""
     programs.program_of = _scripted
+
+
+if __name__ == "__main__":
+    install()
     launcher()

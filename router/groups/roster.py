@@ -69,6 +69,7 @@ class Roster:
         async with asyncio.TaskGroup() as self._tasks, aclosing(self._directory.watch()) as listings:
             async for listed in listings:
                 self._take(listed)
+            await asyncio.Event().wait()  # a list never changes, but groups at its addresses come and go
 
     async def first(self) -> Facts:
         """Waits for the first group, and returns its facts. No group joins before `begin`."""
