@@ -1,10 +1,13 @@
 """Where a call goes next when a server is gone, when, and when it gives up."""
 
+import logging
 import random
 import time
 from collections.abc import Callable, Sequence
 
 from penstock.client.errors import Unreachable
+
+log = logging.getLogger("penstock.client")
 
 FIRST_SECONDS, LAST_SECONDS = 0.05, 2.0
 """The longest pause before the first attempt after a failure, and before any: a pause is drawn from none to that, and
@@ -48,6 +51,7 @@ class Patience:
             what = f"{type(error).__name__}: {error}".removesuffix(": ")
             raise Unreachable(f"nothing came of {', '.join(self._urls)} for {self._max_downtime:g} s; at last of "
                               f"{self.url}: {what}") from error
+        log.info("%s is gone (%s: %s), asking again in %.2f s", self.url, type(error).__name__, error, pause)
         self._num_failures += 1
         self._place = (self._place + 1) % len(self._urls)
         return pause

@@ -23,7 +23,7 @@ from penstock.router.keys import Keys
 from tests.client.cutting_proxy import CuttingProxy
 from tests.client.test_broken_connections import told, url_of
 from tests.fakes import LIMITS
-from tests.router.api.conftest import Server, Start, until
+from tests.router.api.conftest import Start, until
 from tests.router.api.openai.chats import HELLO
 from tests.router.api.resuming import SeededFleet, with_other_numerics
 
@@ -147,7 +147,7 @@ async def test_a_server_of_other_numerics_alone(start: Start) -> None:
 
 async def test_nobody_is_there() -> None:
     async with AsyncClient([f"http://127.0.0.1:{free_port()}"] * 2, max_downtime=0.2) as client:
-        with pytest.raises(Unreachable, match="for 0.2 s; at last of http://127.0.0.1:.* ConnectError"):
+        with pytest.raises(Unreachable, match=r"for 0.2 s; at last of http://127.0.0.1:.* ConnectError"):
             await client.generate("a")
 
 
