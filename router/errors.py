@@ -10,6 +10,7 @@
     ├── InvalidAdapter         400  an adapter that can't be loaded
     ├── AdaptersFixed          403  adapters can't be loaded or unloaded while the server runs
     ├── AdapterNotFound        404  an adapter to be unloaded that nobody knows
+    ├── AnotherAnswer          409  an answer is to be gone on with or repeated that this server would not give
     ├── Overloaded             429  no permit is free
     ├── GenerationError        424  the request failed while it ran
     │   └── KilledGroup        424  it was given up, for the group died whenever it ran
@@ -139,6 +140,17 @@ class AdapterNotFound(RouterError):
     status = 404
     error_type = "adapter_not_found"
     metric = "validation"
+
+
+class AnotherAnswer(RouterError):
+    """An answer that was begun elsewhere can't be had here; `why` is the sentence that says why not."""
+
+    status = 409
+    error_type = "another_answer"
+    metric = "validation"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
 
 
 class Overloaded(RouterError):

@@ -12,7 +12,8 @@ import pytest
 
 from tests.paths import ROOT
 
-PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "system", "bench", "quantization")
+PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "system", "client", "bench",
+            "quantization")
 MAX_LINES = 400
 GENERATED = "_pb2"
 
@@ -22,6 +23,7 @@ FORBIDDEN = {
     "shard": {"penstock.router", "penstock.bench", "penstock.quantization"},
     "kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench", "penstock.quantization"},
     "quantization": {"penstock.router", "penstock.bench", "transformers"},
+    "client": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench", "torch"},
     "telemetry": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench"},
 }
 """By package, the modules that none of its files may import."""
@@ -116,7 +118,7 @@ def test_direction_of_imports(package, forbidden):
 
 
 def test_all_that_is_ours_is_imported_from_one_namespace():
-    ours = {"router", "shard", "kernels", "protos", "telemetry", "bench"}
+    ours = {"router", "shard", "kernels", "protos", "telemetry", "client", "bench"}
     assert {file: found for file in source_files(*PACKAGES, "tests") if (found := imported(file, ours))} == {}
 
 
@@ -141,7 +143,7 @@ def stated(package: str) -> set[str] | None:
     return {f"penstock.{word}" if word.partition(".")[0] in PACKAGES else f"penstock.{top}.{word}" for word in words}
 
 
-ROOM_FOLDERS = ["kernels", "protos", "telemetry", "system",
+ROOM_FOLDERS = ["kernels", "protos", "telemetry", "system", "client",
                 *(file.removesuffix("/__init__.py") for file in source_files("router", "shard", "bench")
                   if file.count("/") > 1 and file.endswith("/__init__.py"))]
 
@@ -199,6 +201,7 @@ TRACING = ("opentelemetry", "penstock.telemetry")
     ("router.launcher.launch", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
                                 "opentelemetry")),
     ("router.launcher.cli", ("torch", "matplotlib", "transformers", "numpy", "grpc", "aiohttp", "penstock.bench")),
+    ("client", ("torch", "numpy", "grpc", "aiohttp", "transformers", "penstock.router")),
     ("bench.cli", ("torch", "matplotlib", "transformers", "grpc", "aiohttp", "psutil")),
     ("bench.load.command", ("torch", "matplotlib", "transformers", "grpc", "psutil")),
 ])

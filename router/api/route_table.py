@@ -33,6 +33,8 @@ _READING = {
 _LATER = {"retry-after": "The number of seconds after which to try again."}
 _GENERATING = {
     **_READING,
+    409: Reply("The answer that is to be gone on with or repeated is another model's, or of other numerics.",
+               {JSON: tgi.Error}),
     424: Reply("The request failed while its answer was generated.", {JSON: tgi.Error}),
     429: Reply("The server already has as many requests as it takes.", {JSON: tgi.Error}, _LATER),
     503: Reply("No shards are running that could compute an answer.", {JSON: tgi.Error}, _LATER),
@@ -42,7 +44,8 @@ _HEALTH = {
     503: Reply("The answer to the question is no, for the reason in the body.", {JSON: tgi.Error}, _LATER),
 }
 _COMPUTE = {"x-compute-type": "The hardware that the server runs on.",
-            "x-compute-characters": "The number of characters of the prompt."}
+            "x-compute-characters": "The number of characters of the prompt.",
+            "penstock-answer": "Names the answer, which can be gone on with and repeated by it."}
 _TIMES = {
     **_COMPUTE,
     **{f"x-{name}-time": f"Milliseconds {what}." for name, what in (
@@ -75,7 +78,8 @@ _CHAT = Reply("The chat completion, or the chunks of a stream, of which `[DONE]`
               {JSON: openai.ChatCompletion, EVENTS: openai.ChatChunk | openai.OpenAIError}, _ALL_TIMES)
 _VERTEX = _costly("/vertex", vertex.vertex, _CLOUDS, "Generates an answer for each instance, for Google Vertex AI.",
                   vertex.VertexBody, Reply("The text of each answer, in the order of the instances.",
-                                           {JSON: vertex.Predictions}))
+                                           {JSON: vertex.Predictions},
+                                           {"penstock-answer": "Names the answers, with commas between them."}))
 _CHANGING = {
     **_READING,
     400: Reply("The body is not JSON (plain text), or the adapter can't be loaded (JSON).",

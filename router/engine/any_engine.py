@@ -23,6 +23,12 @@ class AnyEngine(Protocol):
     """Set when any of these may have changed; the one who follows them clears it."""
 
     @property
+    def kinds(self) -> Sequence[Facts]:
+        """The facts of a group of each kind, of which no two compute the same bits; the kind for the next request
+        first."""
+        ...
+
+    @property
     def is_healthy(self) -> bool:
         """Whether requests are taken: also while the groups are away, as long as requests wait for one."""
         ...

@@ -96,7 +96,7 @@ class Engine:
         self._limits_at_start = limits
         self._most_blocks = facts.most_blocks
         self._guessers = Guessers(limits.speculate > 0, facts.draft_context)
-        self._requests = RequestTable(self._scheduler.finish, metrics.resumed)
+        self._requests = RequestTable(self._scheduler.finish, metrics.groups.resumed)
         self._next_id = 0
         self._in_flight = StepsInFlight()
         self._mask_worker = MaskWorker()

@@ -30,6 +30,10 @@ class Request:
     adapter: Adapter | None = None
     """What the model is changed by for this answer."""
     wants_prompt_logprobs: bool = False
+    bits: tuple[str, ...] = ()
+    """What should decide the answer's bits, as `Facts.bits`; empty if that is all the same."""
+    needs_bits: bool = False
+    """Whether the answer must have these bits, for a part of it is known, and not merely should."""
     shown_ids: frozenset[int] = frozenset()
     """The special tokens whose text is part of the answer."""
     trace: Trace | None = None

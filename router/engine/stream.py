@@ -115,6 +115,14 @@ class Stream:
         self._queue.put_nowait((self, Event(token, self.ending)))
         return reason
 
+    def feed(self, token_id: int) -> bool:
+        """Takes a token that the client has, which the request is submitted behind; its event has no logprob. Returns
+        whether a stop string ends the answer with it."""
+        piece = self._text.push(token_id)
+        self.num_tokens += 1
+        self._queue.put_nowait((self, Event(Token(token_id, piece.text, 0.0, piece.is_special))))
+        return piece.is_stop
+
     def verified(self, verified: Verified) -> None:
         if self.guesses is not None:
             self.guesses.drafted += verified.num_drafts

@@ -4,6 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
+MUST_BE_EQUAL = frozenset({"vocab_size", "eos_token_ids", "context_length", "takes_adapters"})
+"""The facts in which no two groups of a router may differ."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -39,6 +42,12 @@ class Facts:
     takes_adapters: bool = False
     draft_context: int = 0
     group: str = ""
+
+    @property
+    def bits(self) -> tuple[str, ...]:
+        """What decides every bit of an answer: the weights, then how they are computed with."""
+        return (self.weights_digest, self.dtype, self.kv_dtype, str(self.vocab_size), self.numerics,
+                self.implementation)
 
     @property
     def most_blocks(self) -> int:
@@ -77,6 +86,11 @@ class Facts:
     @property
     def _has_fixed_order(self) -> bool:
         return not self.has_gpus or self.numerics.partition("/")[0].endswith("-deterministic")
+
+    def conflicts(self, other: "Facts") -> list[str]:
+        """Returns the differences for which one router can't use both groups: requests are checked before their group
+        is chosen."""
+        return self.differences(other, besides={field.name for field in fields(self)} - MUST_BE_EQUAL)
 
     def differences(self, other: "Facts", besides: Collection[str]) -> list[str]:
         """Returns `name: ours and theirs` for each fact that differs, except those named in `besides`."""

@@ -90,7 +90,7 @@ class FrontServer:
 
     def _state(self) -> messages.State:
         engine = self.engine
-        return messages.State(engine.facts, engine.limits, engine.is_healthy, engine.has_group)
+        return messages.State(engine.facts, tuple(engine.kinds), engine.limits, engine.is_healthy, engine.has_group)
 
     def _known_adapters(self) -> messages.KnownAdapters:
         return messages.KnownAdapters(tuple(self.adapters), self.adapters.removed)

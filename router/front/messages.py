@@ -28,6 +28,7 @@ class State:
     """What fronts must know of the engine: told at first, and when it may have changed."""
 
     facts: Facts
+    kinds: tuple[Facts, ...]
     limits: Limits
     is_healthy: bool
     has_group: bool

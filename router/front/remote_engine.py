@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from penstock.router.adapters.source import AdapterSource
-from penstock.router.engine.engine import MAY_CHANGE
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request_table import RequestState, RequestTable
@@ -63,6 +62,7 @@ class RemoteEngine:
     """
 
     facts: Facts
+    kinds: Sequence[Facts]
     limits: Limits
 
     def __init__(self, path: Path, max_downtime: float, poison_seconds: float) -> None:
@@ -319,13 +319,10 @@ class RemoteEngine:
         """Takes the engine's state in. Answers that are under way are given up if another model would go on with
         them."""
         known = getattr(self, "facts", state.facts)
-        if differences := known.differences(state.facts, besides=MAY_CHANGE):
-            log.error("the engine's process came back with other facts, %s", ", ".join(differences))
+        if conflicts := known.conflicts(state.facts):
+            log.error("the engine's process came back with other facts, %s", ", ".join(conflicts))
             self._requests.fail_all(GenerationError("Server error: the server has another model than before"))
-        elif known.numerics != state.facts.numerics:
-            log.warning("the numerics changed from %s to %s: answers that were under way may differ from an "
-                        "undisturbed run", known.numerics, state.facts.numerics)
-        self.facts, self.limits = state.facts, state.limits
+        self.facts, self.kinds, self.limits = state.facts, state.kinds, state.limits
         self.is_healthy, self.has_group = state.is_healthy, state.has_group
         if self._downtime is not None:
             self._downtime.cancel()

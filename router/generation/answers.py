@@ -9,8 +9,9 @@ from typing import Self
 
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Ending, Event, Guesses, PromptLogprobs, Queue, Stream, Token
-from penstock.router.errors import Dropped, KilledGroup, RouterError
+from penstock.router.errors import Dropped, KilledGroup, RouterError, ValidationError
 from penstock.router.fleet.facts import Facts
+from penstock.router.generation.identity import OUTPUT_IDS, Identity
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
@@ -47,9 +48,14 @@ class Answer:
         self._received_at = received_at
         self._metrics = metrics
         self._last_at: float | None = None
+        self._num_known = stream.num_tokens
+        """How many tokens are still to come that nobody waited for."""
 
     def note(self, event: Event) -> None:
-        """Takes the answer's next event, and counts the time that it took."""
+        """Takes the answer's next event, and counts the time that it took, if it took any."""
+        if self._num_known:
+            self._num_known -= 1
+            return
         now = time.monotonic()
         if self._last_at is None:
             self._metrics.first_token(now - self._received_at)
@@ -137,11 +143,12 @@ class Answers:
 
 @asynccontextmanager
 async def answering(
-    service: Service, specs: Sequence[GenerationSpec], is_stream: bool, num_permits: int = 0
+    service: Service, specs: Sequence[GenerationSpec], identity: Identity, is_stream: bool, num_permits: int = 0
 ) -> AsyncIterator[Answers]:
     """Takes permits, validates and submits, in TGI's order; on leaving cancels what still runs, and counts.
 
-    The caller holds `num_permits` already.
+    The caller holds `num_permits` already. Events come of all tokens, also of those that `identity` has: those have no
+    logprobs, and are for handlers to count.
 
     Every failure from here to the last event is counted once: a RouterError, a fault of the server, or the client's
     leaving. What comes after the last event changes no count.
@@ -159,7 +166,7 @@ async def answering(
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(
                 engine.permit(sum(spec.num_answers for spec in specs) - num_permits))
-            requests = await _validate_all(service, engine.facts, specs)
+            requests = await _validate_all(service, specs, identity)
             queue: Queue = asyncio.Queue()
             answers: dict[Stream, Answer] = {}
             for spec, request in requests:
@@ -167,11 +174,15 @@ async def answering(
                 stream = Stream(
                     trace.followed(request) if trace else request, TextPath(service.tokenizer, request), queue,
                     is_guessed=engine.limits.speculate > 0)
-                engine.submit(stream)
+                if identity.output_ids:
+                    _feed(stream, identity.output_ids, identity.facts)
+                engine.submit(stream, identity.output_ids)
                 await stack.enter_async_context(stream)
                 answers[stream] = Answer(len(answers), spec, request, stream, received_at, metrics)
             if trace is not None:
                 trace.submitted(answers)
+            if identity.is_resumed:
+                metrics.resumed(len(answers))
             running = Answers(answers, queue, service)
             yield running
     except BaseException as error:
@@ -181,13 +192,29 @@ async def answering(
 
 
 async def _validate_all(
-    service: Service, facts: Facts, specs: Sequence[GenerationSpec]
+    service: Service, specs: Sequence[GenerationSpec], identity: Identity
 ) -> list[tuple[GenerationSpec, Request]]:
     """Returns the requests of all specs in order, each with its spec."""
     valid = await asyncio.gather(
-        *(validate(spec, service.limits, service.tokenizer, facts, service.grammars, service.adapters)
-          for spec in specs))
+        *(validate(spec, service.limits, service.tokenizer, identity.facts, service.grammars, service.adapters,
+                   identity.seed_of(prompt), identity.needs_bits) for prompt, spec in enumerate(specs)))
     return [(spec, request) for spec, requests in zip(specs, valid, strict=True) for request in requests]
+
+
+def _feed(stream: Stream, output_ids: Sequence[int], facts: Facts) -> None:
+    """Gives a stream the tokens that its client has. Raises ValidationError if the answer can't go on behind them."""
+    request = stream.request
+    largest = max(output_ids)
+    if largest >= facts.vocab_size:
+        raise ValidationError(f"`{OUTPUT_IDS}` must have token ids < {facts.vocab_size}, the model's vocabulary. "
+                              f"Given: {largest}")
+    if len(output_ids) >= request.max_new_tokens:
+        raise ValidationError(f"`{OUTPUT_IDS}` must have fewer token ids than the answer may have, "
+                              f"{request.max_new_tokens}. Given: {len(output_ids)}")
+    ends = request.stop_token_ids | (frozenset() if request.ignore_eos else facts.eos_token_ids)
+    for token_id in output_ids:
+        if token_id in ends or stream.feed(token_id):
+            raise ValidationError(f"`{OUTPUT_IDS}` must not have the answer's end. Given: {token_id}")
 
 
 def _count_failure(error: BaseException, metrics: Metrics, trace: traces.Generation | None) -> None:

@@ -1,6 +1,5 @@
 """What a request may ask for: TGI's rules in TGI's order and words, and from them the request the engine takes."""
 
-import secrets
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Protocol
@@ -11,6 +10,7 @@ from penstock.router.engine.request import Request
 from penstock.router.errors import ValidationError
 from penstock.router.fleet.facts import Facts
 from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.seeds import derived_seed
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.forms import parse_grammar
 from penstock.router.grammar.matcher import Grammar, GrammarError
@@ -52,11 +52,12 @@ def check_mode(spec: GenerationSpec, limits: Limits, adapters: Registry, is_stre
 
 async def validate(
     spec: GenerationSpec, limits: Limits, tokenizer: Tokenizer, facts: Facts, grammars: Grammars | None,
-    adapters: Registry,
+    adapters: Registry, seed: int, needs_bits: bool = False,
 ) -> list[Request]:
     """Returns a request for each answer. A ValidationError says the first rule that is broken.
 
-    `grammars` is None where the server was told to have none.
+    `seed` is that of a request which has none itself. `grammars` is None where the server was told to have none.
+    `facts` are of the kind of group that should answer, or must if the request `needs_bits`.
     """
     parameters = spec.parameters
     _check_sampling(parameters)
@@ -68,7 +69,9 @@ async def validate(
     _check_additions(parameters, max_new_tokens, facts.vocab_size)
     request = Request(
         input_ids=input_ids,
-        sampling=_sampling(spec, facts.eos_token_ids),
+        bits=facts.bits,
+        needs_bits=needs_bits,
+        sampling=_sampling(spec, facts.eos_token_ids, seed),
         max_new_tokens=max_new_tokens,
         stop=tuple(parameters.stop),
         keep_stop=spec.keep_stop,
@@ -117,7 +120,7 @@ def _answers(request: Request, spec: GenerationSpec) -> list[Request]:
         if spec.n > 1 or not sampling.do_sample:
             other = replace(sampling, branch=number)
         else:
-            other = replace(sampling, seed=secrets.randbits(64))
+            other = replace(sampling, seed=derived_seed(sampling.seed, number))
         requests.append(replace(request, sampling=other, wants_prompt_logprobs=False))
     return requests
 
@@ -197,9 +200,9 @@ def _check_additions(parameters: Parameters, max_new_tokens: int, vocab_size: in
                f"`n` is not supported on this route, other than 1; `/v1/completions` has it. Given: {p.n}")
 
 
-def _sampling(spec: GenerationSpec, eos_token_ids: Collection[int]) -> Sampling:
-    """Fills in defaults and draws the seed. As in TGI, a warper that changes something makes the answer a sampled
-    one."""
+def _sampling(spec: GenerationSpec, eos_token_ids: Collection[int], seed: int) -> Sampling:
+    """Fills in defaults, and `seed` where none came. As in TGI, a warper that changes something makes the answer a
+    sampled one."""
     p = spec.parameters
     frequency_penalty = p.frequency_penalty or 0.0
     min_tokens = p.min_tokens or 0
@@ -225,4 +228,4 @@ def _sampling(spec: GenerationSpec, eos_token_ids: Collection[int]) -> Sampling:
         min_p=p.min_p or 0.0)
     if not p.do_sample and warped == common:
         return common
-    return replace(warped, do_sample=True, seed=secrets.randbits(64) if p.seed is None else p.seed)
+    return replace(warped, do_sample=True, seed=seed if p.seed is None else p.seed)

@@ -13,6 +13,7 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.engine.engine import Engine, OtherFacts
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
+from penstock.router.engine.request import Request
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, Overloaded, Unhealthy
 from penstock.router.fleet.facts import Facts
@@ -50,12 +51,21 @@ class Groups:
         self.num_refused = 0
         """How many groups were found that do not fit the others."""
         self.facts: Facts
+        self._kinds: dict[tuple[str, ...], Facts] = {}
         self.limits = limits
         self.changed = asyncio.Event()
 
     @property
     def members(self) -> Sequence[Member]:
         return self._members
+
+    @property
+    def kinds(self) -> Sequence[Facts]:
+        if len(self._kinds) < 2:
+            return [*self._kinds.values()]
+        # Of several, the one for the next request is that of a group which is open and has the least to do.
+        members = sorted(self._members, key=lambda each: (not each.is_open, each.engine.load()))
+        return [*{each.engine.facts.bits: each.engine.facts for each in members}.values()]
 
     @property
     def is_healthy(self) -> bool:
@@ -86,6 +96,7 @@ class Groups:
         largest = max((each.engine for each in self._members), key=lambda engine: engine.facts.capacity, default=None)
         if largest is not None:
             self.facts, self.limits = largest.facts, largest.limits
+            self._kinds = {each.engine.facts.bits: each.engine.facts for each in self._members}
         self._metrics.groups.states({**Counter(each.state for each in self._members), "refused": self.num_refused})
         self.changed.set()
 
@@ -146,20 +157,27 @@ class Groups:
         self._permits += number
 
     def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
-        self._choose(receiver).engine.take(Transfer(receiver, output_so_far, age=next(self._ages)))
+        member = self._choose(receiver.request, is_under_way=bool(output_so_far))
+        member.engine.take(Transfer(receiver, output_so_far, age=next(self._ages)))
 
-    def _choose(self, receiver: Receiver) -> Member:
-        """Returns the group for a new request: one that runs steps and is not to be left, if there is one. Raises
-        Unhealthy if there is none that would wait for its shards."""
+    def _choose(self, request: Request, is_under_way: bool) -> Member:
+        """Returns the group for a request: one that runs steps and is not to be left, if there is one. Raises Unhealthy
+        if there is none that would wait for its shards, and GenerationError if none has the bits that the request
+        needs, or the weights of an answer that is under way."""
         members = [each for each in self._members if each.engine.is_healthy]
         if not members:
             raise Unhealthy
-        if len(members) == 1:
-            return members[0]
-        request = receiver.request
-        for is_good in (lambda each: each.fits(most_tokens(request)), lambda each: each.engine.has_group,
-                        lambda each: each.is_open):
-            members = [*filter(is_good, members)] or members
+        if request.needs_bits:
+            members = [each for each in members if each.has_bits(request.bits)]
+        elif is_under_way:
+            members = [each for each in members if each.has_weights(request.bits)]
+        if not members:
+            raise REPLACED
+        tests: list[Callable[[Member], bool]] = [
+            lambda each: each.fits(most_tokens(request)), lambda each: each.engine.has_group,
+            lambda each: each.is_open, lambda each: each.has_bits(request.bits)]
+        for test in tests if len(members) > 1 else ():
+            members = [*filter(test, members)] or members
         return chosen(members, request, self._metrics.groups)
 
     async def add_adapter(self, source: AdapterSource) -> None:

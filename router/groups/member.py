@@ -60,10 +60,10 @@ class Member:
         """Tells whether the group's memory holds so many tokens of one request."""
         return num_tokens <= self.engine.facts.capacity
 
-    def has_weights_of(self, other: "Member") -> bool:
-        """Tells whether the group computes the same model as another."""
-        return self.engine.facts.weights_digest == other.engine.facts.weights_digest
+    def has_weights(self, bits: tuple[str, ...]) -> bool:
+        """Tells whether the group computes the model of `bits`, as `Facts.bits` names it."""
+        return not bits or self.engine.facts.bits[0] == bits[0]
 
-    def has_bits_of(self, other: "Member") -> bool:
-        """Tells whether the group computes the same bits as another."""
-        return self.has_weights_of(other) and self.engine.facts.numerics == other.engine.facts.numerics
+    def has_bits(self, bits: tuple[str, ...]) -> bool:
+        """Tells whether the group computes the same bits."""
+        return not bits or self.engine.facts.bits == bits

@@ -16,14 +16,15 @@ log = logging.getLogger(__name__)
 def move_requests(origin: Member, others: Sequence[Member], metrics: GroupMetrics) -> None:
     """Moves the requests of `origin` that may leave to those of the other groups that run steps and have the same
     weights, if there are any: to equal numerics first. Each goes on at its output position, by its age."""
-    places = [each for each in others if each.is_open and each.has_weights_of(origin)]
+    bits = origin.engine.facts.bits
+    places = [each for each in others if each.is_open and each.has_weights(bits)]
     if not places:
         return
     moved: Counter[str] = Counter()
     for sequence_id, request in origin.engine.may_leave():
         fitting = [each for each in places if each.fits(most_tokens(request))]
-        equal = [each for each in fitting if each.has_bits_of(origin)]
-        if not fitting:
+        equal = [each for each in fitting if each.has_bits(bits)]
+        if not equal and (request.needs_bits or not fitting):
             continue
         target = chosen(equal or fitting, request)
         transfer = origin.engine.release(sequence_id)

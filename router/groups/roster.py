@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.router.engine.engine import Engine
@@ -26,8 +26,6 @@ RETRY_SECONDS = 0.5
 """The pause before shards are asked again that were lost while they were asked."""
 REFUSED_SECONDS = 10.0
 """The time until a group that was refused is asked again: it may have been started anew, with other settings."""
-MUST_BE_EQUAL = ("vocab_size", "eos_token_ids", "context_length", "takes_adapters")
-"""The facts in which no two groups of a router may differ: requests are checked before their group is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +144,8 @@ class Roster:
     def _admit(self, found: Found) -> None:
         assert self._groups is not None
         try:
-            if self._groups.members:
-                _check_equal(self._groups.facts, found.facts)
+            if self._groups.members and (conflicts := self._groups.facts.conflicts(found.facts)):
+                raise LimitError(f"it differs from the others in {', '.join(conflicts)}")
             engine = self._make_engine(found.fleet, found.facts)
         except LimitError as error:
             self._tasks.create_task(self._refuse(found, str(error)))
@@ -185,12 +183,6 @@ class Roster:
         for address in found.addresses:
             if self._machines.pop(address, None) is not None and address in self._listed:
                 self._ask_at(address)
-
-
-def _check_equal(ours: Facts, theirs: Facts) -> None:
-    others = {each.name for each in fields(Facts)} - set(MUST_BE_EQUAL)
-    if differences := ours.differences(theirs, besides=others):
-        raise LimitError(f"it differs from the others in {', '.join(differences)}")
 
 
 async def _follow(fleet: GrpcFleet, member: Member) -> None:

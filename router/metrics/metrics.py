@@ -82,6 +82,8 @@ class Metrics:
             self._failures.labels(kind)  # so that each series starts at 0
         self._answers = self._counter(
             "penstock_requests", "Requests answered, by HTTP status; 499 if left", "route", "status")
+        self._resumed = self._counter(
+            "penstock_resumed_answers", "Answers gone on with behind what their client had of them")
         self._duration = self._durations("tgi_request_duration", "From the request to the end of its answer")
         self._validation = self._durations("tgi_request_validation_duration", "Checking and tokenising")
         self._queue = self._durations("tgi_request_queue_duration", "Waiting for the first step")
@@ -177,6 +179,10 @@ class Metrics:
         """Counts a request that was answered, or left by its client; for gRPC, the route is the call's name."""
         self._answers.labels(route, status).inc()
 
+    def resumed(self, count: int) -> None:
+        """Counts answers that go on behind what their client had of them."""
+        self._resumed.inc(count)
+
     def first_token(self, waited: float) -> None:
         """Notes that the first token of an answer came `waited` seconds after its request."""
         self._to_first_token.observe(waited)
@@ -266,10 +272,6 @@ class Metrics:
         """Leaves a group out that is no more."""
         self.groups.forget(group)
         self.adapters.forget(group)
-
-    def resumed(self, paused: float) -> None:
-        """Notes that an answer goes on in another group, `paused` seconds after its own was lost or left."""
-        self.groups.resumed(paused)
 
     def exposition(self) -> bytes:
         """Returns all series, in the format CONTENT_TYPE."""

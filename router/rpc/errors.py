@@ -23,6 +23,7 @@ _CODES = {
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
     422: grpc.StatusCode.INVALID_ARGUMENT,
     # Not ABORTED, which asks clients to try again: this request has just ended three groups, or the engine failed.
     424: grpc.StatusCode.INTERNAL,

@@ -4,8 +4,8 @@ import asyncio
 
 from penstock.protos import penstock_pb2 as pb
 from penstock.protos import penstock_pb2_grpc
-from penstock.router.api.http.sse import UNREAD_SECONDS
-from penstock.router.api.tgi.generate import asks_full_text, parse
+from penstock.router.api.http.sse import UNREAD_SECONDS, Places
+from penstock.router.api.tgi.generate import asks_full_text, identified
 from penstock.router.api.tgi.info import describe, split
 from penstock.router.errors import Dropped
 from penstock.router.generation.answers import answering, mean_logprob, tokens_of
@@ -29,9 +29,12 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
 
     async def _generate(self, request: pb.GenerateRequest) -> pb.GenerateResponse:
         body, tokenizer = wire.decode_request(request), self._service.tokenizer
-        async with answering(self._service, [parse(self._service, body)], is_stream=False) as answers:
+        is_full_text = asks_full_text(body, default=False)
+        spec, identity = await identified(
+            self._service, body, is_full_text, wire.decode_wish(request), is_stream=False)
+        async with answering(self._service, [spec], identity, is_stream=False) as answers:
             tokens = await tokens_of(answers)
-        prompt = body.inputs * asks_full_text(body, default=False)
+        prompt = body.inputs * is_full_text
         has_details = body.parameters.details or body.parameters.decoder_input_details
         prefill = wire.encode_prefill(tokenizer, answers.each[0]) if has_details else []
         messages = []
@@ -43,19 +46,25 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
         best = messages.pop(max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index])).index)
         if has_details:
             best.details.best_of_sequences.extend(messages)
+        best.answer = identity.text
         return best
 
     async def GenerateStream(self, request: pb.GenerateRequest, context: Context) -> None:
         """Streams an answer. It writes instead of yielding, so that what ends the call ends `answering` at once."""
         async with self._calls.costly(context, "GenerateStream"):
             body, tokenizer = wire.decode_request(request), self._service.tokenizer
-            prompt, has_details = body.inputs * asks_full_text(body, default=False), body.parameters.details
-            async with answering(self._service, [parse(self._service, body)], is_stream=True) as answers:
+            is_full_text, has_details = asks_full_text(body, default=False), body.parameters.details
+            spec, identity = await identified(
+                self._service, body, is_full_text, wire.decode_wish(request), is_stream=True)
+            prompt, places = body.inputs * is_full_text, Places(identity)
+            async with answering(self._service, [spec], identity, is_stream=True) as answers:
                 index = 0
                 async for answer, event in answers:
                     index += 1
-                    await self._write(
-                        context, wire.encode_event(tokenizer, index, answer, event, prompt, has_details))
+                    if (id := places.take(answer.index)) is not None:
+                        message = wire.encode_event(tokenizer, index, answer, event, prompt, has_details)
+                        message.id = id.decode()
+                        await self._write(context, message)
 
     @staticmethod
     async def _write(context: Context, message: pb.GenerateEvent) -> None:

@@ -12,6 +12,7 @@ from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.engine.stream import Event, Guesses, Token
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answer
+from penstock.router.generation.identity import Wish
 from penstock.router.scheduling.plan import FinishReason, TopLogprobs
 from penstock.router.text.tokenizer import TextToken, Tokenizer
 
@@ -31,6 +32,12 @@ def decode_request(message: pb.GenerateRequest) -> GenerateBody:
         return GenerateBody.model_validate(content)
     except pydantic.ValidationError as error:
         raise ValidationError(explain(error.errors(include_url=False)[0])) from error
+
+
+def decode_wish(message: pb.GenerateRequest) -> Wish:
+    """Returns what the message wishes of its answer; an empty text is no wish."""
+    return Wish(message.resume_after or None, message.answer or None, message.idempotency_key or None,
+                ",".join(map(str, message.output_ids)) or None)
 
 
 def _decode(value: Any) -> Any:

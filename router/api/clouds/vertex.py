@@ -9,11 +9,13 @@ from aiohttp import web
 from pydantic import BaseModel, BeforeValidator, Field
 
 from penstock.router.api.http.body import json_response, read_json, to_body
+from penstock.router.api.http.headers import wish_of
 from penstock.router.api.openai import chat
 from penstock.router.api.openai.bodies import ChatBody, count_items
 from penstock.router.api.tgi import generate as tgi
 from penstock.router.api.tgi.bodies import CompatBody
-from penstock.router.errors import NoInstances, Overloaded
+from penstock.router.errors import NoInstances, Overloaded, ValidationError
+from penstock.router.generation.identity import OUTPUT_IDS, REPEAT, RESUME, Wish
 from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import SERVICE
 
@@ -47,25 +49,41 @@ async def vertex(request: web.Request) -> web.StreamResponse:
     body = to_body(content, VertexBody)
     if not body.instances:
         raise NoInstances
+    wishes = _wishes(request, len(body.instances))
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_answer(request, instance)) for instance in body.instances]
+            tasks = [group.create_task(_answer(request, instance, wish))
+                     for instance, wish in zip(body.instances, wishes, strict=True)]
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from errors
     responses = [task.result() for task in tasks]
     refused = next((response for response in responses if response.status != HTTPStatus.OK), None)
-    return refused or json_response({"predictions": [_text(response) for response in responses]})
+    if refused is not None:
+        return refused
+    return json_response({"predictions": [_text(response) for response in responses]},
+                         headers={REPEAT: ", ".join(response.headers[REPEAT] for response in responses)})
 
 
-async def _answer(request: web.Request, instance: CompatBody | ChatBody) -> web.Response:
+def _wishes(request: web.Request, number: int) -> list[Wish]:
+    """Returns what is wished for each instance: an answer of its own name, or a seed of its own by the key."""
+    wish = wish_of(request)
+    if wish.resume_after is not None or wish.output_ids is not None:
+        raise ValidationError(f"`{RESUME}` and `{OUTPUT_IDS}` are for requests for a stream")
+    names = [None] * number if wish.repeat is None else [name.strip() for name in wish.repeat.split(",")]
+    if len(names) != number:
+        raise ValidationError(f"`{REPEAT}` must name an answer for each of {number} instances. Given: {len(names)}")
+    return [Wish(repeat=name, key=wish.key and f"{wish.key}/{index}") for index, name in enumerate(names)]
+
+
+async def _answer(request: web.Request, instance: CompatBody | ChatBody, wish: Wish) -> web.Response:
     """Returns the whole answer to an instance; it repeats the prompt only if the instance asks for that."""
     if isinstance(instance, ChatBody):
-        response = await chat.answer(request, instance.model_copy(update={"stream": False}))
+        response = await chat.answer(request, instance.model_copy(update={"stream": False}), wish)
     else:
         full_text = bool(instance.parameters.return_full_text)
         parameters = instance.parameters.model_copy(update={"return_full_text": full_text})
         response = await tgi.answer_generate(
-            request, instance.model_copy(update={"stream": False, "parameters": parameters}))
+            request, instance.model_copy(update={"stream": False, "parameters": parameters}), wish)
     assert isinstance(response, web.Response)
     return response
 

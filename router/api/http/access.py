@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import hdrs, web
 
+from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME
 from penstock.router.keys import Keys
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -14,7 +15,8 @@ Admission = Callable[[str], bool]
 _PREFLIGHT = {
     hdrs.ACCESS_CONTROL_ALLOW_METHODS: "GET,POST",
     # TGI allows the first alone, so that no page could send the key.
-    hdrs.ACCESS_CONTROL_ALLOW_HEADERS: "content-type,authorization",
+    hdrs.ACCESS_CONTROL_ALLOW_HEADERS: ",".join(
+        name.lower() for name in (hdrs.CONTENT_TYPE, hdrs.AUTHORIZATION, RESUME, REPEAT, KEY, OUTPUT_IDS)),
 }
 
 
@@ -44,6 +46,8 @@ class Access:
     async def tell_origin(self, request: web.Request, response: web.StreamResponse) -> None:
         """Adds to every answer, errors and streams included, whether pages from the request's origin may read it."""
         origin = request.headers.get(hdrs.ORIGIN)
+        if origin is not None and REPEAT in response.headers:
+            response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = REPEAT
         if not self.allowed_origins or "*" in self.allowed_origins:
             if origin is not None:
                 response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = "*"

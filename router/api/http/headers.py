@@ -1,8 +1,11 @@
-"""TGI's headers: what a request was, and where its time went."""
+"""Headers: what a request was, and where its time went, as TGI has them; which answer it is, and is to be."""
 
 from collections.abc import Sequence
 
+from aiohttp import hdrs, web
+
 from penstock.router.generation.answers import Answer
+from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME, Identity, Wish
 from penstock.router.generation.service import Service
 
 
@@ -10,6 +13,23 @@ def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[s
     """Returns the headers that are known before an answer begins. Prompts of token ids have no characters."""
     num_characters = sum(len(prompt) for prompt in prompts if isinstance(prompt, str))
     return {"x-compute-type": service.info.compute_type, "x-compute-characters": str(num_characters)}
+
+
+def wish_of(request: web.Request) -> Wish:
+    """Returns what the headers of a request wish for."""
+    return Wish(*(request.headers.get(name, "").strip() or None for name in (RESUME, REPEAT, KEY, OUTPUT_IDS)))
+
+
+def takes_ids(request: web.Request) -> bool:
+    """Tells whether the client of a stream reads the ids of events, which it says by naming the type of streams, or by
+    having an id already. Others may not expect any line but `data`: vLLM's load generator reads each event as JSON, and
+    to OpenAI's client a comment is an empty event once an id has come."""
+    return hdrs.LAST_EVENT_ID in request.headers or "text/event-stream" in request.headers.get(hdrs.ACCEPT, "")
+
+
+def name_header(identity: Identity) -> dict[str, str]:
+    """Returns the header that names the answers which a request gets."""
+    return {REPEAT: identity.text}
 
 
 def compute_time(answers: Sequence[Answer]) -> dict[str, str]:

@@ -10,7 +10,9 @@ from aiohttp import web
 
 from penstock.router.api.http.connection import Connection
 from penstock.router.api.http.failures import to_router_error
+from penstock.router.api.http.headers import takes_ids
 from penstock.router.errors import RouterError
+from penstock.router.generation.identity import Identity
 from penstock.router.generation.service import SERVICE
 
 KEEP_ALIVE = 15.0
@@ -20,11 +22,40 @@ UNREAD_SECONDS = 60.0
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
+NO_ANSWER = -1
+"""Stands for an answer's index in events that belong to none."""
+AnswerEvent = tuple[int, bytes]
+"""The index of the answer that an event belongs to, and its data."""
+
+
+class Places:
+    """Counts the events of each of a request's answers: tells which the client has, and the ids of the others."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._name = identity.name
+        self._prefix = f"{identity.name}.".encode()
+        self._delivered = list(identity.delivered)
+        self._made = [0] * len(identity.delivered)
+        self._is_one = len(identity.delivered) == 2 and not identity.delivered[NO_ANSWER]
+
+    def take(self, index: int) -> bytes | None:
+        """Takes an answer's next event: returns its id, or None if the client has it."""
+        number = self._made[index] = self._made[index] + 1
+        if number <= self._delivered[index]:
+            return None
+        self._delivered[index] = number
+        if self._is_one and not index:
+            return b"%b%d" % (self._prefix, number)
+        return self._name.at(self._delivered).encode()
+
+
 class EventWriter:
     """Writes events to one client. It is used by `async with`, which sends the headers and keeps the connection
     alive."""
 
-    def __init__(self, request: web.Request, headers: Mapping[str, str]) -> None:
+    def __init__(self, request: web.Request, headers: Mapping[str, str], has_ids: bool = False) -> None:
+        """With `has_ids` comments are no events of their own, which to some clients have the id of the last one."""
+        self._comment_frame = b":\n" if has_ids else b":\n\n"
         self.response = web.StreamResponse(headers={**_HEADERS, **headers})
         self._request = request
         self._loop = asyncio.get_running_loop()
@@ -43,18 +74,19 @@ class EventWriter:
         self._keeper.cancel()
         self._set_probe(None)
 
-    async def send(self, data: bytes) -> None:
-        """Sends one event; `data` holds no line break."""
-        await self._write(b"data: %b\n\n" % data)
+    async def send(self, data: bytes, id: bytes = b"") -> None:
+        """Sends one event; `data` holds no line break. Its id comes last, for clients that look for `data` first."""
+        await self._write(b"data: %b\nid: %b\n\n" % (data, id) if id else b"data: %b\n\n" % data)
 
     async def fail(self, error: RouterError, data: bytes) -> None:
         """Sends the event of a failure, and after how many milliseconds a client may try again, where that may help.
 
-        That is the event stream's own way of saying so (HTML Standard, 9.2.5, `retry`), for the headers are sent. It is
-        a frame of its own, as comments are, for clients that look for `data` at the start of a frame.
+        That is the event stream's own way of saying so (HTML Standard, 9.2.5, `retry`), for the headers are sent. It
+        comes behind the data, for clients that look for `data` at the start of an event; as one of its own it would be
+        an empty event to OpenAI's client.
         """
-        retry = b"" if error.retry_after is None else b"retry: %d\n\n" % (1000 * error.retry_after)
-        await self._write(b"%bdata: %b\n\n" % (retry, data))
+        retry = b"" if error.retry_after is None else b"retry: %d\n" % (1000 * error.retry_after)
+        await self._write(b"data: %b\n%b\n" % (data, retry))
 
     async def _write(self, frame: bytes) -> None:
         self._written_at = self._loop.time()
@@ -63,7 +95,7 @@ class EventWriter:
         self._num_waiting -= 1
 
     async def _comment(self) -> None:
-        await self._write(b":\n\n")
+        await self._write(self._comment_frame)
 
     def _set_probe(self, probe: Callable[[], Awaitable[None]] | None) -> None:
         if isinstance(self._request.protocol, Connection):
@@ -93,29 +125,37 @@ class EventWriter:
 
 
 async def stream_events(
-    request: web.Request, headers: Mapping[str, str], events: AsyncGenerator[bytes],
-    render_failure: Callable[[RouterError], bytes], last: bytes | None = None,
+    request: web.Request, headers: Mapping[str, str], events: AsyncGenerator[AnswerEvent],
+    render_failure: Callable[[RouterError], bytes], identity: Identity | None = None, last: bytes | None = None,
 ) -> web.StreamResponse:
     """Answers with `events`, at least one, then `last`. As in TGI a failure is an event too: the status is sent first.
+
+    To clients that take them events have ids, and those that the client has are left out. A failure has none, so that
+    a client that goes on does so behind the last event before it.
 
     A server that is strict about it waits for the first event, and raises what comes in its place.
     """
     is_strict = request.app[SERVICE].limits.strict_streaming_errors
-    writer = EventWriter(request, headers)
+    has_ids = identity is not None and takes_ids(request)
+    writer = EventWriter(request, headers, has_ids)
+    place = Places(identity).take if identity is not None and has_ids else lambda index: b""
     async with aclosing(events):
         first = await anext(events) if is_strict else None
         with suppress(ConnectionError):  # the client has left, nobody is to be told
             async with writer:
                 try:
-                    if first is not None:
-                        await writer.send(first)
-                    async for data in events:
-                        await writer.send(data)
+                    if first is not None and (id := place(first[0])) is not None:
+                        await writer.send(first[1], id)
+                    async for index, data in events:
+                        if (id := place(index)) is not None:
+                            await writer.send(data, id)
+                    if last is not None and (id := place(NO_ANSWER)) is not None:
+                        await writer.send(last, id)
                 except ConnectionError:
                     raise
                 except Exception as exception:
                     error = to_router_error(exception)
                     await writer.fail(error, render_failure(error))
-                if last is not None:
-                    await writer.send(last)
+                    if last is not None:
+                        await writer.send(last)
     return writer.response

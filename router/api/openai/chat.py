@@ -7,8 +7,8 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body, written
-from penstock.router.api.http.headers import compute_time, request_headers, time_headers
-from penstock.router.api.http.sse import stream_events
+from penstock.router.api.http.headers import compute_time, name_header, request_headers, time_headers, wish_of
+from penstock.router.api.http.sse import NO_ANSWER, AnswerEvent, stream_events
 from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import converse, parse
@@ -17,6 +17,7 @@ from penstock.router.api.openai.other_fields import REFUSED_IN_PROMPTS, refuse_u
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import Overloaded, RouterError, ValidationError
 from penstock.router.generation.answers import Answers, answering
+from penstock.router.generation.identity import OUTPUT_IDS, Identity, Wish, identify
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.text.tokenizer import TokenizerError
@@ -28,13 +29,14 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     return await answer(request, await read_body(request, ChatBody))
 
 
-async def answer(request: web.Request, body: ChatBody) -> web.StreamResponse:
-    """Returns what `/v1/chat/completions` answers to `body`. The permit comes first, for a prompt is work, too."""
+async def answer(request: web.Request, body: ChatBody, wish: Wish | None = None) -> web.StreamResponse:
+    """Returns what `/v1/chat/completions` answers to `body`. The permit comes first, for a prompt is work, too. `wish`
+    takes the place of what the request's headers wish for."""
     service = request.app[SERVICE]
     trace.describe("chat", body.model)
     try:
         async with service.engine.permit(_num_permits(service, body)):
-            return await _answer(request, service, body)
+            return await _answer(request, service, body, wish or wish_of(request))
     except Overloaded as error:
         refusal = refuse(service, error)
         if not body.stream:
@@ -49,21 +51,32 @@ def _num_permits(service: Service, body: ChatBody) -> int:
     return number if number <= service.limits.max_concurrent_requests else 0
 
 
-async def _fail(error: RouterError) -> AsyncGenerator[bytes]:
+async def _fail(error: RouterError) -> AsyncGenerator[AnswerEvent]:
     raise error
-    yield b""
+    yield NO_ANSWER, b""
 
 
-async def _answer(request: web.Request, service: Service, body: ChatBody) -> web.StreamResponse:
+async def _answer(request: web.Request, service: Service, body: ChatBody, wish: Wish) -> web.StreamResponse:
     try:
         spec, call_format = await parse(body, service)
+        identity = await _identify(service, body, spec, call_format, wish)
     except Exception as error:
         return refuse(service, error)
-    headers = request_headers(service, spec.inputs)
+    headers = {**request_headers(service, spec.inputs), **name_header(identity)}
     if body.stream:
-        events = _chunks(service, body, spec, call_format)
-        return await stream_events(request, headers, events, render_failure, last=DONE)
-    return await _whole_answer(service, body, spec, call_format, headers)
+        events = _chunks(service, body, spec, call_format, identity)
+        return await stream_events(request, headers, events, render_failure, identity, last=DONE)
+    return await _whole_answer(service, body, spec, call_format, identity, headers)
+
+
+async def _identify(
+    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, wish: Wish
+) -> Identity:
+    if wish.output_ids is not None and call_format is not None:
+        raise ValidationError(f"`{OUTPUT_IDS}` is not for answers that may call tools, whose tokens have no event each")
+    rendering = ("chat", body.model, call_format and call_format.name, bool(body.logprobs),
+                 bool(body.return_token_ids))
+    return await identify(service, [spec], wish, rendering, is_stream=bool(body.stream))
 
 
 async def chat_tokenize(request: web.Request) -> web.Response:
@@ -80,12 +93,13 @@ async def chat_tokenize(request: web.Request) -> web.Response:
 
 
 async def _whole_answer(
-    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, headers: dict[str, str]
+    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity,
+    headers: dict[str, str],
 ) -> web.Response:
     start = head(service, body.model, "chat.completion")
     num_permits = _num_permits(service, body)
-    async with answering(service, [spec], is_stream=False, num_permits=num_permits) as answers:
-        choices = _choices(answers, body, call_format, service)
+    async with answering(service, [spec], identity, is_stream=False, num_permits=num_permits) as answers:
+        choices = _choices(answers, body, call_format, service, identity)
         async for answer, event in answers:
             choices[answer.index].note(event)
     content = {**start, "choices": [choice.whole() for choice in choices], "usage": usage(answers.each, spec.n)}
@@ -94,26 +108,29 @@ async def _whole_answer(
 
 
 async def _chunks(
-    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None
-) -> AsyncGenerator[bytes]:
+    service: Service, body: ChatBody, spec: GenerationSpec, call_format: CallFormat | None, identity: Identity
+) -> AsyncGenerator[AnswerEvent]:
     """Yields the chunks of a stream. `stream_options` ask for the usage in a chunk of its own, or in every chunk."""
     start = orjson.dumps(head(service, body.model, "chat.completion.chunk"))[:-1] + b","
     options = body.stream_options
     has_usage = bool(options and options.continuous_usage_stats)
     num_permits = _num_permits(service, body)
-    async with answering(service, [spec], is_stream=True, num_permits=num_permits) as answers:
-        choices = _choices(answers, body, call_format, service)
+    async with answering(service, [spec], identity, is_stream=True, num_permits=num_permits) as answers:
+        choices = _choices(answers, body, call_format, service, identity)
         async for answer, event in answers:
             choice = choices[answer.index]
             for rendered in choice.chunks(event):
                 chunk: dict[str, Any] = {"choices": [rendered], "usage": None}
                 if has_usage:
                     chunk["usage"] = count_usage([answer], choice.num_tokens)
-                yield start + orjson.dumps(chunk)[1:]
+                yield answer.index, start + orjson.dumps(chunk)[1:]
     if options and options.include_usage:
-        yield start + orjson.dumps({"choices": [], "usage": usage(answers.each, spec.n)})[1:]
+        yield NO_ANSWER, start + orjson.dumps({"choices": [], "usage": usage(answers.each, spec.n)})[1:]
 
 
-def _choices(answers: Answers, body: ChatBody, call_format: CallFormat | None, service: Service) -> list[ChatChoice]:
+def _choices(
+    answers: Answers, body: ChatBody, call_format: CallFormat | None, service: Service, identity: Identity
+) -> list[ChatChoice]:
     tgi_reason = service.limits.tgi_tool_finish_reason
-    return [ChatChoice(answer, body, call_format, service.tokenizer, tgi_reason) for answer in answers.each]
+    return [ChatChoice(answer, body, call_format, service.tokenizer, tgi_reason, f"{identity.name}.{answer.index}")
+            for answer in answers.each]

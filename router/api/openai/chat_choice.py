@@ -1,6 +1,6 @@
 """The choices of a chat: whole, or in chunks. Both come from the same deltas of the answer's text."""
 
-import secrets
+import hashlib
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -22,10 +22,11 @@ class ChatChoice:
     """One of the answers to a conversation."""
 
     def __init__(
-        self, answer: Answer, body: ChatBody, call_format: CallFormat | None, tokenizer: Tokenizer, tgi_reason: bool
+        self, answer: Answer, body: ChatBody, call_format: CallFormat | None, tokenizer: Tokenizer, tgi_reason: bool,
+        name: str,
     ) -> None:
         """Takes as `call_format` how calls of tools are written, if there may be any. With `tgi_reason` calls end an
-        answer with the reason that any answer ends with."""
+        answer with the reason that any answer ends with. The ids of calls follow from the answer's `name`."""
         self.num_tokens = 0
         self._answer = answer
         self._body = body
@@ -33,6 +34,7 @@ class ChatChoice:
         self._parser = CallParser(call_format) if call_format else None
         self._tokenizer = tokenizer
         self._tgi_reason = tgi_reason
+        self._name = name
         self._has_role = True
         self._repeats_role = body.model in (None, "tgi")
         self._num_given = 0
@@ -119,11 +121,12 @@ class ChatChoice:
         return {**role, "content": content, "tool_calls": calls}
 
     def _begin_call(self, delta: CallBegin) -> dict[str, Any]:
-        short = "".join(secrets.choice(_ALPHABET) for _ in range(9))
+        digest = hashlib.sha256(f"{self._name}.{delta.index}".encode())
         has_short_id = self._call_format is not None and self._call_format.has_short_ids
+        short = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest.digest()[:9])
         return {
-            "index": delta.index, "id": short if has_short_id else f"call_{secrets.token_hex(12)}", "type": "function",
-            "function": {"name": delta.name, "arguments": ""}}
+            "index": delta.index, "id": short if has_short_id else f"call_{digest.hexdigest()[:24]}",
+            "type": "function", "function": {"name": delta.name, "arguments": ""}}
 
     def _render_logprobs(self, token: Token) -> dict[str, Any]:
         top = [self._render_logprob(token_id, logprob) for token_id, logprob in token.top_logprobs]

@@ -7,14 +7,15 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
-from penstock.router.api.http.headers import request_headers, time_headers
-from penstock.router.api.http.sse import stream_events
+from penstock.router.api.http.headers import name_header, request_headers, time_headers, wish_of
+from penstock.router.api.http.sse import NO_ANSWER, AnswerEvent, stream_events
 from penstock.router.api.openai.bodies import CompletionBody
 from penstock.router.api.openai.completion_choice import Choice, Prompt
 from penstock.router.api.openai.completion_spec import is_prompt_only, parse
 from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure
 from penstock.router.engine.stream import Event, Token
 from penstock.router.generation.answers import Answer, Answers, answering, mean_logprob, tokens_of
+from penstock.router.generation.identity import Identity, identify
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.tracing import request_trace as trace
@@ -33,19 +34,22 @@ async def answer(request: web.Request, body: CompletionBody) -> web.StreamRespon
     trace.describe("text_completion", body.model)
     try:
         specs = parse(body, service)
+        rendering = _KIND, body.model, body.logprobs is not None, bool(body.echo), bool(body.return_token_ids)
+        identity = await identify(service, specs, wish_of(request), rendering, is_stream=bool(body.stream))
     except Exception as error:
         return refuse(service, error)
-    headers = request_headers(service, *body.prompt)
+    headers = {**request_headers(service, *body.prompt), **name_header(identity)}
     if body.stream:
-        return await stream_events(request, headers, _chunks(service, body, specs), render_failure, last=DONE)
-    return await _whole_answer(service, body, specs, headers)
+        events = _chunks(service, body, specs, identity)
+        return await stream_events(request, headers, events, render_failure, identity, last=DONE)
+    return await _whole_answer(service, body, specs, identity, headers)
 
 
 async def _whole_answer(
-    service: Service, body: CompletionBody, specs: list[GenerationSpec], headers: dict[str, str]
+    service: Service, body: CompletionBody, specs: list[GenerationSpec], identity: Identity, headers: dict[str, str]
 ) -> web.Response:
     start = head(service, body.model, _KIND)
-    async with answering(service, specs, is_stream=False) as answers:
+    async with answering(service, specs, identity, is_stream=False) as answers:
         tokens = await tokens_of(answers)
     choices: list[dict[str, Any]] = []
     num_candidates = specs[0].num_answers
@@ -68,7 +72,9 @@ def _best(candidates: Sequence[Answer], tokens: list[list[Token]], number: int) 
     return sorted(candidates, key=lambda answer: mean_logprob(tokens[answer.index]), reverse=True)[:number]
 
 
-async def _chunks(service: Service, body: CompletionBody, specs: list[GenerationSpec]) -> AsyncGenerator[bytes]:
+async def _chunks(
+    service: Service, body: CompletionBody, specs: list[GenerationSpec], identity: Identity
+) -> AsyncGenerator[AnswerEvent]:
     """Yields a chunk per token. The last of each answer has its usage, unless that is asked for in a chunk of its
     own."""
     start = orjson.dumps(head(service, body.model, _KIND))[:-1] + b","
@@ -76,7 +82,7 @@ async def _chunks(service: Service, body: CompletionBody, specs: list[Generation
     has_usage_chunk = bool(options and options.include_usage)
     has_usage = bool(options and options.continuous_usage_stats)
     per_prompt = specs[0].num_answers
-    async with answering(service, specs, is_stream=True) as answers:
+    async with answering(service, specs, identity, is_stream=True) as answers:
         choices = _choices(answers, body, per_prompt, service)
         events = _prompt_logprobs_first(answers, per_prompt) if specs[0].wants_prompt_logprobs else answers
         async for answer, event in events:
@@ -87,10 +93,11 @@ async def _chunks(service: Service, body: CompletionBody, specs: list[Generation
                 chunk["usage"] = count_usage([answer], choice.num_tokens)
             elif has_usage_chunk:
                 chunk["usage"] = None
-            yield start + orjson.dumps(chunk)[1:]
+            yield answer.index, start + orjson.dumps(chunk)[1:]
     if has_usage_chunk:
         num_tokens = sum(choice.num_tokens for choice in choices)
-        yield start + orjson.dumps({"choices": [], "usage": count_usage(answers.each, num_tokens, per_prompt)})[1:]
+        usage = count_usage(answers.each, num_tokens, per_prompt)
+        yield NO_ANSWER, start + orjson.dumps({"choices": [], "usage": usage})[1:]
 
 
 async def _prompt_logprobs_first(answers: Answers, per_prompt: int) -> AsyncGenerator[tuple[Answer, Event]]:

@@ -7,13 +7,14 @@ import orjson
 from aiohttp import web
 
 from penstock.router.api.http.body import json_response, read_body
-from penstock.router.api.http.headers import compute_time, request_headers, time_headers
-from penstock.router.api.http.sse import stream_events
+from penstock.router.api.http.headers import compute_time, name_header, request_headers, time_headers, wish_of
+from penstock.router.api.http.sse import AnswerEvent, stream_events
 from penstock.router.api.tgi.bodies import CompatBody, GenerateBody
 from penstock.router.engine.stream import Ending, Token
 from penstock.router.errors import RouterError
 from penstock.router.generation.answers import Answer, answering, mean_logprob, tokens_of
 from penstock.router.generation.float32 import shortest_float32
+from penstock.router.generation.identity import Identity, Wish, identify
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.scheduling.plan import TopLogprobs
@@ -23,7 +24,8 @@ from penstock.router.text.tokenizer import Tokenizer
 async def generate(request: web.Request) -> web.StreamResponse:
     """Answers `POST /generate` with the whole answer."""
     body = await read_body(request, GenerateBody)
-    answer, headers = await _whole_answer(request.app[SERVICE], body, asks_full_text(body, default=False))
+    answer, headers = await _whole_answer(
+        request.app[SERVICE], body, asks_full_text(body, default=False), wish_of(request))
     return json_response(answer, headers=headers)
 
 
@@ -38,13 +40,15 @@ async def compat_generate(request: web.Request) -> web.StreamResponse:
     return await answer_generate(request, await read_body(request, CompatBody))
 
 
-async def answer_generate(request: web.Request, body: CompatBody) -> web.StreamResponse:
+async def answer_generate(
+    request: web.Request, body: CompatBody, wish: Wish | None = None
+) -> web.StreamResponse:
     """Returns a stream, or a list of one whole answer; the text begins with the prompt unless the body says
-    otherwise."""
+    otherwise. `wish` takes the place of what the request's headers wish for."""
     is_full_text = asks_full_text(body, default=True)
     if body.stream:
         return await _stream_answer(request, body, is_full_text)
-    answer, headers = await _whole_answer(request.app[SERVICE], body, is_full_text)
+    answer, headers = await _whole_answer(request.app[SERVICE], body, is_full_text, wish or wish_of(request))
     return json_response([answer], headers=headers)
 
 
@@ -62,13 +66,28 @@ def parse(service: Service, body: GenerateBody) -> GenerationSpec:
         adapter=body.parameters.adapter_id)
 
 
+async def identified(
+    service: Service, body: GenerateBody, is_full_text: bool, wish: Wish, *, is_stream: bool
+) -> tuple[GenerationSpec, Identity]:
+    """Returns what the body asks for, and which answer it gets. A wish that is refused counts as a request."""
+    spec = parse(service, body)
+    try:
+        return spec, await identify(service, [spec], wish, ("generate", is_full_text), is_stream=is_stream)
+    except RouterError as error:
+        service.metrics.requested()
+        service.metrics.failed(error)
+        raise
+
+
 async def _whole_answer(
-    service: Service, body: GenerateBody, is_full_text: bool
+    service: Service, body: GenerateBody, is_full_text: bool, wish: Wish
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    async with answering(service, [parse(service, body)], is_stream=False) as answers:
+    spec, identity = await identified(service, body, is_full_text, wish, is_stream=False)
+    async with answering(service, [spec], identity, is_stream=False) as answers:
         tokens = await tokens_of(answers)
     best = max(answers.each, key=lambda answer: mean_logprob(tokens[answer.index]))
-    headers = {**request_headers(service, body.inputs), **compute_time([best]), **time_headers([best])}
+    headers = {**request_headers(service, body.inputs), **name_header(identity), **compute_time([best]),
+               **time_headers([best])}
     prompt = body.inputs * is_full_text
     content = {"generated_text": prompt + _ending(best).text}
     if not (body.parameters.details or body.parameters.decoder_input_details):
@@ -102,12 +121,16 @@ def _prefill(service: Service, answer: Answer) -> list[dict[str, Any]]:
 async def _stream_answer(request: web.Request, body: GenerateBody, is_full_text: bool) -> web.StreamResponse:
     """Streams the answer. As in TGI the status is sent before anything is checked, and an error is the last event."""
     service = request.app[SERVICE]
-    return await stream_events(
-        request, request_headers(service, body.inputs), _events(service, body, is_full_text), _render_failure)
+    spec, identity = await identified(service, body, is_full_text, wish_of(request), is_stream=True)
+    headers = {**request_headers(service, body.inputs), **name_header(identity)}
+    events = _events(service, body, spec, identity, is_full_text)
+    return await stream_events(request, headers, events, _render_failure, identity)
 
 
-async def _events(service: Service, body: GenerateBody, is_full_text: bool) -> AsyncGenerator[bytes]:
-    async with answering(service, [parse(service, body)], is_stream=True) as answers:
+async def _events(
+    service: Service, body: GenerateBody, spec: GenerationSpec, identity: Identity, is_full_text: bool
+) -> AsyncGenerator[AnswerEvent]:
+    async with answering(service, [spec], identity, is_stream=True) as answers:
         index = 0
         async for answer, event in answers:
             index += 1
@@ -117,7 +140,7 @@ async def _events(service: Service, body: GenerateBody, is_full_text: bool) -> A
                 content["top_tokens"] = _top(service.tokenizer, event.token.top_logprobs)
             if event.ending is not None:
                 content.update(_render_ending(answer, event.ending, body, is_full_text))
-            yield orjson.dumps(content)
+            yield answer.index, orjson.dumps(content)
 
 
 def _render_ending(answer: Answer, ending: Ending, body: GenerateBody, is_full_text: bool) -> dict[str, Any]:

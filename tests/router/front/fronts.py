@@ -15,10 +15,10 @@ from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.groups.groups import Groups
 from penstock.router.scheduling.plan import Sampling
-from tests.fakes import ScriptedFleet
+from tests.fakes import FACTS, ScriptedFleet
 from tests.scripted_engine import ListGrammar, first_allowed, running_groups, shifting, submit
 
-ASKED = Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=30)
+ASKED = Request(input_ids=(10, 11, 12), sampling=Sampling(), max_new_tokens=30, bits=FACTS.bits)
 LISTED = GrammarSpec("regex", "80 then 90 then 81")
 
 

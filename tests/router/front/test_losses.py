@@ -88,7 +88,7 @@ async def test_an_answer_does_not_go_on_with_another_model(path: Path) -> None:
         fleet = make_fleet()
         fleet.facts = replace(FACTS, weights_digest="another")
         async with serving(path, fleet, facts=fleet.facts):
-            with pytest.raises(GenerationError, match="the server has another model than before"):
+            with pytest.raises(GenerationError, match="the model was replaced by another one"):
                 await collect(stream)
             assert len(await collect(submit(remote, ASKED))) == 30
 

@@ -145,7 +145,8 @@ async def test_preflight_needs_no_key(start: Start) -> None:
         assert (response.status, await response.read()) == (200, b"")
         assert response.headers["access-control-allow-origin"] == "*"
         assert response.headers["access-control-allow-methods"] == "GET,POST"
-        assert response.headers["access-control-allow-headers"] == "content-type,authorization"
+        assert response.headers["access-control-allow-headers"] == (
+            "content-type,authorization,last-event-id,penstock-answer,idempotency-key,penstock-output-ids")
 
 
 async def test_any_page_may_read_any_answer(start: Start) -> None:

@@ -1,11 +1,14 @@
 """OpenAI's own client, and the loop of vLLM's load generator, against `/v1`."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
 import openai
 import pytest
 
+from penstock.router.api.http import sse
+from tests.fakes import LIMITS
 from tests.router.api.conftest import Server
 
 TEXT = "Hello wörld, 😀 is all."
@@ -43,6 +46,29 @@ async def test_refusals(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.APIError, match="`top_p` must be"):
         async for _ in await client.completions.create(model="demo", prompt="a", top_p=2, stream=True):
             pass
+
+
+async def test_a_failed_stream_says_when_to_try_again(server: Server, client: openai.AsyncOpenAI) -> None:
+    server.engine.take_permits(LIMITS.max_concurrent_requests)
+    stream = await client.completions.create(model="demo", prompt="a", stream=True)
+    with pytest.raises(openai.APIError, match="Model is overloaded"):
+        await anext(aiter(stream))
+    server.engine.return_permits(LIMITS.max_concurrent_requests)
+
+
+async def test_ids_and_comments_are_no_events(
+    server: Server, client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To OpenAI's client a blank line is an event once an id has come."""
+    monkeypatch.setattr(sse, "KEEP_ALIVE", 0.02)
+    stream = await client.completions.create(
+        model="demo", prompt="a", stream=True, extra_headers={"accept": "text/event-stream"})
+    chunks = [await anext(aiter(stream))]
+    server.fleet.may_answer.clear()
+    await asyncio.sleep(0.1)
+    server.fleet.may_answer.set()
+    chunks += [chunk async for chunk in stream]
+    assert "".join(choice.text for chunk in chunks for choice in chunk.choices) == TEXT
 
 
 async def test_as_a_load_generator_reads_it(server: Server) -> None:

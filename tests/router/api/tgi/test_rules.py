@@ -215,5 +215,5 @@ async def test_the_permit_comes_before_the_rules(start: Start) -> None:
         response = await server.post(path, {**bad, "stream": True})
         assert response.status == 200
         assert await response.text() == \
-            'retry: 1000\n\ndata: {"error":"Model is overloaded","error_type":"overloaded"}\n\n'
+            'data: {"error":"Model is overloaded","error_type":"overloaded"}\nretry: 1000\n\n'
     assert server.series()['tgi_request_failure{err="overloaded"}'] == 4

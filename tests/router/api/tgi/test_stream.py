@@ -39,7 +39,7 @@ async def test_headers(server: Server) -> None:
         headers.pop(name)
     assert headers == {
         "content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no",
-        "x-compute-type": "2-cpu", "x-compute-characters": "5"}
+        "x-compute-type": "2-cpu", "x-compute-characters": "5", "penstock-answer": headers["penstock-answer"]}
 
 
 async def test_an_event_a_token(server: Server) -> None:

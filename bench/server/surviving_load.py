@@ -1,0 +1,163 @@
+"""Requests of many kinds by clients that outlive their servers, and their answers, to be compared bit by bit."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from penstock.client import AsyncClient, AsyncStream
+
+PROMPTS = ("import os\n\ndef walk(path):\n", "class Queue:\n    ", "def open(path):", "Return the list of ",
+           "async def read(self, n):\n")
+GRAMMAR = {"type": "json", "value": {
+    "type": "object", "properties": {"mark": {"type": "integer", "minimum": 0, "maximum": 1000},
+                                     "word": {"type": "string", "pattern": "^[a-z]{1,12}$"}},
+    "required": ["mark", "word"]}}
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """An answer: its name, and what came of it, with token ids and logprobs where the route tells them."""
+
+    name: str
+    content: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Who asks: the client, and for raw events a session and the server's URL."""
+
+    client: AsyncClient
+    session: aiohttp.ClientSession
+    url: str
+
+
+Ask = Callable[[Target, int, str | None], Awaitable[Got]]
+"""Sends the request of a number, or the same once more for the answer of a name."""
+
+
+def _prompt(number: int) -> str:
+    return f"{PROMPTS[number % len(PROMPTS)]}  # {number}\n"
+
+
+def _parameters(number: int, **more: Any) -> dict[str, Any]:
+    return {"max_new_tokens": 16 + number % 32, "details": True, **more}
+
+
+async def _tokens(stream: AsyncStream[Any]) -> Got:
+    events = [event async for event in stream]
+    assert [event.index for event in events] == list(range(1, len(events) + 1)), "a token is missing or came twice"
+    tokens = [(event.token.id, event.token.logprob, event.token.text) for event in events]
+    return Got(stream.answer or "", (tokens, events[-1].generated_text))
+
+
+def _streamed(**more: Any) -> Ask:
+    def ask(target: Target, number: int, answer: str | None) -> Awaitable[Got]:
+        seed = {"seed": number} if more.get("seed") else {}
+        return _tokens(target.client.generate_stream(
+            _prompt(number), answer=answer, **{**_parameters(number), **more, **seed}))
+    return ask
+
+
+def _whole(**more: Any) -> Ask:
+    async def ask(target: Target, number: int, answer: str | None) -> Got:
+        seed = {"seed": number} if more.get("seed") else {}
+        reply = await target.client.generate(
+            _prompt(number), answer=answer, **{**_parameters(number), **more, **seed})
+        assert reply.details is not None
+        tokens = [(token.id, token.logprob, token.text) for token in reply.details.tokens]
+        return Got(reply.answer or "", (tokens, reply.generated_text))
+    return ask
+
+
+async def _chat_stream(target: Target, number: int, answer: str | None) -> Got:
+    choices: dict[int, list[Any]] = {}
+    stream = target.client.chat_stream(
+        [{"role": "user", "content": _prompt(number)}], answer=answer, n=2, max_tokens=20, logprobs=True,
+        stream_options={"include_usage": True})
+    usage = None
+    async for chunk in stream:
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            choices.setdefault(choice.index, []).append(
+                (choice.delta.content, choice.delta.role, choice.logprobs, choice.finish_reason))
+    assert usage is not None
+    return Got(stream.answer or "", (choices, usage.completion_tokens))
+
+
+async def _chat(target: Target, number: int, answer: str | None) -> Got:
+    reply = await target.client.chat(
+        [{"role": "user", "content": _prompt(number)}], answer=answer, n=2, max_tokens=20, logprobs=True)
+    return Got(reply.answer or "", [(choice.message.content, choice.logprobs) for choice in reply.choices])
+
+
+async def _completion(target: Target, number: int, answer: str | None) -> Got:
+    stream = target.client.complete_stream(
+        _prompt(number), answer=answer, max_tokens=24, logprobs=1, return_token_ids=True)
+    chunks = [(choice.text, choice.logprobs) async for chunk in stream for choice in chunk.choices]
+    return Got(stream.answer or "", chunks)
+
+
+async def _raw(target: Target, number: int, answer: str | None) -> Got:
+    """Goes on by nothing but the event stream's own header, which before the first event is the answer's name."""
+    headers = {"accept": "text/event-stream", **({"penstock-answer": answer} if answer else {})}
+    body = {"inputs": _prompt(number), "parameters": _parameters(number, do_sample=True)}
+    tokens: list[Any] = []
+    name, text = "", None
+    while text is None:
+        try:
+            async with target.session.post(f"{target.url}/generate_stream", json=body, headers=headers) as response:
+                response.raise_for_status()
+                if not name:
+                    name = headers["last-event-id"] = response.headers["penstock-answer"]
+                data = b""
+                async for line in response.content:
+                    if line.startswith(b"data:"):
+                        data = line[5:]
+                    elif line.startswith(b"id:"):
+                        headers["last-event-id"] = line[3:].strip().decode()
+                    elif line == b"\n" and data:
+                        event, data = json.loads(data), b""
+                        if "error" in event:
+                            break
+                        tokens.append((event["token"]["id"], event["token"]["logprob"], event["token"]["text"]))
+                        text = event["generated_text"]
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
+            await asyncio.sleep(0.05)
+    return Got(name, (tokens, text))
+
+
+KINDS: dict[str, Ask] = {
+    "sampled stream": _streamed(do_sample=True), "sampled": _whole(do_sample=True),
+    "seeded stream": _streamed(do_sample=True, temperature=0.8, seed=True),
+    "seeded": _whole(do_sample=True, temperature=0.8, seed=True), "greedy stream": _streamed(), "greedy": _whole(),
+    "chat of two, streamed": _chat_stream, "chat of two": _chat, "grammar": _streamed(grammar=GRAMMAR, do_sample=True,
+                                                                                     max_new_tokens=60),
+    "completion": _completion, "raw events": _raw}
+
+
+async def ask_all(
+    urls: Sequence[str], number: int, at_once: int, names: Sequence[str | None] | None = None,
+    note: Callable[[int], None] = lambda number: None,
+) -> list[Got]:
+    """Sends `number` requests of all kinds in turns, so many at once, and returns their answers: new ones, or those of
+    these names. Tells `note` how many have come after each."""
+    kinds, answers, num_done = list(KINDS.values()), {}, 0
+    numbers = iter(range(number))
+
+    async def work(target: Target) -> None:
+        nonlocal num_done
+        for each in numbers:
+            answers[each] = await kinds[each % len(kinds)](target, each, names[each] if names else None)
+            num_done += 1
+            note(num_done)
+
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
+    async with (AsyncClient(urls) as client, aiohttp.ClientSession(connector=connector) as session,
+                asyncio.TaskGroup() as tasks):
+        for _ in range(at_once):
+            tasks.create_task(work(Target(client, session, urls[0])))
+    return [answers[each] for each in range(number)]

@@ -1,0 +1,153 @@
+"""A call of a route, without the sending: what each attempt asks, and what its answer tells."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from pydantic_core import from_json, to_json
+
+from penstock.client.errors import (
+    AnotherAnswer,
+    ClientError,
+    Gone,
+    Overloaded,
+    Refused,
+    ServerFault,
+    error_of_body,
+    error_of_event,
+)
+from penstock.client.events import ServerEvent
+from penstock.client.patience import Patience
+from penstock.client.replies import Reply, WholeReply
+
+AnyReply = TypeVar("AnyReply", bound=Reply)
+AnyWhole = TypeVar("AnyWhole", bound=WholeReply)
+MAX_IDS_CHARACTERS = 7000
+"""The longest list of token ids that is sent: servers and proxies take headers of 8 KB."""
+
+TokenIdOf = Callable[[Any], int | None]
+"""Returns the one token that came with an event's content; None if it is not known."""
+
+
+class Call:
+    """One call, in as many attempts as it takes. A `key` or the name of an `answer` decides what is drawn; without
+    either the call has a key of its own, so that all its attempts draw the same."""
+
+    def __init__(self, patience: Patience, body: Mapping[str, Any], key: str | None, answer: str | None) -> None:
+        self.patience = patience
+        self.content = to_json(body)
+        self.answer = answer
+        """The name of the answer, known once its headers have come."""
+        self._wish = {"penstock-answer": answer} if answer else {"idempotency-key": key or str(uuid.uuid4())}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the next attempt."""
+        return {"content-type": "application/json", **self._wish}
+
+    def failed(self, error: Exception) -> float:
+        """Notes that an attempt failed, for its server or connection is gone: returns the seconds to wait before the
+        next. Raises Unreachable when the time for that is up."""
+        return self.patience.failed(error)
+
+    def _judged(self, error: Refused | Gone) -> Exception:
+        """Returns what is to be raised for a server's error: one that would give another answer is left out while
+        there are others."""
+        return Gone(str(error)) if isinstance(error, AnotherAnswer) and self.patience.avoid() else error
+
+
+class WholeCall(Call, Generic[AnyWhole]):
+    """A call whose answer comes when it is whole."""
+
+    def __init__(
+        self, patience: Patience, body: Mapping[str, Any], key: str | None, answer: str | None, kind: type[AnyWhole]
+    ) -> None:
+        super().__init__(patience, body, key, answer)
+        self._kind = kind
+
+    def take(self, status: int, headers: Mapping[str, str], body: bytes) -> AnyWhole:
+        """Returns the answer. Raises Gone if another server is to be asked, Refused for any other error."""
+        if status != 200:
+            raise self._judged(error_of_body(body, status))
+        try:
+            return self._kind.model_validate({**from_json(body), "answer": headers.get("penstock-answer")})
+        except ValueError as error:
+            raise ServerFault(f"the answer can't be read: {error}", status) from error
+
+
+class StreamCall(Call, Generic[AnyReply]):
+    """A call whose answer comes in events. What has come of it is never asked for again, and comes once."""
+
+    def __init__(
+        self, patience: Patience, body: Mapping[str, Any], key: str | None, answer: str | None, kind: type[AnyReply],
+        token_id_of: TokenIdOf,
+    ) -> None:
+        super().__init__(patience, body, key, answer)
+        self.is_whole = False
+        """Whether the last event has come."""
+        self.last_event_id: str | None = None
+        """The id of the last event that has come; the answer's name before the first."""
+        self._kind = kind
+        self._token_id_of = token_id_of
+        self._ids: list[str] | None = []
+        self._has_begun = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the next attempt: what to go on behind, once that is known."""
+        headers = {**super().headers, "accept": "text/event-stream"}
+        if self.last_event_id is not None:
+            headers = {"content-type": "application/json", "accept": "text/event-stream",
+                       "last-event-id": self.last_event_id}
+            if self._ids and len(ids := ",".join(self._ids)) <= MAX_IDS_CHARACTERS:
+                headers["penstock-output-ids"] = ids
+        return headers
+
+    def begin(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Takes the status and the headers of an attempt, and the body if it is no stream. Raises Gone if another
+        server is to be asked, Refused for any other error."""
+        if status != 200:
+            raise self._judged(error_of_body(body, status))
+        if (name := headers.get("penstock-answer")) is not None and self.last_event_id is None:
+            self.answer = self.last_event_id = name
+
+    def take(self, event: ServerEvent) -> AnyReply | None:
+        """Takes an event: returns what it tells, None for none of the answer's. Raises as `begin` does."""
+        if event.data == "[DONE]":
+            self.is_whole = True
+            return None
+        self.patience.progress()
+        if not event.data:
+            return None
+        content = from_json(event.data)
+        if (error := error_of_event(content)) is not None:
+            raise self._judged(error)
+        self._note(event, content)
+        return self._kind.model_validate(content)
+
+    def end(self) -> None:
+        """Notes the end of an attempt's response. Raises Gone unless the answer is whole."""
+        if not self.is_whole:
+            raise Gone("the stream ended before its last event")
+
+    def _note(self, event: ServerEvent, content: Any) -> None:
+        self._has_begun = True
+        self.last_event_id = event.id or None
+        token_id = self._token_id_of(content)
+        if token_id is None:
+            self._ids = None
+        elif self._ids is not None:
+            self._ids.append(str(token_id))
+        self.is_whole = self.is_whole or content.get("generated_text") is not None
+
+    def failed(self, error: Exception) -> float:
+        """Does as that of any call. Raises ClientError for a stream whose events have no ids, which can't go on."""
+        if self._has_begun and self.last_event_id is None:
+            raise ClientError(f"the stream broke off, and its events have no ids to go on behind: {error}") from error
+        return super().failed(error)
+
+    def _judged(self, error: Refused | Gone) -> Exception:
+        """Does as that of any call. An answer that has begun waits for a server with room for it."""
+        if self._has_begun and isinstance(error, Overloaded):
+            return Gone(str(error))
+        return super()._judged(error)

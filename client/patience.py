@@ -1,0 +1,65 @@
+"""Where a call goes next when a server is gone, when, and when it gives up."""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from penstock.client.errors import Unreachable
+
+log = logging.getLogger("penstock.client")
+
+FIRST_SECONDS, LAST_SECONDS = 0.05, 2.0
+"""The longest pause before the first attempt after a failure, and before any: a pause is drawn from none to that, and
+the longest doubles with each failure."""
+
+
+class Patience:
+    """Follows one call over servers, from one that `first` counts to.
+
+    It ends when `max_downtime` seconds have passed since a failure behind which nothing came.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], max_downtime: float, first: int = 0, now: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._urls = list(urls)
+        self._place = first % len(urls)
+        self._max_downtime = max_downtime
+        self._now = now
+        self._draw = draw
+        self._num_failures = 0
+        self._down_since: float | None = None
+
+    @property
+    def url(self) -> str:
+        """The server that is to be asked."""
+        return self._urls[self._place]
+
+    def progress(self) -> None:
+        """Notes that something came."""
+        self._num_failures, self._down_since = 0, None
+
+    def failed(self, error: Exception) -> float:
+        """Notes a failure: returns the seconds to wait before the next server is asked. Raises Unreachable when the
+        time is up."""
+        now = self._now()
+        self._down_since = now if self._down_since is None else self._down_since
+        pause: float = self._draw() * min(LAST_SECONDS, FIRST_SECONDS * 2.0**min(self._num_failures, 20))
+        if now + pause - self._down_since >= self._max_downtime:
+            what = f"{type(error).__name__}: {error}".removesuffix(": ")
+            raise Unreachable(f"nothing came of {', '.join(self._urls)} for {self._max_downtime:g} s; at last of "
+                              f"{self.url}: {what}") from error
+        log.info("%s is gone (%s: %s), asking again in %.2f s", self.url, type(error).__name__, error, pause)
+        self._num_failures += 1
+        self._place = (self._place + 1) % len(self._urls)
+        return pause
+
+    def avoid(self) -> bool:
+        """Leaves out the server that was asked; returns whether there are others."""
+        if len(self._urls) == 1:
+            return False
+        del self._urls[self._place]
+        self._place %= len(self._urls)
+        return True

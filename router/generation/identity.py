@@ -1,0 +1,210 @@
+"""The name of an answer: what was asked, the seed, and what decides every bit. An answer follows from it, so that any
+router can go on with one, or repeat it, of which nothing is stored."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Self
+
+import orjson
+
+from penstock.router.errors import AnotherAnswer, RouterError, ValidationError
+from penstock.router.fleet.facts import Facts
+from penstock.router.generation.seeds import derived_seed, seed_of_key
+from penstock.router.generation.service import Service
+from penstock.router.generation.spec import GenerationSpec
+
+RESUME, REPEAT, KEY, OUTPUT_IDS = "Last-Event-ID", "penstock-answer", "Idempotency-Key", "penstock-output-ids"
+"""The headers of `Wish`, in its order."""
+MAX_KEY = 255
+"""The most characters of an idempotency key."""
+_ID = re.compile(r"([0-9a-f]{16})\.([0-9]{1,20})\.([0-9a-f]{8})\.([0-9]{1,10}(?:-[0-9]{1,10})*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a client wants of an answer beside what its request says, as it has written it; None for what it has not.
+
+    The answer is to go on behind the event `resume_after`, of whose tokens `output_ids` may be the first; or it is to
+    be the answer `repeat`, once more; or one of which each request with this `key` gets the same.
+    """
+
+    resume_after: str | None = None
+    repeat: str | None = None
+    key: str | None = None
+    output_ids: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerName:
+    """Names the answers to a request: `digest` is of what was asked, `numerics` of what computes it."""
+
+    digest: str
+    seed: int
+    numerics: str
+
+    def __str__(self) -> str:
+        return f"{self.digest}.{self.seed}.{self.numerics}"
+
+    def at(self, counts: Sequence[int]) -> str:
+        """Returns the id of the event that is the last of so many of each answer; the last count, that of events that
+        belong to no answer, is left out while there are none."""
+        return f"{self}.{'-'.join(map(str, counts if counts[-1] else counts[:-1]))}"
+
+    @classmethod
+    def parse(cls, text: str, header: str) -> tuple[Self, tuple[int, ...]]:
+        """Reads an event's id: returns the name and the counts. Raises ValidationError, which names the header."""
+        match = _ID.fullmatch(text)
+        if match is None or int(match[2]) >= 2**64:
+            raise ValidationError(f"`{header}` must be the `id` of an event, or the header `{REPEAT}`, of an answer of "
+                                  f"this kind of server. Given: `{text:.100}`")
+        return cls(match[1], int(match[2]), match[3]), tuple(map(int, match[4].split("-")))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which answers a request gets. `delivered` counts the events of each that the client has, and at last those that
+    belong to no answer; `output_ids` are the first tokens of the one answer, which need not be computed again."""
+
+    name: AnswerName
+    delivered: tuple[int, ...]
+    facts: Facts
+    """Those of the kind of group that answers."""
+    needs_bits: bool = False
+    """Whether another kind must not answer, for the client has named an answer."""
+    is_resumed: bool = False
+    output_ids: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The id of the last event that the client has."""
+        return self.name.at(self.delivered)
+
+    def seed_of(self, prompt: int) -> int:
+        """Returns the seed for a prompt of the request, if that does not have one itself."""
+        return derived_seed(self.name.seed, prompt) if prompt else self.name.seed
+
+
+async def identify(
+    service: Service, specs: Sequence[GenerationSpec], wish: Wish, rendering: Sequence[object], *, is_stream: bool
+) -> Identity:
+    """Returns which answers a request gets: those that its client wishes for, or new ones.
+
+    `rendering` is what else of the request decides what the answers' events tell. Raises ValidationError for a wish
+    that can't be read or does not fit the request, and AnotherAnswer if this server would answer otherwise.
+    """
+    digest = _digest(specs, rendering)
+    # More are refused by a rule.
+    num_answers = min(sum(spec.num_answers for spec in specs), service.limits.max_concurrent_requests)
+    kinds = await _kinds(service, specs)
+    given = specs[0].parameters.seed
+    named = [(header, *AnswerName.parse(text, header))
+             for header, text in ((RESUME, wish.resume_after), (REPEAT, wish.repeat)) if text is not None]
+    for header, name, _ in named:
+        _check(header, name, digest, given, [*kinds])
+    _check_alike([name for _, name, _ in named])
+    numerics = named[0][1].numerics if named else next(iter(kinds))
+    facts = kinds[numerics]
+    if wish.resume_after is None:
+        if wish.output_ids is not None:
+            raise ValidationError(f"`{OUTPUT_IDS}` is for requests with `{RESUME}`")
+        if named:
+            _check_repeatable(facts)
+        seed = named[0][1].seed if named else _seed(digest, given, wish.key)
+        return Identity(AnswerName(digest, seed, numerics), (0,) * (num_answers + 1), facts, needs_bits=bool(named))
+    if not is_stream:
+        raise ValidationError(f"`{RESUME}` is for requests for a stream; `{REPEAT}` repeats an answer")
+    _, name, counts = named[0]
+    identity = Identity(name, _delivered(counts, num_answers), facts, needs_bits=True, is_resumed=True,
+                        output_ids=_output_ids(wish.output_ids, num_answers))
+    if len(identity.output_ids) > identity.delivered[0]:
+        raise ValidationError(f"`{OUTPUT_IDS}` must have no more than the {identity.delivered[0]} tokens that came up "
+                              f"to `{RESUME}`. Given: {len(identity.output_ids)}")
+    if len(identity.output_ids) < identity.delivered[0] or num_answers > 1:
+        _check_repeatable(facts)
+    return identity
+
+
+def _check(header: str, name: AnswerName, digest: str, given: int | None, numerics: Sequence[str]) -> None:
+    if name.digest != digest:
+        raise ValidationError(f"`{header}` names an answer to another request: the body must be the same")
+    if given is not None and given != name.seed:
+        raise ValidationError(f"`{header}` names an answer with the seed {name.seed}, and `seed` is {given}")
+    if name.numerics not in numerics:
+        raise AnotherAnswer(f"`{header}` names an answer of another model, or of other kernels or number formats "
+                            f"({name.numerics}, here {' and '.join(numerics)}): what this server would answer differs "
+                            "from it")
+
+
+def _check_alike(names: Sequence[AnswerName]) -> None:
+    if any(first != second for first, second in pairwise(names)):
+        raise ValidationError(f"`{RESUME}` and `{REPEAT}` must name the same answer")
+
+
+def _check_repeatable(facts: Facts) -> None:
+    if not facts.is_deterministic:
+        raise AnotherAnswer("the answers of this server depend on what it computes beside them, so that none can be "
+                            f"repeated; a stream goes on if `{OUTPUT_IDS}` has all tokens that came of it")
+
+
+def _delivered(counts: tuple[int, ...], num_answers: int) -> tuple[int, ...]:
+    if len(counts) not in (num_answers, num_answers + 1):
+        raise ValidationError(f"`{RESUME}` must end with a count for each of {num_answers} answers. "
+                              f"Given: {len(counts)} counts")
+    return counts if len(counts) > num_answers else (*counts, 0)
+
+
+def _output_ids(text: str | None, num_answers: int) -> tuple[int, ...]:
+    if text is None or not text.strip():
+        return ()
+    if num_answers > 1:
+        raise ValidationError(f"`{OUTPUT_IDS}` is for requests for one answer. Asked for: {num_answers}")
+    ids = [part.strip() for part in text.split(",")]
+    wrong = next((part for part in ids if not re.fullmatch(r"[0-9]{1,10}", part)), None)
+    if wrong is not None:
+        raise ValidationError(f"`{OUTPUT_IDS}` must be token ids with commas between them. Given: `{wrong:.40}`")
+    return tuple(map(int, ids))
+
+
+def _seed(digest: str, given: int | None, key: str | None) -> int:
+    """Returns the seed of a new answer: the request's own, that of the key, or a drawn one."""
+    if key is not None and not 0 < len(key) <= MAX_KEY:
+        raise ValidationError(f"`{KEY}` must have 1 to {MAX_KEY} characters. Given: {len(key)}")
+    if given is not None:
+        return given
+    return secrets.randbits(64) if key is None else seed_of_key(key, digest)
+
+
+def _digest(specs: Sequence[GenerationSpec], rendering: Sequence[object]) -> str:
+    """Returns the digest of what was asked, without the seed. Parameters that are not set are no part of it, so that
+    it is the same for versions of the server that know others."""
+    content = [list(rendering), *map(_content, specs)]
+    try:
+        written = orjson.dumps(content, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except orjson.JSONEncodeError as error:
+        raise ValidationError(f"the request can't be written as JSON again: {error}") from error
+    return hashlib.sha256(written).hexdigest()[:16]
+
+
+def _content(spec: GenerationSpec) -> list[Any]:
+    parameters = spec.parameters.model_dump(exclude_defaults=True, exclude={"seed"})
+    return [spec.inputs, parameters, spec.n, spec.is_greedy, spec.keep_stop, spec.add_special_tokens,
+            spec.has_openai_penalties, spec.raw_logprobs, spec.wants_prompt_logprobs, sorted(spec.shown_ids),
+            spec.adapter]
+
+
+async def _kinds(service: Service, specs: Sequence[GenerationSpec]) -> dict[str, Facts]:
+    """Returns the facts of each kind of group, that for new requests first, by a digest of what decides the bits: of
+    the model, as it is computed there, and of the adapter's files."""
+    content: list[str] = []
+    if specs[0].adapter is not None:
+        try:
+            adapter = await service.adapters.get(specs[0].adapter)
+            content += [adapter.digest, adapter.config_digest]
+        except RouterError:
+            content += [""]  # the request is refused for it in its turn
+    return {hashlib.sha256("\n".join([*facts.bits, *content]).encode()).hexdigest()[:8]: facts
+            for facts in service.engine.kinds}

@@ -1,0 +1,1 @@
+"""The Python client, against servers that die, refuse and differ."""

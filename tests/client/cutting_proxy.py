@@ -1,0 +1,67 @@
+"""A proxy that breaks answers off: a stand-in for routers that die, at moments that a test chooses."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Self
+
+
+class CuttingProxy:
+    """Passes TCP connections on to a server, and breaks one off, with a reset, once as many bytes of an answer went
+    through as `next_cut` says for it; None lets it through."""
+
+    def __init__(self, port: int, next_cut: Callable[[], int | None]) -> None:
+        self.num_cuts = 0
+        self._port = port
+        self._next_cut = next_cut
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        sending = asyncio.ensure_future(_copy(reader, there_writer, None))
+        try:
+            await _copy(there_reader, writer, self._next_cut())
+        except _CutError:
+            self.num_cuts += 1
+            writer.transport.abort()
+        finally:
+            sending.cancel()
+            there_writer.close()
+            writer.close()
+
+
+class _CutError(Exception):
+    pass
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int | None) -> None:
+    left = cut
+    while data := await reader.read(4096):
+        if left is not None and len(data) >= left:
+            writer.write(data[:left])
+            await writer.drain()
+            await asyncio.sleep(0.002)  # a reset would overtake what is still to be sent
+            raise _CutError
+        left = None if left is None else left - len(data)
+        writer.write(data)
+        await writer.drain()

@@ -1,0 +1,231 @@
+"""Groups are found where a directory lists them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from penstock.router.engine.engine import Engine
+from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.facts import Facts
+from penstock.router.fleet.wire import ShardFacts
+from penstock.router.groups import roster as rosters
+from penstock.router.groups.groups import Groups
+from penstock.router.groups.roster import Roster
+from penstock.router.metrics.metrics import Metrics
+from tests.fakes import FACTS, LIMITS, ScriptedFleet
+from tests.router.groups.test_groups import asked
+from tests.scripted_engine import collect, shifting, submit
+
+
+@dataclass
+class Machine:
+    """The shards that listen at an address: the rank of the first, how many there are, and their group's facts."""
+
+    facts: Facts
+    rank: int = 0
+    shards_here: int = 1
+
+
+@dataclass
+class World:
+    """Machines by their addresses, and a directory of some addresses."""
+
+    machines: dict[str, Machine] = field(default_factory=dict)
+    listings: asyncio.Queue[frozenset[str]] = field(default_factory=asyncio.Queue)
+    fleets: dict[str, "RealFleet"] = field(default_factory=dict)
+    targets: dict[str, list[str]] = field(default_factory=dict)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def watch(self) -> AsyncGenerator[frozenset[str], None]:
+        while True:
+            yield await self.listings.get()
+
+    def list(self, *addresses: str) -> None:
+        self.listings.put_nowait(frozenset(addresses))
+
+    def start(self, address: str, name: str, rank: int = 0, shards_here: int = 1, **facts: Any) -> None:
+        self.machines[address] = Machine(replace(FACTS, group=name, **facts), rank, shards_here)
+        self.started.set()
+        self.started = asyncio.Event()
+
+
+class Client:
+    """Asks a machine, however long that takes."""
+
+    def __init__(self, world: World, address: str) -> None:
+        self._world = world
+        self._address = address
+
+    async def describe(self) -> ShardFacts:
+        while self._address not in self._world.machines:
+            await self._world.started.wait()
+        machine = self._world.machines[self._address]
+        return ShardFacts(machine.rank, machine.rank == 0, machine.facts, machine.shards_here)
+
+    async def close(self) -> None:
+        pass
+
+
+class RealFleet(ScriptedFleet):
+    """The fleet of a group, which may drain."""
+
+    def __init__(self, world: World, targets: list[str]) -> None:
+        super().__init__(shifting)
+        self.facts = world.machines[targets[0]].facts
+        self.states: asyncio.Queue[bool] = asyncio.Queue()
+        self.num_lost = 0
+        world.fleets[self.facts.group] = self
+        world.targets[self.facts.group] = targets
+
+    async def describe(self) -> Facts:
+        if self.num_lost:
+            self.num_lost -= 1
+            raise FleetError("it was lost while it was asked")
+        return self.facts
+
+    async def draining(self) -> AsyncGenerator[bool, None]:
+        yield False
+        while True:
+            yield await self.states.get()
+
+
+@asynccontextmanager
+async def router(world: World, *listed: str) -> AsyncIterator[Groups]:
+    world.list(*listed)
+    metrics = Metrics(LIMITS)
+    roster = Roster(world, lambda address: Client(world, address),  # type: ignore[arg-type, return-value]
+                    lambda targets: RealFleet(world, targets))  # type: ignore[arg-type, return-value]
+    watching = asyncio.create_task(roster.watch())
+
+    async def background() -> None:
+        await watching
+
+    groups = Groups(LIMITS, metrics, background=background)
+    try:
+        async with asyncio.timeout(20):
+            await roster.first()
+            roster.begin(groups, lambda fleet, facts: Engine(
+                fleet, facts, LIMITS, metrics, 1, 60.0, name=facts.group, is_one_of_many=True))
+            running = asyncio.create_task(groups.run())
+            yield groups
+    finally:
+        for task in (watching, running):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def until_there_are(groups: Groups, *names: str) -> None:
+    while sorted(each.name for each in groups.members if each.engine.has_group) != sorted(names):
+        await asyncio.sleep(0)
+
+
+async def test_a_dead_address_costs_nothing_and_a_late_one_joins() -> None:
+    world = World()
+    world.start("a:1", "first")
+    async with router(world, "dead:1", "a:1", "late:1") as groups:
+        await until_there_are(groups, "first")
+        assert len(await collect(submit(groups, asked()))) == 20
+        world.start("late:1", "second")
+        await until_there_are(groups, "first", "second")
+
+
+async def test_a_flat_list_sorts_itself() -> None:
+    """Two machines of one group, a group of its own, and an address that leads to the same shards."""
+    world = World()
+    world.start("b:4000", "large", rank=2, shards_here=2, world_size=4)
+    world.start("c:4000", "small")
+    world.start("also-c:4000", "small")
+    async with router(world, "a:4000", "b:4000", "c:4000", "also-c:4000") as groups:
+        await until_there_are(groups, "small")
+        world.start("a:4000", "large", rank=0, shards_here=2, world_size=4)
+        await until_there_are(groups, "large", "small")
+    assert world.targets["large"] == ["a:4000", "a:4001", "b:4000", "b:4001"]
+    assert world.targets["small"] in (["c:4000"], ["also-c:4000"])
+
+
+async def test_shards_that_are_lost_while_they_are_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rosters, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(RealFleet, "num_lost", 3, raising=False)
+    world = World()
+    world.start("a:1", "first")
+    async with router(world, "a:1") as groups:
+        await until_there_are(groups, "first")
+
+
+async def test_a_group_that_does_not_fit_is_refused_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rosters, "REFUSED_SECONDS", 0.01)
+    world = World()
+    world.start("a:1", "first")
+    async with router(world, "a:1", "b:1") as groups:
+        await until_there_are(groups, "first")
+        world.start("b:1", "second", vocab_size=100)
+        while not groups.num_refused:
+            await asyncio.sleep(0)
+        assert len(groups.members) == 1
+        world.start("b:1", "second")
+        await until_there_are(groups, "first", "second")
+        assert groups.num_refused == 0
+
+
+async def test_a_group_that_is_listed_no_more_is_left_and_may_come_back() -> None:
+    world = World()
+    world.start("a:1", "first")
+    world.start("b:1", "second")
+    async with router(world, "a:1", "b:1") as groups:
+        await until_there_are(groups, "first", "second")
+        streams = [submit(groups, asked(60, first=100 * number)) for number in range(4)]
+        world.list("b:1")
+        await until_there_are(groups, "second")
+        assert [len(events) for events in await asyncio.gather(*map(collect, streams))] == [60] * 4
+        world.list("a:1", "b:1")
+        await until_there_are(groups, "first", "second")
+
+
+async def test_the_last_group_stays_though_nobody_lists_it() -> None:
+    """A directory may be wrong for a moment, and who serves is known."""
+    world = World()
+    world.start("a:1", "first")
+    async with router(world, "a:1") as groups:
+        await until_there_are(groups, "first")
+        world.list()
+        while not groups.members[0].is_gone:
+            await asyncio.sleep(0)
+        assert len(await collect(submit(groups, asked()))) == 20
+
+
+async def test_a_group_that_drains_is_left() -> None:
+    world = World()
+    world.start("a:1", "first")
+    world.start("b:1", "second")
+    async with router(world, "a:1", "b:1") as groups:
+        await until_there_are(groups, "first", "second")
+        world.fleets["first"].states.put_nowait(True)
+        while not any(each.is_draining for each in groups.members):
+            await asyncio.sleep(0)
+        await collect(submit(groups, asked()))
+        assert not world.fleets["first"].plans
+        world.fleets["first"].states.put_nowait(False)
+        world.fleets["second"].states.put_nowait(True)
+        while not groups.members[[each.name for each in groups.members].index("second")].is_draining:
+            await asyncio.sleep(0)
+        await collect(submit(groups, asked()))
+        assert world.fleets["first"].plans
+
+
+async def test_other_shards_at_the_same_address_are_another_group() -> None:
+    world = World()
+    world.start("a:1", "first")
+    world.start("b:1", "second")
+    async with router(world, "a:1", "b:1") as groups:
+        await until_there_are(groups, "first", "second")
+        fleet = world.fleets["first"]
+        world.start("a:1", "third", weights_digest="other")
+        fleet.facts = world.machines["a:1"].facts
+        fleet.is_lost.set()
+        await until_there_are(groups, "second", "third")
+        assert len(groups.kinds) == 2
