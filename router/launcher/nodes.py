@@ -94,6 +94,8 @@ class Leader:
         self._tls = tls
         self._on_drain = on_drain
         self._draining: asyncio.Task[None] | None = None
+        self._leaving: list[NodeLink] = []
+        """Whom to tell when the group has drained."""
         self._members: dict[int, _Member] = {}
         self._changed = asyncio.Event()
         self._generation = ""
@@ -104,8 +106,9 @@ class Leader:
         context = None if self._tls is None else self._tls.context(is_server=True)
         server = await asyncio.start_server(self._take, sock=self._listener, ssl=context)
         try:
-            await server.serve_forever()
+            await asyncio.Event().wait()
         finally:
+            server.close()
             for member in self._members.values():
                 member.link.close()
 
@@ -164,13 +167,17 @@ class Leader:
             case "progress":
                 self.on_progress()
                 self._tell_others(number, "progress")
-            case "drain" if self._draining is None or self._draining.done():
-                self._draining = asyncio.create_task(self._drain(number, member))
+            case "drain":
+                log.info("Node %d is to end, so the group drains", number)
+                self._leaving.append(member.link)
+                if self._draining is None or self._draining.done():
+                    self._draining = asyncio.create_task(self._drain())
 
-    async def _drain(self, number: int, member: _Member) -> None:
-        log.info("node %d is to end, so the group drains", number)
+    async def _drain(self) -> None:
         await self._on_drain()
-        member.link.send("drained")
+        for link in self._leaving:
+            link.send("drained")
+        self._leaving.clear()
 
     def _lose(self, number: int, how: LostElsewhere) -> None:
         """Takes note that the shards of another machine are lost, if the group runs."""

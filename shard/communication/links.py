@@ -7,6 +7,7 @@ took 0.7 ms each. `shared_memory.py` is faster still, where the compiled kernels
 `device_links.py`, and only what the hosts must agree on goes this way.
 """
 
+import errno
 import os
 import socket
 import ssl
@@ -96,7 +97,9 @@ class SocketLinks:
                     _receive(link, _bytes(incoming[peer]))
                 if peer in outgoing and self._rank > peer:
                     link.sendall(_bytes(outgoing[peer]))
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            except (BlockingIOError, TimeoutError) as error:
+                if error.errno == errno.ETIMEDOUT:
+                    raise RuntimeError(f"rank {peer} is gone: its machine does not answer") from error
                 raise RuntimeError(f"rank {peer} has said nothing for {self._timeout:g} s") from error
             except OSError as error:
                 raise RuntimeError(f"rank {peer} is gone: {error}") from error

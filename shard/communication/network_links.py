@@ -159,7 +159,8 @@ def _set_up(link: socket.socket, timeout: float) -> None:
     """Lets a link wait for `timeout` seconds, and break when its wire is cut: the system asks the other machine's
     system whether it is there, however long the rank computes."""
     seconds = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
-    link.setblocking(True)
+    # Python's TLS asks again for ever when the system says that it has waited for long enough.
+    link.settimeout(timeout if isinstance(link, ssl.SSLSocket) else None)
     for level, option, value in (
         (socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES), (socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds),
         (socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
