@@ -15,6 +15,9 @@ from penstock.system.wire_tls import WireTls
 
 log = logging.getLogger(__name__)
 
+RENEW_SECONDS = 60.0
+"""How often the certificate for those who call is read again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -106,7 +109,10 @@ class Leader:
         context = None if self._tls is None else self._tls.context(is_server=True)
         server = await asyncio.start_server(self._take, sock=self._listener, ssl=context)
         try:
-            await asyncio.Event().wait()
+            while True:
+                await asyncio.sleep(RENEW_SECONDS)
+                if self._tls is not None and context is not None:
+                    self._tls.renew(context)
         finally:
             server.close()
             for member in self._members.values():
