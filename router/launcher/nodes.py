@@ -156,7 +156,7 @@ class Leader:
         if before := self._members.pop(number, None):
             before.link.close()
             self._lose(number, LostElsewhere("its launcher was started again"))
-        member = self._members[number] = _Member(link, str(hello["host"]))
+        member = self._members[number] = _Member(link, hello["host"])
         while (message := await link.receive()) is not None:
             self._hear(number, member, message)
         if self._members.get(number) is member:
@@ -212,6 +212,6 @@ def _refusal(place: GroupPlace, hello: Message) -> str:
     number = hello.get("node_rank")
     if not isinstance(number, int) or not 1 <= number < place.nnodes:
         return f"node_rank is {number!r} there, the others of node 0 are 1 to {place.nnodes - 1}"
-    return ""
+    return "" if isinstance(hello.get("host"), str) else "it names no host"
 
 

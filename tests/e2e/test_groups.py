@@ -1,6 +1,7 @@
 """Groups that routers reach over TCP: certificates, drains, several machines, and wires that are cut."""
 
 import asyncio
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +46,8 @@ async def test_a_group_lets_in_whom_its_ca_has_signed_and_drains_before_it_ends(
 ) -> None:
     port = free_port()
     target = f"127.0.0.1:{port}"
-    with group(tmp_path / "group", "--listen", target, "--group-name", "blue", *flags(ca.issue("shard"))) as running:
+    served = copied(ca.issue("shard"), tmp_path / "served")
+    with group(tmp_path / "group", "--listen", target, "--group-name", "blue", *flags(served)) as running:
         async with driving([target], tls) as engine:
             assert engine.facts.group == "blue"
             expected += await generate(engine, NUMBER)
@@ -55,12 +57,26 @@ async def test_a_group_lets_in_whom_its_ca_has_signed_and_drains_before_it_ends(
             for end in refused:
                 await refuses(ShardClient(target, end))
             await refuses_a_client_without_certificate(target, tls)
+            copied(stranger, tmp_path / "served")  # certificates are renewed, and those of the old CA serve no more
+            client = ShardClient(target, stranger)
+            assert (await client.health(5)).steps_begun > 1
+            await client.close()
+            await refuses(ShardClient(target, tls))
+            copied(ca.issue("shard"), tmp_path / "served")
             states = GrpcFleet([target], tls).draining()
             assert await anext(states) is False
             running.process.terminate()
             assert await anext(states) is True
             assert await asyncio.to_thread(running.process.wait, 10) == 0
     assert len(expected) == NUMBER
+
+
+def copied(tls: WireTls, folder: Path) -> WireTls:
+    """Copies the files of one end, over others if there are some."""
+    folder.mkdir(exist_ok=True)
+    for file, name in ((tls.ca, "ca"), (tls.cert, "cert"), (tls.key, "key")):
+        shutil.copy(file, folder / name)
+    return WireTls(folder / "ca", folder / "cert", folder / "key")
 
 
 async def refuses(client: ShardClient) -> None:
