@@ -65,6 +65,13 @@ class ShardConfig:
     rendezvous: str = ""
     """Where the group meets: file:///path of a file that does not exist yet, or tcp://host:port, where rank 0 will
     listen. A group of one needs none."""
+    exchanges: tuple[str, ...] = ()
+    """Where the ranks of a group on several machines meet: host:port of each, in rank order. Then the rendezvous is
+    for those of this machine alone."""
+    generation: str = ""
+    """Names this start of such a group: ranks of another meet nobody."""
+    allow_clear_exchange: bool = False
+    """Whether GPUs of several machines may exchange by NCCL, which encrypts nothing."""
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     """The dtype of the weights and the KV memory; null is the checkpoint's."""
     quantize: str | None = None
@@ -181,10 +188,20 @@ class ShardConfig:
         return _needed(MIXED_GRAPHS, self.max_step_tokens) if self.graph_sizes else ()
 
     @property
+    def num_local(self) -> int:
+        """Returns how many shards of the group are on this machine."""
+        return self.shards_here if self.exchanges else self.world_size
+
+    @property
+    def local_rank(self) -> int:
+        """Returns this shard's place among them."""
+        return self.rank % self.num_local
+
+    @property
     def num_threads(self) -> int:
         cores, quota = len(physical_cores()), cgroups.limits().cpus
         usable = cores if quota is None else min(cores, int(quota))
-        return self.threads or max(1, usable // self.world_size)
+        return self.threads or max(1, usable // self.num_local)
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -198,16 +215,18 @@ class ShardConfig:
         if cgroups.limits().cpus is not None:
             return ()
         cores = physical_cores()
-        if self.num_threads * self.world_size != len(cores):
+        if self.num_threads * self.num_local != len(cores):
             return ()
-        first = self.rank * self.num_threads
+        first = self.local_rank * self.num_threads
         return cores[first:first + self.num_threads]
 
     def check(self) -> None:
         """Raises ValueError, naming the setting, for values that do not go together."""
         if not self.rank < self.world_size:
             raise ValueError(f"`rank` {self.rank}: a group of {self.world_size} has ranks 0 to {self.world_size - 1}")
-        if self.world_size > 1 and not self.rendezvous:
+        if self.exchanges:
+            self._check_machines()
+        elif self.world_size > 1 and not self.rendezvous:
             raise ValueError(f"`rendezvous` is needed for a `world_size` of {self.world_size}")
         if not self.listen:
             raise ValueError("`listen` is needed: unix:/path or host:port")
@@ -216,6 +235,18 @@ class ShardConfig:
             raise ValueError(f"`listen` {self.listen}: the path has {length} bytes, a socket's has {MAX_SOCKET_PATH}")
         if self.socket_path and not self.socket_path.parent.is_dir():
             raise ValueError(f"`listen` {self.listen}: the folder {self.socket_path.parent} does not exist")
+
+    def _check_machines(self) -> None:
+        if len(self.exchanges) != self.world_size:
+            raise ValueError(f"`exchanges` has {len(self.exchanges)} addresses for a `world_size` of {self.world_size}")
+        if not self.shards_here or self.world_size % self.shards_here:
+            raise ValueError(f"`shards_here` {self.shards_here}: every machine has as many of the {self.world_size}")
+        if self.shards_here > 1 and not self.rendezvous:
+            raise ValueError("`rendezvous` is needed for several shards on this machine")
+        for address in self.exchanges:
+            if self.tls is None and not addresses.is_loopback(addresses.split(address)[0]):
+                raise ValueError(f"`exchanges`: nothing is exchanged with {address} in the clear: `tls_ca`, `tls_cert` "
+                                 "and `tls_key` are needed")
 
     def _check_tls(self) -> None:
         if self.tls is not None:

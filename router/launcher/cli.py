@@ -15,7 +15,7 @@ import click
 
 from penstock.router import logs
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import health, hub
+from penstock.router.launcher import drain, health, hub, roll
 from penstock.router.launcher.group_launch import group
 from penstock.router.launcher.group_options import GROUP_OPTIONS
 from penstock.router.launcher.launch import serve
@@ -49,6 +49,8 @@ main.add_command(Command(
     params=[click.Argument(["model_id"], metavar="MODEL", required=False, envvar="MODEL_ID"), *GROUP_OPTIONS]))
 
 main.add_command(health.command)
+main.add_command(drain.command)
+main.add_command(roll.command)
 
 
 def download(model_id: str, **options: Any) -> None:

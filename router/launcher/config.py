@@ -166,6 +166,9 @@ def _check_wire(config: LauncherConfig) -> None:
     if place is not None and not addresses.is_loopback(place.host):
         raise InvalidArgument(f"`listen`: shards do not listen at {place.host} in the clear, where others can reach "
                               f"them: {wire_tls.ADVICE}, or listen at 127.0.0.1")
+    if place is not None and place.master is not None and not addresses.is_loopback(place.master[0]):
+        raise InvalidArgument(f"`master_addr`: machines do not meet at {place.master[0]} in the clear: "
+                              f"{wire_tls.ADVICE}")
     for address in GroupsSpec.parse(config.groups).listed if config.groups else ():
         if not addresses.is_loopback(addresses.split(address)[0]):
             raise InvalidArgument(f"`groups`: {address} is not reached in the clear: {wire_tls.ADVICE}")

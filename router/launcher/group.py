@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.router.config import InvalidArgument
+from penstock.router.launcher.nodes import Alone, LostElsewhere, Nodes
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
 from penstock.router.launcher.shard_memory import ShardMemory
 from penstock.router.launcher.silence import Silence, followed
@@ -41,6 +42,8 @@ class Loss:
     is_from_outside: bool
     """Whether the group ran well until somebody killed or stopped a shard. A shard that ended by itself, or by a fault
     of its own such as SIGSEGV, may have written anywhere in its memory."""
+    is_elsewhere: bool = False
+    """Whether it was another machine that lost its shards."""
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.causes))
@@ -54,13 +57,18 @@ class Group:
     the same order. The timeouts are in seconds: the first for a step, the second for a shard that loads and makes no
     progress; `on_progress` is called while one makes some. What the shards have in
     `memories` outlives them, unless they may have spoilt it. `tls` protects the connections to them.
+    `nodes` are the other machines that have shards of the group, if there are some.
     """
 
     def __init__(
         self, programs: Callable[[], Sequence[Program]], targets: Sequence[str], step_timeout: float,
         startup_timeout: float, memories: Sequence[ShardMemory] = (), on_progress: Callable[[], None] = lambda: None,
-        tls: WireTls | None = None,
+        tls: WireTls | None = None, nodes: Nodes | None = None,
     ) -> None:
+        self._nodes = nodes or Alone()
+        self._shards: Sequence[Process] = ()
+        self.forgets_drain = False
+        """Whether the next start of the shards takes sequences, though the group drains now."""
         self.is_draining = False
         """Whether the shard of the lowest rank here said last that the group drains."""
         self._tls = tls
@@ -71,12 +79,18 @@ class Group:
         self._memories = memories
         self._on_progress = on_progress
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether all shards of this machine run and can take orders."""
+        return bool(self._shards) and all(shard.is_ready for shard in self._shards)
+
     async def keep(self, end: asyncio.Future[None]) -> Loss | None:
         """Runs the shards until `end` is done; then none is left. Returns the last loss if to go on is of no use."""
         num_deaths = 0
         is_first = True
         while (loss := await self._live(end)) is not None:
-            num_deaths = 0 if loss.has_stepped else num_deaths + 1
+            if not loss.is_elsewhere:  # what dies there is the launcher's there to give up
+                num_deaths = 0 if loss.has_stepped else num_deaths + 1
             if is_first and loss.is_refusal:
                 return loss
             if num_deaths == MAX_DEATHS:
@@ -93,15 +107,37 @@ class Group:
         return None
 
     async def _live(self, end: asyncio.Future[None]) -> Loss | None:
-        """Runs all shards once. Returns how they were lost, or None after they ended in order."""
+        """Runs all shards once, together with those of other machines. Returns how they were lost, or None after they
+        ended in order."""
+        beginning = asyncio.ensure_future(self._nodes.begin())
+        ends: list[asyncio.Future[Any]] = [beginning, end]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if not beginning.done():
+            beginning.cancel()
+            await asyncio.wait([beginning])
+            return None
+        how = LostElsewhere("its launcher ends")
+        try:
+            beginning.result()
+            loss = await self._run(end, self._nodes)
+            how = how if loss is None else LostElsewhere(str(loss), loss.is_from_outside)
+            return loss
+        except InvalidArgument as error:
+            return _failed_start(error)
+        finally:
+            self._shards = ()
+            self._nodes.end(how)
+
+    async def _run(self, end: asyncio.Future[None], nodes: Nodes) -> Loss | None:
         loss = None
+        if self.forgets_drain:
+            self.forgets_drain = self.is_draining = False
         async with AsyncExitStack() as stack:
             try:
                 shards = [await stack.enter_async_context(started(program)) for program in self._programs()]
             except (OSError, InvalidArgument) as error:
                 # What hinders a start may be over soon, and if not, the router has to tell its clients.
-                return Loss(causes=[Cause.of_failed_start("the group", error)], has_stepped=False, is_refusal=True,
-                            is_from_outside=False)
+                return _failed_start(error)
             watching = await stack.enter_async_context(AsyncExitStack())
             watches = [await watching.enter_async_context(
                 watched(target, self._step_timeout, partial(getattr, shard, "is_ready"), self._tls,
@@ -111,12 +147,15 @@ class Group:
             for shard in shards:
                 loads.append(await watching.enter_async_context(followed(
                     shard, self._startup_timeout, on_sign=partial(self._note_progress, loads))))
+            nodes.on_progress = partial(_forget_silence, loads)
+            self._shards = shards
             stack.callback(_kill, shards)
             ends = [shard.ended for shard in shards]
             hung = [watch.hung for watch in watches] + [load.is_over for load in loads]
-            await asyncio.wait([end, *ends, *hung], return_when=asyncio.FIRST_COMPLETED)
+            events: list[asyncio.Future[Any]] = [end, *ends, *hung, nodes.lost]
+            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
             if not end.done():
-                loss = _loss(shards, watches, loads)
+                loss = _loss(shards, watches, loads, nodes.lost)
             else:
                 await watching.aclose()  # gRPC would report on stderr that the shards close its connections
                 for shard in shards:
@@ -133,9 +172,19 @@ class Group:
 
     def _note_progress(self, loads: Sequence[Silence]) -> None:
         """Takes a sign of one shard for all, since those that have loaded their part wait for the others."""
-        for load in loads:
-            load.seconds = 0.0
+        _forget_silence(loads)
+        self._nodes.note_progress()
         self._on_progress()
+
+
+def _forget_silence(loads: Sequence[Silence]) -> None:
+    for load in loads:
+        load.seconds = 0.0
+
+
+def _failed_start(error: OSError | InvalidArgument) -> Loss:
+    return Loss(causes=[Cause.of_failed_start("the group", error)], has_stepped=False, is_refusal=True,
+                is_from_outside=False)
 
 
 def _kill(shards: Sequence[Process]) -> None:
@@ -144,12 +193,21 @@ def _kill(shards: Sequence[Process]) -> None:
         shard.kill()
 
 
-def _loss(shards: Sequence[Process], watches: Sequence[Watch], loads: Sequence[Silence]) -> Loss:
-    """Makes the loss of the shards that are dead, or if none is, of those that hang or do not answer."""
+def _loss(
+    shards: Sequence[Process], watches: Sequence[Watch], loads: Sequence[Silence],
+    elsewhere: "asyncio.Future[LostElsewhere]",
+) -> Loss:
+    """Makes the loss of the shards that are dead, or if none is, of those that hang or do not answer, or of those that
+    were lost on another machine."""
     for watch in watches:
         if watch.hung.done():
             watch.hung.result()
     dead = [Cause(shard.name, shard.ending, shard) for shard in shards if shard.status is not None]
+    if elsewhere.done() and not any(shard.status is not None and shard.status < 0 for shard in shards):
+        # Those here may have ended since those there are gone.
+        are_ready = all(shard.is_ready for shard in shards)
+        return Loss(causes=[Cause("shards", elsewhere.result().what)], has_stepped=are_ready, is_refusal=False,
+                    is_from_outside=are_ready and elsewhere.result().is_from_outside, is_elsewhere=True)
     return Loss(
         causes=dead or [Cause(shard.name, finding, shard) for shard, watch, load
                         in zip(shards, watches, loads, strict=True) if (finding := watch.finding or load.finding)],

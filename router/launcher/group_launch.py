@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import socket
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -15,12 +17,15 @@ from penstock.router.launcher import draft_model, hub, sigterm, ulimits
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group import Group
 from penstock.router.launcher.group_options import completed
-from penstock.router.launcher.group_supervisor import GroupSupervisor
+from penstock.router.launcher.group_supervisor import GroupSupervisor, drain
 from penstock.router.launcher.hub import Checkpoint
 from penstock.router.launcher.launch import bind
+from penstock.router.launcher.node_member import Member
+from penstock.router.launcher.nodes import Alone, Leader, Nodes
 from penstock.router.launcher.programs import group_programs
 from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
 from penstock.router.launcher.socket_folder import SocketFolder, socket_folder
+from penstock.router.launcher.supervisor import background
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +52,64 @@ def launch(config: LauncherConfig) -> int:
     ulimits.check(config)
     for rank in place.ranks:
         bind("listen", place.host, place.port + rank - place.ranks[0]).close()
-    if config.master_port is not None and config.num_shard > 1:
-        bind("master_port", config.master_addr, config.master_port).close()
     has_bars = logs.has_bars(config.json_output)
     found = hub.find(config.model_id, config.revision, config.huggingface_hub_cache, has_bars)
     draft = draft_model.find(config, has_bars)
     sigterm.unwind()
     with ExitStack() as stack:
+        meeting = _meeting(config, stack)
         folder = stack.enter_context(socket_folder(None, place.shards_here))
         checkpoint = replace(stack.enter_context(hub.in_directory(found, folder.path)), draft=draft)
         memories = stack.enter_context(shard_memories(place.shards_here))
         log.info("Starting %d shard%s of %s, group %s, at %s", place.shards_here, "s" * (place.shards_here > 1),
                  config.model_id, place.name, ", ".join(map(place.listens_at, place.ranks)))
-        return asyncio.run(_supervise(config, checkpoint, folder, memories))
+        return asyncio.run(_supervise(config, checkpoint, folder, memories, meeting))
+
+
+def _meeting(config: LauncherConfig, stack: ExitStack) -> socket.socket | None:
+    """Returns the socket at which this machine's launcher meets those of others, if it is the first of several. Raises
+    InvalidArgument if a port is taken that will be needed."""
+    place = config.place
+    assert place is not None
+    if place.nnodes == 1:
+        if config.master_port is not None and config.num_shard > 1:
+            bind("master_port", config.master_addr, config.master_port).close()
+        return None
+    return None if place.node_rank else stack.enter_context(
+        bind("master_port", config.master_addr, config.master_port or 0))
 
 
 async def _supervise(
-    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, memories: Sequence[ShardMemory]
+    config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, memories: Sequence[ShardMemory],
+    meeting: socket.socket | None,
 ) -> int:
     place = config.place
     assert place is not None
     targets = [place.asked_at(rank) for rank in place.ranks]
-    programs = group_programs(config, checkpoint, folder, memories, lambda: shards.is_draining)
-    shards = Group(programs, targets, config.step_timeout, config.startup_timeout, memories, tls=config.shard_tls)
-    return await GroupSupervisor(shards, targets[0], config.shard_tls, config.graceful_termination_timeout).run()
+    drain_here = partial(drain, targets[0], config.shard_tls, config.graceful_termination_timeout)
+
+    async def drain_for_another() -> None:
+        """Has the group drain until its shards are started again."""
+        shards.forgets_drain = not shards.is_draining
+        await drain_here()
+
+    async with AsyncExitStack() as stack:
+        nodes: Nodes = Alone()
+        drain_all: Callable[[], Coroutine[Any, Any, None]] = drain_here
+        if meeting is not None and place.master is not None:
+            leader = nodes = Leader(place, place.master[0], meeting, config.shard_tls, drain_for_another)
+            await stack.enter_async_context(background(leader.serve()))
+        elif place.master is not None:
+            member = nodes = Member(place, place.master, config.shard_tls)
+            stack.callback(member.close)
+            drain_all = partial(_within, member.drain, config.graceful_termination_timeout)
+        programs = group_programs(config, checkpoint, folder, memories, lambda: shards.is_draining,
+                                  lambda: nodes.started)
+        shards = Group(programs, targets, config.step_timeout, config.startup_timeout, memories, tls=config.shard_tls,
+                       nodes=nodes)
+        return await GroupSupervisor(shards, drain_all).run()
+
+
+async def _within(work: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(work(), seconds)

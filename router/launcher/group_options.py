@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher.option_types import Noted, Option, Unsupported
+from penstock.router.launcher.option_types import COUNT, POSITIVE, Noted, Option, Unsupported
 from penstock.router.launcher.options import OPTIONS, SHARDS
 from penstock.system import addresses
 
@@ -42,7 +42,15 @@ class Address(click.ParamType[tuple[str, int]]):
 OWN: list[click.Parameter] = [
     Option("--listen", SHARDS, "Where the shards listen: the first one at HOST:PORT, the others at the ports that "
            "follow. Required.", type=Address(), required=True),
-    Option("--group-name", SHARDS, "What routers, logs and metrics call the group. Default: HOST:PORT of --listen."),
+    Option("--group-name", SHARDS, "What routers, logs and metrics call the group. Default: HOST:PORT of --listen, or "
+           "with several machines of --master-addr and --master-port."),
+    Option("--nnodes", SHARDS, "Machines that the shards are on, each of which has as many; --num-shard counts those "
+           "of all. They meet at --master-addr and --master-port, and exchange at the ports behind that.",
+           type=POSITIVE, default=1),
+    Option("--node-rank", SHARDS, "Which of these machines this is: 0, which is at --master-addr, to nnodes - 1.",
+           type=COUNT, default=0),
+    Option("--allow-clear-exchange", SHARDS, "Let GPUs of several machines exchange by NCCL, which encrypts nothing: "
+           "for networks that nobody else is on.", is_flag=True),
 ]
 
 GROUP_OPTIONS: list[click.Parameter] = [

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from penstock.router import variables
@@ -24,15 +25,12 @@ POLL_SECONDS, CALL_SECONDS = 0.1, 2.0
 
 
 class GroupSupervisor:
-    """Runs a group's shards until SIGTERM, SIGINT or a loss that can't be mended. `target` is the address of the shard
-    that is told to drain, with `tls`; routers get `drain_timeout` seconds to leave. It must be made in the event loop.
-    """
+    """Runs a group's shards until SIGTERM, SIGINT or a loss that can't be mended; before they end in order, `drain` has
+    routers leave the group. It must be made in the event loop."""
 
-    def __init__(self, group: Group, target: str, tls: WireTls | None, drain_timeout: float) -> None:
+    def __init__(self, group: Group, drain: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._group = group
-        self._target = target
-        self._tls = tls
-        self._drain_timeout = drain_timeout
+        self._drain = drain
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
@@ -60,11 +58,11 @@ class GroupSupervisor:
         async with background(self._group.keep(drained)) as keeping:
             ends: list[asyncio.Future[Any]] = [keeping, self._stop]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if not keeping.done():
-                async with background(drain(self._target, self._tls, self._drain_timeout)) as draining:
+            if not keeping.done() and self._group.is_ready:
+                async with background(self._drain()) as draining:
                     ends = [keeping, draining]
                     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                drained.set_result(None)
+            drained.set_result(None)
             loss = await keeping
             return 0 if loss is None else give_up(loss.causes, loss.is_refusal)
 
@@ -78,7 +76,6 @@ async def drain(target: str, tls: WireTls | None, seconds: float) -> None:
     try:
         client = ShardClient(target, tls)
         try:
-            await asyncio.wait_for(client.health(CALL_SECONDS), CALL_SECONDS)
             await client.drain(True)
             await asyncio.wait_for(until_empty(client), seconds)
         finally:

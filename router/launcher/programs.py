@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from penstock.router import logs, variables
 from penstock.router.adapters.source import AdapterSource
@@ -12,6 +13,7 @@ from penstock.router.config import InvalidArgument, RouterConfig
 from penstock.router.launcher import hub
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.hub import Checkpoint
+from penstock.router.launcher.nodes import Start
 from penstock.router.launcher.processes import Program
 from penstock.router.launcher.shard_memory import ShardMemory
 from penstock.router.launcher.socket_folder import SocketFolder
@@ -30,17 +32,19 @@ MAX_ARGUMENT = 131_000
 
 def group_programs(
     config: LauncherConfig, checkpoint: Checkpoint, folder: SocketFolder, memories: Sequence[ShardMemory],
-    is_draining: Callable[[], bool] = lambda: False,
+    is_draining: Callable[[], bool] = lambda: False, start: Callable[[], Start | None] = lambda: None,
 ) -> Callable[[], Sequence[Program]]:
     """Returns what makes the programs of a group, anew for each start: with a rendezvous of their own, in a folder
-    where nothing is left of the shards before them. A group that drains goes on draining."""
+    where nothing is left of the shards before them. A group that drains goes on draining; one on several machines
+    starts as they have agreed on."""
     def programs() -> list[Program]:
         folder.prepare()
         hub.ensure(checkpoint)
-        rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port
+        begun = start()
+        rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port and begun is None
                       else f"file://{folder.meeting()}")
         held = iter(memories)
-        return [shard_program(config, checkpoint, rank, folder, rendezvous, next(held, None), is_draining())
+        return [shard_program(config, checkpoint, rank, folder, rendezvous, next(held, None), is_draining(), begun)
                 for rank in config.ranks]
 
     return programs
@@ -48,7 +52,7 @@ def group_programs(
 
 def shard_program(
     config: LauncherConfig, checkpoint: Checkpoint, rank: int, folder: SocketFolder, rendezvous: str,
-    memory: ShardMemory | None = None, is_draining: bool = False,
+    memory: ShardMemory | None = None, is_draining: bool = False, start: Start | None = None,
 ) -> Program:
     place = config.place
     settings = {name: getattr(config, name) for name in SHARD_SETTINGS} | {
@@ -58,12 +62,14 @@ def shard_program(
         "folder": None if place is None else str(folder.path),
         "group": place and place.name, "shards_here": place and place.shards_here,
         "is_draining": is_draining or None,
-        **_tls_settings(config), "rendezvous": rendezvous,
+        **_network_settings(config, start), "rendezvous": rendezvous,
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": max(config.max_batch_size or config.max_concurrent_requests, 1 + (config.speculate or 0)),
         "adapter_memory": config.max_adapter_memory if config.takes_adapters else None,
         "parent_pid": os.getpid(),
-        "orphan_seconds": config.graceful_termination_timeout, "memory_fd": memory.fd if memory else None,
+        # Those of a machine without a launcher would be in the way of the group's next start.
+        "orphan_seconds": config.graceful_termination_timeout if start is None else None,
+        "memory_fd": memory.fd if memory else None,
         "keeps_folder": folder.was_there or None,
         "has_bars": logs.has_bars(config.json_output) or None,
     }
@@ -73,10 +79,17 @@ def shard_program(
                    fds=[folder.lock_fd, *([memory.fd] if memory else [])])
 
 
-def _tls_settings(config: LauncherConfig) -> dict[str, str]:
-    tls = None if config.place is None else config.shard_tls
-    return {} if tls is None else {
+def _network_settings(config: LauncherConfig, start: Start | None) -> dict[str, Any]:
+    """Returns what a shard needs that others reach by a network: its certificate, and the shards of other machines."""
+    place, tls = config.place, config.shard_tls
+    if place is None:
+        return {}
+    certificate = {} if tls is None else {
         "tls_ca": str(tls.ca), "tls_cert": str(tls.cert), "tls_key": str(tls.key), "tls_name": tls.name}
+    meeting = {} if start is None else {
+        "exchanges": place.exchanges(start.hosts), "generation": start.generation,
+        "allow_clear_exchange": place.allow_clear_exchange}
+    return certificate | meeting
 
 
 def router_programs(

@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 from penstock.kernels import dispatch
 from penstock.shard.communication.device_links import DeviceLinks
 from penstock.shard.communication.links import CollectiveLinks, Links, SocketLinks, Transfers, meet
+from penstock.shard.communication.network_links import Network, connect_machines
 from penstock.shard.communication.shared_memory import MemoryLinks
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -32,11 +33,14 @@ class Group:
     """
 
     def __init__(
-        self, rank: int = 0, world_size: int = 1, links: Links | None = None, device_links: DeviceLinks | None = None
+        self, rank: int = 0, world_size: int = 1, links: Links | None = None, device_links: DeviceLinks | None = None,
+        num_local: int | None = None,
     ) -> None:
-        """`links` are for tensors of the processor, and for all if there are no `device_links`."""
+        """`links` are for tensors of the processor, and for all if there are no `device_links`. `num_local` is how many
+        of the ranks are on this machine; None stands for all."""
         self.rank = rank
         self.world_size = world_size
+        self.num_local = num_local or world_size
         self._links = links
         self._device_links = device_links
         self._peers = [peer for peer in range(world_size) if peer != rank]
@@ -145,6 +149,28 @@ def tree_sum(partials: Tensor) -> Tensor:
         pairs = partials[0:num_paired:2] + partials[1::2]
         partials = torch.cat([pairs, partials[num_paired:]]) if num_paired < len(partials) else pairs
     return partials[0]
+
+
+def connect_across(
+    rendezvous: str, network: Network, rank: int, world_size: int, timeout: float, is_clear_allowed: bool
+) -> Group:
+    """Meet the ranks of several machines, those of this one at `rendezvous`, file:///path, and return this one's end.
+
+    Raises ValueError where GPUs would exchange in the clear and may not, and for an address that can't be listened at;
+    RuntimeError if the others do not come.
+    """
+    device = dispatch.device()
+    if device.type == "cpu":
+        path = Path(urlsplit(rendezvous).path) if rendezvous else None
+        links = connect_machines(path, network, rank, world_size, timeout)
+        return Group(rank, world_size, links, num_local=network.shards_here)
+    if not is_clear_allowed:
+        raise ValueError("GPUs of several machines exchange by NCCL, which encrypts nothing: --allow-clear-exchange "
+                         "allows that, on a network that nobody else is on")
+    hosts = CollectiveLinks(f"tcp://{network.exchanges[0]}", rank, world_size, timeout, is_local=False)
+    check_apart(Group(rank, world_size, hosts), str(torch.cuda.get_device_properties(device).uuid))
+    return Group(rank, world_size, hosts, DeviceLinks("nccl", device, rank, world_size, timeout, None),
+                 network.shards_here)
 
 
 def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0) -> Group:

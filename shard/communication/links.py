@@ -1,4 +1,5 @@
-"""Links the ranks of a group: Unix sockets on one machine, torch.distributed between machines.
+"""Links the ranks of a group: Unix sockets on one machine, and torch.distributed, over TCP, where it is asked for.
+`network_links.py` is for several machines.
 
 A model step exchanges a few kilobytes some twenty times, and each exchange is waited for. A blocking socket hands them
 over in about 0.03 ms, even when every core computes; gloo passes them through threads of its own, which on busy cores
@@ -6,8 +7,10 @@ took 0.7 ms each. `shared_memory.py` is faster still, where the compiled kernels
 `device_links.py`, and only what the hosts must agree on goes this way.
 """
 
+import errno
 import os
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -75,7 +78,7 @@ def meet(path: Path, rank: int, world_size: int, timeout: float) -> dict[int, so
 
 
 class SocketLinks:
-    """Exchanges over the sockets of `meet`, whose timeout this is."""
+    """Exchanges over the sockets of `meet` and `connect_machines`, whose timeout this is."""
 
     def __init__(self, sockets: Mapping[int, socket.socket], rank: int, timeout: float) -> None:
         self._sockets = sockets
@@ -94,7 +97,9 @@ class SocketLinks:
                     _receive(link, _bytes(incoming[peer]))
                 if peer in outgoing and self._rank > peer:
                     link.sendall(_bytes(outgoing[peer]))
-            except BlockingIOError as error:
+            except (BlockingIOError, TimeoutError) as error:
+                if error.errno == errno.ETIMEDOUT:
+                    raise RuntimeError(f"rank {peer} is gone: its machine does not answer") from error
                 raise RuntimeError(f"rank {peer} has said nothing for {self._timeout:g} s") from error
             except OSError as error:
                 raise RuntimeError(f"rank {peer} is gone: {error}") from error
@@ -187,7 +192,9 @@ def _answer(listener: socket.socket, deadline: float) -> tuple[int, socket.socke
 
 def _receive(link: socket.socket, target: memoryview) -> None:
     while len(target):
-        received = link.recv_into(target, len(target), socket.MSG_WAITALL)
+        # TLS gives a record of at most 16 KiB at once, and takes no flags.
+        received = (link.recv_into(target) if isinstance(link, ssl.SSLSocket)
+                    else link.recv_into(target, len(target), socket.MSG_WAITALL))
         if not received:
             raise ConnectionError("it closed its end")
         target = target[received:]

@@ -36,8 +36,8 @@ def choose(config: ShardConfig) -> None:
         return
     num_gpus = torch.cuda.device_count()
     if not config.rendezvous.startswith("tcp://"):  # other ranks may be on other machines
-        check_number(config.world_size, num_gpus)
-    torch.cuda.set_device(config.rank % num_gpus)
+        check_number(config.num_local, num_gpus)
+    torch.cuda.set_device(config.local_rank % num_gpus)
     torch.cuda.set_per_process_memory_fraction(config.cuda_memory_fraction)
 
 

@@ -177,12 +177,12 @@ class Executor:
         if found is not None and found.is_whole:
             return found.num_blocks
         if found is None and self._config.kv_memory is not None and not gpu.is_used():
-            check_kv_memory(self._config.kv_memory, self._group.world_size)
+            check_kv_memory(self._config.kv_memory, self._group.num_local)
         others = self.num_states * self.states.num_bytes if self.states else 0
         if self._config.kv_memory is None:
             others += self._config.adapter_memory
         return num_blocks(self.kv_shape, self._config.kv_memory, self.model.facts.context_length,
-                          self._group.world_size, found.first_blocks if found else None, others)
+                          self._group.num_local, found.first_blocks if found else None, others)
 
     def _num_states(self) -> int:
         """Returns how many sequences can run at once because of their states; 0 if they have none."""
@@ -191,7 +191,7 @@ class Executor:
         if self.kept and self.kept.found and self.kept.found.num_states:
             return self.kept.found.num_states
         memory = gpu.free_memory() if gpu.is_used() and self._config.kv_memory is None else kv_budget(
-            self.kv_shape, self._config.kv_memory, self.model.facts.context_length, self._group.world_size)
+            self.kv_shape, self._config.kv_memory, self.model.facts.context_length, self._group.num_local)
         return self.states.number(memory, self._config.max_step_rows)
 
     def facts(self, step_tokens: int, keeps_bits: bool = True) -> Facts:

@@ -83,11 +83,11 @@ def part_of_memory(group: Group) -> int:
     """Returns this shard's part of the machine's free memory. All ranks call it before any of them takes memory for
     its weights, and none does until all have looked."""
     free = group.all_gather(torch.tensor([machine.available_memory()]))
-    return int(free.min()) // group.world_size
+    return int(free.min()) // group.num_local
 
 
 def _machine_of(config: ShardConfig) -> str:
-    return "the machine" if config.world_size == 1 else f"a shard's part (1/{config.world_size}) of the machine"
+    return "the machine" if config.num_local == 1 else f"a shard's part (1/{config.num_local}) of the machine"
 
 
 def out_of_memory(config: ShardConfig, error: Exception) -> KvMemoryError:

@@ -11,6 +11,7 @@ from functools import partial
 from penstock.kernels import dispatch
 from penstock.shard import process
 from penstock.shard.communication import distributed
+from penstock.shard.communication.network_links import Network
 from penstock.shard.config import ShardConfig, physical_cores
 from penstock.shard.devices import gpu, machine
 from penstock.shard.execution.executor import Executor
@@ -47,7 +48,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     gpu.choose(config)
     sys.setswitchinterval(SWITCH_SECONDS)
     progress.tell()
-    group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
+    group = _meet(config)
     phases.end("meeting")
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
     num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
@@ -56,7 +57,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     phases.end("model")
     if config.rank == 0:
         log.info(machine.describe(len(physical_cores())))
-    reserve_at_start(executor.kept, progress, config.world_size)
+    reserve_at_start(executor.kept, progress, group.num_local)
     phases.end("KV memory")
     step_tokens = steps.submit(_measure, config, executor, group).result()
     is_native = executor.model.facts.implementation == NATIVE
@@ -76,6 +77,15 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
                           executor.adapters))
 
 
+def _meet(config: ShardConfig) -> distributed.Group:
+    """Returns this rank's end of its group, once all ranks have come."""
+    if not config.exchanges:
+        return distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
+    network = Network(config.exchanges, config.generation, config.num_local, config.tls)
+    return distributed.connect_across(
+        config.rendezvous, network, config.rank, config.world_size, GROUP_TIMEOUT, config.allow_clear_exchange)
+
+
 def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) -> int:
     """Returns the step tokens, and announces how much memory this shard may come to use. A shard that takes the place
     of another announces nothing new, nor does one whose memory is a GPU's."""
@@ -90,7 +100,7 @@ def _measure(config: ShardConfig, executor: Executor, group: distributed.Group) 
     if found is not None:
         log.info("%s", found)
         is_kv_reserved = executor.kept is not None and executor.kept.is_reserved
-        if excess := found.excess(machine.available_memory(), config.world_size, is_kv_reserved):
+        if excess := found.excess(machine.available_memory(), group.num_local, is_kv_reserved):
             log.warning("%s", excess)
     return step_tokens
 

@@ -54,3 +54,33 @@ def test_a_quota_of_processor_time(quota: pytest.MonkeyPatch, cpus: float, world
 def test_threads_that_are_asked_for(quota: pytest.MonkeyPatch) -> None:
     quota.setattr(cgroups, "limits", lambda: Limits(cpus=1.5))
     assert share(1, threads=3) == (3, ())
+
+
+def machines(rank: int, **settings: object) -> ShardConfig:
+    """Rank `rank` of four on two machines."""
+    given: dict[str, object] = {
+        "model": "m", "rank": rank, "world_size": 4, "shards_here": 2, "listen": "127.0.0.1:1",
+        "rendezvous": "file:///r", "exchanges": tuple(f"127.0.0.1:{10 + each}" for each in range(4))}
+    return ShardConfig(**(given | settings))  # type: ignore[arg-type]
+
+
+def test_the_shards_of_one_machine_share_its_cores() -> None:
+    shards = [machines(rank) for rank in range(4)]
+    assert [(shard.num_threads, shard.cpus) for shard in shards] == [(2, (0, 2)), (2, (4, 6))] * 2
+    for shard in shards:
+        shard.check()
+    machines(1, shards_here=1, rendezvous="").check()
+
+
+@pytest.mark.parametrize(("settings", "complaint"), [
+    ({"exchanges": ("127.0.0.1:10",)}, "`exchanges` has 1 addresses for a `world_size` of 4"),
+    ({"shards_here": 3}, "`shards_here` 3: every machine has as many of the 4"),
+    ({"rendezvous": ""}, "`rendezvous` is needed for several shards on this machine"),
+    ({"exchanges": ("10.0.0.1:1",) * 4}, "`exchanges`: nothing is exchanged with 10.0.0.1:1 in the clear"),
+    ({"listen": "0.0.0.0:1"}, "no shard listens at 0.0.0.0 in the clear, where others can reach it"),
+    ({"listen": "host:1"}, "no shard listens at host in the clear"), ({"listen": "here"}, "'here' is no HOST:PORT"),
+    ({"tls_ca": Path("/ca")}, "`tls_ca`, `tls_cert`, `tls_key`: .* needed together"),
+    ({"tls_ca": Path("/no"), "tls_cert": Path("/no"), "tls_key": Path("/no")}, "cannot read /no")])
+def test_what_is_not_for_others_to_reach(settings: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        machines(1, **settings).check()

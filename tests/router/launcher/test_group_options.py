@@ -14,6 +14,7 @@ from penstock.router.launcher.cli import main
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group_options import GROUP_OPTIONS, OF_SHARDS, SHARED
 from penstock.router.launcher.hub import Checkpoint
+from penstock.router.launcher.nodes import Start
 from penstock.router.launcher.options import OPTIONS
 from penstock.router.launcher.programs import group_programs, router_programs
 from penstock.router.launcher.socket_folder import SocketFolder
@@ -43,11 +44,11 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return authority(tmp_path_factory.mktemp("tls") / "ca")
 
 
-def told(config: LauncherConfig, is_draining: bool = False) -> list[ShardConfig]:
+def told(config: LauncherConfig, is_draining: bool = False, start: Start | None = None) -> list[ShardConfig]:
     """What its shards are told."""
     folder = SocketFolder(Path("/tmp/none"))
     folder.prepare = lambda: None  # type: ignore[method-assign]
-    programs = group_programs(config, CHECKPOINT, folder, [], lambda: is_draining)()
+    programs = group_programs(config, CHECKPOINT, folder, [], lambda: is_draining, lambda: start)()
     return [ShardConfig.from_argv(program.argv[program.argv.index("penstock.shard") + 1:]) for program in programs]
 
 
@@ -80,12 +81,36 @@ def test_a_group_has_a_name_certificates_and_room_for_adapters(
     shard.check()
 
 
+def test_a_machine_of_several_has_its_part_of_the_ranks(
+    group: Group, configs: list[LauncherConfig], ca: Authority
+) -> None:
+    result = group("--listen", "[::]:4000", "--num-shard", "4", "--nnodes", "2", "--node-rank", "1", "--master-addr",
+                   "10.0.0.7", "--master-port", "4100", *flags(ca.issue("two")))
+    assert result.exit_code == 0, result.output
+    shards = told(configs[0], start=Start("abc", ("10.0.0.7", "10.0.0.8")))
+    assert [(shard.rank, shard.listen) for shard in shards] == [(2, "[::]:4000"), (3, "[::]:4001")]
+    for shard in shards:
+        assert shard.exchanges == ("10.0.0.7:4101", "10.0.0.7:4102", "10.0.0.8:4103", "10.0.0.8:4104")
+        assert (shard.group, shard.generation, shard.shards_here) == ("10.0.0.7:4100", "abc", 2)
+        assert (shard.world_size, shard.orphan_seconds, shard.rendezvous[:8]) == (4, 0, "file:///")
+        shard.check()
+    assert configs[0].place
+    assert configs[0].place.asked_at(3) == "[::1]:4001"
+
+
+NODES = ["--listen", "127.0.0.1:1", "--nnodes", "2", "--num-shard", "2"]
+
+
 @pytest.mark.parametrize(("arguments", "complaint"), [
     ([], "Missing option '--listen'"), (["--listen", "here"], "'here' is no HOST:PORT"),
     (["--listen", "127.0.0.1:65535", "--num-shard", "2"], "2 shards from port 65535 on need ports up to 65536"),
     (["--listen", "0.0.0.0:1"], "shards do not listen at 0.0.0.0 in the clear"),
     (["--listen", "gpu:1"], "give --shard-tls-ca, --shard-tls-cert and --shard-tls-key, or listen at 127.0.0.1"),
     (["--listen", "127.0.0.1:1", "--port", "1"], "No such option"),
+    (NODES, "`master_port` is missing"), ([*NODES, "--num-shard", "3"], "3 can't be dealt out to `nnodes` = 2"),
+    ([*NODES, "--node-rank", "2"], "`node_rank` must be < `nnodes`. Given: 2 and 2"),
+    ([*NODES, "--master-port", "65534"], "the 2 ports behind 65534, the last one is 65535"),
+    ([*NODES, "--master-port", "1", "--master-addr", "10.0.0.1"], "machines do not meet at 10.0.0.1 in the clear"),
     (["--listen", "127.0.0.1:1", "--shard-tls-ca", "/x"], "must be given together"),
     (["--listen", "127.0.0.1:1", "--shard-tls-ca", "/x", "--shard-tls-cert", "/x", "--shard-tls-key", "/x"],
      "cannot read /x: No such file or directory")])

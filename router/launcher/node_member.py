@@ -1,0 +1,121 @@
+"""A machine of a group other than the first one, which it calls and then follows."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.router.config import InvalidArgument
+from penstock.router.launcher.group_place import GroupPlace
+from penstock.router.launcher.node_link import Message, NodeLink
+from penstock.router.launcher.nodes import LostElsewhere, Start
+from penstock.system import addresses
+from penstock.system.wire_tls import WireTls
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.5
+CONNECT_SECONDS = 4.0
+
+
+class Member:
+    """A machine that follows the one at `leader`, a host and a port."""
+
+    def __init__(self, place: GroupPlace, leader: tuple[str, int], tls: WireTls | None) -> None:
+        self.lost: asyncio.Future[LostElsewhere] = asyncio.get_running_loop().create_future()
+        self.on_progress: Callable[[], None] = lambda: None
+        self.started: Start | None = None
+        self._place = place
+        self._leader = leader
+        self._tls = tls
+        self._link: NodeLink | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._start: asyncio.Future[Start | None] = asyncio.get_running_loop().create_future()
+        self._drained = asyncio.Event()
+        self._generation = ""
+
+    async def begin(self) -> None:
+        self.lost = asyncio.get_running_loop().create_future()
+        while True:
+            self._start = asyncio.get_running_loop().create_future()
+            if self._link is None:
+                self._link = await self._call()
+                self._following = asyncio.create_task(self._follow(self._link))
+            self._link.send("ready")
+            if (start := await self._start) is not None:
+                self.started, self._generation = start, start.generation
+                return
+
+    def end(self, how: LostElsewhere) -> None:
+        generation, self._generation = self._generation, ""
+        if generation and self._link is not None:
+            self._link.send("lost", what=how.what, is_from_outside=how.is_from_outside, generation=generation)
+
+    def note_progress(self) -> None:
+        if self._link is not None:
+            self._link.send("progress")
+
+    async def drain(self) -> None:
+        """Has the group drain; returns when it is empty, or the first machine can't be asked."""
+        if self._link is not None:
+            self._link.send("drain")
+            await self._drained.wait()
+
+    def close(self) -> None:
+        """Leaves the group."""
+        if self._link is not None:
+            self._link.close()
+        if self._following is not None:
+            self._following.cancel()
+
+    async def _call(self) -> NodeLink:
+        """Connects to the first machine, which may not be there for long."""
+        where, last = addresses.joined(*self._leader), ""
+        while True:
+            context = None if self._tls is None else self._tls.context(is_server=False)
+            name = None if self._tls is None else self._tls.name
+            try:
+                reader, writer = await asyncio.wait_for(asyncio.open_connection(
+                    *self._leader, ssl=context, server_hostname=name), CONNECT_SECONDS)
+            except OSError as error:
+                if str(error) != last:
+                    last = str(error)
+                    log.info("Waiting for node 0 of %d at %s (%s)", self._place.nnodes, where,
+                             last or "it does not answer")
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            link = NodeLink(reader, writer)
+            place = self._place
+            link.send("hello", group=place.name, nnodes=place.nnodes, node_rank=place.node_rank,
+                      num_shards=place.num_shards, host=link.own_host)
+            return link
+
+    async def _follow(self, link: NodeLink) -> None:
+        while (message := await link.receive()) is not None:
+            self._hear(message)
+        self._link = None
+        self._drained.set()
+        self._lose(LostElsewhere("of node 0: its launcher does not answer"))
+        if not self._start.done():
+            await asyncio.sleep(RETRY_SECONDS)  # one that lets nobody in closes each connection at once
+            self._start.set_result(None)
+
+    def _hear(self, message: Message) -> None:
+        match message["kind"]:
+            case "start":
+                if not self._start.done():
+                    self._start.set_result(Start(message["generation"], tuple(message["hosts"])))
+            case "lost" if message["generation"] == self._generation:
+                self._lose(LostElsewhere(message["what"], message["is_from_outside"]))
+            case "progress":
+                self.on_progress()
+            case "drained":
+                self._drained.set()
+            case "refused":
+                if not self._start.done():
+                    self._start.set_exception(InvalidArgument(
+                        f"node 0 of the group at {addresses.joined(*self._leader)} refuses this one: {message['why']}"))
+
+    def _lose(self, how: LostElsewhere) -> None:
+        if self._generation:
+            self._generation = ""
+            self.lost.set_result(how)

@@ -1,0 +1,93 @@
+"""Groups as an operator starts them, by `penstock group`, and an engine that drives them."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import psutil
+
+from penstock.router.engine.engine import Engine
+from penstock.router.engine.request import Request
+from penstock.router.fleet.fleet import GrpcFleet
+from penstock.router.scheduling.plan import Sampling
+from penstock.system.wire_tls import WireTls
+from tests.fakes import LIMITS
+from tests.paths import DEMO_MODEL
+from tests.processes import is_alive, send
+from tests.scripted_engine import running_engine, submit
+
+START_SECONDS = 60.0
+Token = tuple[int, float]
+"""A token's id and its logprob."""
+
+
+class RunningGroup:
+    """A launcher of shards."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    def shards(self) -> list[psutil.Process]:
+        return [child for child in psutil.Process(self.process.pid).children(recursive=True)
+                if is_alive(child) and "penstock.shard" in child.cmdline()]
+
+    def terminate(self, seconds: float = 20) -> int:
+        """SIGTERM, then the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+
+@contextmanager
+def group(folder: Path, *flags: str, on: Sequence[str] = ()) -> Iterator[RunningGroup]:
+    """Starts the launcher of a group, by the command `on` if there is one; afterwards nothing of it is left."""
+    folder.mkdir(exist_ok=True)
+    penstock = Path(sys.executable).with_name("penstock")
+    command = [*on, str(penstock), "group", str(DEMO_MODEL), "--kv-memory", "64MiB", "--threads", "1", *flags]
+    log = folder / "log"
+    with log.open("ab") as output:
+        running = RunningGroup(subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT), log)
+    children: list[psutil.Process] = []
+    try:
+        yield running
+        if running.process.poll() is None:
+            children = psutil.Process(running.process.pid).children(recursive=True)
+            assert running.terminate() == 0, log.read_text()
+        assert not [child for child in children if is_alive(child)]
+    finally:
+        if running.process.poll() is None:
+            children = psutil.Process(running.process.pid).children(recursive=True)
+            running.process.kill()
+            running.process.wait()
+        for child in children:
+            if is_alive(child):
+                send(child, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def driving(targets: Sequence[str], tls: WireTls | None) -> AsyncIterator[Engine]:
+    """Waits for a group, and drives it by an engine."""
+    fleet = GrpcFleet(targets, tls)
+    try:
+        facts = await asyncio.wait_for(fleet.describe(), START_SECONDS)
+        async with running_engine(fleet, depth=2, facts=facts, limits=LIMITS) as engine:
+            yield engine
+    finally:
+        await fleet.close()
+
+
+async def generate(engine: Engine, number: int, begun: asyncio.Event | None = None) -> list[Token]:
+    """Generates so many tokens; `begun` is set when some have come."""
+    request = Request(input_ids=(300, 400, 500), sampling=Sampling(do_sample=True, seed=7), max_new_tokens=number,
+                      stop=(), ignore_eos=True)
+    found: list[Token] = []
+    async with submit(engine, request) as stream:
+        async for event in stream:
+            found.append((event.token.id, event.token.logprob))
+            if begun is not None and len(found) == 20:
+                begun.set()
+    return found

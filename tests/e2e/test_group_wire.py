@@ -1,0 +1,135 @@
+"""Groups that routers reach over TCP: certificates, drains, several machines, and wires that are cut."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from penstock.bench.programs.children import free_port
+from penstock.router.engine.engine import Engine
+from penstock.router.fleet.client import ShardClient
+from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.fleet import GrpcFleet
+from penstock.system.wire_tls import WireTls
+from tests.certificates import Authority, authority, flags
+from tests.e2e.groups import Token, driving, generate, group
+from tests.machines import machines
+
+pytestmark = pytest.mark.slow
+NUMBER = 250
+NOTICED_SECONDS = 7.0
+"""Within which the engine knows of a cut wire: 4 s, and what a busy machine may add."""
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return authority(tmp_path_factory.mktemp("tls") / "ca")
+
+
+@pytest.fixture(scope="module")
+def tls(ca: Authority) -> WireTls:
+    return ca.issue("router")
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Token]:
+    """What one shard at a Unix socket gives."""
+    return []
+
+
+async def test_a_group_lets_in_whom_its_ca_has_signed_and_drains_before_it_ends(
+    tmp_path: Path, ca: Authority, tls: WireTls, expected: list[Token]
+) -> None:
+    port = free_port()
+    target = f"127.0.0.1:{port}"
+    served = copied(ca.issue("shard"), tmp_path / "served")
+    with group(tmp_path / "group", "--listen", target, "--group-name", "blue", *flags(served)) as running:
+        async with driving([target], tls) as engine:
+            assert engine.facts.group == "blue"
+            expected += await generate(engine, NUMBER)
+            stranger = authority(tmp_path / "stranger").issue("router")
+            refused = [WireTls(tls.ca, stranger.cert, stranger.key), WireTls(stranger.ca, tls.cert, tls.key),
+                       WireTls(tls.ca, tls.cert, tls.key, "another-name"), None]
+            for end in refused:
+                await refuses(ShardClient(target, end))
+            await refuses_a_client_without_certificate(target, tls)
+            copied(stranger, tmp_path / "served")  # certificates are renewed, and those of the old CA serve no more
+            client = ShardClient(target, stranger)
+            assert (await client.health(5)).steps_begun > 1
+            await client.close()
+            await refuses(ShardClient(target, tls))
+            copied(ca.issue("shard"), tmp_path / "served")
+            states = GrpcFleet([target], tls).draining()
+            assert await anext(states) is False
+            running.process.terminate()
+            assert await anext(states) is True
+            assert await asyncio.to_thread(running.process.wait, 10) == 0
+    assert len(expected) == NUMBER
+
+
+def copied(tls: WireTls, folder: Path) -> WireTls:
+    """Copies the files of one end, over others if there are some."""
+    folder.mkdir(exist_ok=True)
+    for file, name in ((tls.ca, "ca"), (tls.cert, "cert"), (tls.key, "key")):
+        shutil.copy(file, folder / name)
+    return WireTls(folder / "ca", folder / "cert", folder / "key")
+
+
+async def refuses(client: ShardClient) -> None:
+    with pytest.raises(FleetError, match=r"UNAVAILABLE|DEADLINE_EXCEEDED"):
+        await client.health(0.7)
+    await client.close()
+
+
+async def refuses_a_client_without_certificate(target: str, tls: WireTls) -> None:
+    credentials = grpc.ssl_channel_credentials(tls.ca.read_bytes())
+    async with grpc.aio.secure_channel(target, credentials,
+                                       options=[("grpc.ssl_target_name_override", tls.name)]) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await channel.unary_unary("/penstock.shard.v1.Shard/Describe")(b"", timeout=2)
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_two_machines_give_the_bits_of_one_and_go_on_after_whatever_is_lost(
+    tmp_path: Path, ca: Authority, tls: WireTls, expected: list[Token]
+) -> None:
+    with machines(2) as hosts:
+        first, second = (host.address for host in hosts)
+        common = ["--num-shard", "2", "--nnodes", "2", "--master-addr", first, "--master-port", "4100",
+                  "--graceful-termination-timeout", "5", *flags(ca.issue("shard"))]
+        with (group(tmp_path / "b", "--listen", f"{second}:4000", "--node-rank", "1", *common,
+                    on=hosts[1].command([])) as there,
+              group(tmp_path / "a", "--listen", f"{first}:4000", "--node-rank", "0", *common,
+                    on=hosts[0].command([]))):
+            async with driving([f"{first}:4000", f"{second}:4000"], tls) as engine:
+                assert (engine.facts.group, engine.facts.world_size) == (f"{first}:4100", 2)
+                assert await generate(engine, NUMBER) == expected
+                [shard] = there.shards()
+                await survives(engine, expected, shard.kill, lambda: None, 0)
+                await survives(engine, expected, hosts[1].cut, hosts[1].mend, 5)
+                await survives(engine, expected, hosts[0].cut, hosts[0].mend, 0)
+
+
+async def survives(
+    engine: Engine, expected: list[Token], disturb: Callable[[], None], mend: Callable[[], None], seconds: float
+) -> None:
+    """Sees that an answer is as undisturbed, though the group is lost in its midst, and for how long that takes."""
+    begun = asyncio.Event()
+    answer = asyncio.create_task(generate(engine, NUMBER, begun))
+    await begun.wait()
+    disturb()
+    since = time.monotonic()
+    while engine.has_group:
+        assert not answer.done()
+        await asyncio.sleep(0.02)
+    noticed = time.monotonic() - since
+    await asyncio.sleep(max(0, seconds - noticed))
+    mend()
+    mended = time.monotonic()
+    assert await asyncio.wait_for(answer, 90) == expected
+    print(f"noticed after {noticed:.2f} s, done {time.monotonic() - mended:.2f} s after the end of the disturbance")
+    assert noticed < NOTICED_SECONDS
