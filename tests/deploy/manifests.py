@@ -1,11 +1,11 @@
 """Writes what is made from the chart and the launcher's options: `python -m tests.deploy.manifests`.
 
-That is the plain manifests in deploy/kubernetes and the settings in the chart's schema.
+That is the plain manifests in deploy/kubernetes, the settings in the chart's schema, and the list of those of groups.
 """
 
 from typing import Any
 
-from tests.deploy.chart import SCHEMA, render, schema_text
+from tests.deploy.chart import SCHEMA, SETTINGS, render, schema_text, settings_text
 from tests.paths import ROOT
 
 FOLDER = ROOT / "deploy/kubernetes"
@@ -17,6 +17,7 @@ PLAIN: dict[str, dict[str, Any]] = {
         "kind": "StatefulSet", "gpu": {"count": 1}, "model": {"id": "Qwen/Qwen2.5-7B-Instruct"},
         "hub": {"existingSecret": "hub-token"},
         "resources": {"requests": {"cpu": "4", "memory": "32Gi"}, "limits": {"memory": "32Gi"}}},
+    "groups.yaml": {"model": {"id": MODEL}, "groups": {"enabled": True, "tls": {"existingSecret": "shard-tls"}}},
 }
 """The values of each plain manifest."""
 
@@ -31,5 +32,6 @@ def text(name: str) -> str:
 
 if __name__ == "__main__":
     SCHEMA.write_text(schema_text())
+    SETTINGS.write_text(settings_text())
     for name in PLAIN:
         (FOLDER / name).write_text(text(name))

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.scheduling.occupancy import Occupancy
 from tests.deploy.commands import run
 from tests.fakes import LIMITS
 from tests.paths import ROOT
@@ -23,9 +24,11 @@ Labels = dict[str, set[str]]
 
 
 def exposed() -> dict[str, Labels]:
-    """Returns the values of each label of each series, of a server that has answered one request."""
+    """Returns the values of each label of each series, of a server that has a group and has answered one request."""
     metrics = Metrics(LIMITS)
     metrics.answered("/generate", 200)
+    metrics.groups.states({"serving": 1})
+    metrics.occupancy("a", Occupancy())
     series: dict[str, Labels] = {"up": {}}
     for line in metrics.exposition().decode().splitlines():
         if not line.startswith("#"):

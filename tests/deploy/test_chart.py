@@ -3,13 +3,22 @@
 import re
 from typing import Any
 
-import kubernetes_validate
 import pytest
 
 from penstock.router.launcher.launch import main
 from penstock.router.launcher.option_types import NOTES
-from tests.deploy import chart, crds, manifests
-from tests.deploy.chart import CHART, SCHEMA, SET_ELSEWHERE, Manifest, Refused, helm, launcher_variables
+from tests.deploy import chart, manifests
+from tests.deploy.chart import (
+    CHART,
+    SCHEMA,
+    SET_ELSEWHERE,
+    SETTINGS,
+    Manifest,
+    Refused,
+    helm,
+    launcher_variables,
+    of_kind,
+)
 
 DIGEST = "sha256:" + "0" * 64
 GPU: dict[str, Any] = {
@@ -49,10 +58,6 @@ def charts() -> dict[str, list[Manifest]]:
     return {name: chart.manifests(values) for name, values in VALUES.items()}
 
 
-def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
-    return [manifest for manifest in manifests if manifest["kind"] == kind]
-
-
 def workload(manifests: list[Manifest]) -> Manifest:
     [found] = [manifest for manifest in manifests if manifest["kind"] in ("Deployment", "StatefulSet")]
     return found
@@ -64,15 +69,7 @@ def container(manifests: list[Manifest]) -> dict[str, Any]:
 
 
 def environment(manifests: list[Manifest]) -> dict[str, str]:
-    """The variables of the container; of one that a secret holds, the secret and its entry."""
-    def text(variable: dict[str, Any]) -> str:
-        if "value" in variable:
-            return str(variable["value"])
-        source = variable["valueFrom"]["secretKeyRef"]
-        return f"{source['name']}/{source['key']}"
-    variables = container(manifests)["env"]
-    assert len({variable["name"] for variable in variables}) == len(variables)
-    return {variable["name"]: text(variable) for variable in variables}
+    return chart.variables(container(manifests))
 
 
 def test_lint_finds_nothing() -> None:
@@ -81,12 +78,8 @@ def test_lint_finds_nothing() -> None:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_manifests_are_valid(charts: dict[str, list[Manifest]], name: str) -> None:
-    version = kubernetes_validate.latest_version()
     for manifest in charts[name]:
-        if manifest["apiVersion"] in crds.SCHEMAS:
-            crds.validate(manifest)
-        else:
-            kubernetes_validate.validate(manifest, version, strict=True)
+        chart.check(manifest)
 
 
 def test_each_set_of_values_makes_the_kinds_that_it_asks_for(charts: dict[str, list[Manifest]]) -> None:
@@ -101,6 +94,7 @@ def test_each_set_of_values_makes_the_kinds_that_it_asks_for(charts: dict[str, l
 
 def test_the_settings_in_the_schema_are_those_of_the_launcher() -> None:
     assert SCHEMA.read_text() == chart.schema_text(), "run make manifests"
+    assert SETTINGS.read_text() == chart.settings_text(), "run make manifests"
     assert set(launcher_variables()) >= SET_ELSEWHERE
 
 
@@ -187,10 +181,13 @@ def test_the_monitor_selects_one_service(charts: dict[str, list[Manifest]]) -> N
 def test_replicas_are_scaled_by_the_queue(charts: dict[str, list[Manifest]]) -> None:
     [scaled] = of_kind(charts["keda"], "ScaledObject")
     [hpa] = of_kind(charts["hpa"], "HorizontalPodAutoscaler")
-    assert scaled["spec"]["triggers"][0]["metadata"] == {
-        "serverAddress": "http://prometheus:9090", "threshold": "4",
-        "query": 'sum(tgi_queue_size{namespace="models",service="penstock"})'}
-    assert hpa["spec"]["metrics"][0]["pods"]["metric"] == {"name": "tgi_queue_size"}
+    assert [(trigger["metricType"], trigger["metadata"]["query"], trigger["metadata"]["threshold"])
+            for trigger in scaled["spec"]["triggers"]] == [
+        ("AverageValue", 'sum(tgi_queue_size{namespace="models",service="penstock"})', "4"),
+        ("Value", 'avg(penstock_kv_usage{namespace="models",service="penstock"})', "0.8")]
+    assert [metric["pods"] for metric in hpa["spec"]["metrics"]] == [
+        {"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": value}}
+        for name, value in (("tgi_queue_size", "4"), ("penstock_kv_usage", "0.8"))]
     for name in "keda", "hpa":
         assert "replicas" not in workload(charts[name])["spec"]  # which would undo what was scaled at each upgrade
 

@@ -7,16 +7,19 @@ import click
 import pytest
 import yaml
 
+from penstock.router.launcher.cli import main as penstock
 from penstock.router.launcher.config import LauncherConfig
+from penstock.router.launcher.group_options import completed, refuse_options_of_shards
 from penstock.router.launcher.launch import main
 from penstock.router.launcher.options import OPTIONS
+from tests.deploy.chart import launcher_variables
 from tests.deploy.commands import composed, run
 from tests.paths import ROOT
 
 FOLDER = ROOT / "deploy/compose"
 PROFILES = {
     "": {"penstock"}, "gpu": {"penstock", "penstock-gpu"}, "tls": {"penstock", "penstock-tls"},
-    "replicas": {"penstock", "penstock-b", "balancer"},
+    "replicas": {"penstock", "penstock-b", "balancer"}, "groups": {"penstock", "certificates", "group", "router"},
 }
 MONITORS = {"prometheus", "grafana", "collector", "jaeger"}
 EXAMPLE = dict(line.split("=", 1) for line in (FOLDER / ".env.example").read_text().splitlines()
@@ -38,6 +41,7 @@ def filled(value: object) -> str:
 
 SERVERS_OF_TGI = {"plain": "tgi", "reservations": "text-generation-inference", "shared_memory": "llm"}
 SERVERS = [name for name in written() if name.startswith("penstock")]
+OF_GROUPS = ["group", "router"]
 
 
 def test_the_file_is_valid():
@@ -45,6 +49,7 @@ def test_the_file_is_valid():
     services = composed(FOLDER, *flags)
     assert set(services) == MONITORS.union(*PROFILES.values())
     assert services["penstock"]["environment"]["STRICT_STREAMING_ERRORS"] == "true"
+    assert services["group"].get("scale", services["group"].get("deploy", {}).get("replicas")) == 2
     assert services["penstock-gpu"]["deploy"]["resources"]["reservations"]["devices"] == [
         {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]
 
@@ -62,17 +67,17 @@ def test_each_variable_is_in_the_example_with_its_default():
     assert variables == {name: value for name, value in EXAMPLE.items() if name not in OF_COMPOSE}
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("server", [*SERVERS, *OF_GROUPS])
 def test_a_server_is_confined_and_given_time_to_end(server):
     service = written()[server]
     assert service["read_only"] is True
     assert filled(service["user"]) == "1000:1000"
-    assert service["tmpfs"] == ["/tmp:exec" if server.startswith("penstock") else "/tmp"]
+    assert service["tmpfs"] == ["/tmp:exec"]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     seconds = int(service["stop_grace_period"].removesuffix("s"))
     assert seconds >= service["environment"]["GRACEFUL_TERMINATION_TIMEOUT"] + 5
-    assert "healthcheck" not in service  # the image has one
+    assert ("healthcheck" in service) == (server == "group")  # the image has one of servers
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -92,6 +97,41 @@ def test_the_launcher_takes_the_environment_of_a_server(server, monkeypatch):
     assert config.strict_streaming_errors
     assert (config.port, config.ssl_keyfile) == (
         (443, Path("/certificate/tls.key")) if server == "penstock-tls" else (3000, None))
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch) -> Path:
+    """The folder of the certificate that the compose file makes for routers and shards."""
+    for option in OPTIONS:
+        monkeypatch.delenv(str(option.envvar), raising=False)
+    run("sh", str(FOLDER / "certificates.sh"), str(tmp_path / "tls"), folder=tmp_path, package="dash")
+    return tmp_path / "tls"
+
+
+def test_certificates_are_made_once(pair):
+    before = (pair / "tls.crt").read_bytes()
+    run("sh", str(FOLDER / "certificates.sh"), str(pair), folder=pair, package="dash")
+    assert (pair / "tls.crt").read_bytes() == before
+    assert {path.stat().st_mode & 0o777 for path in pair.iterdir()} == {0o600}
+
+
+def test_router_and_groups_fit_one_another(pair, monkeypatch):
+    """The launcher takes what they are told, and the certificates; the router asks where the groups listen."""
+    group, router = written()["group"], written()["router"]
+    for service, name, command in ((group, "group", penstock.commands["group"]), (router, "router", main)):
+        with monkeypatch.context() as patch:
+            for variable, value in service["environment"].items():
+                patch.setenv(variable, filled(value).replace("/data/shard-tls", str(pair)))
+            assert set(service["environment"]) <= {*launcher_variables(), "LISTEN"} | OF_OTHERS
+            context = command.make_context(name, service.get("command", []))
+            options = completed(context) if name == "group" else context.params
+            if name == "router":
+                refuse_options_of_shards(context)
+            config = LauncherConfig.from_options(options)
+        assert config.shard_tls is not None
+        assert set(service["depends_on"]) == {"certificates"}
+    assert config.groups == f"dns:group:{group['environment']['LISTEN'].rpartition(':')[2]}"
+    assert group["entrypoint"] == ["tini", "--", "penstock", "group"]
 
 
 def test_images_are_built_on_the_same_base():
@@ -118,7 +158,8 @@ def test_prometheus_looks_for_every_server():
     jobs = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
     found = {(name, each["port"], job.get("scheme", "http")) for job in jobs
              for each in job["dns_sd_configs"] for name in each["names"]}
-    assert found == {(name, *((443, "https") if name == "penstock-tls" else (80, "http"))) for name in SERVERS}
+    assert found == {(name, *((443, "https") if name == "penstock-tls" else (80, "http")))
+                     for name in [*SERVERS, "router"]}
 
 
 def test_spans_go_to_the_collector_and_from_it_to_jaeger():

@@ -1,4 +1,5 @@
-"""The examples for KServe and SageMaker: their manifests have known fields, and their variables are the launcher's."""
+"""The examples for KServe, SageMaker and the Gateway API: their manifests have known fields, their variables are the
+launcher's, and their series those of the server."""
 
 import os
 import re
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy import crds
+from tests.deploy import chart, crds
 from tests.deploy.chart import Manifest, launcher_variables
+from tests.deploy.test_boards import SERIES
 from tests.paths import ROOT
 
 KNOWN = {*launcher_variables(), "HF_HOME", "HOME"}
@@ -44,6 +46,24 @@ def test_kserves_variables_are_the_launchers(kserve: dict[str, Manifest]) -> Non
     model = kserve["InferenceService"]["spec"]["predictor"]["model"]
     assert {variable["name"] for variable in container["env"] + model["env"]} <= KNOWN
     assert model["runtime"] == kserve["ServingRuntime"]["metadata"]["name"]
+
+
+def test_a_picker_reads_series_that_the_server_exposes() -> None:
+    manifests = [*yaml.safe_load_all((ROOT / "deploy/kubernetes/inferencepool.yaml").read_text())]
+    for manifest in manifests:
+        chart.check(manifest)
+    pool, route, configuration = manifests
+    assert route["spec"]["rules"][0]["backendRefs"][0]["name"] == pool["metadata"]["name"]
+    plugins = yaml.safe_load(configuration["data"]["config.yaml"])["plugins"]
+    [engine] = next(plugin["parameters"]["engineConfigs"] for plugin in plugins
+                    if plugin["type"] == "core-metrics-extractor")
+    read = {spec for field, spec in engine.items() if field.endswith("Spec")}
+    assert len(read) == 5
+    assert {name: labels for name, labels in SERIES.items() if name in read} == {name: {} for name in read}
+    [server] = [manifest for manifest in chart.manifests({}) if manifest["kind"] == "Deployment"]
+    pod = server["spec"]["template"]
+    assert pod["metadata"]["labels"].items() >= pool["spec"]["selector"]["matchLabels"].items()
+    assert pool["spec"]["targetPorts"] == [{"number": pod["spec"]["containers"][0]["ports"][0]["containerPort"]}]
 
 
 def test_sagemakers_entry_point_takes_the_variables(sagemaker: dict[str, Any], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ BOARD = Path(__file__).parent / "boards/penstock.json"
 SOURCE = {"type": "prometheus", "uid": "prometheus"}
 CHOICE = 'container=~"$container",instance=~"$instance"'
 USED = 'state="used"'
+GROUP = "{{group}}"
 WIDTH, HEIGHT, PER_ROW = 8, 8, 3
 
 Targets = list[tuple[str, str]]
@@ -84,6 +85,22 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
              "{{instance}}")]),
         ("Places of held blocks without a token", "percentunit", [
             (f"{total('penstock_kv_wasted_slots')} / {total('tgi_batch_current_max_tokens')}", "wasted")]),
+    ],
+    "Groups": [
+        ("Groups, by what they do", "short", [(f"sum by (state) ({series('penstock_groups')})", "{{state}}")]),
+        ("Requests waiting, by group", "short", [(f"sum by (group) ({series('penstock_group_queue_size')})", GROUP)]),
+        ("Requests running, by group", "short", [(f"sum by (group) ({series('penstock_group_batch_size')})", GROUP)]),
+        ("KV blocks in use, by group", "percentunit", [
+            (f"sum by (group) ({series('penstock_group_kv_blocks', USED)})"
+             f" / sum by (group) ({series('penstock_group_kv_blocks')})", GROUP)]),
+        ("KV memory", "short", [(total("penstock_kv_num_blocks"), "blocks"),
+                                (f"max({series('penstock_kv_block_size')})", "tokens of a block")]),
+        ("KV memory in use, by server", "percentunit", [(series("penstock_kv_usage"), "{{instance}}")]),
+        ("Why a group was chosen", "reqps", [(rate("penstock_choice", by="reason"), "{{reason}}")]),
+        ("Requests that went on in another group", "short", [
+            (f"sum by (cause) (increase({series('penstock_moved_requests')}[$__rate_interval]))", "{{cause}}"),
+            (f"sum (increase({series('penstock_moves_to_other_numerics')}[$__rate_interval]))", "to other numerics")]),
+        ("Pause of an answer that went on in another group", "s", quantiles("penstock_move_pause_seconds")),
     ],
     "Steps": [
         ("Steps with prompts", "s", steps("prefill")),

@@ -229,3 +229,51 @@ async def test_other_shards_at_the_same_address_are_another_group() -> None:
         fleet.is_lost.set()
         await until_there_are(groups, "second", "third")
         assert len(groups.kinds) == 2
+
+
+async def until_reached(world: World, groups: Groups, name: str, *targets: str) -> None:
+    """Waits until a name has one group, which is reached at these targets."""
+    def reached() -> list[str]:
+        return [target for member in groups.members if member.engine._fleet is world.fleets[name]
+                for target in world.targets[name]]
+
+    async with asyncio.timeout(20):
+        while reached() != [*targets] or [each.name for each in groups.members].count(name) != 1:
+            await asyncio.sleep(0)
+
+
+async def test_the_only_group_is_followed_by_one_of_its_name_elsewhere() -> None:
+    """As a pod is that takes the place of another: its name stays, its address is another one."""
+    world = World()
+    world.start("a:1", "pod-0")
+    async with router(world, "a:1") as groups:
+        await until_reached(world, groups, "pod-0", "a:1")
+        world.list()
+        world.list("b:1")
+        world.start("b:1", "pod-0")
+        await until_reached(world, groups, "pod-0", "b:1")
+        assert len(await collect(submit(groups, asked()))) == 20
+
+
+async def test_one_that_came_before_the_other_of_its_name_had_left_joins_then() -> None:
+    world = World()
+    world.start("a:1", "pod-0")
+    world.start("c:1", "pod-1")
+    async with router(world, "a:1", "b:1", "c:1") as groups:
+        await until_there_are(groups, "pod-0", "pod-1")
+        world.start("b:1", "pod-0")
+        await asyncio.sleep(0.01)
+        assert world.targets["pod-0"] == ["a:1"]
+        world.list("b:1", "c:1")
+        await until_reached(world, groups, "pod-0", "b:1")
+
+
+async def test_a_machine_of_a_group_is_replaced_by_another() -> None:
+    world = World()
+    world.start("a:1", "both", rank=0, world_size=2)
+    world.start("b:1", "both", rank=1, world_size=2)
+    async with router(world, "a:1", "b:1") as groups:
+        await until_reached(world, groups, "both", "a:1", "b:1")
+        world.list("a:1", "c:1")
+        world.start("c:1", "both", rank=1, world_size=2)
+        await until_reached(world, groups, "both", "a:1", "c:1")

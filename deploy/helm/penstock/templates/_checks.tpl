@@ -5,6 +5,10 @@
 {{- include "penstock.checkSecrets" . }}
 {{- include "penstock.checkGpus" . }}
 {{- include "penstock.checkServer" . }}
+{{- if .Values.groups.enabled }}
+{{- include "penstock.checkGroups" . }}
+{{- include "penstock.checkWire" . }}
+{{- end }}
 {{- end }}
 
 {{- define "penstock.checkShutdown" -}}
@@ -20,7 +24,9 @@
 {{- $scaled := ne .Values.autoscaling.kind "none" }}
 {{- $replicas := ternary .Values.autoscaling.maxReplicas .Values.replicaCount $scaled | int }}
 {{- $field := ternary "autoscaling.maxReplicas" "replicaCount" $scaled }}
-{{- if and (include "penstock.claimIsOnOneNode" .) (gt $replicas 1) }}
+{{- if and (include "penstock.claimIsOnOneNode" .) .Values.groups.enabled }}
+{{- fail (printf "persistence.existingClaim is %q, which routers and groups share, but persistence.accessModes have no ReadWriteMany" .Values.persistence.existingClaim) }}
+{{- else if and (include "penstock.claimIsOnOneNode" .) (gt $replicas 1) }}
 {{- fail (printf "%s is %d, but replicas share the claim %s, whose persistence.accessModes have no ReadWriteMany: choose kind StatefulSet without persistence.existingClaim, or a claim with ReadWriteMany" $field $replicas (include "penstock.sharedClaim" .)) }}
 {{- end }}
 {{- if and .Values.persistence.existingClaim (not .Values.persistence.enabled) }}
@@ -53,15 +59,17 @@
 {{- define "penstock.checkGpus" -}}
 {{- $gpus := int .Values.gpu.count }}
 {{- $shards := int (default 0 .Values.settings.NUM_SHARD) }}
-{{- if and $gpus $shards (ne $gpus $shards) }}
+{{- if and $gpus $shards (ne $gpus $shards) (not .Values.groups.enabled) }}
 {{- fail (printf "settings.NUM_SHARD is %d, but gpu.count is %d, and each GPU runs one shard: leave NUM_SHARD out" $shards $gpus) }}
 {{- end }}
 {{- if and $gpus (eq (default "" .Values.settings.DEVICE) "cpu") }}
 {{- fail (printf "settings.DEVICE is cpu, but gpu.count is %d: the GPUs would be reserved and not used" $gpus) }}
 {{- end }}
 {{- range $part := list "limits" "requests" }}
-{{- if hasKey (default dict (get $.Values.resources $part)) $.Values.gpu.resource }}
-{{- fail (printf "resources.%s has %s: give the number of GPUs as gpu.count" $part $.Values.gpu.resource) }}
+{{- range $prefix, $resources := dict "" $.Values.resources "groups." $.Values.groups.resources }}
+{{- if hasKey (default dict (get $resources $part)) $.Values.gpu.resource }}
+{{- fail (printf "%sresources.%s has %s: give the number of GPUs as gpu.count" $prefix $part $.Values.gpu.resource) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

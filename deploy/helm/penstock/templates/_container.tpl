@@ -1,21 +1,18 @@
 {{- /* The variables that the chart sets, as a container's `env`. */}}
 {{- define "penstock.variables" -}}
-{{- $gpus := int .Values.gpu.count }}
+{{- $gpus := include "penstock.serverGpus" . | int }}
+{{- if .Values.groups.enabled }}
+- name: POD_NAME
+  valueFrom:
+    fieldRef: {fieldPath: metadata.name}
+{{- end }}
 - {name: HOSTNAME, value: {{ .Values.server.hostname | quote }}}
 - {name: PORT, value: {{ include "penstock.text" .Values.server.port | quote }}}
 {{- if .Values.server.grpcPort }}
 - {name: GRPC_PORT, value: {{ include "penstock.text" .Values.server.grpcPort | quote }}}
 {{- end }}
-- {name: HF_HOME, value: /data}
-- {name: HOME, value: /tmp}
-- {name: XDG_CACHE_HOME, value: /data/.cache}
+{{- include "penstock.modelVariables" . }}
 - {name: GRACEFUL_TERMINATION_TIMEOUT, value: {{ include "penstock.text" .Values.shutdown.drainSeconds | quote }}}
-{{- with .Values.model.id }}
-- {name: MODEL_ID, value: {{ . | quote }}}
-{{- end }}
-{{- with .Values.model.revision }}
-- {name: REVISION, value: {{ . | quote }}}
-{{- end }}
 {{- if $gpus }}
 {{- if not (hasKey .Values.settings "NUM_SHARD") }}
 - {name: NUM_SHARD, value: {{ $gpus | quote }}}
@@ -24,16 +21,15 @@
 - {name: DEVICE, value: cuda}
 {{- end }}
 {{- end }}
+{{- $ofShards := ternary (include "penstock.settingsOf" (list . "shards") | fromJsonArray) list .Values.groups.enabled }}
 {{- range $name, $value := .Values.settings }}
-{{- if ne $value nil }}
+{{- if and (ne $value nil) (not (has $name $ofShards)) }}
 - {name: {{ $name }}, value: {{ include "penstock.text" $value | quote }}}
 {{- end }}
 {{- end }}
-{{- with .Values.telemetry.otlpEndpoint }}
-- {name: OTLP_ENDPOINT, value: {{ . | quote }}}
-{{- end }}
-{{- with .Values.telemetry.otlpServiceName }}
-- {name: OTLP_SERVICE_NAME, value: {{ . | quote }}}
+{{- include "penstock.otherVariables" . }}
+{{- if .Values.groups.enabled }}
+{{- include "penstock.wireVariables" . }}
 {{- end }}
 {{- if .Values.tls.existingSecret }}
 - {name: SSL_CERTFILE, value: /etc/penstock/tls/tls.crt}
@@ -48,6 +44,29 @@
     secretKeyRef:
       {{- . | nindent 6 }}
 {{- end }}
+{{- end }}
+
+{{- /* Those that name the model and its folders. */}}
+{{- define "penstock.modelVariables" }}
+- {name: HF_HOME, value: /data}
+- {name: HOME, value: /tmp}
+- {name: XDG_CACHE_HOME, value: /data/.cache}
+{{- with .Values.model.id }}
+- {name: MODEL_ID, value: {{ . | quote }}}
+{{- end }}
+{{- with .Values.model.revision }}
+- {name: REVISION, value: {{ . | quote }}}
+{{- end }}
+{{- end }}
+
+{{- /* Those for the Hub and for traces. */}}
+{{- define "penstock.otherVariables" }}
+{{- with .Values.telemetry.otlpEndpoint }}
+- {name: OTLP_ENDPOINT, value: {{ . | quote }}}
+{{- end }}
+{{- with .Values.telemetry.otlpServiceName }}
+- {name: OTLP_SERVICE_NAME, value: {{ . | quote }}}
+{{- end }}
 {{- if or .Values.hub.token .Values.hub.existingSecret }}
 - name: HF_TOKEN
   valueFrom:
@@ -57,10 +76,11 @@
 {{- end }}
 {{- end }}
 
+{{- /* A container's resources with so many GPUs: a list of the root, the resources and their number. */}}
 {{- define "penstock.resources" -}}
-{{- $resources := deepCopy .Values.resources }}
-{{- if .Values.gpu.count }}
-{{- $gpus := dict .Values.gpu.resource (int .Values.gpu.count) }}
+{{- $resources := index . 1 | deepCopy }}
+{{- with index . 2 | int }}
+{{- $gpus := dict (index $ 0).Values.gpu.resource . }}
 {{- $_ := set $resources "limits" (merge $gpus (default dict $resources.limits)) }}
 {{- end }}
 {{- toYaml $resources }}
@@ -88,10 +108,16 @@ readinessProbe:
 
 {{- define "penstock.container" -}}
 name: penstock
-image: {{ include "penstock.image" . | quote }}
+image: {{ include "penstock.image" (list . (include "penstock.serverGpus" .)) | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
-{{- with .Values.args }}
-args: {{- toYaml . | nindent 2 }}
+{{- if or .Values.groups.enabled .Values.args }}
+args:
+  {{- if .Values.groups.enabled }}
+  - --groups=dns:$(POD_NAME)-groups:{{ include "penstock.text" .Values.groups.port }}
+  {{- end }}
+  {{- with .Values.args }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 env:
   {{- include "penstock.variables" . | trim | nindent 2 }}
@@ -110,12 +136,8 @@ lifecycle:
     exec:
       command: [sleep, {{ include "penstock.text" .Values.shutdown.preStopSeconds | quote }}]
 {{- end }}
-resources: {{- include "penstock.resources" . | nindent 2 }}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
+resources: {{- include "penstock.resources" (list . .Values.resources (include "penstock.serverGpus" .)) | nindent 2 }}
+{{- include "penstock.confinement" . }}
 volumeMounts:
   - {name: data, mountPath: /data}
   - {name: tmp, mountPath: /tmp}
@@ -125,7 +147,18 @@ volumeMounts:
   {{- if .Values.tls.existingSecret }}
   - {name: tls, mountPath: /etc/penstock/tls, readOnly: true}
   {{- end }}
+  {{- if .Values.groups.enabled }}
+  - {name: shard-tls, mountPath: /etc/penstock/shard-tls, readOnly: true}
+  {{- end }}
   {{- with .Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end }}
+
+{{- define "penstock.confinement" }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
 {{- end }}

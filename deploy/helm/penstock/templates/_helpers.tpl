@@ -24,13 +24,27 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{- /* The image of containers with so many GPUs: a list of the root and their number. */}}
 {{- define "penstock.image" -}}
-{{- $tag := default (printf "%s%s" .Chart.AppVersion (ternary "-cuda" "" (gt (int .Values.gpu.count) 0))) .Values.image.tag }}
+{{- $gpus := index . 1 | int }}
+{{- with index . 0 }}
+{{- $tag := default (printf "%s%s" .Chart.AppVersion (ternary "-cuda" "" (gt $gpus 0))) .Values.image.tag }}
 {{- if .Values.image.digest }}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
 {{- else }}
 {{- printf "%s:%s" .Values.image.repository $tag }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* A replica that has groups for itself must not run twice, which only a StatefulSet sees to. */}}
+{{- define "penstock.kind" -}}
+{{- ternary "StatefulSet" .Values.kind .Values.groups.enabled }}
+{{- end }}
+
+{{- /* The GPUs of a replica: one with groups is a router, which needs none. */}}
+{{- define "penstock.serverGpus" -}}
+{{- ternary 0 (int .Values.gpu.count) .Values.groups.enabled }}
 {{- end }}
 
 {{- define "penstock.serviceAccount" -}}
@@ -71,7 +85,7 @@ key: {{ .Values.auth.metricsKeyKey }}
 {{- /* The claim that all replicas share; empty if each has its own volume. */}}
 {{- define "penstock.sharedClaim" -}}
 {{- with .Values.persistence }}
-{{- if and .enabled (or .existingClaim (eq $.Values.kind "Deployment")) }}
+{{- if and .enabled (or .existingClaim (eq (include "penstock.kind" $) "Deployment")) }}
 {{- default (include "penstock.fullname" $) .existingClaim }}
 {{- end }}
 {{- end }}
@@ -81,4 +95,9 @@ key: {{ .Values.auth.metricsKeyKey }}
 {{- define "penstock.claimIsOnOneNode" -}}
 {{- $modes := .Values.persistence.accessModes }}
 {{- if and (include "penstock.sharedClaim" .) (not (has "ReadWriteMany" $modes)) }}true{{ end }}
+{{- end }}
+
+{{- /* Whether each replica, or each group, has a claim of its own. */}}
+{{- define "penstock.hasOwnClaims" -}}
+{{- if and .Values.persistence.enabled (not .Values.persistence.existingClaim) }}true{{ end }}
 {{- end }}

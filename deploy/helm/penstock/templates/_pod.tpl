@@ -24,18 +24,25 @@ spec:
   {{- with .Values.image.pullSecrets }}
   imagePullSecrets: {{- toYaml . | nindent 4 }}
   {{- end }}
-  {{- with .Values.gpu.runtimeClassName }}
-  runtimeClassName: {{ . }}
+  {{- if and .Values.gpu.runtimeClassName (not .Values.groups.enabled) }}
+  runtimeClassName: {{ .Values.gpu.runtimeClassName }}
   {{- end }}
-  {{- range $field := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" }}
-  {{- with get $.Values $field }}
-  {{ $field }}: {{- if kindIs "string" . }} {{ . }}{{ else }}{{ toYaml . | nindent 4 }}{{ end }}
-  {{- end }}
+  {{- with include "penstock.placement" .Values | trim }}
+  {{- . | nindent 2 }}
   {{- end }}
   containers:
     - {{ include "penstock.container" . | nindent 6 | trim }}
   volumes:
     {{- include "penstock.volumes" . | trim | nindent 4 }}
+{{- end }}
+
+{{- /* Where a pod may run, by the values that say so. */}}
+{{- define "penstock.placement" }}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" }}
+{{- with get $ $field }}
+{{ $field }}: {{- if kindIs "string" . }} {{ . }}{{ else }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "penstock.volumes" -}}
@@ -44,9 +51,12 @@ spec:
 {{- if include "penstock.sharedClaim" . }}
 - name: data
   persistentVolumeClaim: {claimName: {{ include "penstock.sharedClaim" . }}}
-{{- else if not .Values.persistence.enabled }}
+{{- else if or .Values.groups.enabled (not .Values.persistence.enabled) }}
 - name: data
   emptyDir: {}
+{{- end }}
+{{- if .Values.groups.enabled }}
+{{- include "penstock.wireVolume" . }}
 {{- end }}
 {{- if or .Values.auth.apiKeys .Values.auth.existingSecret }}
 - name: keys
