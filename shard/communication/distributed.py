@@ -1,4 +1,4 @@
-"""Joins the shards of one tensor-parallel group, and makes the few exchanges that they need.
+"""Joins the shards of a group, and makes the few exchanges that they need.
 
 Tensors of a processor are moved between pairs of ranks, as bytes, and added afterwards in an order that is fixed here;
 a backend's reduction would add in an order of its own. Those of a GPU go from device to device, over links of their
@@ -14,7 +14,15 @@ from torch.nn.functional import pad
 
 from penstock.kernels import dispatch
 from penstock.shard.communication.device_links import DeviceLinks
-from penstock.shard.communication.links import CollectiveLinks, Links, SocketLinks, Transfers, meet
+from penstock.shard.communication.links import (
+    CollectiveLinks,
+    Links,
+    OtherCollectiveLinks,
+    PartLinks,
+    SocketLinks,
+    Transfers,
+    meet,
+)
 from penstock.shard.communication.shared_memory import MemoryLinks
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -40,6 +48,11 @@ class Group:
         self._links = links
         self._device_links = device_links
         self._peers = [peer for peer in range(world_size) if peer != rank]
+
+    def part_of(self, first: int, size: int) -> "Group":
+        """Returns the group of the ranks from `first` on, of which this is one, by the same links. Not for GPUs."""
+        assert self._device_links is None, "the devices' links join all ranks of a group"
+        return Group(self.rank - first, size, None if self._links is None else PartLinks(self._links, first))
 
     def part(self, length: int, rank: int | None = None) -> slice:
         """Returns what this rank (or another) owns of an axis: equal parts in rank order, the last one shorter if need
@@ -119,6 +132,16 @@ class Group:
         else:
             self._exchange([], [(0, tensor)])
 
+    def send(self, tensor: Tensor, rank: int) -> None:
+        """Send a processor's tensor, contiguous, which nobody changes any more, to another rank. A small one does not
+        wait until that rank takes it."""
+        if self._links is not None:
+            self._links.send(rank, tensor)
+
+    def receive(self, tensor: Tensor, rank: int) -> None:
+        """Overwrite a processor's tensor, contiguous, with what another rank sends."""
+        self._exchange([], [(rank, tensor)])
+
     def close(self) -> None:
         """Leave the group. Harmless when a peer is gone already, and when called twice."""
         for links in (self._device_links, self._links):
@@ -164,7 +187,7 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
     if world_size == 1:
         return Group()
     address = urlsplit(rendezvous)
-    is_file = address.scheme == "file" and not address.netloc and len(address.path) > 1
+    is_file = _is_file(rendezvous)
     if not is_file and not (address.scheme == "tcp" and address.hostname and address.port):
         raise ValueError(f"rendezvous {rendezvous!r}: expected file:///path or tcp://host:port")
     device = dispatch.device()
@@ -179,6 +202,22 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
         return hosts
     check_apart(hosts, str(torch.cuda.get_device_properties(device).uuid))
     return Group(rank, world_size, links, DeviceLinks("nccl", device, rank, world_size, timeout, store))
+
+
+def connect_again(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0) -> Group:
+    """Returns the group of the same ranks by links of their own, for another thread and for tensors of the processor.
+    Every rank calls it after `connect`, with the same arguments, and raises the same errors."""
+    if world_size == 1:
+        return Group()
+    if not _is_file(rendezvous):
+        return Group(rank, world_size, OtherCollectiveLinks(timeout))
+    sockets = meet(Path(f"{urlsplit(rendezvous).path}-again"), rank, world_size, timeout)
+    return Group(rank, world_size, SocketLinks(sockets, rank, timeout))
+
+
+def _is_file(rendezvous: str) -> bool:
+    address = urlsplit(rendezvous)
+    return address.scheme == "file" and not address.netloc and len(address.path) > 1
 
 
 def check_apart(hosts: Group, device: str) -> None:

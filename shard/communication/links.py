@@ -38,6 +38,10 @@ class Links(Protocol):
         Raises RuntimeError when a peer died, or said nothing for the timeout.
         """
 
+    def send(self, peer: int, tensor: Tensor) -> None:
+        """Send a tensor, which nobody changes any more, to a peer that will ask for it by `exchange`. Less than 256 KB
+        in all that it has not asked for yet do not wait for it."""
+
     def close(self) -> None:
         """Leave the others; harmless when a peer is gone already, and when called twice."""
 
@@ -99,9 +103,32 @@ class SocketLinks:
             except OSError as error:
                 raise RuntimeError(f"rank {peer} is gone: {error}") from error
 
+    def send(self, peer: int, tensor: Tensor) -> None:
+        self.exchange([(peer, tensor)], [])
+
     def close(self) -> None:
         for link in self._sockets.values():
             link.close()
+
+
+class PartLinks:
+    """Links some neighbouring ranks of a group by the group's own links: peer 0 is `first` there. They are the group's to
+    close."""
+
+    def __init__(self, links: Links, first: int) -> None:
+        self._links = links
+        self._first = first
+
+    def exchange(self, sends: Transfers, receives: Transfers) -> None:
+        first = self._first
+        self._links.exchange([(first + peer, tensor) for peer, tensor in sends],
+                             [(first + peer, tensor) for peer, tensor in receives])
+
+    def send(self, peer: int, tensor: Tensor) -> None:
+        self._links.send(self._first + peer, tensor)
+
+    def close(self) -> None:
+        """Leave them to the whole group."""
 
 
 class CollectiveLinks:
@@ -114,18 +141,36 @@ class CollectiveLinks:
         store = _store(rendezvous, rank, world_size, timedelta(seconds=timeout))
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout))
+        self._begin(None)
+
+    def _begin(self, group: Any) -> None:
+        self._group = group
+        self._sent: list[tuple[Any, Tensor]] = []
 
     def exchange(self, sends: Transfers, receives: Transfers) -> None:
         # All are started before any is awaited, so no two ranks wait for each other's turn.
-        works = [dist.isend(tensor, peer) for peer, tensor in sends if tensor.numel()]
-        works += [dist.irecv(tensor, peer) for peer, tensor in receives if tensor.numel()]
+        works = [dist.isend(tensor, peer, group=self._group) for peer, tensor in sends if tensor.numel()]
+        works += [dist.irecv(tensor, peer, group=self._group) for peer, tensor in receives if tensor.numel()]
         for work in works:
             assert work is not None, "a rank outside the group cannot exchange"
             work.wait()
 
+    def send(self, peer: int, tensor: Tensor) -> None:
+        # gloo sends nothing before the peer asks, so the tensor is kept until then.
+        self._sent = [(work, kept) for work, kept in self._sent if not work.is_completed()]
+        if tensor.numel():
+            self._sent.append((dist.isend(tensor, peer, group=self._group), tensor))
+
     def close(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+class OtherCollectiveLinks(CollectiveLinks):
+    """Exchanges as the `CollectiveLinks` that were made before, beside them: another thread may use these."""
+
+    def __init__(self, timeout: float) -> None:
+        self._begin(dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout)))
 
 
 def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from penstock.shard.communication.links import Transfers
 
@@ -53,6 +54,9 @@ class MemoryLinks:
             deadline = deadline or time.monotonic() + self._timeout
             if time.monotonic() > deadline:
                 raise RuntimeError(f"rank {self._waited_for()} has said nothing for {self._timeout:g} s")
+
+    def send(self, peer: int, tensor: Tensor) -> None:
+        self.exchange([(peer, tensor)], [])
 
     def close(self) -> None:
         for link in self._sockets.values():

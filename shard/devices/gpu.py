@@ -34,6 +34,9 @@ def choose(config: ShardConfig) -> None:
     nothing to choose. Raises ValueError for settings that cannot be met."""
     if not is_used():
         return
+    if config.pipeline_parallel_size > 1:
+        raise ValueError(f"--pipeline-parallel-size {config.pipeline_parallel_size}: stages hand on what is in a "
+                         "processor's memory, not in a GPU's; leave it out, or use --device cpu")
     num_gpus = torch.cuda.device_count()
     if not config.rendezvous.startswith("tcp://"):  # other ranks may be on other machines
         check_number(config.world_size, num_gpus)

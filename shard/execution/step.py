@@ -174,7 +174,8 @@ class Facts:
     keeps_bits: bool = True              # no answer depends on how it is computed
     takes_adapters: bool = False         # whether adapters (LoRA) can be loaded
     draft_context: int = 0               # tokens of a sequence that the draft model takes; 0 if there is none
+    answering_rank: int = 0              # of the shard whose results carry tokens
 
     @property
     def answers(self) -> bool:
-        return self.rank == 0
+        return self.rank == self.answering_rank
