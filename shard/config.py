@@ -183,11 +183,11 @@ class ShardConfig:
         if not self.rank < self.world_size:
             raise ValueError(f"`rank` {self.rank}: a group of {self.world_size} has ranks 0 to {self.world_size - 1}")
         if self.world_size % self.pipeline_parallel_size:
-            raise ValueError(f"`pipeline_parallel_size` {self.pipeline_parallel_size} does not divide the `world_size` of "
-                             f"{self.world_size}")
+            raise ValueError(f"`pipeline_parallel_size` {self.pipeline_parallel_size} does not divide the `world_size` "
+                             f"of {self.world_size}")
         if self.pipeline_parallel_size > 1 and self.draft_model is not None:
-            raise ValueError(f"`draft_model` {self.draft_model}: a draft model runs on shards that have all layers, not "
-                             f"with a `pipeline_parallel_size` of {self.pipeline_parallel_size}")
+            raise ValueError(f"`draft_model` {self.draft_model}: a draft model runs on shards that have all layers, "
+                             f"not with a `pipeline_parallel_size` of {self.pipeline_parallel_size}")
         if self.world_size > 1 and not self.rendezvous:
             raise ValueError(f"`rendezvous` is needed for a `world_size` of {self.world_size}")
         if not self.listen:

@@ -112,8 +112,8 @@ class SocketLinks:
 
 
 class PartLinks:
-    """Links some neighbouring ranks of a group by the group's own links: peer 0 is `first` there. They are the group's to
-    close."""
+    """Links some neighbouring ranks of a group by the group's own links: peer 0 is `first` there. They are the group's
+    to close."""
 
     def __init__(self, links: Links, first: int) -> None:
         self._links = links

@@ -35,6 +35,7 @@ from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
+from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model import Hidden
 from penstock.shard.models.stage import Stage
@@ -324,10 +325,10 @@ class Executor:
 
     def _run_stage(self, inputs: StepInputs) -> Hidden:
         """Run this stage's blocks on what the stage before made of the step, and hand the result on to the next."""
+        assert isinstance(self.model, Decoder), "no other model has stages"
         before = None
         if not self.stages.is_first:
-            shape = 2, len(inputs.input_ids), self.model.facts.width
-            x, delta = self.stages.receive(shape, self.model.dtype)
+            x, delta = self.stages.receive((2, len(inputs.input_ids), self.model.config.hidden_size), self.model.dtype)
             before = x, delta
         hidden = self.model.forward(inputs.input_ids, inputs.metadata, self.caches, before)
         if not self.stages.is_last:

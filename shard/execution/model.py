@@ -14,8 +14,8 @@ from penstock.shard.weights.rank_weights import Progress
 def load_model(
     config: ShardConfig, group: Group, progress: Progress | None = None, stage: Stage = WHOLE
 ) -> Model:
-    """Reads this rank's part of a model, or of a stage that the ranks of `group` have. Raises ModelConfigError for a model that cannot be run, or not on so many
-    ranks, CheckpointError for weights."""
+    """Reads this rank's part of a model, or of a stage that the ranks of `group` have. Raises ModelConfigError for a
+    model that cannot be run, or not on so many ranks, CheckpointError for weights."""
     dtype, options = DTYPES[config.dtype] if config.dtype else None, options_of(config)
     if is_native(config.model, options):
         return Decoder.load(config.model, dtype, group, progress, options, stage)

@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 
 class Decoder:
-    """One rank's slice of a model, or of those of its layers that a stage has. All ranks of the group run the same steps
-    in the same order."""
+    """One rank's slice of a model, or of those of its layers that a stage has. All ranks run the same steps in the same
+    order."""
 
     def __init__(self, config: ModelConfig, weights: RankWeights, stage: Stage = WHOLE) -> None:
         group, names = weights.group, config.names
@@ -45,11 +45,11 @@ class Decoder:
         self.dtype = weights.dtype
         self.facts = ModelFacts(
             config.vocab_size, config.context_length, _layout(config, weights, own), config.eos_token_ids,
-            config.quantization.numerics, identity=repr(config), width=config.hidden_size)
+            config.quantization.numerics, identity=repr(config))
         self.inequality = _inequality(config, group.world_size)
         is_tied = config.head.is_tied or names.head not in weights
         embedding = head = None
-        if stage.has_embedding or is_tied and stage.has_head:
+        if stage.has_embedding or (is_tied and stage.has_head):
             embedding = weights.vocabulary(names.embedding, config.vocab_size, config.hidden_size)
         if stage.has_head:
             head = embedding if is_tied else weights.vocabulary(names.head, config.vocab_size, config.hidden_size)

@@ -61,7 +61,6 @@ class ModelFacts:
     numerics: str = ""                   # what decides bits beside kernels and dtypes, a part of a path
     implementation: str = NATIVE
     identity: str = field(default="", repr=False)  # of all that its keys and values depend on beside its weights
-    width: int = 0                       # of hidden states; 0 if it can't be cut into stages
 
 
 class Model(Protocol):
@@ -73,12 +72,8 @@ class Model(Protocol):
     adaptable: Adaptable | None          # where it takes adapters
     is_capturable: bool                  # no step of it makes the host wait for the device
 
-    def forward(
-        self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[LayerMemory],
-        before: tuple[Tensor, Tensor] | None = None,
-    ) -> Hidden:
-        """Runs the layers on token ids, int64 [T], each layer with its own memory; or on the `x` and `delta` of the stage
-        before, which are overwritten."""
+    def forward(self, input_ids: Tensor, metadata: AttentionMetadata, caches: Sequence[LayerMemory]) -> Hidden:
+        """Runs the layers on token ids, int64 [T], each layer with its own memory."""
 
     def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
         """Returns float32 logits [R, V] after R of the tokens, int64 indices into T, on rank 0 of the last

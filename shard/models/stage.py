@@ -8,8 +8,8 @@ from penstock.shard.models.names import TensorNames
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One of `count` stages: the first has the embedding, the last the norm behind the blocks and the head, and each has
-    neighbouring blocks, the earlier ones one more where they can't all have as many."""
+    """One of `count` stages: the first has the embedding, the last the norm behind the blocks and the head, and each
+    has neighbouring blocks, the earlier ones one more where they can't all have as many."""
 
     number: int = 0
     count: int = 1
@@ -25,8 +25,8 @@ class Stage:
     def blocks(self, num_blocks: int) -> range:
         """Returns the numbers of this stage's blocks, of so many. Raises ModelConfigError if there are too few."""
         if num_blocks < self.count:
-            raise ModelConfigError(f"--pipeline-parallel-size {self.count}: the model has {num_blocks} layers, and each "
-                                   "stage needs one")
+            raise ModelConfigError(f"--pipeline-parallel-size {self.count}: the model has {num_blocks} layers, and "
+                                   "each stage needs one")
         least, more = divmod(num_blocks, self.count)
         begin = self.number * least + min(self.number, more)
         return range(begin, begin + least + (self.number < more))

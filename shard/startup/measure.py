@@ -69,7 +69,8 @@ def _check(result: StepResult) -> None:
 
 
 def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
-    """Returns the slowest rank's time for a step, that of the last stage if there are several. The results are there, so both times hold all that a GPU had to do."""
+    """Returns the slowest rank's time for a step, that of the last stage if there are several. The results are there,
+    so both times hold all that a GPU had to do."""
     result = executor.execute(full_prompts(executor.bounds, num_tokens))
     taken = torch.tensor([result.draft_ns + result.forward_ns + result.sample_ns])
     return int(group.all_gather(taken).max()) / 1e9
