@@ -288,8 +288,9 @@ def test_a_waiting_group_ends_on_sigterm(model: Path, tmp_path: Path) -> None:
         time.sleep(PAUSE)
 
 
-def test_a_dead_shard_ends_the_other(model: Path, tmp_path: Path) -> None:
-    settings = {"model": str(model), "kv_memory": KV_MEMORY, "world_size": 2}
+@pytest.mark.parametrize(("num_stages", "killed"), [(1, 1), (2, 0), (2, 1)])
+def test_a_dead_shard_ends_the_other(model: Path, tmp_path: Path, num_stages: int, killed: int) -> None:
+    settings = {"model": str(model), "kv_memory": KV_MEMORY, "world_size": 2, "pipeline_parallel_size": num_stages}
     settings["rendezvous"] = f"file://{tmp_path / 'store'}"
     pair = [Shard(tmp_path, rank=rank, **settings) for rank in range(2)]
     try:
@@ -297,10 +298,10 @@ def test_a_dead_shard_ends_the_other(model: Path, tmp_path: Path) -> None:
             shard.wait_until_listening()
         with clients(pair) as group:
             streams = open_all(group)
-            pair[1].process.kill()
-            streams[0].write(encode_plan(PROGRAM.steps[0]))
-            assert pair[0].process.wait(10) == 1
-        assert not pair[0].socket.exists()
+            pair[killed].process.kill()
+            streams[1 - killed].write(encode_plan(PROGRAM.steps[0]))
+            assert pair[1 - killed].process.wait(10) == 1
+        assert not pair[1 - killed].socket.exists()
     finally:
         for shard in pair:
             shard.process.kill()
