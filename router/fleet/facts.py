@@ -16,7 +16,7 @@ class Facts:
     state from token to token beside the keys and values; 0 for other models. `implementation` says who computes the
     model, native or transformers, and `keeps_bits` whether it was seen to keep the bit contract. `takes_adapters` says
     whether adapters (LoRA) can be loaded. `draft_context` is how many tokens of a sequence the draft model takes; 0 if
-    there is none.
+    there is none. `num_stages` is how many parts of the group compute a step one after the other, each its layers.
     """
 
     model_id: str
@@ -38,6 +38,7 @@ class Facts:
     keeps_bits: bool = True
     takes_adapters: bool = False
     draft_context: int = 0
+    num_stages: int = 1
 
     @property
     def most_blocks(self) -> int:

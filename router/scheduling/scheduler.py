@@ -36,6 +36,7 @@ from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS, Suspects
+from penstock.router.scheduling.turns import take_turn
 
 _age = attrgetter("id")
 MAX_PASSED = 64
@@ -49,7 +50,7 @@ class Scheduler:
     `budget`, if it is given. With `speculation`, steps verify guesses of the next tokens. A sequence that fills all of
     the memory, though its `max_length` is more, ends there with an error. Sequences share the blocks of equal prefixes,
     unless the model carries a state beside them (`shares_prefixes`). One that needs an adapter waits until `adapters`
-    has it loaded.
+    has it loaded. With `num_turns`, sequences decode in turns (`turns.py`).
     """
 
     def __init__(
@@ -64,22 +65,21 @@ class Scheduler:
         shares_prefixes: bool = True,
         speculation: Speculation | None = None,
         adapters: Residency | None = None,
+        num_turns: int = 1,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
         self.memory = KvMemory(block_size, num_blocks, shares_prefixes)
         self.speculation = speculation
         self.adapters = adapters or Residency()
         self.budget = budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens)
-        self._max_step_tokens = max_step_tokens
+        self._max_step_tokens, self._num_turns = max_step_tokens, num_turns
         self._eos_token_ids = frozenset(eos_token_ids)
         self._sequences: dict[int, Sequence] = {}
-        self._waiting: list[Sequence] = []
-        self._running: list[Sequence] = []
+        self._waiting, self._running = list[Sequence](), list[Sequence]()
         self._returning: list[Sequence] = []
         self._suspects = Suspects()
         self._free_slots = list(range(max_slots - 1, -1, -1))
-        self._cleared_slots: list[int] = []
-        self._preempted: list[int] = []
+        self._cleared_slots, self._preempted = list[int](), list[int]()
         self._in_flight: deque[tuple[int, list[tuple[Sequence, Row]]]] = deque()
         self._next_step_id = 0
 
@@ -127,7 +127,7 @@ class Scheduler:
         return min(max(self.budget.tokens, len(self._running) + GRAIN), self._max_step_tokens)
 
     def _plan_all(self, draft: Draft) -> None:
-        ready = [s for s in self._running if not s.is_held_back]
+        ready = take_turn(self._running, self._num_turns, bool(self._waiting and self._free_slots))
         guesses = self._choose_guesses(ready, draft)
         for sequence in ready:
             if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):

@@ -233,6 +233,7 @@ class Executor:
             keeps_bits=keeps_bits,
             takes_adapters=self.adapters.takes_adapters,
             draft_context=self.bounds.draft_context,
+            num_stages=self.stages.count,
             answering_rank=self.stages.answering_rank)
 
     def open(self, limits: StreamLimits) -> None:

@@ -174,6 +174,7 @@ class Facts:
     keeps_bits: bool = True              # no answer depends on how it is computed
     takes_adapters: bool = False         # whether adapters (LoRA) can be loaded
     draft_context: int = 0               # tokens of a sequence that the draft model takes; 0 if there is none
+    num_stages: int = 1                  # parts of the group that compute a step one after the other
     answering_rank: int = 0              # of the shard whose results carry tokens
 
     @property
