@@ -14,15 +14,7 @@ from torch.nn.functional import pad
 
 from penstock.kernels import dispatch
 from penstock.shard.communication.device_links import DeviceLinks
-from penstock.shard.communication.links import (
-    CollectiveLinks,
-    Links,
-    OtherCollectiveLinks,
-    PartLinks,
-    SocketLinks,
-    Transfers,
-    meet,
-)
+from penstock.shard.communication.links import CollectiveLinks, Links, PartLinks, SocketLinks, Transfers, meet
 from penstock.shard.communication.shared_memory import MemoryLinks
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -53,6 +45,11 @@ class Group:
         """Returns the group of the ranks from `first` on, of which this is one, by the same links. Not for GPUs."""
         assert self._device_links is None, "the devices' links join all ranks of a group"
         return Group(self.rank - first, size, None if self._links is None else PartLinks(self._links, first))
+
+    def again(self) -> "Group":
+        """Returns a group of the same ranks by links of their own, which another thread may use, for tensors of the
+        processor. Every rank calls it, between two exchanges."""
+        return Group(self.rank, self.world_size, None if self._links is None else self._links.again())
 
     def part(self, length: int, rank: int | None = None) -> slice:
         """Returns what this rank (or another) owns of an axis: equal parts in rank order, the last one shorter if need
@@ -187,7 +184,7 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
     if world_size == 1:
         return Group()
     address = urlsplit(rendezvous)
-    is_file = _is_file(rendezvous)
+    is_file = address.scheme == "file" and not address.netloc and len(address.path) > 1
     if not is_file and not (address.scheme == "tcp" and address.hostname and address.port):
         raise ValueError(f"rendezvous {rendezvous!r}: expected file:///path or tcp://host:port")
     device = dispatch.device()
@@ -202,22 +199,6 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
         return hosts
     check_apart(hosts, str(torch.cuda.get_device_properties(device).uuid))
     return Group(rank, world_size, links, DeviceLinks("nccl", device, rank, world_size, timeout, store))
-
-
-def connect_again(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0) -> Group:
-    """Returns the group of the same ranks by links of their own, for another thread and for tensors of the processor.
-    Every rank calls it after `connect`, with the same arguments, and raises the same errors."""
-    if world_size == 1:
-        return Group()
-    if not _is_file(rendezvous):
-        return Group(rank, world_size, OtherCollectiveLinks(timeout))
-    sockets = meet(Path(f"{urlsplit(rendezvous).path}-again"), rank, world_size, timeout)
-    return Group(rank, world_size, SocketLinks(sockets, rank, timeout))
-
-
-def _is_file(rendezvous: str) -> bool:
-    address = urlsplit(rendezvous)
-    return address.scheme == "file" and not address.netloc and len(address.path) > 1
 
 
 def check_apart(hosts: Group, device: str) -> None:

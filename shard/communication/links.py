@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,6 +42,10 @@ class Links(Protocol):
         """Send a tensor, which nobody changes any more, to a peer that will ask for it by `exchange`. Less than 256 KB
         in all that it has not asked for yet do not wait for it."""
 
+    def again(self) -> "Links":
+        """Returns links between the same ranks which another thread may use. Every rank calls it, between two
+        exchanges."""
+
     def close(self) -> None:
         """Leave the others; harmless when a peer is gone already, and when called twice."""
 
@@ -69,13 +73,34 @@ def meet(path: Path, rank: int, world_size: int, timeout: float) -> dict[int, so
                 sockets[peer] = link
         finally:
             own.unlink()
+    _set_up(sockets.values(), timeout)
+    return sockets
+
+
+def more_sockets(sockets: Mapping[int, socket.socket], rank: int, timeout: float) -> dict[int, socket.socket]:
+    """Returns another blocking socket to each peer, handed out over those that there are: the lower rank of a pair
+    makes it."""
+    more: dict[int, socket.socket] = {}
+    for peer, link in sockets.items():
+        if peer > rank:
+            more[peer], end = socket.socketpair()
+            with end:
+                socket.send_fds(link, [b"s"], [end.fileno()])
+    for peer, link in sockets.items():
+        if peer < rank:
+            [file] = socket.recv_fds(link, 1, 1)[1]
+            more[peer] = socket.socket(fileno=file)
+    _set_up(more.values(), timeout)
+    return more
+
+
+def _set_up(sockets: Iterable[socket.socket], timeout: float) -> None:
     seconds = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
-    for link in sockets.values():
+    for link in sockets:
         link.setblocking(True)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
-    return sockets
 
 
 class SocketLinks:
@@ -106,6 +131,9 @@ class SocketLinks:
     def send(self, peer: int, tensor: Tensor) -> None:
         self.exchange([(peer, tensor)], [])
 
+    def again(self) -> Links:
+        return SocketLinks(more_sockets(self._sockets, self._rank, self._timeout), self._rank, self._timeout)
+
     def close(self) -> None:
         for link in self._sockets.values():
             link.close()
@@ -127,6 +155,9 @@ class PartLinks:
     def send(self, peer: int, tensor: Tensor) -> None:
         self._links.send(self._first + peer, tensor)
 
+    def again(self) -> Links:
+        return PartLinks(self._links.again(), self._first)
+
     def close(self) -> None:
         """Leave them to the whole group."""
 
@@ -141,9 +172,10 @@ class CollectiveLinks:
         store = _store(rendezvous, rank, world_size, timedelta(seconds=timeout))
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout))
-        self._begin(None)
+        self._begin(timeout, None)
 
-    def _begin(self, group: Any) -> None:
+    def _begin(self, timeout: float, group: Any) -> None:
+        self._timeout = timeout
         self._group = group
         self._sent: list[tuple[Any, Tensor]] = []
 
@@ -161,6 +193,9 @@ class CollectiveLinks:
         if tensor.numel():
             self._sent.append((dist.isend(tensor, peer, group=self._group), tensor))
 
+    def again(self) -> Links:
+        return OtherCollectiveLinks(self._timeout)
+
     def close(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -170,7 +205,7 @@ class OtherCollectiveLinks(CollectiveLinks):
     """Exchanges as the `CollectiveLinks` that were made before, beside them: another thread may use these."""
 
     def __init__(self, timeout: float) -> None:
-        self._begin(dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout)))
+        self._begin(timeout, dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout)))
 
 
 def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> Any:

@@ -50,8 +50,7 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     group = distributed.connect(config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT)
     # Where stages run different steps at once, orders are agreed on beside the steps.
     has_stages = config.pipeline_parallel_size > 1
-    agreeing = distributed.connect_again(
-        config.rendezvous, config.rank, config.world_size, GROUP_TIMEOUT) if has_stages else group
+    agreeing = group.again() if has_stages else group
     phases.end("meeting")
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
     num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
