@@ -21,11 +21,13 @@ SCHEMA = {"type": "object", "properties": {"mark": {"type": "integer", "minimum"
 
 
 async def details(session: aiohttp.ClientSession, server: Server, inputs: str, **parameters: Any) -> Any:
-    """The answer with all that is told of it, but times."""
+    """The answer with all that is told of it, but how much of it was guessed."""
     body = {"inputs": inputs, "parameters": {"details": True, "max_new_tokens": 20, **parameters}}
     async with session.post(f"{server.url}/generate", json=body) as response:
         assert response.status == 200, await response.text()
-        return await response.json()
+        reply = await response.json()
+    assert {reply["details"].pop(name) >= 0 for name in ("drafted_tokens", "accepted_tokens")} == {True}
+    return reply
 
 
 async def everything(server: Server) -> list[Any]:
