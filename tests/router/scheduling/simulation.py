@@ -51,8 +51,7 @@ class Simulation:
                  has_proposals: bool = False, is_quiet: bool = False, num_turns: int = 1) -> None:
         self.random = random.Random(seed)
         self.speed = random.Random(seed) if budget_varies else None
-        self.depth = depth
-        self.num_turns = num_turns
+        self.depth, self.num_turns = depth, num_turns
         self.guesses = guesses
         """How many tokens of a sequence a step guesses, at most."""
         self.has_proposals = has_proposals

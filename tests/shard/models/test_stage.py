@@ -1,13 +1,17 @@
 """What a stage has of a model: its blocks, what it reads of a checkpoint, and what it says of the rest."""
 
 import logging
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from penstock.kernels.attention_metadata import AttentionMetadata
 from penstock.shard.communication.distributed import Group
+from penstock.shard.config import ShardConfig
+from penstock.shard.execution.model import load_model
 from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.names import USUAL_NAMES
@@ -43,6 +47,21 @@ def test_more_stages_than_layers_are_refused(model: Path) -> None:
     message = "--pipeline-parallel-size 6: the model has 5 layers, and each stage needs one"
     with pytest.raises(ModelConfigError, match=message):
         load(model, Stage(0, 6))
+
+
+def test_what_transformers_computes_is_refused(model: Path) -> None:
+    config = ShardConfig(model=model, model_impl="transformers")
+    message = f"{model}: --pipeline-parallel-size 2: the model is computed by transformers, which runs all of it on 1 "
+    with pytest.raises(ModelConfigError, match=re.escape(message)):
+        load_model(config, Group(), stage=Stage(1, 2))
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"world_size": 4, "pipeline_parallel_size": 3}, "`pipeline_parallel_size` 3 does not divide the `world_size` of"),
+    ({"world_size": 2, "pipeline_parallel_size": 2, "draft_model": Path("d")}, "`draft_model` d: a draft model runs")])
+def test_settings_that_do_not_go_together(model: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ShardConfig(model=model, listen="unix:/x", rendezvous="file:///y", **settings).check()
 
 
 def test_a_stage_reads_its_own_tensors(model: Path, caplog: pytest.LogCaptureFixture) -> None:
