@@ -43,6 +43,8 @@ class ShardConfig:
     """This shard's place in its group."""
     world_size: PositiveInt = 1
     """How many shards the group has."""
+    pipeline_parallel_size: PositiveInt = 1
+    """How many stages the layers are cut into, each on an equal part of the shards; 1 gives every shard all layers."""
     listen: str = ""
     """Where the router finds this shard: unix:/path or host:port."""
     group: str = ""
@@ -224,6 +226,12 @@ class ShardConfig:
         """Raises ValueError, naming the setting, for values that do not go together."""
         if not self.rank < self.world_size:
             raise ValueError(f"`rank` {self.rank}: a group of {self.world_size} has ranks 0 to {self.world_size - 1}")
+        if self.world_size % self.pipeline_parallel_size:
+            raise ValueError(f"`pipeline_parallel_size` {self.pipeline_parallel_size} does not divide the `world_size` "
+                             f"of {self.world_size}")
+        if self.pipeline_parallel_size > 1 and self.draft_model is not None:
+            raise ValueError(f"`draft_model` {self.draft_model}: a draft model runs on shards that have all layers, "
+                             f"not with a `pipeline_parallel_size` of {self.pipeline_parallel_size}")
         if self.exchanges:
             self._check_machines()
         elif self.world_size > 1 and not self.rendezvous:

@@ -333,12 +333,12 @@ void penstock_mixture_layer(const MixtureLayer* layer, int64_t dtype, const void
                             void* out, int64_t partial, int64_t num_tokens);
 
 // `count` blocks, each an attention layer with its cache and an MLP layer or, where that is null, a mixture; the caches are
-// of one size. x [tokens, width] goes in and becomes the residual stream, delta what is yet to be added to it. *status as
-// of penstock_attention_layer.
+// of one size. x [tokens, width] goes in and becomes the residual stream, delta what is yet to be added to it; if `has_delta`
+// so it is on the way in, too. *status as of penstock_attention_layer.
 void penstock_blocks(int64_t count, const AttentionLayer* const* attention, const MlpLayer* const* mlp,
                      const MixtureLayer* const* mixtures, const AttentionMetadata* metadata, int64_t dtype,
                      void* const* caches, int64_t cache_dtype, int64_t num_blocks, int64_t block_size, void* x, void* delta,
-                     const AdapterRows* adapters, int64_t* status);
+                     int64_t has_delta, const AdapterRows* adapters, int64_t* status);
 
 // What is wrong with the batch, and then nothing is sampled, or 0: 1 for histories, 2 for biases, 3 for masks that are none
 // of this vocabulary, or not all that there is.

@@ -164,10 +164,11 @@ extern "C" void penstock_mixture_layer(const MixtureLayer* layer, int64_t dtype,
 extern "C" void penstock_blocks(int64_t count, const AttentionLayer* const* attention, const MlpLayer* const* mlp,
                                 const MixtureLayer* const* mixtures, const AttentionMetadata* metadata, int64_t dtype,
                                 void* const* caches, int64_t cache_dtype, int64_t num_blocks, int64_t block_size,
-                                void* x, void* delta, const AdapterRows* adapters, int64_t* status) {
+                                void* x, void* delta, int64_t has_delta, const AdapterRows* adapters,
+                                int64_t* status) {
   for (int64_t i = 0; i < count; i++) {
     penstock_attention_layer(attention[i], metadata, dtype, caches[i], cache_dtype, num_blocks, block_size, x,
-                             i ? delta : nullptr, x, delta, 0, adapters, nullptr, status);
+                             i || has_delta ? delta : nullptr, x, delta, 0, adapters, nullptr, status);
     if (*status) return;
     if (mlp[i]) {
       penstock_mlp_layer(mlp[i], dtype, x, delta, x, delta, 0, metadata->num_tokens, adapters, nullptr);

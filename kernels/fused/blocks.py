@@ -34,12 +34,15 @@ class Blocks:
             _addresses([layer.address if isinstance(layer, kind) else None for layer in feed_forward])
             for kind in (MlpLayer, MixtureLayer))
 
-    def __call__(self, x: Tensor, metadata: AttentionMetadata, caches: Sequence[KvCache]) -> tuple[Tensor, Tensor]:
+    def __call__(
+        self, x: Tensor, metadata: AttentionMetadata, caches: Sequence[KvCache], before: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Returns (total, delta): the residual stream behind the last block, and what is yet to be added to it.
 
         x             [T, C]  float32, bfloat16 or float16; is overwritten, and is `total`
         total, delta  [T, C]  of the dtype of x
         caches                one for each block, all of one size and dtype
+        before        [T, C]  of the dtype of x: what is yet to be added to x; is overwritten, and is `delta`
 
         Raises ValueError for shapes or dtypes that do not fit together, and for tokens outside the caches.
         """
@@ -48,13 +51,15 @@ class Blocks:
         if len(caches) != self._count or any(cache.data.shape != first.data.shape for cache in caches):
             raise ValueError(f"Blocks: caches are {[list(cache.data.shape) for cache in caches]}, expected "
                              f"{self._count} of one size")
-        delta, status = torch.empty_like(x), ctypes.c_int64()
+        if before is not None:
+            check_tensor("Blocks", "before", before, (len(metadata.positions), self._width), x.dtype)
+        delta, status = torch.empty_like(x) if before is None else before, ctypes.c_int64()
         memories = _addresses([cache.data.data_ptr() for cache in caches])
         native.library.blocks(
             self._count, ctypes.addressof(self._attention), ctypes.addressof(self._mlp),
             ctypes.addressof(self._mixtures), ctypes.addressof(metadata.struct), DTYPES[x.dtype],
             ctypes.addressof(memories), DTYPES[first.dtype], first.data.shape[0], first.block_size, x.data_ptr(),
-            delta.data_ptr(), adapters_address(metadata.adapters), ctypes.addressof(status))
+            delta.data_ptr(), before is not None, adapters_address(metadata.adapters), ctypes.addressof(status))
         refuse(status.value, x, metadata, first)
         return x, delta
 

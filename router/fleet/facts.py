@@ -19,7 +19,8 @@ class Facts:
     state from token to token beside the keys and values; 0 for other models. `implementation` says who computes the
     model, native or transformers, and `keeps_bits` whether it was seen to keep the bit contract. `takes_adapters` says
     whether adapters (LoRA) can be loaded. `draft_context` is how many tokens of a sequence the draft model takes; 0 if
-    there is none. `group` is the group's name; that of a launcher's own is empty.
+    there is none. `group` is the group's name; that of a launcher's own is empty. `num_stages` is how many parts of the
+    group compute a step one after the other, each its layers.
     """
 
     model_id: str
@@ -42,6 +43,7 @@ class Facts:
     takes_adapters: bool = False
     draft_context: int = 0
     group: str = ""
+    num_stages: int = 1
 
     @property
     def bits(self) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ class LauncherConfig(ServerConfig):
     """The model that drafts for this one: a directory, or a name on the Hugging Face Hub."""
     lora_adapters: tuple[AskedAdapter, ...]
     num_shard: int
+    pipeline_parallel_size: int
+    """How many stages the shards make, each of which has some of the layers."""
     dtype: str | None
     quantize: str | None
     activations: str | None
@@ -81,6 +83,7 @@ class LauncherConfig(ServerConfig):
         if "listen" in values:
             values["place"] = GroupPlace.from_options(values, values["num_shard"])
             values = {name: value for name, value in values.items() if name not in OPTIONS_OF_PLACE}
+        values["pipeline_depth"] = values["pipeline_depth"] or max(2, values["pipeline_parallel_size"])
         values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
         config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),
                      compute_type=os.environ.get("COMPUTE_TYPE"),
@@ -180,6 +183,12 @@ def _check(config: LauncherConfig) -> None:
         raise InvalidArgument("`validation_workers` must be > 0")
     if config.draft_model_id is not None and not config.speculate:
         raise InvalidArgument("`draft_model_id` needs a `speculate` above 0, the most tokens that it may propose")
+    if config.num_shard % config.pipeline_parallel_size:
+        raise InvalidArgument("`pipeline_parallel_size` must divide `num_shard`. Given: "
+                              f"{config.pipeline_parallel_size} and {config.num_shard}")
+    if config.draft_model_id is not None and config.pipeline_parallel_size > 1:
+        raise InvalidArgument("`draft_model_id` needs shards that have all layers: a `pipeline_parallel_size` of 1. "
+                              f"Given: {config.pipeline_parallel_size}")
     if config.max_batch_size == 0:
         raise InvalidArgument("`max_batch_size` must be > 0")
     input_tokens, total_tokens, most = config.max_input_tokens, config.max_total_tokens, config.max_batch_total_tokens

@@ -139,7 +139,7 @@ OPTIONS: list[click.Parameter] = [
            "Default: what the memory holds.", type=Integer(1, 2**32 - 1)),
     Option("--max-batch-size", MEMORY, "Sequences that run at once, at most.", type=COUNT),
     Option("--pipeline-depth", MEMORY, "Penstock: steps in flight at once; 1 waits for each step before it plans the "
-           "next.", type=POSITIVE, default=2),
+           "next. Default: 2, or as many as there are stages.", type=POSITIVE),
     Option("--speculate", MEMORY, "Tokens that a step guesses of each sequence and verifies, at most: those that a "
            "grammar forces, those that followed the last tokens before, or those that a draft model proposes. Fewer "
            "are guessed where it does not pay. No answer depends on it where none "
@@ -211,6 +211,9 @@ OPTIONS: list[click.Parameter] = [
            type=click.Path(path_type=Path)),
 
     Option("--num-shard", SHARDS, "Processes that share the model. Default: 1.", type=COUNT),
+    Option("--pipeline-parallel-size", SHARDS, "Penstock: stages that the layers are cut into, each on an equal part "
+           "of the shards. Shards of a stage split each of its layers, and exchange far more than stages do.",
+           type=POSITIVE, default=1),
     Option("--sharded", SHARDS, "Whether the model is shared; true requires a --num-shard above 1.", type=bool),
     Option("--device", SHARDS, "Penstock: device to compute on. auto means a GPU for each shard if there are GPUs.",
            type=click.Choice(["auto", "cpu", "cuda"]), default="auto"),

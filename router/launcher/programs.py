@@ -20,8 +20,8 @@ from penstock.router.launcher.socket_folder import SocketFolder
 from penstock.router.launcher.tokenizer_files.place import TOKENIZER
 
 SHARD_SETTINGS = (
-    "model_id", "dtype", "quantize", "activations", "model_impl", "rope_scaling", "rope_factor", "kv_memory",
-    "kv_cache_dtype", "block_size", "device",
+    "model_id", "pipeline_parallel_size", "dtype", "quantize", "activations", "model_impl", "rope_scaling",
+    "rope_factor", "kv_memory", "kv_cache_dtype", "block_size", "device",
     "cuda_memory_fraction", "cuda_graphs", "deterministic", "watermark_gamma", "watermark_delta", "threads",
     "otlp_endpoint", "otlp_service_name", "json_output")
 """The launcher's settings that a shard is told by the same names; None leaves it to the shard."""

@@ -38,6 +38,7 @@ from penstock.router.scheduling.sequence import Sequence, Status
 from penstock.router.scheduling.speculation.speculation import Speculation, sits_out
 from penstock.router.scheduling.step_budget import GRAIN, StepBudget
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
+from penstock.router.scheduling.turns import take_turn
 
 MAX_PASSED = 64
 """How often younger sequences may be admitted before one that does not fit."""
@@ -50,7 +51,7 @@ class Scheduler(Places):
     `budget`, if it is given. With `speculation`, steps verify guesses of the next tokens. A sequence that fills all of
     the memory, though its `max_length` is more, ends there with an error. Sequences share the blocks of equal prefixes,
     unless the model carries a state beside them (`shares_prefixes`). One that needs an adapter waits until `adapters`
-    has it loaded.
+    has it loaded. With `num_turns`, sequences decode in turns (`turns.py`).
     """
 
     def __init__(
@@ -66,12 +67,13 @@ class Scheduler(Places):
         speculation: Speculation | None = None,
         adapters: Residency | None = None,
         knows_live_prefixes: bool = False,
+        num_turns: int = 1,
     ) -> None:
         assert 0 < max_slots < max_step_tokens, "decode rows must leave room for a prefill"
         super().__init__(KvMemory(block_size, num_blocks, shares_prefixes), max_slots, adapters or Residency(),
                          budget or StepBudget(max_step_tokens, max_step_tokens, max_step_tokens))
         self.speculation = speculation
-        self._max_step_tokens = max_step_tokens
+        self._max_step_tokens, self._num_turns = max_step_tokens, num_turns
         self._eos_token_ids = frozenset(eos_token_ids)
         self._sequences: dict[int, Sequence] = {}
         self._live_prefixes = LivePrefixes(block_size) if knows_live_prefixes else None
@@ -137,7 +139,7 @@ class Scheduler(Places):
         return min(max(self.budget.tokens, len(self._running) + GRAIN), self._max_step_tokens)
 
     def _plan_all(self, draft: Draft) -> None:
-        ready = [s for s in self._running if not s.is_held_back]
+        ready = take_turn(self._running, self._num_turns, bool(self._waiting and self._free_slots))
         guesses = self._choose_guesses(ready, draft)
         for sequence in ready:
             if sequence.wants_decode and not sits_out(sequence, own := guesses.get(sequence.id, ())):

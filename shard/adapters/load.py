@@ -29,13 +29,13 @@ def load_adapter(directory: Path, digests: tuple[str, str], adaptable: Adaptable
     digests: SHA-256 in hex of the tensors' file and of the configuration; any where it is empty
     """
     config, file = AdapterConfig.read(directory, digests[1]), AdapterFile(directory, digests[0])
-    modules = {name: found for name in file.modules for found in [_known(name, file, adaptable)]}
-    matrices = {modules[name]: (name, found) for name, found in file.modules.items()}
+    modules = {name: _known(name, file, adaptable) for name in file.modules if not _is_elsewhere(name, adaptable)}
+    matrices = {known: (name, file.modules[name]) for name, known in modules.items()}
     if len(matrices) < len(modules):
         twice = next(name for name, found in modules.items() if matrices[found][0] != name)
         raise AdapterError(f"{file.path} has two pairs of matrices for {modules[twice]}, one of them as {twice}")
-    for name, found in file.modules.items():
-        _check(name, found, _part_of(modules[name], adaptable), config, file)
+    for name, known in modules.items():
+        _check(name, file.modules[name], _part_of(known, adaptable), config, file)
     shapes = [_shape(site, matrices, config) for site in adaptable.sites]
 
     def read(number: int) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
@@ -58,6 +58,10 @@ def _short(name: str) -> str:
         first, _, rest = name.partition(".")
         name = rest if rest and first in LEADING else name
     return name
+
+
+def _is_elsewhere(module: str, adaptable: Adaptable) -> bool:
+    return any(f"{_short(module)}.".startswith(_short(name)) for name in adaptable.elsewhere)
 
 
 def _known(module: str, file: AdapterFile, adaptable: Adaptable) -> str:

@@ -1,4 +1,4 @@
-"""Joins the shards of one tensor-parallel group, and makes the few exchanges that they need.
+"""Joins the shards of a group, and makes the few exchanges that they need.
 
 Tensors of a processor are moved between pairs of ranks, as bytes, and added afterwards in an order that is fixed here;
 a backend's reduction would add in an order of its own. Those of a GPU go from device to device, over links of their
@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from penstock.kernels import dispatch
 from penstock.shard.communication.device_links import DeviceLinks
-from penstock.shard.communication.links import CollectiveLinks, Links, SocketLinks, Transfers, meet
+from penstock.shard.communication.links import CollectiveLinks, Links, PartLinks, SocketLinks, Transfers, meet
 from penstock.shard.communication.network_links import Network, connect_machines
 from penstock.shard.communication.shared_memory import MemoryLinks
 
@@ -44,6 +44,16 @@ class Group:
         self._links = links
         self._device_links = device_links
         self._peers = [peer for peer in range(world_size) if peer != rank]
+
+    def part_of(self, first: int, size: int) -> "Group":
+        """Returns the group of the ranks from `first` on, of which this is one, by the same links. Not for GPUs."""
+        assert self._device_links is None, "the devices' links join all ranks of a group"
+        return Group(self.rank - first, size, None if self._links is None else PartLinks(self._links, first))
+
+    def again(self) -> "Group":
+        """Returns a group of the same ranks by links of their own, which another thread may use, for tensors of the
+        processor. Every rank calls it, between two exchanges."""
+        return Group(self.rank, self.world_size, None if self._links is None else self._links.again())
 
     def part(self, length: int, rank: int | None = None) -> slice:
         """Returns what this rank (or another) owns of an axis: equal parts in rank order, the last one shorter if need
@@ -122,6 +132,16 @@ class Group:
             self._exchange([(peer, tensor) for peer in self._peers], [])
         else:
             self._exchange([], [(0, tensor)])
+
+    def send(self, tensor: Tensor, rank: int) -> None:
+        """Send a processor's tensor, contiguous, which nobody changes any more, to another rank. A small one does not
+        wait until that rank takes it."""
+        if self._links is not None:
+            self._links.send(rank, tensor)
+
+    def receive(self, tensor: Tensor, rank: int) -> None:
+        """Overwrite a processor's tensor, contiguous, with what another rank sends."""
+        self._exchange([], [(rank, tensor)])
 
     def close(self) -> None:
         """Leave the group. Harmless when a peer is gone already, and when called twice."""

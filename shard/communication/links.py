@@ -13,7 +13,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +40,14 @@ class Links(Protocol):
 
         Raises RuntimeError when a peer died, or said nothing for the timeout.
         """
+
+    def send(self, peer: int, tensor: Tensor) -> None:
+        """Send a tensor, which nobody changes any more, to a peer that will ask for it by `exchange`. Less than 256 KB
+        in all that it has not asked for yet do not wait for it."""
+
+    def again(self) -> "Links":
+        """Returns links between the same ranks which another thread may use. Every rank calls it, between two
+        exchanges."""
 
     def close(self) -> None:
         """Leave the others; harmless when a peer is gone already, and when called twice."""
@@ -68,13 +76,34 @@ def meet(path: Path, rank: int, world_size: int, timeout: float) -> dict[int, so
                 sockets[peer] = link
         finally:
             own.unlink()
+    _set_up(sockets.values(), timeout)
+    return sockets
+
+
+def more_sockets(sockets: Mapping[int, socket.socket], rank: int, timeout: float) -> dict[int, socket.socket]:
+    """Returns another blocking socket to each peer, handed out over those that there are: the lower rank of a pair
+    makes it."""
+    more: dict[int, socket.socket] = {}
+    for peer, link in sockets.items():
+        if peer > rank:
+            more[peer], end = socket.socketpair()
+            with end:
+                socket.send_fds(link, [b"s"], [end.fileno()])
+    for peer, link in sockets.items():
+        if peer < rank:
+            [file] = socket.recv_fds(link, 1, 1)[1]
+            more[peer] = socket.socket(fileno=file)
+    _set_up(more.values(), timeout)
+    return more
+
+
+def _set_up(sockets: Iterable[socket.socket], timeout: float) -> None:
     seconds = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
-    for link in sockets.values():
+    for link in sockets:
         link.setblocking(True)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
-    return sockets
 
 
 class SocketLinks:
@@ -104,9 +133,38 @@ class SocketLinks:
             except OSError as error:
                 raise RuntimeError(f"rank {peer} is gone: {error}") from error
 
+    def send(self, peer: int, tensor: Tensor) -> None:
+        self.exchange([(peer, tensor)], [])
+
+    def again(self) -> Links:
+        return SocketLinks(more_sockets(self._sockets, self._rank, self._timeout), self._rank, self._timeout)
+
     def close(self) -> None:
         for link in self._sockets.values():
             link.close()
+
+
+class PartLinks:
+    """Links some neighbouring ranks of a group by the group's own links: peer 0 is `first` there. They are the group's
+    to close."""
+
+    def __init__(self, links: Links, first: int) -> None:
+        self._links = links
+        self._first = first
+
+    def exchange(self, sends: Transfers, receives: Transfers) -> None:
+        first = self._first
+        self._links.exchange([(first + peer, tensor) for peer, tensor in sends],
+                             [(first + peer, tensor) for peer, tensor in receives])
+
+    def send(self, peer: int, tensor: Tensor) -> None:
+        self._links.send(self._first + peer, tensor)
+
+    def again(self) -> Links:
+        return PartLinks(self._links.again(), self._first)
+
+    def close(self) -> None:
+        """Leave them to the whole group."""
 
 
 class CollectiveLinks:
@@ -119,18 +177,40 @@ class CollectiveLinks:
         store = _store(rendezvous, rank, world_size, timedelta(seconds=timeout))
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout))
+        self._begin(timeout, None)
+
+    def _begin(self, timeout: float, group: Any) -> None:
+        self._timeout = timeout
+        self._group = group
+        self._sent: list[tuple[Any, Tensor]] = []
 
     def exchange(self, sends: Transfers, receives: Transfers) -> None:
         # All are started before any is awaited, so no two ranks wait for each other's turn.
-        works = [dist.isend(tensor, peer) for peer, tensor in sends if tensor.numel()]
-        works += [dist.irecv(tensor, peer) for peer, tensor in receives if tensor.numel()]
+        works = [dist.isend(tensor, peer, group=self._group) for peer, tensor in sends if tensor.numel()]
+        works += [dist.irecv(tensor, peer, group=self._group) for peer, tensor in receives if tensor.numel()]
         for work in works:
             assert work is not None, "a rank outside the group cannot exchange"
             work.wait()
 
+    def send(self, peer: int, tensor: Tensor) -> None:
+        # gloo sends nothing before the peer asks, so the tensor is kept until then.
+        self._sent = [(work, kept) for work, kept in self._sent if not work.is_completed()]
+        if tensor.numel():
+            self._sent.append((dist.isend(tensor, peer, group=self._group), tensor))
+
+    def again(self) -> Links:
+        return OtherCollectiveLinks(self._timeout)
+
     def close(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+class OtherCollectiveLinks(CollectiveLinks):
+    """Exchanges as the `CollectiveLinks` that were made before, beside them: another thread may use these."""
+
+    def __init__(self, timeout: float) -> None:
+        self._begin(timeout, dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout)))
 
 
 def _store(rendezvous: str, rank: int, world_size: int, timeout: timedelta) -> Any:

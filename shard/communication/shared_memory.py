@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from penstock.shard.communication.links import Transfers
+from penstock.shard.communication.links import Links, SocketLinks, Transfers, more_sockets
 
 PATIENCE = 20_000
 """Microseconds between two looks at the sockets, for a rank that waits."""
@@ -53,6 +54,13 @@ class MemoryLinks:
             deadline = deadline or time.monotonic() + self._timeout
             if time.monotonic() > deadline:
                 raise RuntimeError(f"rank {self._waited_for()} has said nothing for {self._timeout:g} s")
+
+    def send(self, peer: int, tensor: Tensor) -> None:
+        self.exchange([(peer, tensor)], [])
+
+    def again(self) -> Links:
+        """Returns links that wait without spinning, by sockets: for a thread beside one that computes."""
+        return SocketLinks(more_sockets(self._sockets, self._rank, self._timeout), self._rank, self._timeout)
 
     def close(self) -> None:
         for link in self._sockets.values():

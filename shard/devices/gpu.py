@@ -34,6 +34,7 @@ def choose(config: ShardConfig) -> None:
     nothing to choose. Raises ValueError for settings that cannot be met."""
     if not is_used():
         return
+    check_stages(config.pipeline_parallel_size)
     num_gpus = torch.cuda.device_count()
     if not config.rendezvous.startswith("tcp://"):  # other ranks may be on other machines
         check_number(config.num_local, num_gpus)
@@ -46,6 +47,13 @@ def check_number(world_size: int, num_gpus: int) -> None:
     if num_gpus < world_size:
         raise ValueError(f"--num-shard {world_size}: each shard computes on a GPU of its own, and torch finds "
                          f"{num_gpus}; use --num-shard {num_gpus}, or --device cpu")
+
+
+def check_stages(number: int) -> None:
+    """Raises ValueError for more than one stage."""
+    if number > 1:
+        raise ValueError(f"--pipeline-parallel-size {number}: stages hand on what is in a processor's memory, not in a "
+                         "GPU's; leave it out, or use --device cpu")
 
 
 def free_memory() -> int:

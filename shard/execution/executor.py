@@ -16,6 +16,7 @@ from penstock.kernels import dispatch
 from penstock.kernels.recurrent_state import LayerMemory
 from penstock.shard.adapters.store import AdapterStore
 from penstock.shard.communication.distributed import Group
+from penstock.shard.communication.stages import Stages
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.devices.device import Device, Download, Moment, nanoseconds
@@ -34,8 +35,10 @@ from penstock.shard.execution.sampler import SamplingBatch
 from penstock.shard.execution.slots import Bounds, OrderError, SlotTable
 from penstock.shard.execution.step import Facts, RowResult, Step, StepResult, StreamLimits
 from penstock.shard.execution.watermark import Watermark
+from penstock.shard.models.decoder import Decoder
 from penstock.shard.models.keys import ModelConfigError
 from penstock.shard.models.model import Hidden
+from penstock.shard.models.stage import Stage
 from penstock.shard.progress import LoadProgress
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.rank_weights import Progress
@@ -47,7 +50,7 @@ CONTRACT_VERSION = 1                     # of the bits: other numbers for an equ
 class Outputs:
     """Holds what the model computed in a step, and what sampling and prompt logprobs need besides."""
 
-    logits: Tensor | None                # float32 [sampled rows, V] on rank 0, None elsewhere
+    logits: Tensor | None                # float32 [sampled rows, V] on the rank that answers, None elsewhere
     prompt_logprobs: list[Tensor]        # as `prompt_logprobs.launch` returns them
     sampling_batch: SamplingBatch
     prompt_batch: PromptLogprobsBatch
@@ -78,9 +81,11 @@ class Executor:
     def __init__(self, config: ShardConfig, group: Group, progress: Progress | None = None) -> None:
         self._config = config
         self._group = group
+        self.stages = Stages(group, config.pipeline_parallel_size)
         kv_dtype = cache_dtype(config.kv_cache_dtype)
         check_weights(config, gpu.free_memory() if gpu.is_used() else part_of_memory(group))
-        self.model = load_model(config, group, progress)
+        stage = Stage(self.stages.number, self.stages.count)
+        self.model = load_model(config, self.stages.group, progress, stage)
         self.adapters = AdapterStore(self.model.adaptable, partial(gpu.choose, config))
         layout = self.model.facts.layout
         if config.draft_model is not None:
@@ -91,17 +96,17 @@ class Executor:
         self.kv_shape = KvShape(
             layout.num_caches, layout.num_kv_heads, layout.head_dim, config.block_size, kv_dtype or self.model.dtype,
             layout.token_bytes + draft_bytes)
-        if kv_dtype is not None and not layout.num_caches:
+        if kv_dtype is not None and not layout.num_caches and self.stages.count == 1:
             raise ModelConfigError(f"{config.model}: --kv-cache-dtype {config.kv_cache_dtype}: the model keeps no keys "
                                    "and values in blocks, so there is nothing that it could be the dtype of")
         self._digest = Checkpoint(config.model).digest()
         self.states = None if layout.state is None else States(layout.state, layout.state_layers)
         self.kept = self._keep_memory()
-        self.num_states = self._num_states()
+        self.num_states = self._least_of_all(self._num_states())
         if gpu.is_used() and config.kv_memory is None:
             self.allocate(trial_blocks(self.kv_shape, config, self.model.facts.context_length))
         else:
-            self.allocate(self._num_blocks())
+            self.allocate(self._least_of_all(self._num_blocks()))
         self._device = Device(dispatch.device())
         self._watermark = Watermark(config.watermark_gamma, config.watermark_delta)
         self._slots: SlotTable | None = None
@@ -169,8 +174,17 @@ class Executor:
             return None
         # The weights' digest has nothing of config.json, which may turn keys otherwise when the next shard reads it.
         model = hashlib.sha256(self.model.facts.identity.encode()).hexdigest()
-        layout = (self.numerics, self._digest, model, str(self.kv_shape), self._group.rank, self._group.world_size)
+        layout = (self.numerics, self._digest, model, str(self.kv_shape), self._group.rank, self._group.world_size,
+                  self.stages.count)
         return KeptMemory(self._config.memory_fd, repr(layout))
+
+    def _least_of_all(self, number: int) -> int:
+        """Returns the least that a rank of several stages has of something, for they have different layers: what others
+        have more would stay unused. One with memory that it must leave as it is has as much as before."""
+        if self.stages.count == 1:
+            return number
+        least = int(self._group.all_gather(torch.tensor([number])).min())
+        return number if self.kept and self.kept.found else least
 
     def _num_blocks(self) -> int:
         found = self.kept.found if self.kept else None
@@ -220,10 +234,13 @@ class Executor:
             takes_adapters=self.adapters.takes_adapters,
             draft_context=self.bounds.draft_context,
             group=self._config.group,
-            shards_here=self._config.shards_here)
+            shards_here=self._config.shards_here,
+            num_stages=self.stages.count,
+            answering_rank=self.stages.answering_rank)
 
     def open(self, limits: StreamLimits) -> None:
         """Begin with empty slots."""
+        self.stages.catch_up()
         self.adapters.begin(limits.epoch)
         self._slots = SlotTable(limits, self.bounds, self._device, self.adapters)
         if self.drafter is not None:
@@ -232,6 +249,7 @@ class Executor:
 
     def close(self) -> None:
         """Forget all slots."""
+        self.stages.catch_up()
         self._slots = None
         self._forget_all()
 
@@ -239,8 +257,10 @@ class Executor:
         forget(self.caches, range(self.num_states + 1))
 
     def execute(self, step: Step, late_masks: Callable[[], Masks] = dict) -> StepResult:
-        """Launch a step and wait for its result."""
-        return self.finish(self.launch(step, late_masks))
+        """Launch a step and wait for its result. No rank owes another anything then."""
+        result = self.finish(self.launch(step, late_masks))
+        self.stages.catch_up()
+        return result
 
     def launch(self, step: Step, late_masks: Callable[[], Masks] = dict) -> Launched:
         """Take the step in and send the device all its work, without waiting for any of it; a processor does it here.
@@ -252,7 +272,7 @@ class Executor:
         begin = self._device.mark()
         outputs = self.forward(step)
         end = self._device.mark()
-        is_masked = self._group.rank == 0 and any(row.late_mask for row in step.rows)
+        is_masked = self.stages.answers and any(row.late_mask for row in step.rows)
         masks = late_masks() if is_masked else {}
         sampling = self._device.mark()
         sampled = self._launch_sampling(outputs, masks)
@@ -282,17 +302,21 @@ class Executor:
             copy_blocks([*self.caches, *(self.drafter.caches if self.drafter else ())], step.block_copies)
         step, drafted = self._draft(step, slots)
         sampled = [row for row in step.rows if row.is_sampled]
-        sampling_batch = sampler.prepare(sampled, slots, answers=self._group.rank == 0)
+        sampling_batch = sampler.prepare(sampled, slots, answers=self.stages.answers)
         prompt_batch = prompt_logprobs.prepare(step.rows, slots)
         has_adapters = any(slots[row.slot].adapter for row in step.rows)
         padding = self.graphs.padding_of(step.rows) if self.graphs and not has_adapters else None
+        if self.stages.is_behind and any(row.from_last_sample for row in step.rows):
+            self.stages.catch_up()
         inputs = batch.build(step.rows, slots, {**sampling_batch.columns, **prompt_batch.columns}, padding)
         if self._config.die_on_token is not None and self._config.die_on_token in inputs.input_ids:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.graphs and padding and padding.is_decode:
             logits = self.graphs.decode(inputs.input_ids, inputs.metadata, padding, len(step.rows))
             return Outputs(logits, [], sampling_batch, prompt_batch, inputs.columns, drafted)
-        hidden = self._run_blocks(inputs, padding)
+        hidden = self._run_blocks(inputs, padding) if self.stages.count == 1 else self._run_stage(inputs)
+        if not self.stages.is_last:
+            return Outputs(None, [], sampling_batch, prompt_batch, inputs.columns)
         logits = self.model.logits(hidden, inputs.output_rows)
         of_prompts = prompt_logprobs.launch(prompt_batch, inputs, partial(self.model.logits, hidden))
         return Outputs(logits, of_prompts, sampling_batch, prompt_batch, inputs.columns, drafted)
@@ -301,6 +325,18 @@ class Executor:
         if self.graphs and padding:
             return self.graphs.forward(inputs.input_ids, inputs.metadata, padding)
         return self.model.forward(inputs.input_ids, inputs.metadata, self.caches)
+
+    def _run_stage(self, inputs: StepInputs) -> Hidden:
+        """Run this stage's blocks on what the stage before made of the step, and hand the result on to the next."""
+        assert isinstance(self.model, Decoder), "no other model has stages"
+        before = None
+        if not self.stages.is_first:
+            x, delta = self.stages.receive((2, len(inputs.input_ids), self.model.config.hidden_size), self.model.dtype)
+            before = x, delta
+        hidden = self.model.forward(inputs.input_ids, inputs.metadata, self.caches, before)
+        if not self.stages.is_last:
+            self.stages.hand_on(torch.stack([hidden.x, hidden.delta]))
+        return hidden
 
     def _draft(self, step: Step, slots: SlotTable) -> tuple[Step, Moment | None]:
         """Returns the step with the draft model's proposals as drafts, and a mark behind its work."""
@@ -311,7 +347,7 @@ class Executor:
     @torch.inference_mode()
     def _launch_sampling(self, outputs: Outputs, masks: Masks) -> list[Tensor]:
         return sampler.launch(
-            outputs.sampling_batch, outputs.columns, outputs.logits, self._open_slots(), self._group, self._watermark,
+            outputs.sampling_batch, outputs.columns, outputs.logits, self._open_slots(), self.stages, self._watermark,
             masks)
 
     def _open_slots(self) -> SlotTable:

@@ -111,7 +111,7 @@ def num_blocks(
     if kv_memory is not None:
         memory = kv_memory if before is None else min(kv_memory, memory)
     memory -= others
-    blocks = memory // shape.block_bytes
+    blocks = memory // shape.block_bytes if shape.block_bytes else DEFAULT_MAX_BLOCKS
     if kv_memory is None:
         blocks = min(blocks, DEFAULT_MAX_BLOCKS if before is None else before)
     needed = shape.least_blocks(context_length)

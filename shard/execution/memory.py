@@ -33,6 +33,8 @@ class States:
 
         Raises KvMemoryError if not even one has.
         """
+        if not self.num_bytes:           # of a stage whose layers have none
+            return most
         room = int(memory * STATES_SHARE) // self.num_bytes
         if room < 1:
             least = int(self.num_bytes / STATES_SHARE)

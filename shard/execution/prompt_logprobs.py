@@ -46,9 +46,10 @@ def prepare(rows: tuple[Row, ...], slots: SlotTable) -> PromptLogprobsBatch:
 def launch(
     batch: PromptLogprobsBatch, inputs: StepInputs, logits_after: Callable[[Tensor], Tensor | None]
 ) -> list[Tensor]:
-    """Compute the tensors that `read` wants on the host, on rank 0; `inputs` have the batch's columns.
+    """Compute the tensors that `read` wants on the host, where the logits are; `inputs` have the batch's columns.
 
-    logits_after   of tokens [N], indices into T: float32 [N, V] on rank 0, None elsewhere; every rank calls it alike
+    logits_after   of tokens [N], indices into T: float32 [N, V] on the rank that answers, None elsewhere; every
+                   rank of its stage calls it alike
     """
     slices = []
     for begin in range(0, len(inputs.prompt_logprob_rows), SLICE):

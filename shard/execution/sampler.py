@@ -1,4 +1,4 @@
-"""Chooses the tokens of a step's sampled rows: on rank 0, which tells every rank.
+"""Chooses the tokens of a step's sampled rows: on the rank that answers, which tells the others.
 
 It has three parts, for the device runs behind the host: `prepare` collects what the host knows before the step runs,
 `launch` sends the device its work behind the model, and `read` makes results of the numbers when they are there.
@@ -6,6 +6,7 @@ It has three parts, for the device runs behind the host: `prepare` collects what
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from penstock.kernels.prompt_logprobs import prompt_logprobs
 from penstock.kernels.sample import Biases, History, SampleParameters, sample
 from penstock.kernels.sample.parameters import COLUMNS, find_cutoffs
-from penstock.shard.communication.distributed import Group
+from penstock.shard.communication.stages import Stages
 from penstock.shard.devices.device import Array
 from penstock.shard.execution.masks import WORD, Masks
 from penstock.shard.execution.prompt_logprobs import to_top_logprobs
@@ -41,7 +42,8 @@ class SamplingBatch:
 
 
 def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
-    """Collect what sampling must know of rows that `slots` has taken in. `answers` tells whether this is rank 0."""
+    """Collect what sampling must know of rows that `slots` has taken in. `answers` tells whether this rank
+    samples."""
     slot_ids = np.repeat(np.array([row.slot for row in rows], np.int64), [row.num_samples for row in rows])
     states = [slots[slot] for slot in slot_ids.tolist()]
     positions = [position for row in rows for position in row.sample_positions]
@@ -67,21 +69,24 @@ def prepare(rows: list[Row], slots: SlotTable, answers: bool) -> SamplingBatch:
 
 
 def launch(
-    batch: SamplingBatch, columns: Mapping[str, Tensor], logits: Tensor | None, slots: SlotTable, group: Group,
+    batch: SamplingBatch, columns: Mapping[str, Tensor], logits: Tensor | None, slots: SlotTable, stages: Stages,
     watermark: Watermark, masks: Masks,
 ) -> list[Tensor]:
     """Sample the tokens of each row and note them in `slots`. Returns the tensors that `read` wants on the host.
 
     columns  the batch's, on the device
-    logits   float32 [R, V] on rank 0, None elsewhere
-    masks    what the rows of some slots may sample; read on rank 0
+    logits   float32 [R, V] on the rank that answers, None elsewhere
+    masks    what the rows of some slots may sample; read where the logits are
     """
     if not batch.rows:
         return []
     if logits is None:
         ids = torch.empty(len(batch.states), dtype=torch.int64, device=slots.device.device)
-        group.broadcast(ids)
-        slots.note_samples(batch.rows, ids, columns["places"])
+        if stages.count == 1:
+            stages.learn(ids, partial(slots.note_samples, batch.rows, ids, columns["places"]))
+        else:                            # when they come, the slots may have other sequences
+            slots.expect_samples(batch.rows)
+            stages.learn(ids, partial(slots.keep_last, ids, columns["places"]))
         return []
     mask_index, mask_bits = _masks(batch, columns, masks, logits, slots)
     parameters = {name: columns[name] for name in COLUMNS}
@@ -89,7 +94,7 @@ def launch(
         _mark(batch, logits, slots, watermark), SampleParameters(batch.cutoffs, **{**parameters, "mask": mask_index}),
         History(slots.histories(batch.rows), columns["history_offsets"]),
         Biases(columns["bias_ids"], columns["bias_values"], columns["bias_offsets"]), mask_bits, batch.top_width)
-    group.broadcast(sampled.ids)
+    stages.tell(sampled.ids)
     slots.note_samples(batch.rows, sampled.ids, columns["places"])
     tensors = [sampled.ids, sampled.logprobs, sampled.top_logprobs.ids, sampled.top_logprobs.logprobs]
     if batch.raw_rows:
@@ -101,7 +106,8 @@ def launch(
 
 
 def read(batch: SamplingBatch, tensors: Sequence[Tensor]) -> dict[int, RowResult]:
-    """Returns the results by slot, from the tensors of `launch`, which are on the host now. Only rank 0 has some.
+    """Returns the results by slot, from the tensors of `launch`, which are on the host now. Only the rank that
+    answers has some.
 
     Of a row with drafts they have the samples that equal its first drafts, and the one after: what comes later was
     sampled after a wrong token.

@@ -117,11 +117,19 @@ class SlotTable:
 
         Their values are not looked at. `places` is what the method of that name returned, on the device.
         """
-        self.last_token.index_copy_(0, places[0], token_ids)
-        for row in rows:
-            self[row.slot].has_sample = not row.num_guesses
+        self.expect_samples(rows)
+        self.keep_last(token_ids, places)
         if self._histories is not None and any(self[row.slot].is_kept for row in rows):
             self.keep(places[1], token_ids)
+
+    def expect_samples(self, rows: Sequence[Row]) -> None:
+        """Take in that tokens are sampled in these rows, whose next ones may begin with them."""
+        for row in rows:
+            self[row.slot].has_sample = not row.num_guesses
+
+    def keep_last(self, token_ids: Tensor, places: Tensor) -> None:
+        """Keep the tokens [R] just sampled as the next steps' inputs alone."""
+        self.last_token.index_copy_(0, places[0], token_ids)
 
     def kept(self, places: Tensor) -> Tensor:
         """Returns the tokens at places of the histories, int64: slot * max_history + position."""

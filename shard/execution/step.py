@@ -176,7 +176,9 @@ class Facts:
     draft_context: int = 0               # tokens of a sequence that the draft model takes; 0 if there is none
     group: str = ""                      # its name; empty at a Unix socket
     shards_here: int = 0                 # of the group, at consecutive ports of this machine
+    num_stages: int = 1                  # parts of the group that compute a step one after the other
+    answering_rank: int = 0              # of the shard whose results carry tokens
 
     @property
     def answers(self) -> bool:
-        return self.rank == 0
+        return self.rank == self.answering_rank

@@ -64,7 +64,7 @@ class ModelFacts:
 
 
 class Model(Protocol):
-    """One rank's slice of a model. All ranks of the group run the same steps in the same order."""
+    """One rank's slice of a model, or of a stage of it. All ranks of the group run the same steps in the same order."""
 
     facts: ModelFacts
     dtype: torch.dtype
@@ -76,4 +76,5 @@ class Model(Protocol):
         """Runs the layers on token ids, int64 [T], each layer with its own memory."""
 
     def logits(self, hidden: Hidden, rows: Tensor) -> Tensor | None:
-        """Returns float32 logits [R, V] after R of the tokens, int64 indices into T, on rank 0; None on the others."""
+        """Returns float32 logits [R, V] after R of the tokens, int64 indices into T, on rank 0 of the last
+        stage; None on its others."""

@@ -237,7 +237,8 @@ class ShardServicer:
 
     def _take_masks(self, message: shard_pb2.Masks, stream: Stream) -> None:
         if not self._facts.answers:
-            raise ValueError(f"masks are for the shard that answers, which has rank 0; this one has {self._facts.rank}")
+            raise ValueError(f"masks are for the shard that answers, which has rank {self._facts.answering_rank}; this "
+                             f"one has {self._facts.rank}")
         stream.late_masks.put(message.step_id, wire.decode_masks(message))
 
     def _take_over(self, stream: Stream) -> None:

@@ -72,7 +72,9 @@ def encode_result(result: StepResult) -> shard_pb2.StepResult:
 
 
 def encode_facts(facts: Facts) -> shard_pb2.Facts:
-    return shard_pb2.Facts(**asdict(facts), answers=facts.answers, kv_groups=1)
+    told = asdict(facts)
+    del told["answering_rank"]           # each shard tells whether it is the one
+    return shard_pb2.Facts(**told, answers=facts.answers, kv_groups=1)
 
 
 def _decode_row(message: shard_pb2.Row, where: str) -> Row:

@@ -1,5 +1,8 @@
 """Runs the orders of all streams, one after the other, on the thread that steps run on.
 
+In a group of several stages another thread agrees on the orders: the stages run different steps at once, and a rank
+that computes would keep the others from the next one.
+
 A GPU runs behind that thread: a step is launched while the one before it runs, and another thread waits for the results
 and answers. So a plan is launched as soon as it comes, and a result leaves as soon as it is there. On a processor a
 step is over when it was launched, and nothing changes threads.
@@ -94,12 +97,14 @@ class Worker:
     """Runs the orders that `put` queues, on the one thread of `steps`. Orders of a caller that is gone are skipped.
 
     `results` is one thread too, which finishes the steps that are launched; None for a device that runs nothing behind
-    its host. A step that raises leaves this rank's state unknown and the other ranks waiting: `die` ends the process.
+    its host. `orders` is another, which agrees on orders while steps run; None lets `steps` do so. A step that raises
+    leaves this rank's state unknown and the other ranks waiting: `die` ends the process.
     """
 
     def __init__(
         self, executor: Executor, agreement: Agreement, steps: ThreadPoolExecutor, die: Callable[[], NoReturn],
         observer: StepObserver | None = None, results: ThreadPoolExecutor | None = None,
+        orders: ThreadPoolExecutor | None = None,
     ) -> None:
         self.progress = Progress(began_at=time.monotonic(), ended_at=time.monotonic())
         self._executor = executor
@@ -108,13 +113,14 @@ class Worker:
         self._die = die
         self._observer = observer
         self._results = results
+        self._orders = orders
         self._in_flight: list[Future[None]] = []
         self._is_serving = threading.Lock()
         self._is_agreeing = False
         self._is_stopping = False
 
     def put(self, order: Order) -> None:
-        self._steps.submit(self._guard, self._serve, order)
+        (self._orders or self._steps).submit(self._guard, self._serve, order)
 
     def stop(self) -> None:
         """Wait for the end of the steps that have begun; no other begins.
@@ -127,6 +133,8 @@ class Worker:
                 break
         else:
             self._is_serving.release()
+        if self._orders is not None:
+            self._steps.submit(lambda: None).result()  # behind all that was agreed on
         self._drain()
 
     def _guard(self, work: Callable[..., None], *args: Any) -> None:
@@ -142,14 +150,19 @@ class Worker:
         with self._is_serving:
             # Another rank may be in the middle of a step that this one agreed to and then skipped: an exchange for the
             # next order would reach it as the model's numbers.
-            if not self._is_stopping and not order.caller.ended.is_set():
-                self._follow(order)
+            if self._is_stopping or order.caller.ended.is_set():
+                return
+            is_common = order.work is None or self._agree(order)
+            if self._orders is None:
+                self._follow(order, is_common)
+            else:
+                self._steps.submit(self._guard, self._follow, order, is_common)
 
-    def _follow(self, order: Order) -> None:
+    def _follow(self, order: Order, is_common: bool) -> None:
         if order.work is None:
             self._drain()
             order.caller.finish()
-        elif not self._agree(order):
+        elif not is_common:
             self._drain()
             order.caller.drop()
         elif isinstance(order.work, StreamLimits):

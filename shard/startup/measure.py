@@ -22,8 +22,8 @@ MAX_TOKENS = 4096                        # TGI's default for max_batch_prefill_t
 def measure_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS) -> int:
     """Returns how many prompt tokens one step runs in about 250 ms, a multiple of 16 from 16 to `most`.
 
-    It runs ever larger steps until one takes half of that, all ranks together: rank 0's clock counts, and the smallest
-    KV memory of the group. It leaves the executor without slots, as it was before.
+    It runs ever larger steps until one takes half of that, all ranks together: the slowest one's clock counts, and the
+    smallest KV memory of the group. It leaves the executor without slots, as it was before.
     """
     bounds = smallest_bounds(executor, group)
     prompt_blocks = -(-bounds.context_length // bounds.block_size)
@@ -61,24 +61,28 @@ def settle_step_tokens(executor: Executor, group: Group, most: int = MAX_TOKENS)
 
 
 def _check(result: StepResult) -> None:
-    """Raises CheckpointError if a model computes NaN where no request has a part in it. Rank 0 alone has results."""
+    """Raises CheckpointError if a model computes NaN where no request has a part in it. The rank that answers
+    alone has results."""
     if any(isnan(logprob) for row in result.rows for logprob in row.logprobs):
         raise CheckpointError("the model computes something that is not a number (NaN): its weights are damaged, or "
                               "too large for their number format (--dtype)")
 
 
 def _seconds(executor: Executor, group: Group, num_tokens: int) -> float:
-    """Returns rank 0's time for a step. The results are there, so both times hold all that a GPU had to do."""
+    """Returns the slowest rank's time for a step, that of the last stage if there are several. The results are there,
+    so both times hold all that a GPU had to do."""
     result = executor.execute(full_prompts(executor.bounds, num_tokens))
     taken = torch.tensor([result.draft_ns + result.forward_ns + result.sample_ns])
-    group.broadcast(taken)
-    return int(taken) / 1e9
+    return int(group.all_gather(taken).max()) / 1e9
 
 
 def smallest_bounds(executor: Executor, group: Group) -> Bounds:
-    """Returns the executor's bounds, with as many blocks as every rank of the group has. All ranks call it together."""
-    num_blocks = int(group.all_gather(torch.tensor([executor.bounds.num_blocks])).min())
-    return replace(executor.bounds, num_blocks=num_blocks)
+    """Returns the executor's bounds, with as many blocks and states as every rank of the group has. All ranks call it
+    together."""
+    bounds = executor.bounds
+    own = torch.tensor([bounds.num_blocks, bounds.num_states or 0])
+    num_blocks, num_states = group.all_gather(own).min(dim=0).values.tolist()
+    return replace(bounds, num_blocks=num_blocks, num_states=num_states or None)
 
 
 def room(bounds: Bounds) -> int:

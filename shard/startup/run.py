@@ -49,6 +49,9 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     sys.setswitchinterval(SWITCH_SECONDS)
     progress.tell()
     group = _meet(config)
+    # Where stages run different steps at once, orders are agreed on beside the steps.
+    has_stages = config.pipeline_parallel_size > 1
+    agreeing = group.again() if has_stages else group
     phases.end("meeting")
     # One thread loads, measures and runs the steps: every thread that computes has a pool of helpers of its own.
     num_threads, cpus = (config.threads or 1, ()) if gpu.is_used() else (config.num_threads, config.cpus)
@@ -70,9 +73,11 @@ def run(config: ShardConfig, progress: LoadProgress, watch: ParentWatch | None, 
     if executor.kept and not executor.kept.is_reserved:
         executor.kept.reserve_in_idle_time()
     results = ThreadPoolExecutor(1, "results", gpu.choose, (config,)) if gpu.is_used() else None
+    orders = ThreadPoolExecutor(1, "orders") if has_stages else None
     with _tracing(config) as observer:
         worker = Worker(
-            executor, Agreement(group), steps, partial(process.leave, 1, config.socket_path, watch), observer, results)
+            executor, Agreement(agreeing), steps, partial(process.leave, 1, config.socket_path, watch), observer,
+            results, orders)
         asyncio.run(serve(config, facts, worker, partial(_tell_ready, progress, phases), watch,
                           executor.adapters))
 

@@ -127,10 +127,11 @@ class RankWeights:
             return read(own.part, len(own.segments))
         return join([read(each, 1) for each in own.segments if each.start < each.stop], len(own.segments))
 
-    def warn_of_unread(self) -> None:
-        """Logs the tensors that nothing asked for: a hint that this is not the model that config.json describes."""
-        unread = sorted(name for name in self._checkpoint.entries
-                        if name not in self._names_read and not name.endswith(WITHOUT_USE))
+    def warn_of_unread(self, elsewhere: tuple[str, ...] = ()) -> None:
+        """Logs the tensors that nothing asked for: a hint that this is not the model that config.json describes. Those
+        whose names begin with what is `elsewhere` are for others to read."""
+        unread = sorted(name for name in self._checkpoint.entries if name not in self._names_read
+                        and not name.endswith(WITHOUT_USE) and not name.startswith(elsewhere))
         if unread:
             log.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
 

@@ -45,8 +45,10 @@ class Adaptable:
 
     dtype    of the adapters' matrices
     refused  why linears whose names begin so take no adapter
+    elsewhere  what the names of linears begin with that others have: their part of an adapter is not for this rank
     """
 
     sites: tuple[Site, ...]
     dtype: torch.dtype
     refused: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: tuple[str, ...] = ()

@@ -127,7 +127,7 @@ def clients(shards: Sequence[Shard]) -> Iterator[list[Client]]:
 
 
 def write_program(streams: Sequence[ClientStream], program: Program, vocab_size: int = 8192) -> None:
-    """All plans to each shard, and then all masks to the one that answers."""
+    """All plans to each shard, and then all masks to the one of these that answers, the first."""
     for stream in streams:
         stream.write(*map(encode_plan, program.steps))
     for index, step in enumerate(program.steps):
@@ -138,7 +138,8 @@ def write_program(streams: Sequence[ClientStream], program: Program, vocab_size:
 def run_over_wire(
     streams: Sequence[ClientStream], program: Program, vocab_size: int = 8192
 ) -> list[list[tuple[int, float]]]:
-    """Tokens and logprobs per request, with all orders sent before any result is read. The streams are open already."""
+    """Tokens and logprobs per request, with all orders sent before any result is read. The streams are open already,
+    that of the shard that answers first."""
     write_program(streams, program, vocab_size)
     outputs: list[list[tuple[int, float]]] = [[] for _ in range(program.limits.max_slots)]
     for step, owners in zip(program.steps, program.owners, strict=True):

@@ -62,8 +62,9 @@ def run_each(
         return [_run_rank(config, programs, Group(), adapters) for config in configs]
     rendezvous = f"file://{folder / 'store'}"
     configs = [replace(config, world_size=world_size, rendezvous=rendezvous) for config in configs]
-    first, *_ = run_ranks(functools.partial(_run_on_rank, configs, programs, adapters), world_size, folder)
-    outputs: list[list[Outputs]] = pickle.loads(first["outputs"])
+    results = run_ranks(functools.partial(_run_on_rank, configs, programs, adapters), world_size, folder)
+    (found,) = [each["outputs"] for each in results if each]
+    outputs: list[list[Outputs]] = pickle.loads(found)
     return outputs
 
 
@@ -77,7 +78,7 @@ def _run_rank(
 
 
 def run_program(executor: Executor, program: Program) -> Outputs:
-    """On rank 0. What the KV memory held before is poison: all bits set are NaN in every format."""
+    """On the rank that answers. What the KV memory held before is poison: all bits set are NaN in every format."""
     for cache in executor.caches:
         cache.data.fill_(0xFF)
     executor.open(program.limits)
@@ -103,7 +104,7 @@ def run_program(executor: Executor, program: Program) -> Outputs:
 def execute(
     executor: Executor, step: Step, masks: Masks
 ) -> tuple[tuple[RowResult, ...], npt.NDArray[np.float32] | None]:
-    """Run a step; returns its results and the logits that were sampled from, which only rank 0 has."""
+    """Run a step; returns its results and the logits that were sampled from, which only the rank that answers has."""
     computed: list[Tensor | None] = []
 
     def forward(step: Step) -> executors.Outputs:
@@ -139,4 +140,5 @@ def _run_on_rank(
     group = connect(configs[0].rendezvous, rank, world_size)
     outputs = [_run_rank(replace(config, rank=rank), programs, group, adapters) for config in configs]
     group.close()
-    return {"outputs": pickle.dumps(outputs)} if rank == 0 else {}
+    answering = world_size - world_size // configs[0].pipeline_parallel_size
+    return {"outputs": pickle.dumps(outputs)} if rank == answering else {}

@@ -1,4 +1,5 @@
-"""Two shard processes whose router breaks off anywhere: they stay, and serve the next one as if nothing had been."""
+"""Two shard processes whose router breaks off anywhere: they stay, and serve the next one as if nothing had been. They
+split the layers, or each has some of them."""
 
 import os
 import pickle
@@ -52,11 +53,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny(tmp_path_factory.mktemp("model") / "tiny")
 
 
+@pytest.fixture(scope="module", params=[1, 2], ids=["one stage", "two stages"])
+def num_stages(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 @pytest.fixture(scope="module")
-def shards(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Shard]]:
+def shards(model: Path, num_stages: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Shard]]:
+    """The one that answers comes first."""
     folder = tmp_path_factory.mktemp("group")
-    with running(folder, world_size=2, model=str(model), kv_memory=KV_MEMORY) as shards:
-        yield shards
+    with running(folder, world_size=2, model=str(model), kv_memory=KV_MEMORY,
+                 pipeline_parallel_size=num_stages) as shards:
+        yield shards if num_stages == 1 else shards[::-1]
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +95,11 @@ def serve(shards: list[Shard]) -> list[list[tuple[int, float]]]:
     return outputs
 
 
-def test_facts_differ_in_rank_and_memory_only(shards: list[Shard]) -> None:
+def test_facts_differ_in_rank_and_memory_only(shards: list[Shard], num_stages: int) -> None:
     with clients(shards) as group:
         facts = [client.stub.Describe(shard_pb2.DescribeRequest()) for client in group]
-    assert [(fact.rank, fact.answers, fact.world_size) for fact in facts] == [(0, True, 2), (1, False, 2)]
+    ranks = [0, 1] if num_stages == 1 else [1, 0]
+    assert [(fact.rank, fact.answers, fact.world_size) for fact in facts] == [(ranks[0], True, 2), (ranks[1], False, 2)]
     for fact in facts:
         fact.ClearField("rank")
         fact.ClearField("answers")
@@ -110,7 +119,7 @@ def test_masks_come_to_the_shard_that_answers(shards: list[Shard], model: Path) 
 
 
 def test_masks_for_another_shard_are_refused(
-    shards: list[Shard], expected: list[list[tuple[int, float]]]
+    shards: list[Shard], num_stages: int, expected: list[list[tuple[int, float]]]
 ) -> None:
     with clients(shards) as group:
         streams = open_all(group)
@@ -118,7 +127,8 @@ def test_masks_for_another_shard_are_refused(
         with pytest.raises(grpc.RpcError) as refused:
             streams[1].read()
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert "masks are for the shard that answers, which has rank 0; this one has 1" in refused.value.details()
+        ranks = "0; this one has 1" if num_stages == 1 else "1; this one has 0"
+        assert f"masks are for the shard that answers, which has rank {ranks}" in refused.value.details()
     assert serve(shards) == expected
 
 
@@ -278,8 +288,9 @@ def test_a_waiting_group_ends_on_sigterm(model: Path, tmp_path: Path) -> None:
         time.sleep(PAUSE)
 
 
-def test_a_dead_shard_ends_the_other(model: Path, tmp_path: Path) -> None:
-    settings = {"model": str(model), "kv_memory": KV_MEMORY, "world_size": 2}
+@pytest.mark.parametrize(("num_stages", "killed"), [(1, 1), (2, 0), (2, 1)])
+def test_a_dead_shard_ends_the_other(model: Path, tmp_path: Path, num_stages: int, killed: int) -> None:
+    settings = {"model": str(model), "kv_memory": KV_MEMORY, "world_size": 2, "pipeline_parallel_size": num_stages}
     settings["rendezvous"] = f"file://{tmp_path / 'store'}"
     pair = [Shard(tmp_path, rank=rank, **settings) for rank in range(2)]
     try:
@@ -287,10 +298,10 @@ def test_a_dead_shard_ends_the_other(model: Path, tmp_path: Path) -> None:
             shard.wait_until_listening()
         with clients(pair) as group:
             streams = open_all(group)
-            pair[1].process.kill()
-            streams[0].write(encode_plan(PROGRAM.steps[0]))
-            assert pair[0].process.wait(10) == 1
-        assert not pair[0].socket.exists()
+            pair[killed].process.kill()
+            streams[1 - killed].write(encode_plan(PROGRAM.steps[0]))
+            assert pair[1 - killed].process.wait(10) == 1
+        assert not pair[1 - killed].socket.exists()
     finally:
         for shard in pair:
             shard.process.kill()

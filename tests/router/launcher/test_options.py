@@ -35,7 +35,8 @@ OTHERWISE = {
 }
 ADDED = {"--activations": None, "--model-impl": None, "--device": "auto", "--deterministic": False, "--kv-memory": None,
          "--block-size": None, "--threads": None,
-         "--pipeline-depth": 2, "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
+         "--pipeline-depth": None, "--pipeline-parallel-size": 1,
+         "--step-timeout": 60, "--max-shard-downtime": 120, "--poison-memory": 600,
          "--startup-timeout": 120, "--grpc-port": None, "--api-workers": 1,
          "--strict-streaming-errors": False, "--tgi-tool-finish-reason": False, "--ssl-certfile": None,
          "--ssl-keyfile": None, "--api-key-file": None, "--metrics-key": (), "--max-adapter-memory": 2**30,

@@ -12,7 +12,7 @@ from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
 from penstock.shard.config import DEFAULT_GRAPHS, MIXED_GRAPHS, ShardConfig
 from penstock.shard.devices import gpu, machine
-from penstock.shard.devices.gpu import Usage, check_number
+from penstock.shard.devices.gpu import Usage, check_number, check_stages
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import (
     Needs,
@@ -103,6 +103,12 @@ def test_as_many_gpus_as_shards() -> None:
     check_number(2, 2)
     with pytest.raises(ValueError, match="--num-shard 3: each shard computes on a GPU of its own, and torch finds 2"):
         check_number(3, 2)
+
+
+def test_stages_are_for_processors() -> None:
+    check_stages(1)
+    with pytest.raises(ValueError, match="--pipeline-parallel-size 2: stages hand on what is in a processor's memory"):
+        check_stages(2)
 
 
 def test_graphs_share_all_but_their_results() -> None:

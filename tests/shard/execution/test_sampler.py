@@ -8,6 +8,7 @@ import torch
 
 from penstock.kernels import dispatch
 from penstock.shard.communication.distributed import Group
+from penstock.shard.communication.stages import Stages
 from penstock.shard.devices.device import Device
 from penstock.shard.execution import sampler
 from penstock.shard.execution.masks import Masks
@@ -38,7 +39,7 @@ def sample(
     logits = LOGITS.expand(len(rows), -1).contiguous().to(DEVICE.device)
     batch = sampler.prepare(rows, slots, answers=True)
     columns = dict(zip(batch.columns, DEVICE.upload(list(batch.columns.values())), strict=True))
-    tensors = sampler.launch(batch, columns, logits, slots, Group(), WATERMARK, masks or {})
+    tensors = sampler.launch(batch, columns, logits, slots, Stages(Group()), WATERMARK, masks or {})
     results = sampler.read(batch, DEVICE.download(tensors).wait())
     assert torch.equal(logits.cpu(), LOGITS.expand(len(rows), -1)), "they are read again for the raw logprobs"
     assert slots.last_token[: len(rows)].tolist() == [results[slot].token_ids[0] for slot in range(len(rows))]

@@ -1,5 +1,6 @@
 """The threads that run steps: one on a processor, and a second one for the results of a device that runs behind."""
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -124,11 +125,12 @@ def threads() -> Iterator[ExitStack]:
 
 def make_worker(
     threads: ExitStack, executor: SlowExecutor | Executor, has_results_thread: bool = True,
-    die: Callable[[], NoReturn] = die, agreement: Agreement | None = None,
+    die: Callable[[], NoReturn] = die, agreement: Agreement | None = None, has_orders_thread: bool = False,
 ) -> Worker:
+    orders = threads.enter_context(ThreadPoolExecutor(1)) if has_orders_thread else None
     results = threads.enter_context(ThreadPoolExecutor(1)) if has_results_thread else None
     steps = threads.enter_context(ThreadPoolExecutor(1))
-    return Worker(executor, agreement or Agreement(Group()), steps, die, None, results)  # type: ignore[arg-type]
+    return Worker(executor, agreement or Agreement(Group()), steps, die, None, results, orders)  # type: ignore[arg-type]
 
 
 def stop_slowly(worker: Worker, executor: SlowExecutor) -> None:
@@ -164,6 +166,53 @@ def test_stop_waits_for_all_steps_in_flight() -> None:
         assert caller.answered == [0, 1]
         worker.put(Order(caller, make_step(2)))
     assert executor.events == ["launch 0", "launch 1", "finish 0", "finish 1"]
+
+
+class CountingAgreement(Agreement):
+    """Agrees with all but the order of one number."""
+
+    def __init__(self, refused: int = -1) -> None:
+        super().__init__(Group())
+        self.reached = threading.Semaphore(0)
+        self._numbers = itertools.count()
+        self._refused = refused
+
+    def reach(self, encoded: bytes, opens_stream: bool, stream_ended: threading.Event) -> bool:
+        is_common = next(self._numbers) != self._refused
+        self.reached.release()
+        return is_common
+
+
+def test_stages_agree_while_a_step_runs_and_run_all_that_they_agreed_on() -> None:
+    executor, caller, agreement = SlowExecutor(), Listener(), CountingAgreement()
+    with ExitStack() as threads:
+        worker = make_worker(threads, executor, False, agreement=agreement, has_orders_thread=True)
+        for step_id in range(3):
+            worker.put(Order(caller, make_step(step_id)))
+        assert executor.begun.acquire(timeout=SECONDS)
+        assert all(agreement.reached.acquire(timeout=SECONDS) for _ in range(3))
+        stop_slowly(worker, executor)
+        worker.put(Order(caller, make_step(3)))
+    assert executor.events == [f"{what} {step_id}" for step_id in range(3) for what in ("launch", "finish")]
+    assert caller.answered == [0, 1, 2]
+
+
+def test_an_order_that_was_left_behind_comes_after_the_steps_before_it() -> None:
+    executor, old, new = SlowExecutor(), Listener(), Listener()
+    dropped = threading.Event()
+    old.drop = dropped.set  # type: ignore[method-assign]
+    with ExitStack() as threads:
+        agreement = CountingAgreement(refused=1)
+        worker = make_worker(threads, executor, False, agreement=agreement, has_orders_thread=True)
+        for order in (Order(old, make_step(0)), Order(old, make_step(1)), Order(new, StreamLimits(2, 1, 1, 1)),
+                      Order(new, make_step(0)), Order(new, None)):
+            worker.put(order)
+        assert all(agreement.reached.acquire(timeout=SECONDS) for _ in range(4))
+        assert not dropped.is_set()
+        executor.may_end.set()
+        assert new.is_finished.wait(SECONDS)
+    assert executor.events == ["launch 0", "finish 0", "open", "launch 0", "finish 0"]
+    assert dropped.is_set()
 
 
 def test_a_step_that_is_agreed_on_while_the_shard_stops_is_run(has_results_thread: bool) -> None:
