@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 from penstock.router.fleet.directory import Address
 
-POLL_SECONDS = 0.1
+LATE_SECONDS = 0.1
 
 
 class SimulatedDirectory:
@@ -13,13 +13,21 @@ class SimulatedDirectory:
 
     def __init__(self) -> None:
         self.listed: frozenset[Address] = frozenset()
+        self._has_changed = asyncio.Event()
 
     def list(self, address: Address, is_listed: bool = True) -> None:
-        self.listed = self.listed | {address} if is_listed else self.listed - {address}
+        listed = self.listed | {address} if is_listed else self.listed - {address}
+        if listed != self.listed:
+            self.listed = listed
+            self._has_changed.set()
+            self._has_changed = asyncio.Event()
 
     async def watch(self) -> AsyncGenerator[frozenset[Address], None]:
         last = None
         while True:
+            has_changed = self._has_changed
             if self.listed != last:
                 yield (last := self.listed)
-            await asyncio.sleep(POLL_SECONDS)
+            else:
+                await has_changed.wait()
+                await asyncio.sleep(LATE_SECONDS)
