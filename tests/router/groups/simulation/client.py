@@ -53,6 +53,17 @@ class Client:
                 handler.cancel()
         self._world.tell(f"client {self.ask.number}: {self.fate}")
 
+    def know(self, seed: int) -> None:
+        """Takes the seed, which comes with the first token."""
+        self._world.judge.check(not any(self.outputs) or seed == self.seed, lambda: (
+            f"client {self.ask.number} is answered with another seed"))
+        self.seed = seed
+
+    def know_again(self, branch: int, place: int, event: Event) -> None:
+        """Sees a token that it has, and that no router would send again."""
+        self._world.judge.check(event.token.id == self.outputs[branch][place], lambda: (
+            f"client {self.ask.number} would get another token at {place} than before"))
+
     def take(self, branch: int, event: Event) -> None:
         output, total = self.outputs[branch], sum(map(len, self.outputs))
         output.append(event.token.id)

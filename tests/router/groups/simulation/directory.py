@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from penstock.router.fleet.directory import Address
-
 LATE_SECONDS = 0.1
 
 
@@ -12,17 +10,17 @@ class SimulatedDirectory:
     """Lists addresses, which change."""
 
     def __init__(self) -> None:
-        self.listed: frozenset[Address] = frozenset()
+        self.listed: frozenset[str] = frozenset()
         self._has_changed = asyncio.Event()
 
-    def list(self, address: Address, is_listed: bool = True) -> None:
+    def list(self, address: str, is_listed: bool = True) -> None:
         listed = self.listed | {address} if is_listed else self.listed - {address}
         if listed != self.listed:
             self.listed = listed
             self._has_changed.set()
             self._has_changed = asyncio.Event()
 
-    async def watch(self) -> AsyncGenerator[frozenset[Address], None]:
+    async def watch(self) -> AsyncGenerator[frozenset[str], None]:
         last = None
         while True:
             has_changed = self._has_changed

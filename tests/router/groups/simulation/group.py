@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.router.fleet.directory import Address
 from penstock.router.fleet.facts import Facts
 from penstock.router.scheduling.plan import Plan, StepResult
 from tests.router.groups.simulation.executor import Executor, Kills, Memory
@@ -41,7 +40,7 @@ class Group:
     """
 
     def __init__(
-        self, seed: int, name: str, address: Address, facts: Facts, world_size: int, kills: Kills,
+        self, seed: int, name: str, address: str, facts: Facts, world_size: int, kills: Kills,
         tell: Callable[[str], None], fault: Callable[[BaseException], None],
     ) -> None:
         self.random = random.Random(seed)
@@ -53,9 +52,10 @@ class Group:
         self.is_cut = False
         """Whether nobody reaches it, though it may run."""
         self.is_draining = False
-        self.hangs_next = False
-        self.watch_seconds = 1.0
-        """After which a step that hangs is the group's death."""
+        self.hangs_for: float | None = None
+        """The seconds after which the next step is the group's death, for it hangs."""
+        self.is_slow_for: float | None = None
+        """The seconds that the next step takes."""
         self.life = 0
         self.num_deaths = 0
         self.restart: Callable[[], None] = lambda: None
@@ -83,7 +83,8 @@ class Group:
         self.facts = facts or self.facts
         if not keeps_memory or facts is not None:
             self._memory = self._new_memory()
-        self.is_up, self.hangs_next, self._is_busy = True, False, False
+        self.is_up, self._is_busy = True, False
+        self.hangs_for = self.is_slow_for = None
         self.life += 1
         self._tell(f"group {self.name} listens: {self.facts.weights_digest} {self.facts.numerics}, "
                    f"{self.facts.num_blocks} blocks, memory {self.facts.memory_id}")
@@ -187,12 +188,12 @@ class Group:
         session.num_run += 1
         self._is_busy = True
         loop = asyncio.get_running_loop()
-        if self.hangs_next:
-            self.hangs_next = False
+        if self.hangs_for is not None:
             self._tell(f"group {self.name} hangs")
-            loop.call_later(self.watch_seconds, self._end_hanging, self.life)
+            loop.call_later(self.hangs_for, self._end_hanging, self.life)
             return
-        seconds = 0.004 + 0.0005 * plan.num_tokens + self.random.random() * 0.006
+        seconds = self.is_slow_for or 0.004 + 0.0005 * plan.num_tokens + self.random.random() * 0.006
+        self.is_slow_for = None
         loop.call_later(seconds, self._finish, self.life, session, plan)
 
     def _end_hanging(self, life: int) -> None:

@@ -64,7 +64,7 @@ class Judge:
         """Returns the groups that could go on with what an engine runs."""
         assert self.groups is not None
         return [each for each in self.groups.members
-                if each.engine is not engine and each.engine.has_group and not each.is_leaving
+                if each.engine is not engine and each.is_open
                 and each.engine.facts.weights_digest == engine.facts.weights_digest
                 and each.engine.facts.capacity >= most_tokens(stream.request)]
 
@@ -90,11 +90,21 @@ class Judge:
         self.tell(f"{stream.label} is {'given' if is_new else 'moved'} to {engine.name} behind "
                   f"{len(transfer.output)} tokens")
 
+    def released(self, engine: WatchedEngine, transfer: Transfer) -> None:
+        stream: WatchedStream = transfer.receiver  # type: ignore[assignment]
+        self.check(not transfer.record.is_narrowed or engine._is_overdue, lambda: (
+            f"{stream.label} leaves {engine.name}, which it has probably killed twice"))
+        stream.owner = None
+
     def lost(self, engine: WatchedEngine) -> None:
         self.counts["losses"] += 1
         self.tell(f"engine {engine.name} has lost its group")
         for stream in engine.streams():
             stream.due_at = None
+
+    def stuck(self, engine: WatchedEngine) -> None:
+        self.counts["stuck"] += 1
+        self.tell(f"group {engine.name} does not come back with a step")
 
     def pushed(self, stream: WatchedStream, sampled: Sampled) -> None:
         self.counts["tokens"] += 1
@@ -181,7 +191,7 @@ class Judge:
             serials = [engine._requests[each.id].receiver.serial for each in by_age if each.id in engine._requests]
             self.check(serials == sorted(serials), lambda: f"the ages in group {engine.name} are {serials}")
             for stream in engine.streams():
-                if stream.due_at is not None and (engine.has_trial or not engine.has_group):
+                if engine.has_trial or engine.is_stuck or not engine.has_group or len(groups.members) == 1:
                     stream.due_at = None
                 self.check(stream.due_at is None or now <= stream.due_at, lambda: (
                     f"{stream.label} pauses for more than {MAX_PAUSE} s in group {engine.name}, which is well"))

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.router.fleet.directory import Address
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import StepResult
+from penstock.system import addresses
 from tests.router.groups.simulation.group import Group
 
 
@@ -51,7 +51,7 @@ class Network:
 
     def __init__(self, seed: int, groups: list[Group], slowness: float, is_told_outside: bool) -> None:
         self.random = random.Random(seed)
-        self.places = {Address(group.address.host, group.address.port + place).target(): (group, place)
+        self.places = {addresses.shifted(group.address, place): (group, place)
                        for group in groups for place in range(group.world_size)}
         self.slowness = slowness
         self.is_told_outside = is_told_outside
@@ -64,7 +64,7 @@ class Network:
         most = 0.05 if self.random.random() < 0.05 else 0.002
         return self.random.random() * most * self.slowness
 
-    def connect(self, target: str) -> "Client":
+    def connect(self, target: str, tls: None = None) -> "Client":
         return Client(self, target)
 
 

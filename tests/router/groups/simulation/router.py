@@ -144,7 +144,7 @@ class SimulatedRouter:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.groups.permit(ask.num_answers))
             adapter = None if ask.adapter is None else await self._adapters.get(ask.adapter)
-            client.seed = seed
+            client.know(seed)
             world.note_seed(seed, ask)
             queue: Queue = asyncio.Queue()
             branches: dict[Any, int] = {}
@@ -169,6 +169,7 @@ class SimulatedRouter:
                 event, branch = stream.take(item), branches[stream]
                 num_left -= event.ending is not None
                 if skipped[branch]:
+                    client.know_again(branch, len(client.outputs[branch]) - skipped[branch], event)
                     skipped[branch] -= 1
                 elif not self.is_dead:
                     client.take(branch, event)

@@ -87,20 +87,29 @@ class WatchedEngine(Engine):
 
     def release(self, sequence_id: int) -> Transfer:
         transfer = super().release(sequence_id)
-        stream: Any = transfer.receiver
-        stream.owner = None
+        self.judge.released(self, transfer)
         return transfer
 
     def _lose(self, error: FleetError) -> None:
-        named = {sequence for _, rows in self._scheduler._in_flight for sequence, _ in rows
-                 if sequence.status is not Status.FINISHED}
-        if not error.is_outside:
-            for sequence in named:
-                stream: Any = self._requests[sequence.id].receiver
-                stream.num_solo_deaths = stream.num_solo_deaths + 1 if len(named) == 1 else 0
-                stream.cleared_at = len(sequence.tokens) - sequence.prompt_length + max(1, sequence.promised)
+        if not error.is_outside and not self.is_stuck:
+            self._blame()
         self.judge.lost(self)
         super()._lose(error)
+
+    def look(self, step_limit: float) -> None:
+        if not self.is_stuck and self._in_flight.are_late(step_limit):
+            self._blame()
+            self.judge.stuck(self)
+        super().look(step_limit)
+
+    def _blame(self) -> None:
+        """Counts for whom it is one more death, or one that looks so, with nothing else in flight."""
+        named = {sequence for _, rows in self._scheduler._in_flight for sequence, _ in rows
+                 if sequence.status is not Status.FINISHED}
+        for sequence in named:
+            stream: Any = self._requests[sequence.id].receiver
+            stream.num_solo_deaths = stream.num_solo_deaths + 1 if len(named) == 1 else 0
+            stream.cleared_at = len(sequence.tokens) - sequence.prompt_length + max(1, sequence.promised)
 
     def streams(self) -> list[WatchedStream]:
         """Returns the requests that it runs, and those that wait in it."""

@@ -29,7 +29,7 @@ class Weather:
 
     async def run(self) -> None:
         kinds: list[Callable[[Group], None]] = [
-            self._kill, self._kill, self._kill, self._hang, self._cut, self._partition, self._drain, self._vanish]
+            self._kill, self._kill, self._kill, self._hang, self._slow, self._cut, self._partition, self._drain, self._vanish]
         moments: list[tuple[float, Callable[[], None]]] = []
         for _ in range(self._num_faults):
             kind, group = self._random.choice(kinds), self._random.choice(self._world.groups)
@@ -50,7 +50,8 @@ class Weather:
         self.is_fair = True
         self._world.tell("the weather is fair")
         for group in self._world.groups:
-            group.is_cut = group.is_draining = group.hangs_next = False
+            group.is_cut = group.is_draining = False
+            group.hangs_for = group.is_slow_for = None
             self._world.directory.list(group.address)
             if not group.is_up:
                 self._start(group, group.life)
@@ -87,7 +88,10 @@ class Weather:
         group.die("killed")
 
     def _hang(self, group: Group) -> None:
-        group.hangs_next = True
+        group.hangs_for = self._random.choice([0.5, 1.0, 5.0])
+
+    def _slow(self, group: Group) -> None:
+        group.is_slow_for = self._random.uniform(0.5, 5.0)
 
     def _cut(self, group: Group) -> None:
         group.cut()

@@ -2,14 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 from penstock.router.engine.limits import Limits
 from penstock.router.fleet import fleet
-from penstock.router.fleet.directory import Address
 from tests.router.groups.simulation.asking import Ask
 from tests.router.groups.simulation.client import Client
 from tests.router.groups.simulation.clock import virtual_time
@@ -34,6 +33,9 @@ class World:
     or something went wrong."""
 
     router_class = SimulatedRouter
+    network_class = Network
+    patches: tuple[tuple[Any, str, Any], ...] = ()
+    """Modules, names and values in the place of theirs."""
 
     def __init__(self, seed: int) -> None:
         loop = asyncio.get_running_loop()
@@ -56,7 +58,7 @@ class World:
         self.judge = Judge(self.limits, self.max_downtime, self.tell)
         self.directory = SimulatedDirectory()
         self.groups = [self._group(number) for number in range(chance.choice([1, 2, 2, 3]))]
-        self.network = Network(chance.getrandbits(32), self.groups, chance.choice([0.2, 1.0, 1.0, 5.0]),
+        self.network = self.network_class(chance.getrandbits(32), self.groups, chance.choice([0.2, 1.0, 1.0, 5.0]),
                                chance.random() < 0.5)
         self.router: SimulatedRouter | None = None
         self._num_routers = 0
@@ -117,9 +119,11 @@ class World:
         """Waits until everything has come to rest, and looks at what is left."""
         if not self.weather.is_fair:
             self.weather.clear_up()
-        for _ in range(100):
+        for _ in range(20):
             await asyncio.wait([failure], timeout=SETTLE)
-            if self.router is not None and self.router.is_up and self.router.groups.has_group:
+            router = self.router
+            if router is not None and router.is_up and router.groups.has_group and not any(
+                    each.engine._in_flight for each in router.groups.members):
                 break
         if self.judge.violation is None:
             self.judge.end()
@@ -159,7 +163,7 @@ class World:
             facts = replace(facts, weights_digest=chance.choice(["w1", "w1", "w2"]))
         if self.has_other_numerics and number:
             facts = replace(facts, numerics=chance.choice(["n1", "n1", "n2"]))
-        return Group(chance.getrandbits(32), "abc"[number], Address("10.0.0.1", 4000 + 100 * number), facts,
+        return Group(chance.getrandbits(32), "abc"[number], f"10.0.0.1:{4000 + 100 * number}", facts,
                      chance.choice([1, 1, 1, 1, 2]), self.kills, self.tell, self.fault)
 
     def _client(self, number: int, heads: list[tuple[int, ...]], seconds: float, is_poison: bool) -> Client:
@@ -181,19 +185,18 @@ class World:
 
 
 @contextmanager
-def _plain_fleets(world: World) -> Iterator[None]:
-    """Has the router's fleets reach the world's shards, and send plans as they are."""
-    real = fleet.ShardClient, fleet.wire
-    fleet.ShardClient, fleet.wire = world.network.connect, PlainWire  # type: ignore[assignment, misc]
-    try:
+def _patched(patches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for module, name, value in patches:
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, value)
         yield
-    finally:
-        fleet.ShardClient, fleet.wire = real  # type: ignore[misc]
 
 
 async def _live(seed: int, world_class: type[World]) -> World:
+    """Lives in a world where the router's fleets reach its shards, and send plans as they are."""
     world = world_class(seed)
-    with _plain_fleets(world):
+    with _patched([(fleet, "ShardClient", world.network.connect), (fleet, "wire", PlainWire), *world.patches]):
         await world.live()
     return world
 
