@@ -52,6 +52,8 @@ class Group:
         self.is_cut = False
         """Whether nobody reaches it, though it may run."""
         self.is_draining = False
+        self.token_seconds = 0.0005
+        """What a token of a step takes; all steps take eight times as long besides."""
         self.hangs_for: float | None = None
         """The seconds after which the next step is the group's death, for it hangs."""
         self.is_slow_for: float | None = None
@@ -192,7 +194,7 @@ class Group:
             self._tell(f"group {self.name} hangs")
             loop.call_later(self.hangs_for, self._end_hanging, self.life)
             return
-        seconds = self.is_slow_for or 0.004 + 0.0005 * plan.num_tokens + self.random.random() * 0.006
+        seconds = self.is_slow_for or self.token_seconds * (8 + plan.num_tokens + 12 * self.random.random())
         self.is_slow_for = None
         loop.call_later(seconds, self._finish, self.life, session, plan)
 

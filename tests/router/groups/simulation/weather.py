@@ -29,7 +29,8 @@ class Weather:
 
     async def run(self) -> None:
         kinds: list[Callable[[Group], None]] = [
-            self._kill, self._kill, self._kill, self._hang, self._slow, self._cut, self._partition, self._drain, self._vanish]
+            self._kill, self._kill, self._kill, self._kill, self._hang, self._slow, self._cut, self._cut,
+            self._partition, self._drain, self._drain, self._vanish]
         moments: list[tuple[float, Callable[[], None]]] = []
         for _ in range(self._num_faults):
             kind, group = self._random.choice(kinds), self._random.choice(self._world.groups)
@@ -70,19 +71,17 @@ class Weather:
     def _start(self, group: Group, life: int) -> None:
         if group.is_up or group.life != life:
             return
-        chance = self._random.random()
-        if chance < 0.5:
+        chance, facts = self._random.random(), group.facts
+        if self._world.has_other_weights and chance < 0.4:
+            group.start(replace(facts, weights_digest=self._random.choice(["w1", "w2"])))
+        elif self._world.has_other_numerics and chance < 0.4:
+            group.start(replace(facts, numerics=self._random.choice(["n1", "n2"])))
+        elif chance < 0.6:
             group.start(keeps_memory=True)
-        elif chance < 0.8 or self.is_fair:
-            group.start(replace(group.facts, num_blocks=group.facts.first_blocks))
-        elif chance < 0.9:
-            group.start(replace(group.facts, num_blocks=self._random.randint(12, group.facts.first_blocks)))
-        elif self._world.has_other_weights:
-            group.start(replace(group.facts, weights_digest=self._random.choice(["w1", "w2"])))
-        elif self._world.has_other_numerics:
-            group.start(replace(group.facts, numerics=self._random.choice(["n1", "n2"])))
+        elif chance < 0.9 or self.is_fair:
+            group.start(replace(facts, num_blocks=facts.first_blocks))
         else:
-            group.start()
+            group.start(replace(facts, num_blocks=self._random.randint(12, facts.first_blocks)))
 
     def _kill(self, group: Group) -> None:
         group.die("killed")

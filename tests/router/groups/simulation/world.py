@@ -43,13 +43,13 @@ class World:
         self.are_counted = seed % 20 == 0
         self.begun_at = loop.time()
         self.story: list[tuple[float, str]] = []
-        is_mixed = chance.random() < 0.25
+        is_mixed = chance.random() < 0.3
         self.has_other_weights = is_mixed and chance.random() < 0.5
         self.has_other_numerics = is_mixed and not self.has_other_weights
         self.has_adapters = chance.random() < 0.3
         self.adapter_bytes = chance.choice([40, 80])
         self.depth = chance.choice([1, 2, 2, 3])
-        self.max_downtime = 3.0
+        self.max_downtime = chance.choice([1.0, 3.0])
         most = chance.choice([8, 16, 32])
         self.limits = Limits(
             max_input_tokens=MAX_TOTAL - 1, max_total_tokens=MAX_TOTAL, max_batch_prefill_tokens=most,
@@ -58,6 +58,9 @@ class World:
         self.judge = Judge(self.limits, self.max_downtime, self.tell)
         self.directory = SimulatedDirectory()
         self.groups = [self._group(number) for number in range(chance.choice([1, 2, 2, 3]))]
+        token_seconds = chance.choice([0.0005, 0.002, 0.005])
+        for group in self.groups:
+            group.token_seconds = token_seconds
         self.network = self.network_class(chance.getrandbits(32), self.groups, chance.choice([0.2, 1.0, 1.0, 5.0]),
                                chance.random() < 0.5)
         self.router: SimulatedRouter | None = None
@@ -65,10 +68,10 @@ class World:
         self._serial = 0
         self._asks: dict[int, Ask] = {}
         seconds = chance.uniform(1.0, 4.0)
-        self.weather = Weather(self, chance.getrandbits(32), seconds, chance.randint(0, 5),
+        self.weather = Weather(self, chance.getrandbits(32), seconds, chance.randint(0, 6),
                                0 if is_mixed else chance.choice([0, 0, 0, 1, 1, 2]))
         heads = [tuple(chance.randint(PLAIN, 9) for _ in range(9)) for _ in range(2)]
-        num_clients, num_poisons = chance.randint(2, 7), chance.choice([0, 0, 0, 1])
+        num_clients, num_poisons = chance.randint(2, 6), chance.choice([0, 0, 0, 1])
         self.clients = [self._client(number, heads, seconds, number < num_poisons) for number in range(num_clients)]
         self._tasks: list[asyncio.Task[Any]] = []
 
