@@ -115,7 +115,7 @@ class Engine:
         """Called when `is_healthy` or `has_group` may have changed, or all requests are about to fail because the group
         stays away: it may move requests to another engine."""
         self._is_overdue = False
-        """Whether the group stays away, so that all requests are about to fail."""
+        """Whether the group stays away, or is another one now, so that all requests are about to fail."""
 
     def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
         """Starts to generate after the prompt and `output_so_far` of a request; raises what `take` does."""
@@ -317,6 +317,7 @@ class Engine:
         found = await self._fleet.open(self._stream_limits)
         facts = found.within(self._most_blocks)
         if differences := self.facts.differences(facts, besides=MAY_CHANGE):
+            self._is_overdue = True
             raise OtherFacts(f"the group came back with other facts, {', '.join(differences)}")
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
@@ -347,8 +348,7 @@ class Engine:
     def _lose(self, error: FleetError) -> None:
         """Lets every sequence wait again after the loss of the group, and fails those that have killed it."""
         self.has_group = False
-        if self._lost_at is None:
-            self._lost_at = time.monotonic()
+        self._lost_at = time.monotonic() if self._lost_at is None else self._lost_at
         for plan in self._in_flight:
             self._metrics.lost(plan)
         self._requests.trace_replays()

@@ -89,7 +89,7 @@ class Roster:
             if (asking := self._asking.pop(address, None)) is not None:
                 asking.cancel()
             self._machines.pop(address, None)
-        for address in listed - self._listed:
+        for address in sorted(listed - self._listed):
             self._ask_at(address)
         self._listed = listed
         for addresses, member in self._members.items():

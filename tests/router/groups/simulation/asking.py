@@ -1,0 +1,99 @@
+"""What clients ask for, and the answer that they must get."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.router.engine.request import Request
+from penstock.router.scheduling.plan import FinishReason, Sampled, Sampling
+from penstock.router.text.text_path import Piece, TextPath
+from tests.router.groups.simulation.grammars import PlaceGrammar
+from tests.router.groups.simulation.oracle import ALL, EOS, STOP, Truth, begin
+
+STOP_TEXT_AT = 9
+"""The token that completes a stop string, for those who have one."""
+
+
+@dataclass(slots=True)
+class Ask:
+    """A client's request for `num_answers` to one prompt. What is None of the seed is drawn by the router."""
+
+    number: int
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+    seed: int | None
+    num_answers: int = 1
+    grammar: PlaceGrammar | None = None
+    adapter: str | None = None
+    ignore_eos: bool = False
+    has_stop_token: bool = False
+    has_stop_text: bool = False
+    wants_prompt_logprobs: bool = False
+    kills_at: int | None = None
+    """The position whose token is the death of the group that computes it."""
+
+    def requests(self, seed: int, adapter: object) -> list[Request]:
+        """Returns a request for each answer, as the router makes them."""
+        return [Request(
+            input_ids=self.prompt, sampling=Sampling(do_sample=True, seed=seed, branch=branch),
+            max_new_tokens=self.max_new_tokens, ignore_eos=self.ignore_eos,
+            stop_token_ids=frozenset({STOP} if self.has_stop_token else ()), grammar=self.grammar,
+            adapter=adapter, wants_prompt_logprobs=self.wants_prompt_logprobs and branch == 0)
+            for branch in range(self.num_answers)]
+
+    def allowed(self, place: int) -> int:
+        return ALL if self.grammar is None else self.grammar.allowed(place)
+
+    def ending(self, tokens: Sequence[int]) -> FinishReason | None:
+        """Returns why the answer ends with the last of its tokens, if it does."""
+        if self.has_stop_text and tokens[-1] == STOP_TEXT_AT:
+            return FinishReason.STOP_SEQUENCE
+        if len(tokens) == self.max_new_tokens:
+            return FinishReason.LENGTH
+        if (tokens[-1] == EOS and not self.ignore_eos) or (tokens[-1] == STOP and self.has_stop_token):
+            return FinishReason.EOS_TOKEN
+        is_over = self.grammar is not None and len(tokens) == self.grammar.length
+        return FinishReason.EOS_TOKEN if is_over else None
+
+
+@dataclass(slots=True)
+class Expected:
+    """Follows an answer as the model gives it; `model` names weights, numerics and adapter."""
+
+    ask: Ask
+    seed: int
+    branch: int
+    output: list[int] = field(default_factory=list)
+    model: tuple[str, str, str] | None = None
+    truth: Truth | None = None
+
+    def differs(self, sampled: Sampled, model: tuple[str, str, str]) -> str | None:
+        """Takes the answer's next token, that this model gave; says what is wrong about it, or returns None."""
+        ask = self.ask
+        if self.model != model or self.truth is None:
+            self.model, self.truth = model, Truth(begin(*model), (*ask.prompt, *self.output))
+        if self.output and ask.ending(self.output) is not None:
+            return f"token {len(self.output)} comes behind the answer's end"
+        token_id, logprob = self.truth.next(self.seed, self.branch, ask.allowed(len(self.output)))
+        if sampled.token_id != token_id:
+            return f"token {len(self.output)} is {sampled.token_id}, and must be {token_id}"
+        if sampled.logprob != logprob:
+            return f"the logprob of token {len(self.output)} is {sampled.logprob}, and must be {logprob}"
+        self.truth.append(token_id)
+        self.output.append(token_id)
+        return None
+
+
+class PlainText(TextPath):
+    """Makes a text of each token by itself."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._has_stop = ask.has_stop_text
+        self._texts = []
+
+    def push(self, token_id: int) -> Piece:
+        self._texts.append(f"{token_id} ")
+        return Piece(self._texts[-1], False, self._has_stop and token_id == STOP_TEXT_AT)
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)

@@ -1,0 +1,191 @@
+"""A router's process: it finds groups, answers clients, and may be killed at any moment."""
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+
+from penstock.router.adapters.files import CONFIG, AdapterFiles
+from penstock.router.adapters.registry import Registry
+from penstock.router.adapters.source import AdapterSource
+from penstock.router.engine.limits import Limits
+from penstock.router.engine.stream import Queue
+from penstock.router.errors import RouterError
+from penstock.router.fleet.facts import Facts
+from penstock.router.fleet.fleet import GrpcFleet
+from penstock.router.groups.roster import Roster
+from penstock.router.metrics.metrics import Metrics
+from tests.router.groups.simulation.asking import Expected
+from tests.router.groups.simulation.watched import WatchedEngine, WatchedGroups, WatchedStream
+
+if TYPE_CHECKING:
+    from tests.router.groups.simulation.client import Client
+    from tests.router.groups.simulation.world import World
+
+ADAPTERS = {"one": "a1", "two": "a2", "refused": "refused"}
+"""The digests of adapters, by name."""
+
+
+class Uncounted:
+    """Takes the place of metrics, which are a third of a history's time, in most of them."""
+
+    def of(self, group: str) -> "Uncounted":
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return _UNCOUNTED if name in ("adapters", "groups") else _count_nothing
+
+
+def _count_nothing(*args: Any, **named: Any) -> None:
+    """Nothing is counted."""
+
+
+_UNCOUNTED = Uncounted()
+
+
+@cache
+def metrics(are_counted: bool) -> Any:
+    """Returns metrics for all routers of this process: to define the series takes as long as a history."""
+    return Metrics(Limits(39, 40, 32, 6)) if are_counted else _UNCOUNTED
+
+
+@cache
+def adapter_folder(name: str) -> Path:
+    folder = Path(mkdtemp()) / name
+    folder.mkdir()
+    (folder / CONFIG).write_text('{"peft_type": "LORA"}')
+    return folder
+
+
+def read_adapter(folder: Path) -> AdapterFiles:
+    from penstock.router.adapters.files import check_config
+
+    return AdapterFiles(ADAPTERS[folder.name], check_config(folder), 10)
+
+
+class SimulatedRouter:
+    """Has the groups of the world's directory, and a task for each request."""
+
+    groups_class = WatchedGroups
+    engine_class = WatchedEngine
+    fleet_class = GrpcFleet
+    roster_class = Roster
+
+    def __init__(self, world: "World", number: int) -> None:
+        self._world = world
+        self.number = number
+        self.is_up = False
+        self.is_dead = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._clients: dict[Client, None] = {}
+        sources = [AdapterSource(name, adapter_folder(name), name) for name in ADAPTERS]
+        self._adapters = Registry(sources, max_bytes=world.adapter_bytes, read=read_adapter)
+        self._adapters._next_number = 1 + 100 * number  # instead of one that is drawn
+
+    async def start(self) -> None:
+        """Waits for the first group, and begins to take requests."""
+        world = self._world
+        roster = self.roster_class(world.directory, world.network.connect, self.fleet_class)
+        watching = self._run(roster.watch())
+        await self._run(roster.first())
+
+        async def watch() -> None:
+            await watching
+
+        self.groups = self.groups_class(world.limits, metrics(world.are_counted), self._adapters, background=watch)
+        self.groups.judge = world.judge
+        world.judge.begin(self.groups)
+        roster.begin(self.groups, self._engine)
+        self._run(self.groups.run())
+        self.is_up = True
+        world.tell(f"router {self.number} is up")
+
+    def _engine(self, fleet: GrpcFleet, facts: Facts) -> WatchedEngine:
+        world = self._world
+        engine = self.engine_class(
+            fleet, facts, world.limits, metrics(world.are_counted), world.depth, world.max_downtime, self._adapters,
+            name=facts.group, is_one_of_many=True)
+        engine.judge = world.judge
+        return engine
+
+    def serve(self, client: "Client") -> asyncio.Task[None]:
+        """Answers a client's request, as far as it has no answer yet."""
+        self._clients[client] = None
+        return self._run(self._serve(client))
+
+    def kill(self) -> None:
+        """Ends the process: nothing more leaves it, and whoever it answered is cut off."""
+        self.is_up, self.is_dead = False, True
+        for engine in (each.engine for each in self.groups.members):
+            if engine._downtime is not None:
+                engine._downtime.cancel()
+        for client in self._clients:
+            client.cut_off()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _serve(self, client: "Client") -> None:
+        try:
+            await self._answer(client)
+        except RouterError as error:
+            if not self.is_dead:
+                client.failed(error)
+        finally:
+            self._clients.pop(client, None)
+
+    async def _answer(self, client: "Client") -> None:
+        """Does for a request what the handlers of all APIs do."""
+        world, ask = self._world, client.ask
+        seed = self.seed_of(client)
+        skipped = [0 if client.brings_output else len(output) for output in client.outputs]
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.groups.permit(ask.num_answers))
+            adapter = None if ask.adapter is None else await self._adapters.get(ask.adapter)
+            client.know(seed)
+            world.note_seed(seed, ask)
+            queue: Queue = asyncio.Queue()
+            branches: dict[Any, int] = {}
+            for branch, request in enumerate(ask.requests(seed, adapter)):
+                output = client.outputs[branch][:] if client.brings_output else []
+                expected = Expected(ask, seed, branch, output[:])
+                stream = WatchedStream(world.judge, expected, request, queue, world.next_serial(),
+                                       world.limits.speculate > 0)
+                for token_id in output:
+                    stream._text.push(token_id)
+                stream.num_tokens = len(output)
+                try:
+                    self.groups.submit(stream, output)
+                except RouterError as error:
+                    world.judge.refused(stream.label, error)
+                    raise
+                await stack.enter_async_context(stream)
+                branches[stream] = branch
+            num_left = len(branches)
+            while num_left:
+                stream, item = await queue.get()
+                event, branch = stream.take(item), branches[stream]
+                num_left -= event.ending is not None
+                if skipped[branch]:
+                    client.know_again(branch, len(client.outputs[branch]) - skipped[branch], event)
+                    skipped[branch] -= 1
+                elif not self.is_dead:
+                    client.take(branch, event)
+            client.answered()
+
+    def seed_of(self, client: "Client") -> int:
+        """Returns the seed of a request: the client's, the one that a router drew before, or a new one."""
+        return client.seed if client.seed is not None else self._world.draw_seed()
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.is_dead:
+            self._world.fault(error)
