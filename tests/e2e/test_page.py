@@ -71,6 +71,7 @@ async def test_an_answer_outlives_the_router(server, tab, mode):
     await tab.press("Enter", modifiers=2)
     await tab.until(f"{NUM_TOKENS} > 20")
     [router] = server.children("router")
+    assert await tab.evaluate("running !== null")
     router.kill()
     note = await tab.until(IDLE)
     assert "ended by" in note
