@@ -128,7 +128,7 @@ class AsyncClient:
     def chat_stream(self, messages: Sequence[Mapping[str, Any]], *, key: str | None = None, answer: str | None = None,
                     **fields: Any) -> AsyncStream[ChatChunk]:
         """Returns the chunks of the answers to a conversation as they come, by OpenAI's route and fields."""
-        return self._stream("/v1/chat/completions", ChatChunk, settings.token_id_of_openai,
+        return self._stream("/v1/chat/completions", ChatChunk, settings.token_ids_of_openai(fields),
                             {**fields, "messages": messages, "stream": True}, key, answer)
 
     async def complete(self, prompt: str | Sequence[Any], *, key: str | None = None, answer: str | None = None,
@@ -139,7 +139,7 @@ class AsyncClient:
     def complete_stream(self, prompt: str | Sequence[Any], *, key: str | None = None, answer: str | None = None,
                         **fields: Any) -> AsyncStream[Completion]:
         """Returns the chunks of the completions of prompts as they come, by OpenAI's route and fields."""
-        return self._stream("/v1/completions", Completion, settings.token_id_of_openai,
+        return self._stream("/v1/completions", Completion, settings.token_ids_of_openai(fields),
                             {**fields, "prompt": prompt, "stream": True}, key, answer)
 
     async def _whole(self, path: str, kind: type[AnyWhole], body: dict[str, Any], key: str | None, answer: str | None

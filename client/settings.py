@@ -77,7 +77,17 @@ def token_id_of_tgi(content: Any) -> int | None:
     return int(content["token"]["id"])
 
 
-def token_id_of_openai(content: Any) -> int | None:
+def token_ids_of_openai(body: Mapping[str, Any]) -> TokenIdOf:
+    """Returns what tells the tokens of a stream of OpenAI's routes. Behind tokens that may be calls of tools, or follow
+    a prompt that is told, too, no server goes on."""
+    return _no_token_id if body.get("tools") or body.get("echo") else _token_id_of_openai
+
+
+def _no_token_id(content: Any) -> int | None:
+    return None
+
+
+def _token_id_of_openai(content: Any) -> int | None:
     """Returns the token of a chunk, if it is asked for by `return_token_ids` and there is one answer."""
     choices = content.get("choices") or [{}]
     ids = choices[0].get("token_ids") or []

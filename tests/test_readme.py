@@ -36,7 +36,8 @@ def test_the_page_is_short():
 
 @pytest.mark.parametrize("page", [
     "README.md", "docs/adapters.md", "docs/adding.md", "docs/benchmarks.md", "docs/deployment.md", "docs/fallback.md",
-    "docs/faults.md", "docs/from-tgi.md", "docs/gpu.md", "docs/models.md", "docs/pipeline.md"])
+    "docs/faults.md", "docs/from-tgi.md", "docs/gpu.md", "docs/groups.md", "docs/models.md", "docs/pipeline.md",
+    "docs/ray.md", "docs/resuming.md"])
 def test_the_files_that_a_page_names_are_there(page):
     named = re.findall(r"`((?:router|shard|kernels|protos|tests|bench|deploy|docs)/[\w/.]+\.\w+)(?:[:`])",
                        (ROOT / page).read_text())

@@ -55,21 +55,21 @@ async def stream(port: int, request: bytes) -> tuple[int, float]:
     return events, first
 
 
-async def run_streams(port: int, path: str, streams: int, new: int) -> tuple[int, float, float]:
+async def run_streams(port: int, path: str, streams: int, new: int, accept: str) -> tuple[int, float, float]:
     """Returns the events of all streams, the seconds that they took, and the median seconds to the first event."""
     body = json.dumps(BODIES[path]).replace(": 0", f": {new}").encode()
     request = (f"POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
-               f"content-length: {len(body)}\r\n\r\n").encode() + body
+               f"accept: {accept}\r\ncontent-length: {len(body)}\r\n\r\n").encode() + body
     begin = time.perf_counter()
     found = await asyncio.gather(*(stream(port, request) for _ in range(streams)))
     seconds = time.perf_counter() - begin
     return sum(events for events, _ in found), seconds, median(first for _, first in found)
 
 
-def measure(child: Child, port: int, path: str, streams: int, new: int) -> Streamed:
+def measure(child: Child, port: int, path: str, streams: int, new: int, accept: str) -> Streamed:
     """Runs one round. Raises ClickException if tokens are missing."""
     before = router_seconds(child)
-    tokens, seconds, first = asyncio.run(run_streams(port, path, streams, new))
+    tokens, seconds, first = asyncio.run(run_streams(port, path, streams, new, accept))
     if tokens < streams * new:
         raise click.ClickException(f"{tokens} events came of {streams * new} tokens: {child.output[-500:]}")
     engine, fronts = (now - then for now, then in zip(router_seconds(child), before, strict=True))
@@ -86,24 +86,35 @@ def router_seconds(child: Child) -> tuple[float, float]:
 @click.option("--streams", default=256, show_default=True)
 @click.option("--new", default=200, show_default=True, help="Tokens of each answer.")
 @click.option("--rounds", default=5, show_default=True)
+@click.option("--ids", "has_ids", is_flag=True, help="Also of streams whose events have ids.")
 @click.option("--flag", "flags", multiple=True, help="A flag of the launcher, such as --flag=--api-workers=2.")
-def main(streams: int, new: int, rounds: int, flags: tuple[str, ...]) -> None:
+def main(streams: int, new: int, rounds: int, has_ids: bool, flags: tuple[str, ...]) -> None:
     exit_on_sigterm()
     port = free_port()
     command = [sys.executable, "-m", "penstock.bench.programs.scripted_server", "--model-id", str(DEMO_MODEL),
                "--hostname", "127.0.0.1", "--port", str(port),
                "--max-concurrent-requests", str(max(WARM_UP, streams)), *flags]
     with running(ServerCommand("Penstock", command, {}), port) as child:
+        kinds = {"": "*/*", **({" with ids": "text/event-stream"} if has_ids else {})}
         for path in BODIES:
-            measure(child, port, path, WARM_UP, new)
-            found = [measure(child, port, path, streams, new) for _ in range(rounds)]
-            rates = sorted(each.tokens / each.seconds for each in found)
-            engine = sorted(1e6 * each.engine_seconds / each.tokens for each in found)
-            front = sorted(1e6 * each.front_seconds / each.tokens for each in found)
-            print(f"{path:18} {median(rates):6.0f} tokens/s ({rates[0]:.0f} to {rates[-1]:.0f}); engine's process "
-                  f"{median(engine):.1f} µs a token ({engine[0]:.1f} to {engine[-1]:.1f}), API workers "
-                  f"{median(front):.1f} ({front[0]:.1f} to {front[-1]:.1f}), first token "
-                  f"{1e3 * median(each.first_seconds for each in found):.2f} ms", flush=True)
+            measure(child, port, path, WARM_UP, new, "*/*")
+            rows: dict[str, list[Streamed]] = {kind: [] for kind in kinds}
+            for _ in range(rounds):  # in turns
+                for kind, accept in kinds.items():
+                    rows[kind].append(measure(child, port, path, streams, new, accept))
+            for kind, found in rows.items():
+                show(path + kind, found)
+
+
+def show(name: str, found: list[Streamed]) -> None:
+    """Prints what came of the rounds of a kind."""
+    rates = sorted(each.tokens / each.seconds for each in found)
+    engine = sorted(1e6 * each.engine_seconds / each.tokens for each in found)
+    front = sorted(1e6 * each.front_seconds / each.tokens for each in found)
+    print(f"{name:26} {median(rates):6.0f} tokens/s ({rates[0]:.0f} to {rates[-1]:.0f}); engine's process "
+          f"{median(engine):.1f} µs a token ({engine[0]:.1f} to {engine[-1]:.1f}), API workers "
+          f"{median(front):.1f} ({front[0]:.1f} to {front[-1]:.1f}), first token "
+          f"{1e3 * median(each.first_seconds for each in found):.2f} ms", flush=True)
 
 
 if __name__ == "__main__":

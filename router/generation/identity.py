@@ -119,7 +119,7 @@ async def identify(
         raise ValidationError(f"`{RESUME}` is for requests for a stream; `{REPEAT}` repeats an answer")
     _, name, counts = named[0]
     identity = Identity(name, _delivered(counts, num_answers), facts, needs_bits=True, is_resumed=True,
-                        output_ids=_output_ids(wish.output_ids, num_answers))
+                        output_ids=_output_ids(wish.output_ids, specs, num_answers))
     if len(identity.output_ids) > identity.delivered[0]:
         raise ValidationError(f"`{OUTPUT_IDS}` must have no more than the {identity.delivered[0]} tokens that came up "
                               f"to `{RESUME}`. Given: {len(identity.output_ids)}")
@@ -157,9 +157,11 @@ def _delivered(counts: tuple[int, ...], num_answers: int) -> tuple[int, ...]:
     return counts if len(counts) > num_answers else (*counts, 0)
 
 
-def _output_ids(text: str | None, num_answers: int) -> tuple[int, ...]:
+def _output_ids(text: str | None, specs: Sequence[GenerationSpec], num_answers: int) -> tuple[int, ...]:
     if text is None or not text.strip():
         return ()
+    if specs[0].wants_prompt_logprobs:
+        raise ValidationError(f"`{OUTPUT_IDS}` is not for requests for the prompt's logprobs, which are computed anew")
     if num_answers > 1:
         raise ValidationError(f"`{OUTPUT_IDS}` is for requests for one answer. Asked for: {num_answers}")
     ids = [part.strip() for part in text.split(",")]

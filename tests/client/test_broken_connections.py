@@ -24,7 +24,10 @@ STREAMS: dict[str, Ask] = {
     "chats": lambda client: client.chat_stream(HELLO, n=3, stream_options={"include_usage": True}, **LENGTH),
     "tools": lambda client: client.chat_stream(HELLO, tools=[WEATHER, TIME], temperature=0),
     "ids": lambda client: client.chat_stream(HELLO, return_token_ids=True, logprobs=True, **LENGTH),
+    "tools and ids": lambda client: client.chat_stream(
+        HELLO, tools=[WEATHER, TIME], temperature=0, return_token_ids=True),
     "completions": lambda client: client.complete_stream(["a", "b"], n=2, **LENGTH),
+    "echo": lambda client: client.complete_stream("ab", echo=True, logprobs=1, return_token_ids=True, **LENGTH),
 }
 WHOLE: dict[str, Ask] = {
     "generate": lambda client: client.generate("Say: ", do_sample=True, details=True),

@@ -1,7 +1,7 @@
 """What of TGI's interface is served: found out from what servers answer, and from the launcher's options."""
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -123,9 +123,9 @@ def _noted_prompts(engine: Engine) -> Iterator[list[str]]:
     prompts: list[str] = []
     submit = engine.submit
 
-    def noting(receiver: Receiver) -> None:
+    def noting(receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
         prompts.append(str(receiver.request.input_ids))
-        submit(receiver)
+        submit(receiver, output_so_far)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "submit", noting)

@@ -57,6 +57,37 @@ async def test_completion(tab):
     assert tab.errors == []
 
 
+@pytest.mark.parametrize("mode", ["completion", "chat"])
+async def test_an_answer_outlives_the_router(server, tab, mode):
+    """It goes on in the same place, and has each token once."""
+    await tab.click(f"[value={mode}]")
+    await set_field(tab, "temperature", "0")
+    await set_field(tab, "max_tokens", "1200")
+    if mode == "chat":  # which would end too soon
+        await set_field(tab, "grammar", "regex")
+        await set_field(tab, "grammar_value", "[a-z ]{900}")
+    await tab.click("#prompt")
+    await tab.type("def open(path):")
+    await tab.press("Enter", modifiers=2)
+    await tab.until(f"{NUM_TOKENS} > 20")
+    [router] = server.children("router")
+    assert await tab.evaluate("running !== null")
+    router.kill()
+    note = await tab.until(IDLE)
+    assert "ended by" in note
+    assert "failed" not in note
+    text = await tab.evaluate("document.querySelector('.answer .text').textContent")
+    again = await tab.evaluate("""(() => {
+        if (mode() === 'chat') conversation.pop();
+        const [path, body] = mode() === 'chat' ? chatRequest() : completionRequest('def open(path):');
+        const asked = JSON.stringify({...body, stream: false});
+        const headers = {'content-type': 'application/json'};
+        return fetch(path.replace('_stream', ''), {method: 'POST', headers, body: asked}).then(r => r.json());
+    })()""")
+    assert text == (again["choices"][0]["message"]["content"] if mode == "chat" else
+                    "def open(path):" + again["generated_text"])
+
+
 async def test_chat(tab):
     """By keyboard alone, two turns."""
     await set_field(tab, "max_tokens", "5")

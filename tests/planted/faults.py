@@ -26,6 +26,7 @@ _KEPT = ("tests/shard/execution/test_kept_memory.py",)
 _MACHINE = ("tests/shard/devices/test_machine.py", "tests/system/test_cgroups.py")
 _GRAPHS = ("tests/shard/execution/test_graphs.py",)
 _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
+_RESUMED = ("tests/router/api/test_resuming.py",)
 _ADAPTERS = ("tests/router/adapters", "tests/router/engine/test_adapters.py", "tests/router/api/test_adapters.py")
 _FRONTS = ("tests/router/front",)
 
@@ -103,7 +104,22 @@ FAULTS = (
     Fault("api", "seed-alike-in-all-branches", "router/generation/validation.py",
           "branch=number)", "branch=0)", ("tests/router/api/openai",)),
     Fault("api", "candidates-share-a-seed", "router/generation/validation.py",
-          "replace(sampling, seed=secrets.randbits(64))", "sampling", ("tests/router/api/tgi/test_details.py",)),
+          "replace(sampling, seed=derived_seed(sampling.seed, number))", "sampling",
+          ("tests/router/api/tgi/test_details.py",)),
+    Fault("api", "an-event-comes-twice", "router/api/http/sse.py",
+          "if number <= self._delivered[index]:", "if number < self._delivered[index]:", _RESUMED),
+    Fault("api", "gone-on-with-by-other-numerics", "router/generation/identity.py",
+          "if name.numerics != numerics:", "if not name.numerics:", _RESUMED),
+    Fault("api", "gone-on-with-for-another-body", "router/generation/identity.py",
+          "if name.digest != digest:", "if not name.digest:", _RESUMED),
+    Fault("api", "known-tokens-miss-the-text", "router/engine/stream.py",
+          "self.num_tokens += 1\n        self._queue", "self._queue", _RESUMED),
+    Fault("client", "a-token-comes-twice", "client/call.py",
+          "self.last_event_id = event.id or None", "self.last_event_id = self.last_event_id or event.id or None",
+          ("tests/client",)),
+    Fault("client", "patience-without-end", "client/patience.py",
+          "self._down_since = now if self._down_since is None else self._down_since", "self._down_since = now",
+          ("tests/client",)),
     Fault("api", "tool-calls-though-cut-off", "router/api/openai/chat_choice.py",
           " and ending.finish_reason is not FinishReason.LENGTH", "",
           ("tests/router/api/openai/test_chat_tools.py",)),

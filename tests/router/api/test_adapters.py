@@ -55,6 +55,24 @@ async def test_tgis_routes_take_an_adapter_id(start_with: StartWith) -> None:
     assert answer["details"]["prefix_hit_tokens"] == 0
 
 
+async def test_an_answer_is_not_gone_on_with_by_other_files_of_an_adapter(
+    start_with: StartWith, tmp_path: Path
+) -> None:
+    """By the same files it is, at another server, too."""
+    body = {"inputs": "Say it", "parameters": {"max_new_tokens": 3, "adapter_id": "a"}}
+    statuses = []
+    name = None
+    for change in (False, False, True):
+        server = await start_with("a")
+        if change:
+            write_adapter(tmp_path / "a", fill=9)
+        headers = {"last-event-id": name} if name else {}
+        response = await server.client.post("/generate_stream", json=body, headers=headers)
+        statuses.append(response.status)
+        name = name or response.headers["penstock-answer"]
+    assert statuses == [200, 200, 409]
+
+
 async def test_the_model_of_openais_routes_may_be_an_adapter(start_with: StartWith) -> None:
     server = await start_with("a")
     for model in ("a", "tgi", "demo", "anything", None):

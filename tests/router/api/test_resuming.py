@@ -140,6 +140,10 @@ async def test_where_tokens_can_t_be_given(server: Server) -> None:
     id = (await stream(server, path, body))[0].id
     assert "may call tools" in (await refusal(server, path, body, last_event_id=id, penstock_output_ids="1"))[1]
     assert (await refusal(server, "/generate", BODY, penstock_output_ids="1"))[0] == 422
+    path, body = "/v1/completions", {"prompt": "ab", "echo": True, "logprobs": 1, "stream": True, "max_tokens": 5}
+    id = (await stream(server, path, body))[0].id
+    assert "for the prompt's logprobs" in (
+        await refusal(server, path, body, last_event_id=id, penstock_output_ids="1"))[1]
 
 
 async def test_only_streams_whose_client_reads_ids_have_them(server: Server) -> None:
