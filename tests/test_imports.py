@@ -12,7 +12,7 @@ import pytest
 
 from tests.paths import ROOT
 
-PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "system", "bench", "quantization")
+PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "system", "bench", "quantization", "cluster")
 MAX_LINES = 400
 GENERATED = "_pb2"
 
