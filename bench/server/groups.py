@@ -158,8 +158,8 @@ def measure_cost(model: Path, groups: int, rounds: int) -> None:
         for path in ("/generate_stream", "/v1/completions"):
             for number, new in ((1, 50), (64, 100)):
                 for made in (one, several):
-                    measure(made.router, made.port, path, WARM_UP, new)
-                runs = [[measure(made.router, made.port, path, number, new) for made in (one, several)]
+                    measure(made.router, made.port, path, WARM_UP, new, "*/*")
+                runs = [[measure(made.router, made.port, path, number, new, "*/*") for made in (one, several)]
                         for _ in range(rounds)]
                 firsts, tokens = ([median(each) for each in zip(*found, strict=True)] for found in (
                     [[1e3 * each.first_seconds for each in run] for run in runs],

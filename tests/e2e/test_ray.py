@@ -1,0 +1,186 @@
+"""Groups and a router on a Ray cluster of two nodes: whatever dies of it, answers are whole, and what they always are.
+"""
+
+import asyncio
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+import yaml
+
+from penstock.bench.programs.children import free_port
+from penstock.system.wire_tls import WireTls
+from tests.certificates import authority
+from tests.clients.environments import python_of
+from tests.e2e.client import Answer, many_clients, metric, stream
+from tests.e2e.ray_cluster import RayCluster, ray_cluster
+from tests.e2e.test_kill_marathon import Ask, make_asks
+from tests.paths import DEMO_MODEL
+from tests.processes import is_alive, send
+
+SECONDS_WITHOUT_GCS = 10
+"""How long answers must go on after the death of Ray's GCS. Without Redis behind it, nodes leave after 60 seconds."""
+FEW, MANY = 3, 12
+
+
+def described(cluster: RayCluster, port: int, tls: WireTls, least: int = 1) -> dict[str, Any]:
+    """A router for the node with a `front`, and one or two groups that run four requests, one on each node."""
+    return {
+        "name": "demo", "model": str(DEMO_MODEL), "address": cluster.address,
+        "tls": {"ca": str(tls.ca), "cert": str(tls.cert), "key": str(tls.key)},
+        "router": {"port": port, "cpus": 0.1, "resources": {"front": 1}},
+        "group": {"cpus": 1, "resources": {"room": 1}, "options": {"kv_memory": "64MiB", "max_batch_size": 4}},
+        "scaling": {"min_groups": least, "max_groups": 2, "target_waiting": 4, "target_running": 4,
+                    "upscale_delay": 2, "downscale_delay": 4}}
+
+
+def serve(cluster: RayCluster, content: dict[str, Any]) -> str:
+    """Has a cluster serve what is described; returns what the command prints."""
+    file = cluster.folder / f"{content['name']}.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return cluster.penstock("serve", str(file))
+
+
+class Load:
+    """Streams that run all the time, `number` of them, each of which must be what it was undisturbed."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, asks: Sequence[Ask], answers: Sequence[Answer]
+    ) -> None:
+        self.number = FEW
+        self.num_whole = 0
+        self._session, self._url = session, url
+        self._cases = [*zip(asks, answers, strict=True)]
+
+    async def keep(self, place: int) -> None:
+        """Sends one request after the other while at least so many are to run."""
+        for index in range(place, 10**9):
+            while place >= self.number:
+                await asyncio.sleep(0.1)
+            ask, answer = self._cases[index % len(self._cases)]
+            assert await stream(self._session, self._url, ask.inputs, **ask.parameters) == answer
+            self.num_whole += 1
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Sends requests until the end of the block, and lets the last ones finish. The first fault ends it all."""
+        async with asyncio.TaskGroup() as tasks:
+            kept = [tasks.create_task(self.keep(place)) for place in range(MANY)]
+            yield
+            self.number = 0
+            for each in kept:
+                each.cancel()
+
+    async def go_on(self, number: int = 2 * FEW) -> None:
+        """Waits for so many more answers."""
+        wanted = self.num_whole + number
+        while self.num_whole < wanted:
+            await asyncio.sleep(0.05)
+
+
+async def until(cluster: RayCluster, is_so: Callable[[dict[str, Any]], bool], seconds: float = 60) -> dict[str, Any]:
+    """Waits until the keeper tells of what should be, and returns what it tells."""
+    deadline = time.monotonic() + seconds
+    while not is_so(found := await asyncio.to_thread(cluster.status)):
+        assert time.monotonic() < deadline, found
+    return found
+
+
+def ready(found: dict[str, Any]) -> set[str]:
+    return {group for group, parts in found["groups"].items() if all(state == "ready" for state, _ in parts)}
+
+
+def shards(group: str) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter(["cmdline"])
+            if f'"group": "{group}"' in " ".join(process.info["cmdline"] or []) and is_alive(process)]
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(600)
+async def test_whatever_dies_answers_go_on(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    asks = make_asks(random.Random(9), 16, longest=150)
+    begin = time.monotonic()
+
+    def tell(what: str) -> None:
+        print(f"{time.monotonic() - begin:5.1f} s: {what}")
+
+    with ray_cluster(python_of("ray")) as cluster:
+        cluster.start_node(2, {"front": 1, "room": 1}, is_head=True)
+        node = cluster.start_node(2, {"room": 1})
+        tell("two nodes")
+        tls = authority(tmp_path / "ca").issue("all")
+        serve(cluster, described(cluster, port, tls))
+        tell("served")
+        async with many_clients() as session:
+            answers = [await stream(session, url, ask.inputs, **ask.parameters) for ask in asks]
+            tell("what is to be answered is known")
+
+            cluster.kill_actor("router 0", restarts=True)
+            await until(cluster, lambda found: found["routers"]["router 0"][0] != "ready")
+            await until(cluster, lambda found: found["routers"]["router 0"][0] == "ready")
+            assert await stream(session, url, asks[0].inputs, **asks[0].parameters) == answers[0]
+            tell("the router was killed, and is back")
+
+            load = Load(session, url, asks, answers)
+            async with load.running():
+                [first] = ready(cluster.status())
+                [shard] = shards(first)
+                shard.send_signal(signal.SIGKILL)
+                await load.go_on()
+                tell("a shard was killed, and the launcher has started it again")
+
+                load.number = MANY
+                await until(cluster, lambda found: len(ready(found)) == 2)
+                tell("one group became two")
+                load.number = FEW  # for now their number stays: what follows is not about load, and Ray needs some
+                await asyncio.to_thread(serve, cluster, described(cluster, port, tls, least=2))
+                tell("two are the least now")
+
+                await asyncio.to_thread(cluster.kill_actor, f"group {first} 0", restarts=False)
+                await until(cluster, lambda found: first not in found["groups"] and len(ready(found)) == 2)
+                await load.go_on()
+                tell("a host was killed, and another group has come")
+
+                both = ready(await asyncio.to_thread(cluster.status))
+                pids = {process.pid for group in both for process in shards(group)}
+                await asyncio.to_thread(cluster.kill_actor, "keeper", restarts=True)
+                assert ready(await until(cluster, lambda found: len(ready(found)) == 2)) == both
+                assert {process.pid for group in both for process in shards(group)} == pids
+                tell("the keeper was killed, and the next one has adopted the groups")
+
+                [there] = [group for group in both if set(shards(group)) & set(node.processes())]
+                while not await metric(session, url, f'penstock_group_batch_size{{group="{there}"}}'):
+                    await asyncio.sleep(0.01)
+                moved = await metric(session, url, 'penstock_moved_requests{cause="lost"}')
+                node.kill()
+                await load.go_on()
+                await until(cluster, lambda found: there not in ready(found))
+                assert await metric(session, url, 'penstock_moved_requests{cause="lost"}') > moved
+                tell("a node was killed")
+                await asyncio.to_thread(cluster.start_node, 2, {"room": 1})
+                await until(cluster, lambda found: len(ready(found)) == 2)
+                tell("a group has come to a new node")
+
+                await asyncio.to_thread(serve, cluster, described(cluster, port, tls))
+                await until(cluster, lambda found: len(found["groups"]) == 1 and found["num_groups"] == 1)
+                await load.go_on()
+                tell("two groups became one")
+
+                [gcs] = cluster.processes("gcs_server")
+                send(gcs, signal.SIGKILL)
+                end = time.monotonic() + SECONDS_WITHOUT_GCS
+                while time.monotonic() < end:
+                    await load.go_on()
+                tell(f"{SECONDS_WITHOUT_GCS} s without the GCS")
+            print(f"{load.num_whole} answers, {Counter(answer.finish_reason for answer in answers)}")
