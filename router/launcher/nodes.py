@@ -100,6 +100,7 @@ class Leader:
         self._leaving: list[NodeLink] = []
         """Whom to tell when the group has drained."""
         self._members: dict[int, _Member] = {}
+        self._taking: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._generation = ""
         """Names the start whose shards run everywhere; empty while there is none."""
@@ -107,7 +108,7 @@ class Leader:
     async def serve(self) -> None:
         """Answers the others until it is cancelled."""
         context = None if self._tls is None else self._tls.context(is_server=True)
-        server = await asyncio.start_server(self._take, sock=self._listener, ssl=context)
+        server = await asyncio.start_server(self._accept, sock=self._listener, ssl=context)
         try:
             while True:
                 await asyncio.sleep(RENEW_SECONDS)
@@ -117,6 +118,9 @@ class Leader:
             server.close()
             for member in self._members.values():
                 member.link.close()
+            for task in self._taking:
+                task.cancel()
+            await asyncio.gather(*self._taking, return_exceptions=True)
 
     async def begin(self) -> None:
         self.lost = asyncio.get_running_loop().create_future()
@@ -140,6 +144,11 @@ class Leader:
 
     def note_progress(self) -> None:
         self._tell_others(-1, "progress")
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._take(reader, writer))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = NodeLink(reader, writer)
