@@ -23,9 +23,9 @@ import click
 
 from penstock.bench.load.prompts import COMMON_WORDS
 from penstock.bench.programs.children import exit_on_sigterm
-from penstock.bench.programs.groups import SCRIPTED, Cell, cell
 from penstock.bench.programs.peers import DIRECTORY
 from penstock.bench.programs.root import DEMO_MODEL
+from penstock.bench.server.cell import SCRIPTED, Cell, cell
 from penstock.bench.server.router_speed import WARM_UP, measure
 
 PARTS = ("kills", "prefixes", "cost")

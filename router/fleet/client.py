@@ -159,7 +159,8 @@ class ShardClient:
         assert self._stream is not None, "the stream is not open"
         await self._ended.wait()
         code = await self._stream.code()
-        raise FleetError(f"shard {self.target} ended the stream: {code.name}")
+        details = await self._stream.details()
+        raise FleetError(f"shard {self.target} ended the stream: {code.name}: {details}", _is_outside(details))
 
     async def close(self) -> None:
         if self._stream is not None:
@@ -186,6 +187,13 @@ class ShardClient:
                 raise AdapterRefusedError(error.details()) from error
             if may_refuse and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise AdapterRefusedError(f"it was not loaded within {LOAD_SECONDS:g} s") from error
-            raise FleetError(f"shard {self.target}: {error.code().name}: {error.details()}") from error
+            raise FleetError(f"shard {self.target}: {error.code().name}: {error.details()}",
+                             _is_outside(error.details())) from error
         except asyncio.InvalidStateError as error:  # the stream ended before the write, as when a shard died at idle
             raise FleetError(f"shard {self.target} ended the stream") from error
+
+
+def _is_outside(details: str | None) -> bool:
+    """Tells by gRPC's words whether the wire was cut, which no request does: the shard's end of it is silent, where a
+    process that dies has its system close the connection."""
+    return any(words in (details or "") for words in ("watchdog timeout", "timed out", "ping timeout"))

@@ -5,15 +5,18 @@ of the group, which is new whenever it starts, so that one that is left over fro
 gloo could encrypt, too, but torch's wheels are built without that, and its store never does.
 """
 
+import hashlib
 import socket
 import ssl
 import struct
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from penstock.shard.communication.links import BUFFER_BYTES, SocketLinks, meet
+from penstock.shard.communication.links import BUFFER_BYTES, Links, SocketLinks, meet
 from penstock.system import addresses
 from penstock.system.wire_tls import WireTls
 
@@ -22,7 +25,8 @@ GREETING_SECONDS = 5.0
 """How long one who calls may take to show a certificate and to say who it is."""
 LOST_MILLISECONDS = 4000
 """After which a cut wire breaks the exchanges over it."""
-_GREETING = struct.Struct("<32sI")
+GENERATION_BYTES = 32
+_GREETING = struct.Struct(f"<{GENERATION_BYTES}sI")
 _WELCOME = b"w"
 
 
@@ -42,7 +46,7 @@ class Network:
 
 def connect_machines(
     path: Path | None, network: Network, rank: int, world_size: int, timeout: float
-) -> SocketLinks:
+) -> "MachineLinks":
     """Meets the other ranks, those of this machine at `path`, and returns the links to all.
 
     Raises ValueError if an address can't be listened at, RuntimeError if a rank has not come within `timeout` seconds.
@@ -66,7 +70,28 @@ def connect_machines(
                 sockets[peer] = link
     for peer in strangers:
         _set_up(sockets[peer], timeout)
-    return SocketLinks(sockets, rank, timeout)
+    return MachineLinks(sockets, rank, timeout, partial(_meet_again, path, network, rank, world_size, timeout))
+
+
+class MachineLinks(SocketLinks):
+    """Exchanges over the sockets of `connect_machines`; `meet_again` makes more of them."""
+
+    def __init__(
+        self, sockets: Mapping[int, socket.socket], rank: int, timeout: float, meet_again: Callable[[], Links]
+    ) -> None:
+        super().__init__(sockets, rank, timeout)
+        self._meet_again = meet_again
+
+    def again(self) -> Links:
+        return self._meet_again()
+
+
+def _meet_again(path: Path | None, network: Network, rank: int, world_size: int, timeout: float) -> MachineLinks:
+    """Meets the same ranks once more, at the same addresses, under another name: those who are still at the first
+    meeting answer nobody who calls for this one."""
+    generation = hashlib.sha256(f"{network.generation}\nagain".encode()).hexdigest()[:GENERATION_BYTES]
+    again = None if path is None else path.with_name(f"{path.name}-again")
+    return connect_machines(again, replace(network, generation=generation), rank, world_size, timeout)
 
 
 def _listening(address: str) -> socket.socket:

@@ -55,6 +55,9 @@ def test_ranks_of_two_machines_exchange(tmp_path: Path, tls: WireTls, is_protect
         columns = list(pool.map(lambda group: group.gather_columns(torch.full((2, 1), group.rank), 4), groups))
         assert columns[0] is not None
         assert columns[0].tolist() == [[0, 1, 2, 3]] * 2
+        more = list(pool.map(lambda group: group.again(), groups))
+        for sums in (list(pool.map(lambda group: group.sum(torch.ones(1, 8)), each)) for each in (more, groups)):
+            assert all(torch.equal(each, torch.full((1, 8), 4.0)) for each in sums)
     links[3].close()
     with pytest.raises(RuntimeError, match="rank 3 is gone"):
         links[0].exchange([], [(3, torch.empty(1))])

@@ -1,6 +1,5 @@
 """Worlds whose routers have a fault each, which the simulation has to find."""
 
-import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
