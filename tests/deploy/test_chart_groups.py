@@ -137,14 +137,14 @@ def test_clients_and_monitors_reach_routers_alone(charts: dict[str, list[Manifes
         assert not template["metadata"]["labels"].items() >= selector.items()
 
 
-@pytest.mark.parametrize("name", ["keda", "issuer"])
+@pytest.mark.parametrize("name", VALUES)
 def test_the_launcher_obeys_the_variables_of_a_group(
     charts: dict[str, list[Manifest]], name: str, certificate: dict[str, str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command = penstock.commands["group"]
     known = {option.envvar for option in command.params} | {
         "HF_HOME", "HOME", "XDG_CACHE_HOME", "HF_TOKEN", "GROUP_INDEX"}
-    for template in templates(charts[name]):
+    for number, template in enumerate(templates(charts[name])):
         assert container(template)["command"] == ["tini", "--", "penstock", "group"]
         with monkeypatch.context() as patch:
             for variable, value in told(container(template), certificate).items():
@@ -155,6 +155,11 @@ def test_the_launcher_obeys_the_variables_of_a_group(
         assert place is not None
         if name == "keda":
             assert (place.name, place.listens_at(0), place.num_shards) == ("penstock-0", "0.0.0.0:4000", 2)
+        if name == "nodes":
+            assert (place.name, place.port, place.num_shards, place.nnodes) == ("penstock-0-groups-0", 4000, 6, 3)
+            assert place.host == "::"
+            assert place.master == (["10.0.0.1", OF_LEADER_WORKER_SET["LWS_LEADER_ADDRESS"]][number], 29500)
+            assert place.allow_clear_exchange
 
 
 @pytest.mark.parametrize("name", VALUES)

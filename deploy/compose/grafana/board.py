@@ -101,6 +101,8 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
             (f"sum by (cause) (increase({series('penstock_moved_requests')}[$__rate_interval]))", "{{cause}}"),
             (f"sum (increase({series('penstock_moves_to_other_numerics')}[$__rate_interval]))", "to other numerics")]),
         ("Pause of an answer that went on in another group", "s", quantiles("penstock_move_pause_seconds")),
+        ("Answers that went on after their connection broke", "short", [
+            (growth("penstock_resumed_answers"), "{{instance}}")]),
     ],
     "Steps": [
         ("Steps with prompts", "s", steps("prefill")),
