@@ -240,7 +240,9 @@ OPTIONS: list[click.Parameter] = [
            "there is none. Default: a temporary one.", type=click.Path(path_type=Path)),
     Option("--groups", SHARDS, "Penstock: groups that run elsewhere, by `penstock group`, and no shards of its own: "
            "HOST:PORT,HOST:PORT, or dns:NAME:PORT for all addresses of a name, or a YAML file with a list `groups` of "
-           "HOST:PORT. The shards of a group on several machines have an address on each.", callback=_groups),
+           "HOST:PORT. The shards of a group on several machines have an address on each.",
+           envvar="PENSTOCK_GROUPS",  # bash keeps GROUPS to itself
+           callback=_groups),
     Option("--shard-tls-ca", SHARDS, "Penstock: PEM file of the CA that signs the certificates of routers and shards, "
            "which prove to one another who they are. Needed for shards that are not on this machine.",
            type=click.Path(path_type=Path)),

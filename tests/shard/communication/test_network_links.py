@@ -58,6 +58,8 @@ def test_ranks_of_two_machines_exchange(tmp_path: Path, tls: WireTls, is_protect
         more = list(pool.map(lambda group: group.again(), groups))
         for sums in (list(pool.map(lambda group: group.sum(torch.ones(1, 8)), each)) for each in (more, groups)):
             assert all(torch.equal(each, torch.full((1, 8), 4.0)) for each in sums)
+    for group in more:
+        group.close()
     links[3].close()
     with pytest.raises(RuntimeError, match="rank 3 is gone"):
         links[0].exchange([], [(3, torch.empty(1))])

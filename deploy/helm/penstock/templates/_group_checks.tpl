@@ -15,7 +15,7 @@
 {{- if and $gpus (ne $shards (mul $gpus $nodes | int)) }}
 {{- fail (printf "groups.numShard is %d, but each of %d nodes has gpu.count %d, and each GPU runs one shard: leave groups.numShard out" $shards $nodes $gpus) }}
 {{- end }}
-{{- range list "NUM_SHARD" "SHARDED" "GROUPS" "SHARD_TLS_CA" "SHARD_TLS_CERT" "SHARD_TLS_KEY" "MASTER_ADDR" "MASTER_PORT" }}
+{{- range list "NUM_SHARD" "SHARDED" "PENSTOCK_GROUPS" "SHARD_TLS_CA" "SHARD_TLS_CERT" "SHARD_TLS_KEY" "MASTER_ADDR" "MASTER_PORT" }}
 {{- if hasKey $.Values.settings . }}
 {{- fail (printf "settings.%s is given, which follows from the values of groups: leave it out" .) }}
 {{- end }}
