@@ -13,7 +13,7 @@ import pytest
 from tests.paths import ROOT
 
 PACKAGES = ("penstock", "router", "shard", "kernels", "protos", "telemetry", "system", "client", "bench",
-            "quantization")
+            "quantization", "cluster")
 MAX_LINES = 400
 GENERATED = "_pb2"
 

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from penstock.router.text.watermark import Detection
 
 
-# The benchmarks import what they measure, and the launcher imports nothing of them.
+# These import what they measure, change or place, and the launcher imports nothing of them.
 @click.group(cls=LazyGroup, lazy={
     "bench": ("penstock.bench.cli:main", "Measure a server, the engine or kernels."),
     "convert": ("penstock.shard.conversion.command:main", "Make safetensors files of what PyTorch pickled."),
+    "ray": ("penstock.cluster.cli:main", "Run groups and routers on a Ray cluster."),
     "quantize": ("penstock.quantization.command:main", "Make a checkpoint of 4 or 8 bits of one of plain weights."),
 })
 @click.version_option(package_name="penstock")

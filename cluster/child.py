@@ -1,0 +1,82 @@
+"""The launcher that an actor of Ray runs as its child process."""
+
+import errno
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from penstock.cluster import tied
+from penstock.cluster.config import NUM_PORTS
+
+TRIES = 50
+
+
+class Child:
+    """A run of `penstock` with some arguments, from the moment it is made. It ends with the thread that made it, as
+    SIGTERM ends it: what runs is finished or moved."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            tied.command([sys.executable, "-P", "-m", "penstock", *arguments]), stdin=subprocess.DEVNULL)
+        self.is_stopping = False
+
+    @property
+    def status(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Has it end in order."""
+        if self.status is None and not self.is_stopping:
+            self._process.send_signal(signal.SIGTERM)
+        self.is_stopping = True
+
+
+def reset_niceness() -> None:
+    """Gives this process the priority of Ray's own. Ray starts workers with niceness 15, and beside anything else that
+    computes a shard of that would be several times as slow. Raises PermissionError, which says what to do."""
+    ours, wanted = os.getpriority(os.PRIO_PROCESS, 0), os.getpriority(os.PRIO_PROCESS, os.getppid())
+    if ours <= wanted:
+        return
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, wanted)
+    except PermissionError as error:
+        raise PermissionError(errno.EPERM, f"Ray started this worker with niceness {ours}, and this user may not undo "
+                              "that: start Ray with RAY_worker_niceness=0 in its environment") from error
+
+
+def free_ports(host: str, first: int, number: int) -> int:
+    """Returns the first of so many ports in a row, from `first` on, at which nobody listens. They are drawn, so that
+    several groups that start together differ. Raises OSError if none were found."""
+    for _ in range(TRIES):
+        start = first + random.randrange(NUM_PORTS - number + 1)
+        if all(_is_free(host, port) for port in range(start, start + number)):
+            return start
+    raise OSError(errno.EADDRINUSE, f"no {number} free ports in a row from {first} to {first + NUM_PORTS - 1}")
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def accepts(host: str, port: int) -> bool:
+    """Tells whether somebody listens at a port."""
+    try:
+        socket.create_connection((host, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True

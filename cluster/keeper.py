@@ -1,0 +1,239 @@
+"""The actor that keeps as many groups and routers running as there should be."""
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+
+import ray
+
+from penstock.cluster import places
+from penstock.cluster.child import reset_niceness
+from penstock.cluster.config import ClusterConfig
+from penstock.cluster.metrics import total
+from penstock.cluster.plan import Unit, decide
+from penstock.cluster.reports import Report, State, Status
+from penstock.cluster.scaling import Load, Wish, recent, settled, wished
+from penstock.router import logs
+
+log = logging.getLogger(__name__)
+
+TURN_SECONDS, ANSWER_SECONDS = 1.0, 3.0
+ADOPTION_SECONDS = 30.0
+"""For how long a new keeper waits for hosts that do not answer before it plans without them."""
+MOST_BACKOFF_SECONDS = 60.0
+
+
+class Keeper:
+    """Holds what is wanted, looks once a second at what there is, and brings one nearer to the other.
+
+    What it needs to know beside the configuration it learns from the hosts, so that after its own death the next
+    keeper goes on with those that live. Nothing that answers clients waits for it.
+    """
+
+    def __init__(self, config: ClusterConfig, machine: str) -> None:
+        logs.configure("INFO", json_output=False)
+        reset_niceness()
+        self._config, self._machine = config, machine
+        self._lock = threading.Lock()
+        self._is_to_end = False
+        self._status = Status(None)
+        self._questions = places.Questions()
+        self._reports: dict[str, Report] = {}
+        self._dead: dict[str, str] = {}
+        self._groups: dict[str, list[places.Handle | None]] = {}
+        self._routers: dict[int, places.Handle] = {}
+        self._ages: dict[str, int] = {}
+        self._ready: set[str] = set()
+        self._wishes: list[Wish] = []
+        self._num_groups: int | None = None
+        """How many groups there should be, once it is known how many there are."""
+        self._num_failures, self._not_before = 0, 0.0
+        self._trouble = ""
+        self._adopt()
+        threading.Thread(target=self._run, name="keeper", daemon=True).start()
+
+    def config(self) -> ClusterConfig:
+        return self._config
+
+    def status(self) -> Status:
+        with self._lock:
+            return self._status
+
+    def end(self) -> None:
+        """Ends all: routers once their requests have finished, then groups."""
+        self._is_to_end = True
+
+    def _adopt(self) -> None:
+        """Finds the hosts that an earlier keeper has made, and gives back what it reserved for others."""
+        names = set(ray.util.list_named_actors())
+        self._routers = {number: ray.get_actor(name) for number in range(self._config.router.replicas)
+                         if (name := places.router_name(number)) in names}
+        for group, ranks in places.group_parts(names).items():
+            self._groups[group] = [ray.get_actor(places.part_name(group, rank)) if rank in ranks else None
+                                   for rank in range(self._config.group.nodes)]
+            self._ages[group] = len(self._ages)
+        for name in places.reserved(self._config) - {places.ROUTERS, *self._groups}:
+            places.remove_place(self._config, name)
+        self._adopted_until = time.monotonic() + ADOPTION_SECONDS
+        log.info("keeping %s: found %d groups and %d routers", self._config.name, len(self._groups),
+                 len(self._routers))
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._turn()
+            except Exception as error:
+                log.exception("the keeper tries again")
+                self._trouble = str(error)
+            time.sleep(TURN_SECONDS)
+
+    def _turn(self) -> None:
+        self._look()
+        if self._has_adopted():
+            units = self._units()
+            self._take_note(units)
+            if self._is_to_end:
+                self._end_routers()
+            if not self._routers or not self._is_to_end:
+                self._act(units, 0 if self._is_to_end else self._scaled(units))
+        self._publish()
+
+    def _look(self) -> None:
+        """Asks all hosts."""
+        handles = {places.part_name(group, rank): handle for group, parts in self._groups.items()
+                   for rank, handle in enumerate(parts) if handle is not None}
+        handles |= {places.router_name(number): handle for number, handle in self._routers.items()}
+        reports, dead = self._questions.ask(handles, ANSWER_SECONDS)
+        self._reports = {name: report for name, report in {**self._reports, **reports}.items() if name in handles}
+        self._dead = dead
+        for name, cause in dead.items():
+            self._reports.pop(name, None)
+            self._trouble = f"{name}: {cause}"
+            log.warning("%s is dead: %s", name, cause)
+
+    def _has_adopted(self) -> bool:
+        """Tells whether it is known what there is: a list of groups with holes in it would have routers leave those
+        that are missing."""
+        waits = any(handle is not None and places.part_name(group, rank) not in (self._reports | self._dead)
+                    for group, parts in self._groups.items() for rank, handle in enumerate(parts))
+        if not waits:
+            self._adopted_until = 0.0
+        return time.monotonic() >= self._adopted_until
+
+    def _units(self) -> list[Unit]:
+        for group, parts in self._groups.items():
+            for rank in range(len(parts)):
+                if places.part_name(group, rank) in self._dead:
+                    parts[rank] = None
+        return [Unit(group, tuple(self._reports.get(places.part_name(group, rank)) for rank in range(len(parts))),
+                     None in parts, self._ages[group]) for group, parts in self._groups.items()]
+
+    def _take_note(self, units: Sequence[Unit]) -> None:
+        """Notes which groups take requests now, and what troubles others."""
+        for unit in units:
+            if unit.is_ready and unit.name not in self._ready:
+                self._ready.add(unit.name)
+                self._num_failures, self._trouble = 0, ""
+                log.info("group %s is ready", unit.name)
+            for part in unit.parts:
+                if part is not None and part.trouble:
+                    self._trouble = f"group {unit.name}: {part.trouble}"
+
+    def _scaled(self, units: Sequence[Unit]) -> int:
+        """Returns how many groups there should be now."""
+        now, scaling = time.monotonic(), self._config.scaling
+        load = self._load()
+        if load is not None:
+            self._wishes = [*recent(self._wishes, now, scaling), Wish(now, wished(load, scaling))]
+        before = self._num_groups
+        if before is None:
+            before = sum(not unit.is_leaving for unit in units)
+        self._num_groups = settled(self._wishes, before, now, scaling)
+        if self._num_groups != before:
+            log.info("%d groups instead of %d: %s", self._num_groups, before, load)
+        return self._num_groups
+
+    def _load(self) -> Load | None:
+        reports = [self._reports.get(places.router_name(number)) for number in self._routers]
+        return total([report.load if report else None for report in reports])
+
+    def _act(self, units: Sequence[Unit], num_groups: int) -> None:
+        decision = decide(units, num_groups)
+        for name in decision.start:
+            self._start(name)
+        for name in decision.stop:
+            for handle in self._groups[name]:
+                if handle is not None:
+                    handle.stop.remote()
+        for name in decision.remove:
+            self._remove(name)
+        for _ in range(decision.num_to_make if time.monotonic() >= self._not_before else 0):
+            self._make()
+        if not self._is_to_end:
+            self._tell_routers(decision.addresses)
+
+    def _make(self) -> None:
+        name = f"{self._config.name}-{secrets.token_hex(3)}"
+        log.info("making group %s", name)
+        self._ages[name] = max(self._ages.values(), default=-1) + 1
+        self._groups[name] = [*places.make_group(self._config, name, self._machine)]
+
+    def _start(self, name: str) -> None:
+        first = self._reports[places.part_name(name, 0)]
+        for handle in self._groups[name]:
+            assert handle is not None
+            handle.start.remote(first.master)
+
+    def _remove(self, name: str) -> None:
+        log.info("removing group %s", name)
+        for handle in self._groups.pop(name):
+            if handle is not None:
+                places.end(handle)
+        places.remove_place(self._config, name)
+        del self._ages[name]
+        if name in self._ready:
+            self._ready.remove(name)
+        elif not self._is_to_end:
+            self._wait_after_failure()
+
+    def _wait_after_failure(self) -> None:
+        """Has the next start wait, the longer the more of them have failed in a row."""
+        self._num_failures += 1
+        self._not_before = time.monotonic() + min(MOST_BACKOFF_SECONDS, 2.0 ** self._num_failures)
+
+    def _tell_routers(self, addresses: Sequence[str]) -> None:
+        for number in [each for each in self._routers if places.router_name(each) in self._dead]:
+            del self._routers[number]
+            self._wait_after_failure()
+        if len(self._routers) < self._config.router.replicas and time.monotonic() >= self._not_before:
+            self._routers = places.make_routers(self._config, self._machine, self._routers)
+        for handle in self._routers.values() if addresses else ():
+            handle.follow.remote(list(addresses))
+
+    def _end_routers(self) -> None:
+        for number, handle in [*self._routers.items()]:
+            name = places.router_name(number)
+            report = self._reports.get(name)
+            if name in self._dead or (report is not None and report.state in (State.PLACED, State.ENDED)):
+                places.end(handle)
+                del self._routers[number]
+            else:
+                handle.stop.remote()
+        if not self._routers:
+            places.remove_place(self._config, places.ROUTERS)
+
+    def _publish(self) -> None:
+        def told(name: str) -> tuple[str, str]:
+            report = self._reports.get(name)
+            return ("waits for a place", "") if report is None else (report.state.value, report.address
+                                                                     or report.machine)
+
+        groups = {group: [told(places.part_name(group, rank)) for rank in range(len(parts))]
+                  for group, parts in self._groups.items()}
+        routers = {places.router_name(number): told(places.router_name(number)) for number in self._routers}
+        num_groups = 0 if self._is_to_end else self._num_groups
+        with self._lock:
+            self._status = Status(num_groups, groups, routers, self._load(), self._trouble,
+                                  self._is_to_end and not groups and not routers)

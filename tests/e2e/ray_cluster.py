@@ -1,0 +1,113 @@
+"""A Ray cluster of several nodes on this machine, in an environment that has Ray and, beside it, what this one has."""
+
+import json
+import os
+import signal
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from penstock.bench.programs.children import free_port
+from tests.paths import ROOT
+from tests.processes import is_alive, send
+
+STORE_BYTES = 80_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node, by its raylet."""
+
+    raylet: psutil.Process
+
+    def kill(self) -> None:
+        """Kills all of it at once, as a power cut would."""
+        for process in (self.raylet, *self.raylet.children(recursive=True)):
+            send(process, signal.SIGKILL)
+
+
+class RayCluster:
+    """Starts nodes, and commands of `penstock ray`; `folder` is Ray's own, and tells its processes from others'."""
+
+    def __init__(self, python: Path, folder: Path) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        self._python = python
+        self._folder = folder
+        # A node counts as dead after half a second times three, and not after the fifteen seconds of production.
+        self._environment = {
+            **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")]),
+            "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "5000",
+            "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "0",
+            "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": str(folder)}
+
+    def start_node(self, cpus: int, resources: Mapping[str, float], is_head: bool = False) -> Node:
+        before = {process.pid for process in self.processes("raylet")}
+        port = self.address.rpartition(":")[2]
+        place = ["--head", f"--port={port}", f"--temp-dir={self._folder}", "--include-dashboard=false"] if is_head else [
+            f"--address={self.address}"]
+        self._run(["-m", "ray.scripts.scripts", "start", *place, "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}",
+                   f"--resources={json.dumps(resources)}", f"--object-store-memory={STORE_BYTES}",
+                   "--disable-usage-stats"])
+        [raylet] = [process for process in self.processes("raylet") if process.pid not in before]
+        return Node(raylet)
+
+    def penstock(self, *arguments: str) -> str:
+        """Runs `penstock ray` and returns what it prints."""
+        return self._run(["-m", "penstock", "ray", *arguments])
+
+    def status(self) -> dict[str, Any]:
+        """What `penstock ray status` tells."""
+        found: dict[str, Any] = json.loads(self.penstock("status", "--json", "--address", self.address))
+        return found
+
+    def call(self, program: str) -> None:
+        """Runs statements of Python that have joined the cluster as `ray`."""
+        self._run(["-c", f"import ray; ray.init({self.address!r}, log_to_driver=False); {program}"])
+
+    def processes(self, name: str) -> list[psutil.Process]:
+        """The cluster's processes that run a program of Ray's."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.name() == name and str(self._folder) in " ".join(process.cmdline()) and is_alive(process):
+                    found.append(process)
+        return found
+
+    def stop(self) -> None:
+        """Kills all that is left."""
+        ours = [process for process in psutil.process_iter() if _is_of(process, str(self._folder))]
+        for process in ours:
+            send(process, signal.SIGKILL)
+
+    def _run(self, arguments: Sequence[str]) -> str:
+        done = subprocess.run([self._python, "-P", *arguments], env=self._environment, capture_output=True, text=True,
+                              check=False, timeout=90)
+        assert done.returncode == 0, f"{arguments}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+def _is_of(process: psutil.Process, folder: str) -> bool:
+    """Tells whether a process was started with this folder for temporary files."""
+    with suppress(psutil.Error):
+        return process.environ().get("TMPDIR") == folder
+    return False
+
+
+@contextmanager
+def ray_cluster(python: Path) -> Iterator[RayCluster]:
+    """Yields a cluster without nodes, and leaves none of its processes behind."""
+    with tempfile.TemporaryDirectory(prefix="pr-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # a short path
+        cluster = RayCluster(python, Path(folder))
+        try:
+            yield cluster
+        finally:
+            cluster.stop()
+            time.sleep(0.2)
