@@ -18,7 +18,7 @@ NUM_PORTS = 2000
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class Routers(_Part):

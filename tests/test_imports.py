@@ -18,12 +18,14 @@ MAX_LINES = 400
 GENERATED = "_pb2"
 
 FORBIDDEN = {
-    "router": {"penstock.shard", "penstock.kernels", "penstock.bench", "penstock.quantization", "torch", "triton",
-               "transformers", "safetensors", "numpy"},
-    "shard": {"penstock.router", "penstock.bench", "penstock.quantization"},
-    "kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench", "penstock.quantization"},
-    "quantization": {"penstock.router", "penstock.bench", "transformers"},
-    "client": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench", "torch"},
+    "router": {"penstock.shard", "penstock.kernels", "penstock.bench", "penstock.quantization", "penstock.cluster",
+               "torch", "triton", "transformers", "safetensors", "numpy"},
+    "shard": {"penstock.router", "penstock.bench", "penstock.quantization", "penstock.cluster"},
+    "kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench", "penstock.quantization",
+                "penstock.cluster"},
+    "quantization": {"penstock.router", "penstock.bench", "penstock.cluster", "transformers"},
+    "client": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench", "torch",
+               "penstock.cluster"},
     "telemetry": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench"},
 }
 """By package, the modules that none of its files may import."""
@@ -66,6 +68,7 @@ ROOMS = {
 """The same for packages inside the router, the shard and the benchmarks."""
 
 PURE = "router/scheduling"
+PURE_FILES = ("cluster/scaling.py", "cluster/plan.py")
 IMPURE = {"asyncio", "datetime", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
 KNOW_THE_WIRE = {"router/fleet/wire.py", "router/fleet/client.py", "shard/serving/wire.py", "shard/serving/server.py",
                  "router/rpc/wire.py", "router/rpc/service.py", "router/rpc/server.py"}
@@ -143,7 +146,7 @@ def stated(package: str) -> set[str] | None:
     return {f"penstock.{word}" if word.partition(".")[0] in PACKAGES else f"penstock.{top}.{word}" for word in words}
 
 
-ROOM_FOLDERS = ["kernels", "protos", "telemetry", "system", "client",
+ROOM_FOLDERS = ["kernels", "protos", "telemetry", "system", "client", "cluster",
                 *(file.removesuffix("/__init__.py") for file in source_files("router", "shard", "bench")
                   if file.count("/") > 1 and file.endswith("/__init__.py"))]
 
@@ -168,6 +171,19 @@ def test_scheduling_is_pure():
                         and not is_below(name, {"penstock.router.scheduling"})] for file in source_files(PURE)}
     assert strangers
     assert {file: names for file, names in strangers.items() if names} == {}
+
+
+def test_the_decisions_about_groups_are_pure():
+    allowed = sys.stdlib_module_names - IMPURE
+    ours = {f"penstock.cluster.{name}" for name in ("scaling", "plan", "reports", "config")}
+    assert {file: found for file in PURE_FILES if (found := {
+        name for name in imports(file) if name.partition(".")[0] not in allowed and not is_below(name, ours)})} == {}
+
+
+def test_few_files_know_ray():
+    """The keeper and the hosts run in Ray's processes; commands import it once they need it."""
+    assert {file for file in source_files(*PACKAGES) if imported(file, {"ray"})} == {
+        "cluster/cli.py", "cluster/hosts.py", "cluster/keeper.py", "cluster/places.py"}
 
 
 def test_few_files_know_the_wire():
@@ -200,7 +216,9 @@ TRACING = ("opentelemetry", "penstock.telemetry")
                                "penstock.router.launcher.launch", "penstock.router.launcher.cli")),
     ("router.launcher.launch", ("torch", "transformers", "numpy", "grpc", "aiohttp", "huggingface_hub", "tokenizers",
                                 "opentelemetry")),
-    ("router.launcher.cli", ("torch", "matplotlib", "transformers", "numpy", "grpc", "aiohttp", "penstock.bench")),
+    ("router.launcher.cli", ("torch", "matplotlib", "transformers", "numpy", "grpc", "aiohttp", "penstock.bench",
+                             "penstock.cluster")),
+    ("cluster.cli", ("torch", "transformers", "numpy", "grpc", "aiohttp", "ray")),
     ("client", ("torch", "numpy", "grpc", "aiohttp", "transformers", "penstock.router")),
     ("bench.cli", ("torch", "matplotlib", "transformers", "grpc", "aiohttp", "psutil")),
     ("bench.load.command", ("torch", "matplotlib", "transformers", "grpc", "psutil")),

@@ -51,8 +51,8 @@ class RayCluster:
     def start_node(self, cpus: int, resources: Mapping[str, float], is_head: bool = False) -> Node:
         before = {process.pid for process in self.processes("raylet")}
         port = self.address.rpartition(":")[2]
-        place = ["--head", f"--port={port}", f"--temp-dir={self._folder}", "--include-dashboard=false"] if is_head else [
-            f"--address={self.address}"]
+        head = ["--head", f"--port={port}", f"--temp-dir={self._folder}", "--include-dashboard=false"]
+        place = head if is_head else [f"--address={self.address}"]
         self._run(["-m", "ray.scripts.scripts", "start", *place, "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}",
                    f"--resources={json.dumps(resources)}", f"--object-store-memory={STORE_BYTES}",
                    "--disable-usage-stats"])
