@@ -43,7 +43,7 @@ def test_flags_lists_and_what_is_off():
 
 @pytest.mark.parametrize(("part", "options", "message"), [
     ("group", {"kv_memry": 1}, "`group.options`: No such option '--kv-memry'"),
-    ("group", {"kv_memory": "much"}, "`group.options`: Invalid value for '--kv-memory' (env var: 'KV_MEMORY'): 'much' is"),
+    ("group", {"kv_memory": "much"}, "'--kv-memory' (env var: 'KV_MEMORY'): 'much' is not a number of bytes"),
     ("group", {"num_shard": 2}, "`group.options.num_shard` is not to be chosen here: give `group.num_shard`"),
     ("group", {"master-port": 2}, "`group.options.master-port` is not to be chosen here: each process has"),
     ("group", {"listen": "10.0.0.1:1"}, "`group.options.listen` is not to be chosen here: each process has"),

@@ -20,6 +20,15 @@ from tests.paths import ROOT
 from tests.processes import is_alive, send
 
 STORE_BYTES = 80_000_000
+DRIVER = """
+import dataclasses, json, os, sys
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # Ray prints what happens to nodes
+import ray
+ray.init(sys.argv[1], namespace=sys.argv[2], log_to_driver=False)
+for line in sys.stdin:
+    print(json.dumps(eval(line), default=dataclasses.asdict), file=answers, flush=True)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +39,22 @@ class Node:
 
     def kill(self) -> None:
         """Kills all of it at once, as a power cut would."""
-        for process in (self.raylet, *self.raylet.children(recursive=True)):
+        for process in self.processes():
             send(process, signal.SIGKILL)
+
+    def processes(self) -> list[psutil.Process]:
+        return [self.raylet, *self.raylet.children(recursive=True)]
 
 
 class RayCluster:
-    """Starts nodes, and commands of `penstock ray`; `folder` is Ray's own, and tells its processes from others'."""
+    """Starts nodes, commands of `penstock ray`, and a driver that is quicker than these; `folder` is Ray's own, and
+    tells its processes from others'."""
 
     def __init__(self, python: Path, folder: Path) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self._python = python
-        self._folder = folder
+        self.folder = folder
+        self._driver: subprocess.Popen[str] | None = None
         # A node counts as dead after half a second times three, and not after the fifteen seconds of production.
         self._environment = {
             **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")]),
@@ -51,7 +65,7 @@ class RayCluster:
     def start_node(self, cpus: int, resources: Mapping[str, float], is_head: bool = False) -> Node:
         before = {process.pid for process in self.processes("raylet")}
         port = self.address.rpartition(":")[2]
-        head = ["--head", f"--port={port}", f"--temp-dir={self._folder}", "--include-dashboard=false"]
+        head = ["--head", f"--port={port}", f"--temp-dir={self.folder}", "--include-dashboard=false"]
         place = head if is_head else [f"--address={self.address}"]
         self._run(["-m", "ray.scripts.scripts", "start", *place, "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}",
                    f"--resources={json.dumps(resources)}", f"--object-store-memory={STORE_BYTES}",
@@ -63,29 +77,48 @@ class RayCluster:
         """Runs `penstock ray` and returns what it prints."""
         return self._run(["-m", "penstock", "ray", *arguments])
 
+    def call(self, expression: str) -> Any:
+        """The value of an expression in a process that has joined the cluster as `ray`: at a node of Ray's choice, with
+        which it ends."""
+        if self._driver is None or self._driver.poll() is not None:
+            self._driver = subprocess.Popen(
+                [self._python, "-P", "-c", DRIVER, self.address, "penstock-demo"], env=self._environment, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self._driver.stdin
+        assert self._driver.stdout
+        with suppress(BrokenPipeError):
+            print(expression, file=self._driver.stdin, flush=True)
+        told = self._driver.stdout.readline()
+        if not told:
+            self._driver.communicate()
+            return self.call(expression)
+        return json.loads(told)
+
     def status(self) -> dict[str, Any]:
-        """What `penstock ray status` tells."""
-        found: dict[str, Any] = json.loads(self.penstock("status", "--json", "--address", self.address))
+        """What the keeper knows."""
+        found: dict[str, Any] = self.call("ray.get(ray.get_actor('keeper').status.remote())")
         return found
 
-    def call(self, program: str) -> None:
-        """Runs statements of Python that have joined the cluster as `ray`."""
-        self._run(["-c", f"import ray; ray.init({self.address!r}, log_to_driver=False); {program}"])
+    def kill_actor(self, name: str, restarts: bool) -> None:
+        """Kills an actor of Ray's at once."""
+        self.call(f"ray.kill(ray.get_actor({name!r}), no_restart={not restarts})")
 
     def processes(self, name: str) -> list[psutil.Process]:
         """The cluster's processes that run a program of Ray's."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                if process.name() == name and str(self._folder) in " ".join(process.cmdline()) and is_alive(process):
+                if process.name() == name and str(self.folder) in " ".join(process.cmdline()) and is_alive(process):
                     found.append(process)
         return found
 
     def stop(self) -> None:
         """Kills all that is left."""
-        ours = [process for process in psutil.process_iter() if _is_of(process, str(self._folder))]
+        ours = [process for process in psutil.process_iter() if _is_of(process, str(self.folder))]
         for process in ours:
             send(process, signal.SIGKILL)
+        if self._driver is not None:
+            self._driver.communicate()
 
     def _run(self, arguments: Sequence[str]) -> str:
         done = subprocess.run([self._python, "-P", *arguments], env=self._environment, capture_output=True, text=True,
