@@ -42,6 +42,13 @@ def described(cluster: RayCluster, port: int, tls: WireTls, least: int = 1) -> d
                     "upscale_delay": 2, "downscale_delay": 4}}
 
 
+def on_both_nodes(cluster: RayCluster, port: int, tls: WireTls) -> dict[str, Any]:
+    """A group with a shard on each node."""
+    content = described(cluster, port, tls)
+    return {**content, "name": "pair", "scaling": {}, "group": {
+        **content["group"], "num_shard": 2, "nodes": 2, "placement": "STRICT_SPREAD"}}
+
+
 def serve(cluster: RayCluster, content: dict[str, Any]) -> str:
     """Has a cluster serve what is described; returns what the command prints."""
     file = cluster.folder / f"{content['name']}.yaml"
@@ -99,8 +106,9 @@ def ready(found: dict[str, Any]) -> set[str]:
 
 
 def shards(group: str) -> list[psutil.Process]:
+    """The shards of a group, or of all whose names begin so."""
     return [process for process in psutil.process_iter(["cmdline"])
-            if f'"group": "{group}"' in " ".join(process.info["cmdline"] or []) and is_alive(process)]
+            if f'"group": "{group}' in " ".join(process.info["cmdline"] or []) and is_alive(process)]
 
 
 @pytest.mark.slow
@@ -120,12 +128,17 @@ async def test_whatever_dies_answers_go_on(tmp_path: Path) -> None:
         node = cluster.start_node(1, {"room": 1})
         tell("two nodes")
         tls = authority(tmp_path / "ca").issue("all")
-        serve(cluster, described(cluster, port, tls))
-        tell("served")
         async with many_clients() as session:
+            serve(cluster, on_both_nodes(cluster, port, tls))
             answers = [await stream(session, url, ask.inputs, **ask.parameters) for ask in asks]
-            tell("what is to be answered is known")
+            left = shards("pair-")
+            assert len(left) == 2
+            assert cluster.penstock("down", "pair", "--address", cluster.address) == "pair has ended\n"
+            assert not [shard for shard in left if is_alive(shard)]
+            tell("a group on both nodes has answered, and ended")
 
+            serve(cluster, described(cluster, port, tls))
+            tell("served by a group on one node")
             cluster.kill_actor("router 0", restarts=True)
             await until(cluster, lambda found: found["routers"]["router 0"][0] != "ready")
             await until(cluster, lambda found: found["routers"]["router 0"][0] == "ready")
