@@ -61,9 +61,9 @@ def status(name: str | None, address: str, as_json: bool) -> None:
 @ADDRESS
 def down(name: str | None, address: str) -> None:
     """End the deployment NAME, or the only one: its routers once their requests have finished, then its groups."""
+    name, keeper = _find(name, address)
     import ray
 
-    name, keeper = _find(name, address)
     while True:
         _answer(keeper.end.remote())  # each time, for a keeper that has started again meanwhile does not know
         if _answer(keeper.status.remote()).is_over:

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 TURN_SECONDS, ANSWER_SECONDS = 1.0, 3.0
 ADOPTION_SECONDS = 30.0
 """For how long a new keeper waits for hosts that do not answer before it plans without them."""
+UNKNOWN_SECONDS = 15.0
+"""After how long without a word from a router all that was known of the load is out of date."""
 MOST_BACKOFF_SECONDS = 60.0
 
 
@@ -51,7 +53,7 @@ class Keeper:
         """How many groups there should be, once it is known how many there are."""
         self._num_failures, self._not_before = 0, 0.0
         self._trouble = ""
-        self._adopt()
+        self._adopted_until: float | None = None
         threading.Thread(target=self._run, name="keeper", daemon=True).start()
 
     def config(self) -> ClusterConfig:
@@ -65,8 +67,9 @@ class Keeper:
         """Ends all: routers once their requests have finished, then groups."""
         self._is_to_end = True
 
-    def _adopt(self) -> None:
-        """Finds the hosts that an earlier keeper has made, and gives back what it reserved for others."""
+    def _adopt(self) -> float:
+        """Finds the hosts that an earlier keeper has made, and gives back what it reserved for others; returns the
+        time."""
         names = set(ray.util.list_named_actors())
         self._routers = {number: ray.get_actor(name) for number in range(self._config.router.replicas)
                          if (name := places.router_name(number)) in names}
@@ -76,9 +79,9 @@ class Keeper:
             self._ages[group] = len(self._ages)
         for name in places.reserved(self._config) - {places.ROUTERS, *self._groups}:
             places.remove_place(self._config, name)
-        self._adopted_until = time.monotonic() + ADOPTION_SECONDS
         log.info("keeping %s: found %d groups and %d routers", self._config.name, len(self._groups),
                  len(self._routers))
+        return time.monotonic()
 
     def _run(self) -> None:
         while True:
@@ -90,6 +93,8 @@ class Keeper:
             time.sleep(TURN_SECONDS)
 
     def _turn(self) -> None:
+        if self._adopted_until is None:
+            self._adopted_until = self._adopt() + ADOPTION_SECONDS
         self._look()
         if self._has_adopted():
             units = self._units()
@@ -120,7 +125,7 @@ class Keeper:
                     for group, parts in self._groups.items() for rank, handle in enumerate(parts))
         if not waits:
             self._adopted_until = 0.0
-        return time.monotonic() >= self._adopted_until
+        return self._adopted_until is not None and time.monotonic() >= self._adopted_until
 
     def _units(self) -> list[Unit]:
         for group, parts in self._groups.items():
@@ -147,6 +152,8 @@ class Keeper:
         load = self._load()
         if load is not None:
             self._wishes = [*recent(self._wishes, now, scaling), Wish(now, wished(load, scaling))]
+        elif self._wishes and self._wishes[-1].time < now - UNKNOWN_SECONDS:
+            self._wishes = []
         before = self._num_groups
         if before is None:
             before = sum(not unit.is_leaving for unit in units)

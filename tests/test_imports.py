@@ -24,7 +24,8 @@ FORBIDDEN = {
     "kernels": {"penstock.router", "penstock.shard", "penstock.protos", "penstock.bench", "penstock.quantization",
                 "penstock.cluster"},
     "quantization": {"penstock.router", "penstock.bench", "penstock.cluster", "transformers"},
-    "client": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench", "torch"},
+    "client": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench", "torch",
+               "penstock.cluster"},
     "telemetry": {"penstock.router", "penstock.shard", "penstock.kernels", "penstock.protos", "penstock.bench"},
 }
 """By package, the modules that none of its files may import."""

@@ -23,6 +23,14 @@ def test_a_group():
         "--kv-memory=64MiB", "--deterministic", "--threads=3"]
 
 
+def test_one_part_of_a_group():
+    config = described(group={"num_shard": 4, "nodes": 2, "placement": "PACK"})
+    check(config)
+    assert group_command(config, "demo-1", "10.0.0.2", 26000, 1, ("10.0.0.1", 26500))[5:-1] == [
+        "demo-1", "--num-shard", "4", "--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1",
+        "--master-port", "26500"]
+
+
 def test_threads_that_are_chosen_stay():
     config = described(group={"cpus": 3, "options": {"threads": 8}})
     assert group_command(config, "demo-1", "127.0.0.1", 26000)[-1] == "--threads=8"

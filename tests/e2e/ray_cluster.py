@@ -65,11 +65,11 @@ class RayCluster:
     def start_node(self, cpus: int, resources: Mapping[str, float], is_head: bool = False) -> Node:
         before = {process.pid for process in self.processes("raylet")}
         port = self.address.rpartition(":")[2]
-        head = ["--head", f"--port={port}", f"--temp-dir={self.folder}", "--include-dashboard=false"]
+        head = ["--head", f"--port={port}", f"--temp-dir={self.folder}", "--include-dashboard=false", "--no-monitor"]
         place = head if is_head else [f"--address={self.address}"]
         self._run(["-m", "ray.scripts.scripts", "start", *place, "--node-ip-address=127.0.0.1", f"--num-cpus={cpus}",
                    f"--resources={json.dumps(resources)}", f"--object-store-memory={STORE_BYTES}",
-                   "--disable-usage-stats"])
+                   "--disable-usage-stats", "--include-log-monitor=false"])
         [raylet] = [process for process in self.processes("raylet") if process.pid not in before]
         return Node(raylet)
 

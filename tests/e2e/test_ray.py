@@ -37,9 +37,16 @@ def described(cluster: RayCluster, port: int, tls: WireTls, least: int = 1) -> d
         "name": "demo", "model": str(DEMO_MODEL), "address": cluster.address,
         "tls": {"ca": str(tls.ca), "cert": str(tls.cert), "key": str(tls.key)},
         "router": {"port": port, "cpus": 0.1, "resources": {"front": 1}},
-        "group": {"cpus": 1, "resources": {"room": 1}, "options": {"kv_memory": "64MiB", "max_batch_size": 4}},
+        "group": {"cpus": 0.5, "resources": {"room": 1}, "options": {"kv_memory": "64MiB", "max_batch_size": 4}},
         "scaling": {"min_groups": least, "max_groups": 2, "target_waiting": 4, "target_running": 4,
                     "upscale_delay": 2, "downscale_delay": 4}}
+
+
+def on_both_nodes(cluster: RayCluster, port: int, tls: WireTls) -> dict[str, Any]:
+    """A group with a shard on each node."""
+    content = described(cluster, port, tls)
+    return {**content, "name": "pair", "scaling": {}, "group": {
+        **content["group"], "num_shard": 2, "nodes": 2, "placement": "STRICT_SPREAD"}}
 
 
 def serve(cluster: RayCluster, content: dict[str, Any]) -> str:
@@ -99,8 +106,9 @@ def ready(found: dict[str, Any]) -> set[str]:
 
 
 def shards(group: str) -> list[psutil.Process]:
+    """The shards of a group, or of all whose names begin so."""
     return [process for process in psutil.process_iter(["cmdline"])
-            if f'"group": "{group}"' in " ".join(process.info["cmdline"] or []) and is_alive(process)]
+            if f'"group": "{group}' in " ".join(process.info["cmdline"] or []) and is_alive(process)]
 
 
 @pytest.mark.slow
@@ -116,16 +124,21 @@ async def test_whatever_dies_answers_go_on(tmp_path: Path) -> None:
         print(f"{time.monotonic() - begin:5.1f} s: {what}")
 
     with ray_cluster(python_of("ray")) as cluster:
-        cluster.start_node(2, {"front": 1, "room": 1}, is_head=True)
-        node = cluster.start_node(2, {"room": 1})
+        cluster.start_node(1, {"front": 1, "room": 1}, is_head=True)
+        node = cluster.start_node(1, {"room": 1})
         tell("two nodes")
         tls = authority(tmp_path / "ca").issue("all")
-        serve(cluster, described(cluster, port, tls))
-        tell("served")
         async with many_clients() as session:
+            serve(cluster, on_both_nodes(cluster, port, tls))
             answers = [await stream(session, url, ask.inputs, **ask.parameters) for ask in asks]
-            tell("what is to be answered is known")
+            left = shards("pair-")
+            assert len(left) == 2
+            assert cluster.penstock("down", "pair", "--address", cluster.address) == "pair has ended\n"
+            assert not [shard for shard in left if is_alive(shard)]
+            tell("a group on both nodes has answered, and ended")
 
+            serve(cluster, described(cluster, port, tls))
+            tell("served by a group on one node")
             cluster.kill_actor("router 0", restarts=True)
             await until(cluster, lambda found: found["routers"]["router 0"][0] != "ready")
             await until(cluster, lambda found: found["routers"]["router 0"][0] == "ready")
@@ -141,11 +154,11 @@ async def test_whatever_dies_answers_go_on(tmp_path: Path) -> None:
                 tell("a shard was killed, and the launcher has started it again")
 
                 load.number = MANY
-                await until(cluster, lambda found: len(ready(found)) == 2)
-                tell("one group became two")
-                load.number = FEW  # for now their number stays: what follows is not about load, and Ray needs some
+                await until(cluster, lambda found: found["num_groups"] == 2)
+                tell("two groups are wanted")
+                load.number = FEW  # and their number stays: what follows is not about load, and takes processors itself
                 await asyncio.to_thread(serve, cluster, described(cluster, port, tls, least=2))
-                tell("two are the least now")
+                tell("one group became two, which are the least now")
 
                 await asyncio.to_thread(cluster.kill_actor, f"group {first} 0", restarts=False)
                 await until(cluster, lambda found: first not in found["groups"] and len(ready(found)) == 2)
@@ -168,7 +181,7 @@ async def test_whatever_dies_answers_go_on(tmp_path: Path) -> None:
                 await until(cluster, lambda found: there not in ready(found))
                 assert await metric(session, url, 'penstock_moved_requests{cause="lost"}') > moved
                 tell("a node was killed")
-                await asyncio.to_thread(cluster.start_node, 2, {"room": 1})
+                await asyncio.to_thread(cluster.start_node, 1, {"room": 1})
                 await until(cluster, lambda found: len(ready(found)) == 2)
                 tell("a group has come to a new node")
 
