@@ -197,6 +197,11 @@ class Judge:
                 late[member] = since = self._late.get(member, now)
                 self.check(now - since < GRACE, lambda member=member: (
                     f"group {member.name} is gone and has no requests, and is still there"))
+            for stream in () if member.engine.has_group else member.engine.streams():  # type: ignore[attr-defined]
+                case = stream, member, member.engine._lost_at
+                late[case] = since = self._late.get(case, now)
+                self.check(now - since < self._max_downtime + GRACE, lambda stream=stream, member=member: (
+                    f"{stream.label} waits for group {member.name} for more than {self._max_downtime} s"))
         self._late = late
         for member in groups.members:
             engine: WatchedEngine = member.engine  # type: ignore[assignment]
