@@ -118,12 +118,20 @@ class Groups:
                     self._running.create_task(self._background())
                 while True:
                     await asyncio.sleep(LOOK_SECONDS)
-                    for member in self._members if len(self._members) > 1 else ():
-                        member.engine.look(STEP_SECONDS)
+                    self._look()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
             self._running = None
+
+    def _look(self) -> None:
+        """Looks for steps that take too long, for requests that may leave by now, as suspects may that were acquitted,
+        and for groups whose last request has ended."""
+        if len(self._members) > 1:
+            for member in [*self._members]:
+                member.engine.look(STEP_SECONDS)
+            if any(each.should_move for each in self._members):
+                self.note()
 
     async def _drive(self, member: Member) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.router.engine.transfer import Transfer
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_PAUSE = 5.0
 """The longest that a stream may pause that went on in another group, where nothing went wrong since."""
+GRACE = 0.5
+"""How long what could leave a group may stay there."""
 MAX_POISON_DEATHS = 11
 """How often a request may kill groups before it is given up: once that accuses it, four times until it is alone, three
 times alone, and three times more if it was cleared of another death before."""
@@ -36,6 +38,8 @@ class Judge:
         self._loop = asyncio.get_running_loop()
         self.groups: WatchedGroups | None = None
         """Those of the router that lives."""
+        self._late: dict[object, float] = {}
+        """Since when requests should have left, and groups should not be there any more."""
         self.poison_deaths: Counter[int] = Counter()
         """By seed, how often a request has killed a group of the router that lives."""
 
@@ -158,29 +162,47 @@ class Judge:
 
     def noted(self) -> None:
         """Sees whether everything has left the groups that it should leave."""
+        for stream, member, place in self._leftovers():
+            self.check(False, lambda stream=stream, member=member, place=place: (
+                f"{stream.label} stays in group {member.name}, which is {member.state}, though {place.name} could take "
+                "it"))
+    def _leftovers(self) -> Iterator[tuple[WatchedStream, Member, Member]]:
+        """Finds what should have left a group, and a group that could take it."""
         groups = self.groups
-        if groups is None or self.violation is not None:
-            return
-        for member in groups.members:
-            engine = member.engine
-            assert isinstance(engine, WatchedEngine)
-            if not member.should_move or not engine.num_requests or len(groups.members) == 1:
+        for member in groups.members if groups is not None and len(groups.members) > 1 else ():
+            engine: WatchedEngine = member.engine  # type: ignore[assignment]
+            if not member.should_move or not engine.num_requests:
                 continue
             for sequence in engine._scheduler._sequences.values():
                 state = engine._requests.get(sequence.id)
                 if state is None or (sequence.record.is_narrowed and not engine._is_overdue):
                     continue
                 stream: WatchedStream = state.receiver  # type: ignore[assignment]
-                self.check(not (places := self.places(stream, engine)), lambda: (
-                    f"{stream.label} stays in group {member.name}, which is {member.state}, though "
-                    f"{places[0].name} could take it"))
+                if places := self.places(stream, engine):
+                    yield stream, member, places[0]
 
     def tick(self) -> None:
         """Looks at everything, as must be done now and then."""
-        self.noted()
         groups, now = self.groups, self._loop.time()
         if groups is None:
             return
+        late: dict[object, float] = {}
+        for stream, member, place in self._leftovers():
+            late[stream] = since = self._late.get(stream, now)
+            self.check(now - since < GRACE, lambda stream=stream, member=member, place=place: (
+                f"{stream.label} stays for {GRACE} s in group {member.name}, which is {member.state}, though "
+                f"{place.name} could take it"))
+        for member in groups.members:
+            if member.is_gone and not member.engine.num_requests and len(groups.members) > 1:
+                late[member] = since = self._late.get(member, now)
+                self.check(now - since < GRACE, lambda member=member: (
+                    f"group {member.name} is gone and has no requests, and is still there"))
+            for stream in () if member.engine.has_group else member.engine.streams():  # type: ignore[attr-defined]
+                case = stream, member, member.engine._lost_at
+                late[case] = since = self._late.get(case, now)
+                self.check(now - since < self._max_downtime + GRACE, lambda stream=stream, member=member: (
+                    f"{stream.label} waits for group {member.name} for more than {self._max_downtime} s"))
+        self._late = late
         for member in groups.members:
             engine: WatchedEngine = member.engine  # type: ignore[assignment]
             scheduler = engine._scheduler

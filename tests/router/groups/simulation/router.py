@@ -91,6 +91,7 @@ class SimulatedRouter:
         roster = self.roster_class(world.directory, world.network.connect, self.fleet_class)
         watching = self._run(roster.watch())
         await self._run(roster.first())
+        await asyncio.sleep(world.load_seconds)  # as it loads the tokenizer
 
         async def watch() -> None:
             await watching

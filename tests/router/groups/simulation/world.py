@@ -64,6 +64,7 @@ class World:
         self.network = self.network_class(chance.getrandbits(32), self.groups, chance.choice([0.2, 1.0, 1.0, 5.0]),
                                chance.random() < 0.5)
         self.router: SimulatedRouter | None = None
+        self.load_seconds = chance.choice([0.0, 0.1, 0.6])
         self._num_routers = 0
         self._serial = 0
         self._asks: dict[int, Ask] = {}

@@ -1,0 +1,89 @@
+"""Requests that have a reason to stay in a group that should be left, until they have none any more."""
+
+import asyncio
+from dataclasses import replace
+
+from penstock.router.groups.member import Member
+from tests.fakes import FACTS
+from tests.router.groups.test_groups import (
+    Scene,
+    asked,
+    collect,
+    scene,
+    some_tokens,
+    submit,
+    token_ids,
+    undisturbed,
+)
+
+
+async def lose_for_a_moment(made: Scene, member: Member, *, may_answer: bool = True) -> None:
+    made.lose(member.name, is_for_long=False)
+    while member.engine.has_group:
+        await asyncio.sleep(0)
+    if not may_answer:
+        made.fleets[member.name].may_answer.clear()
+    while not member.engine.has_group:
+        await asyncio.sleep(0)
+
+
+async def test_a_suspect_leaves_a_draining_group_once_it_is_acquitted() -> None:
+    async with scene("a") as made:
+        origin = made.members["a"]
+        stream = submit(made.groups, asked(100))
+        had = await some_tokens([stream])
+        await lose_for_a_moment(made, origin)
+        await lose_for_a_moment(made, origin, may_answer=False)
+        other = made.add("b")
+        while not other.engine.has_group:
+            await asyncio.sleep(0)
+        origin.is_draining = True
+        origin.note()
+        assert origin.engine.num_requests == 1, "a suspect that was narrowed down has left"
+        made.fleets["a"].may_answer.set()
+        while len(had[0]) < 6:
+            had[0].append(await anext(stream))
+        made.fleets["a"].may_answer.clear()  # or it might end before anybody looks
+        while origin.engine.num_requests:
+            await asyncio.sleep(0)
+        assert not origin.engine.is_stuck, "it has left for another reason"
+        assert other.engine.num_requests == 1
+        made.fleets["a"].may_answer.set()
+        assert len(had[0]) + len(await collect(stream)) == 100
+
+
+async def test_a_group_that_is_gone_is_let_go_once_its_last_request_has_ended() -> None:
+    async with scene("a") as made:
+        origin = made.members["a"]
+        stream = submit(made.groups, asked(20))
+        other = made.add("b", replace(FACTS, weights_digest="1"))
+        while not other.engine.has_group:
+            await asyncio.sleep(0)
+        origin.is_gone = True
+        origin.note()
+        assert len(made.groups.members) == 2
+        assert len(await collect(stream)) == 20
+        while made.groups.members != [other]:
+            await asyncio.sleep(0)
+
+
+async def test_a_stranded_suspect_goes_on_elsewhere_when_its_group_is_another_one() -> None:
+    """It stays with the group that died of it twice, until there is no such group any more."""
+    request = asked(60)
+    wanted = await undisturbed(request)
+    async with scene("a") as made:
+        origin = made.members["a"]
+        stream = submit(made.groups, request)
+        had = await some_tokens([stream])
+        await lose_for_a_moment(made, origin)
+        other = made.add("b")
+        while not other.engine.has_group:
+            await asyncio.sleep(0)
+        made.fleets["a"].facts = replace(FACTS, weights_digest="1", group="a")
+        made.lose("a")
+        while origin.engine.has_group:
+            await asyncio.sleep(0)
+        assert origin.engine.num_requests == 1, "a suspect that was narrowed down has left"
+        made.fleets["a"].may_open.set()
+        assert token_ids([*had[0], *await collect(stream)]) == wanted  # type: ignore[list-item]
+        assert made.groups.members == [other]
