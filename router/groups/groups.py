@@ -27,7 +27,7 @@ STEP_SECONDS = 3.0
 """How long a step may take before its requests go on in another group. Steps are sized to take a twelfth of it."""
 LOOK_SECONDS = 0.25
 """How often that is looked at."""
-REPLACED = GenerationError("Server error: the model was replaced by another one while it answered")
+REPLACED = "Server error: the model was replaced by another one while it answered"
 
 
 class Groups:
@@ -143,7 +143,7 @@ class Groups:
             log.error("group %s is another one now: %s", member.name, error)
             member.is_gone, member.task = True, None
             self.note()  # which moves its requests, if another group has the same weights
-            member.engine.fail_all(REPLACED)
+            member.engine.fail_all(GenerationError(REPLACED))
             if member in self._members:
                 self._let_go(member)
 
@@ -181,7 +181,7 @@ class Groups:
         elif is_under_way:
             members = [each for each in members if each.has_weights(request.bits)]
         if not members:
-            raise REPLACED
+            raise GenerationError(REPLACED)
         tests: list[Callable[[Member], bool]] = [
             lambda each: each.fits(most_tokens(request)), lambda each: each.engine.has_group,
             lambda each: each.is_open, lambda each: each.has_bits(request.bits)]
