@@ -178,7 +178,8 @@ FAULTS = (
           "if result.step_id != answer.step_id:", "if result.step_id > answer.step_id:", ("tests/router/fleet",)),
 
     Fault("sampling", "noise-by-position-in-the-text", "shard/execution/sampler.py",
-          "[position - state.prompt_length for position, state in", "[position for position, state in", ("tests/shard/execution/test_sampler.py",)),
+          "[position - state.prompt_length for position, state in", "[position for position, state in",
+          ("tests/shard/execution/test_sampler.py",)),
     Fault("sampling", "banned-a-token-longer", "shard/execution/sampler.py",
           "if position < sampling.min_tokens:", "if position <= sampling.min_tokens:",
           ("tests/shard/execution/test_sampler.py",)),
