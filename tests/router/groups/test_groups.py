@@ -312,3 +312,50 @@ async def test_grammars_and_prompt_logprobs_move_too() -> None:
             assert token_ids([*before, *after]) == wanted[number % 2]  # type: ignore[list-item]
         assert streams[1].prompt_logprobs.logprobs == [-token_id / 10 for token_id in range(11, 50)]
         await made.until_idle()
+
+
+async def test_an_answer_that_is_gone_on_with_never_has_other_bits() -> None:
+    """Not where it begins, and not when its group is lost: it waits for that."""
+    async with scene("a", "b") as made:
+        other = made.add("c", replace(FACTS, numerics="other"))
+        while not other.engine.has_group:
+            await asyncio.sleep(0)
+        assert {facts.numerics for facts in made.groups.kinds} == {"scripted", "other"}
+        known = [replace(asked(60, first=100 * number), bits=other.engine.facts.bits, needs_bits=True)
+                 for number in range(3)]
+        streams = [submit(made.groups, request, output_so_far=[70, 77]) for request in known]
+        assert other.engine.num_requests == 3
+        await some_tokens(list(streams))
+        made.lose("c")
+        while other.engine.has_group:
+            await asyncio.sleep(0)
+        assert other.engine.num_requests == 3
+        made.fleets["c"].may_open.set()
+        assert [len(events) for events in await asyncio.gather(*map(collect, streams))] == [55] * 3
+        with pytest.raises(GenerationError, match="was replaced by another"):
+            submit(made.groups, replace(known[0], bits=("no such weights",)))
+
+
+async def test_what_is_under_way_goes_where_its_weights_are() -> None:
+    """As when the engine's process is a new one, to which its fronts tell how far their answers are."""
+    async with scene("a") as made:
+        other = made.add("b", replace(FACTS, weights_digest="other"))
+        while not other.engine.has_group:
+            await asyncio.sleep(0)
+        request = replace(asked(60), bits=other.engine.facts.bits)
+        stream = submit(made.groups, request, output_so_far=[70, 77, 80])
+        assert other.engine.num_requests == 1
+        assert len(await collect(stream)) == 57
+        with pytest.raises(GenerationError, match="was replaced by another"):
+            submit(made.groups, replace(request, bits=("no such weights",)), output_so_far=[70])
+
+
+async def test_new_requests_are_named_after_the_kind_with_the_least_to_do() -> None:
+    async with scene("a") as made:
+        other = made.add("b", replace(FACTS, numerics="other"))
+        while not other.engine.has_group:
+            await asyncio.sleep(0)
+        streams = [submit(made.groups, replace(asked(60, first=100 * number), bits=made.groups.kinds[0].bits))
+                   for number in range(6)]
+        assert [each.engine.num_requests for each in made.groups.members] == [3, 3]
+        await asyncio.gather(*map(collect, streams))
