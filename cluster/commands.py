@@ -62,7 +62,7 @@ def check(config: ClusterConfig) -> None:
     value that its command refuses."""
     for part, options in (("router", config.router.options), ("group", config.group.options)):
         for name in options:
-            if (field := SET_ELSEWHERE[part].get(name.replace("-", "_"))) is not None:
+            if (field := SET_ELSEWHERE[part].get(name)) is not None:
                 raise InvalidArgument(f"`{part}.options.{name}` is not to be chosen here"
                                       + (f": give `{field}`" if field else ": each process has a value of its own"))
     with _context(router_command(config, "127.0.0.1:1"), "router.options") as context:

@@ -3,11 +3,29 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from penstock.router.config import InvalidArgument
 
-Options = dict[str, Any]
+
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    for name, value in options.items():
+        if not all(isinstance(each, str | int | float) for each in (value if isinstance(value, list) else [value])):
+            raise ValueError(f"`{name}` is to be a text, a number, true, false, or a list of these, and is {value!r}")
+    return {name.replace("-", "_"): value for name, value in options.items()}
+
+
+Options = Annotated[dict[str, Any], AfterValidator(_options)]
+"""Options of a command by their names, `max_batch_size` or `max-batch-size`."""
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]

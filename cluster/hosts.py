@@ -143,7 +143,7 @@ class RouterHost:
 
     @property
     def _is_tls(self) -> bool:
-        return "ssl_certfile" in self._config.router.options or "ssl-certfile" in self._config.router.options
+        return "ssl_certfile" in self._config.router.options
 
     def _ensure(self) -> None:
         """Starts the router if it does not run though it should, and not too often."""
@@ -174,8 +174,7 @@ class RouterHost:
         return text if answer.status == 200 else None
 
     def _key(self) -> dict[str, str]:
-        options = self._config.router.options
-        keys = options.get("metrics_key", options.get("metrics-key"))
+        keys = self._config.router.options.get("metrics_key")
         key = keys[0] if isinstance(keys, list) and keys else keys
         return {"Authorization": f"Bearer {key}"} if key else {}
 

@@ -53,7 +53,7 @@ def test_flags_lists_and_what_is_off():
     ("group", {"kv_memry": 1}, "`group.options`: No such option '--kv-memry'"),
     ("group", {"kv_memory": "much"}, "'--kv-memory' (env var: 'KV_MEMORY'): 'much' is not a number of bytes"),
     ("group", {"num_shard": 2}, "`group.options.num_shard` is not to be chosen here: give `group.num_shard`"),
-    ("group", {"master-port": 2}, "`group.options.master-port` is not to be chosen here: each process has"),
+    ("group", {"master-port": 2}, "`group.options.master_port` is not to be chosen here: each process has"),
     ("group", {"listen": "10.0.0.1:1"}, "`group.options.listen` is not to be chosen here: each process has"),
     ("router", {"groups": "x"}, "`router.options.groups` is not to be chosen here: each process has"),
     ("router", {"kv_memory": "1GiB"}, "`router.options`: --kv-memory concerns shards"),

@@ -37,6 +37,7 @@ def test_the_example_can_be_read():
     (described(group={"num_shard": 2, "nodes": 2}), "`group.placement`: STRICT_PACK is"),
     (described(group={"gpus": 2}), "`group.gpus`: a shard computes on one GPU at most, not on 2"),
     (described(group={"cpus": 0}), "`group.cpus`: Input should be greater than 0"),
+    (described(group={"options": {"device": None}}), "`group.options`: `device` is to be a text"),
     (described(scaling={"min_groups": 3, "max_groups": 2}), "`scaling.max_groups`: 2 is below `min_groups`, 3"),
     (described(scaling={"min_groups": 3}), "`scaling.max_groups`: 1 is below `min_groups`, 3"),
     (described(router={"port": 26001}), "`router.port`, 26001, is among the 2000 ports from `group.first_port`, 26000"),
@@ -46,6 +47,12 @@ def test_what_is_wrong_is_named(content, message):
     with pytest.raises(InvalidArgument) as refusal:
         parse(content, "cluster.yaml")
     assert message in refusal.value.message
+
+
+def test_options_may_have_dashes():
+    options = {"kv-memory": "1GiB", "max_batch_size": 8, "deterministic": True}
+    assert parse(described(group={"options": options}), "cluster.yaml").group.options == {
+        "kv_memory": "1GiB", "max_batch_size": 8, "deterministic": True}
 
 
 def test_every_mistake_is_told():

@@ -117,7 +117,7 @@ def shards(group: str) -> list[psutil.Process]:
 async def test_whatever_dies_answers_go_on(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    asks = make_asks(random.Random(9), 16, longest=150)
+    asks = make_asks(random.Random(9), 10, longest=150)
     begin = time.monotonic()
 
     def tell(what: str) -> None:
