@@ -16,8 +16,8 @@ TRIES = 50
 
 
 class Child:
-    """A run of `penstock` with some arguments, from the moment it is made. It ends with the thread that made it, as
-    SIGTERM ends it: what runs is finished or moved."""
+    """A run of `penstock` with some arguments, from the moment it is made. When the thread that made it ends, or
+    Ray kills this process's children, it gets SIGTERM: what runs is finished or moved."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._process = subprocess.Popen(
@@ -26,12 +26,8 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """The exit code, negative for a signal; None while it runs."""
+        """The exit code, more than 128 for a signal; None while it runs."""
         return self._process.poll()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def stop(self) -> None:
         """Has it end in order."""

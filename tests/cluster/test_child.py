@@ -42,6 +42,34 @@ def test_a_child_is_told_to_end_when_its_parent_is_killed():
         time.sleep(0.01)
 
 
+def test_a_child_is_told_to_end_when_what_ties_it_is_killed():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout
+    guard = int(parent.stdout.readline())
+    assert parent.stdout.readline() == "runs\n"
+    os.kill(guard, signal.SIGKILL)
+    assert parent.stdout.readline() == "told\n"
+    parent.stdout.close()
+    parent.kill()
+    parent.wait()
+
+
+@pytest.mark.parametrize(("program", "status"), [
+    ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 128 + signal.SIGKILL)])
+def test_the_exit_code_is_the_programs(program, status):
+    assert subprocess.run(command([sys.executable, "-c", program]), cwd=ROOT, check=False).returncode == status
+
+
+def test_sigterm_is_passed_on():
+    program = "import signal; print('runs', flush=True); signal.sigwait([signal.SIGUSR1])"
+    child = subprocess.Popen(command([sys.executable, "-c", program]), cwd=ROOT, stdout=subprocess.PIPE)
+    assert child.stdout
+    assert child.stdout.readline() == b"runs\n"
+    child.terminate()
+    assert child.wait(10) == 128 + signal.SIGTERM
+    child.stdout.close()
+
+
 def test_a_child_whose_parent_is_dead_already_does_not_start():
     program = command([sys.executable, "-c", "print('runs')"])
     program[program.index(str(os.getpid()))] = "1"
