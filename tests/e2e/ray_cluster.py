@@ -103,6 +103,12 @@ class RayCluster:
         """Kills an actor of Ray's at once."""
         self.call(f"ray.kill(ray.get_actor({name!r}), no_restart={not restarts})")
 
+    def keeper(self) -> psutil.Process:
+        """The process of the keeper, which Ray gives its name."""
+        [found] = [process for process in psutil.process_iter() if _is_of(process, str(self.folder))
+                   and process.cmdline()[:1] == ["ray::Keeper"]]
+        return found
+
     def processes(self, name: str) -> list[psutil.Process]:
         """The cluster's processes that run a program of Ray's."""
         found = []

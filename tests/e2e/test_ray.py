@@ -167,9 +167,13 @@ async def test_whatever_dies_answers_go_on(tmp_path: Path) -> None:
 
                 both = ready(await asyncio.to_thread(cluster.status))
                 pids = {process.pid for group in both for process in shards(group)}
+                keeper = cluster.keeper()
                 await asyncio.to_thread(cluster.kill_actor, "keeper", restarts=True)
+                while is_alive(keeper):
+                    await asyncio.sleep(0.01)
                 assert ready(await until(cluster, lambda found: len(ready(found)) == 2)) == both
                 assert {process.pid for group in both for process in shards(group)} == pids
+                assert cluster.keeper() != keeper
                 tell("the keeper was killed, and the next one has adopted the groups")
 
                 [there] = [group for group in both if set(shards(group)) & set(node.processes())]
