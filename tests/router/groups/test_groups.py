@@ -312,3 +312,20 @@ async def test_grammars_and_prompt_logprobs_move_too() -> None:
             assert token_ids([*before, *after]) == wanted[number % 2]  # type: ignore[list-item]
         assert streams[1].prompt_logprobs.logprobs == [-token_id / 10 for token_id in range(11, 50)]
         await made.until_idle()
+
+
+async def test_an_answer_that_was_begun_with_other_bits_fails_when_its_group_has_them_no_more() -> None:
+    """Other requests go on: a group may come back with other kernels."""
+    async with scene("a") as made:
+        engine = made.members["a"].engine
+        bound, free = asked(40, bits=engine.facts.bits, needs_bits=True), asked(40, first=100, bits=engine.facts.bits)
+        streams = [submit(made.groups, request) for request in (bound, free)]
+        await some_tokens(list(streams))
+        made.lose("a")
+        while engine.has_group:
+            await asyncio.sleep(0)
+        made.fleets["a"].facts = replace(engine.facts, numerics="other")
+        made.fleets["a"].may_open.set()
+        with pytest.raises(GenerationError, match="would go on as another one"):
+            await collect(streams[0])
+        assert len(await collect(streams[1])) == 37
