@@ -191,6 +191,7 @@ class Groups:
 
     async def add_adapter(self, source: AdapterSource) -> None:
         await self._adapters.add(source)
+        self._metrics.adapters.know(len(self._adapters))
 
     async def remove_adapter(self, name: str) -> None:
         adapter = self._adapters.remove(name)

@@ -32,9 +32,14 @@ class AdapterMetrics:
         """Sets how many adapters requests may name, and how many are in each place on the shards of a group; the series
         tell the sum over the groups."""
         self._places[group] = places
+        self.know(num_known)
         for place in Place:
-            there = sum(each.get(place, 0) for each in self._places.values())
-            self._adapters.labels(place.value).set(num_known if place is Place.KNOWN else there)
+            if place is not Place.KNOWN:
+                self._adapters.labels(place.value).set(sum(each.get(place, 0) for each in self._places.values()))
+
+    def know(self, number: int) -> None:
+        """Sets how many adapters requests may name."""
+        self._adapters.labels(Place.KNOWN.value).set(number)
 
     def forget(self, group: str) -> None:
         """Leaves a group out from now on."""

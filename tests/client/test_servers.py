@@ -43,11 +43,11 @@ async def test_refusals(start: Start, hermes: ChatTemplate) -> None:
             assert caught.value.status == 422
         with pytest.raises(InvalidRequest, match="missing field `inputs`"):
             await client._whole("/generate", None, {}, None, None)  # type: ignore[arg-type, type-var]
-        server.engine.take_permits(LIMITS.max_concurrent_requests)
+        server.groups.take_permits(LIMITS.max_concurrent_requests)
         for call in (client.generate("a"), first_of(client.generate_stream("a")), first_of(client.chat_stream(HELLO))):
             with pytest.raises(Overloaded):
                 await call
-        server.engine.return_permits(LIMITS.max_concurrent_requests)
+        server.groups.return_permits(LIMITS.max_concurrent_requests)
         server.fleet.failure = ZeroDivisionError("a fault")
         with pytest.raises(GenerationFailed, match="a fault"):
             await client.generate("a")
@@ -74,6 +74,7 @@ async def test_what_is_no_server_of_ours(start: Start) -> None:
 async def test_the_next_server_is_asked(start: Start) -> None:
     """Where one is away, or has no shards; the one that answered is asked first from then on."""
     server, unhealthy = await start(make_fleet=SeededFleet), await start()
+    await until(lambda: unhealthy.engine.has_group)
     unhealthy.engine.is_healthy = False
     urls = [f"http://127.0.0.1:{free_port()}", url_of(unhealthy), url_of(server)]
     async with AsyncClient(urls) as client:
@@ -117,7 +118,7 @@ async def test_a_server_of_other_numerics_is_left_out(start: Start) -> None:
 
 async def test_an_answer_that_has_begun_waits_for_room(start: Start) -> None:
     first, full = await start(make_fleet=SeededFleet), await start(make_fleet=SeededFleet)
-    full.engine.take_permits(LIMITS.max_concurrent_requests)
+    full.groups.take_permits(LIMITS.max_concurrent_requests)
     async with AsyncClient([url_of(first), url_of(full)]) as client:
         stream = client.generate_stream("a", max_new_tokens=900, seed=3, ignore_eos=True)
         events = [await anext(stream)]
@@ -129,7 +130,7 @@ async def test_an_answer_that_has_begun_waits_for_room(start: Start) -> None:
 
         reading = asyncio.create_task(read())
         await until(lambda: full.series()['tgi_request_failure{err="overloaded"}'] > 0)
-        full.engine.return_permits(LIMITS.max_concurrent_requests)
+        full.groups.return_permits(LIMITS.max_concurrent_requests)
         await reading
     assert [event.index for event in events] == list(range(1, 901))
 

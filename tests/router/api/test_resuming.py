@@ -213,6 +213,7 @@ async def test_other_numerics_are_told_and_never_computed_with(server: Server) -
 
 async def test_where_answers_depend_on_the_batch_only_tokens_help(server: Server) -> None:
     server.engine.facts = replace(server.engine.facts, keeps_bits=False)
+    server.groups.note()
     whole = await stream(server, GENERATE, BODY)
     ids = [event.data["token"]["id"] for event in whole]
     for known in (None, ",".join(map(str, ids[:3]))):

@@ -71,7 +71,8 @@ def test_added_options_are_marked_and_have_their_defaults():
 def test_names(flag):
     option = BY_FLAG[flag]
     assert option.opts[1:] == [SHORT[flag]] if flag in SHORT else option.opts[1:] == []
-    variable = {"--env": None, "--port": ["AIP_HTTP_PORT", "PORT"]}.get(flag, flag[2:].replace("-", "_").upper())
+    others = {"--env": None, "--port": ["AIP_HTTP_PORT", "PORT"], "--groups": "PENSTOCK_GROUPS"}
+    variable = others.get(flag, flag[2:].replace("-", "_").upper())
     assert option.envvar == variable
 
 

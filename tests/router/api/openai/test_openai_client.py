@@ -49,11 +49,11 @@ async def test_refusals(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_a_failed_stream_says_when_to_try_again(server: Server, client: openai.AsyncOpenAI) -> None:
-    server.engine.take_permits(LIMITS.max_concurrent_requests)
+    server.groups.take_permits(LIMITS.max_concurrent_requests)
     stream = await client.completions.create(model="demo", prompt="a", stream=True)
     with pytest.raises(openai.APIError, match="Model is overloaded"):
         await anext(aiter(stream))
-    server.engine.return_permits(LIMITS.max_concurrent_requests)
+    server.groups.return_permits(LIMITS.max_concurrent_requests)
 
 
 async def test_ids_and_comments_are_no_events(

@@ -197,7 +197,8 @@ async def test_more_than_the_chunk_is_not_counted(start: Start) -> None:
 
 
 async def test_a_token_that_the_model_does_not_know(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.groups, "facts", replace(server.groups.facts, vocab_size=70))
+    monkeypatch.setattr(server.engine, "facts", replace(server.engine.facts, vocab_size=70))
+    server.groups.note()
     response = await server.post("/generate", {"inputs": "ab"})
     largest = max(await server.tokenizer.encode("ab"))
     assert await response.json() == refusal(

@@ -70,6 +70,7 @@ class Judge:
         return [each for each in self.groups.members
                 if each.engine is not engine and each.is_open
                 and each.engine.facts.weights_digest == engine.facts.weights_digest
+                and (not stream.request.needs_bits or each.engine.facts.bits == stream.request.bits)
                 and each.engine.facts.capacity >= most_tokens(stream.request)]
 
     def taken(self, engine: WatchedEngine, stream: WatchedStream, transfer: Transfer) -> None:
@@ -83,6 +84,7 @@ class Judge:
             stream.weights = engine.facts.weights_digest
             assert self.groups is not None
             better = [each for each in self.groups.members if not each.should_move
+                      and (not stream.request.needs_bits or each.has_bits(stream.request.bits))
                       and each.fits(most_tokens(stream.request))]
             self.check(not (better and (member.should_move or not member.fits(most_tokens(stream.request)))), lambda: (
                 f"{stream.label} is given to group {engine.name}, which is {member.state}; {better[0].name} serves"))
@@ -118,10 +120,13 @@ class Judge:
             return
         model = stream.model()
         self.check(model[0] == stream.weights, lambda: f"{stream.label} goes on with other weights")
+        request = stream.request
+        self.check(not request.needs_bits or stream.owner.facts.bits == request.bits, lambda: (
+            f"{stream.label} needs the bits of {request.bits}, and gets those of {stream.owner.facts.bits}"))
         wrong = stream.expected.differs(sampled, model)
         self.check(wrong is None, lambda: f"{stream.label}: {wrong}")
-        wants, number = stream.request.wants_prompt_logprobs, len(stream.prompt_logprobs.logprobs)
-        self.check(not wants or number == len(stream.request.input_ids) - 1, lambda: (
+        wants, number = request.wants_prompt_logprobs, len(stream.prompt_logprobs.logprobs)
+        self.check(not wants or number == len(request.input_ids) - 1, lambda: (
             f"{stream.label} gets a token behind {number} prompt logprobs"))
         stream.due_at = None
 
@@ -137,28 +142,29 @@ class Judge:
         if isinstance(error, KilledGroup):
             return stream.is_poison or stream.num_solo_deaths >= MAX_SOLO_DEATHS
         if isinstance(error, Unhealthy) and engine is not None:
-            lost_at, places = engine._lost_at, self.places(stream, engine)
-            is_late = lost_at is not None and self._loop.time() - lost_at >= self._max_downtime - 1e-3
-            return not engine.has_group and not places and is_late
+            is_late = self._loop.time() - engine.away_since >= self._max_downtime - 1e-3
+            return not engine.has_group and is_late and not self.places(stream, engine)
         message = str(error)
         if "KV memory for" in message:
             return engine is None or engine._scheduler.memory.capacity <= stream.num_tokens + len(
                 stream.request.input_ids) or engine._scheduler.memory.capacity < most_tokens(stream.request)
         if "the model was replaced" in message:
             return engine is not None and not self.places(stream, engine)
+        if "would go on as another one" in message:
+            return stream.request.needs_bits
         if "it is of another model" in message:
             return stream.expected.ask.adapter == "refused"
         return isinstance(error, GenerationError) and "while they loaded the adapter" in message and (
             self.counts["losses"] >= 4)
 
-    def refused(self, label: str, error: RouterError) -> None:
+    def refused(self, stream: WatchedStream, error: RouterError) -> None:
         """Sees whether a request had to be refused before it was taken."""
         assert self.groups is not None
         self.counts["refused"] += 1
-        self.tell(f"{label} is refused: {error!r}")
+        self.tell(f"{stream.label} is refused: {error!r}")
         groups = self.groups
         is_due = not groups.has_group if isinstance(error, Unhealthy) else isinstance(error, GenerationError)
-        self.check(is_due, lambda: f"{label} is refused with {error!r}, though a group serves")
+        self.check(is_due, lambda: f"{stream.label} is refused with {error!r}, though a group serves")
 
     def noted(self) -> None:
         """Sees whether everything has left the groups that it should leave."""
@@ -204,19 +210,24 @@ class Judge:
                     f"{stream.label} waits for group {member.name} for more than {self._max_downtime} s"))
         self._late = late
         for member in groups.members:
-            engine: WatchedEngine = member.engine  # type: ignore[assignment]
-            scheduler = engine._scheduler
-            for places in (scheduler._waiting, scheduler._running):
-                ages = [sequence.age for sequence in places]
-                self.check(ages == sorted(ages), lambda: f"requests of group {engine.name} are out of order")
-            by_age = sorted(scheduler._sequences.values(), key=lambda sequence: sequence.age)
-            serials = [engine._requests[each.id].receiver.serial for each in by_age if each.id in engine._requests]
-            self.check(serials == sorted(serials), lambda: f"the ages in group {engine.name} are {serials}")
-            for stream in engine.streams():
-                if engine.has_trial or engine.is_stuck or not engine.has_group or len(groups.members) == 1:
-                    stream.due_at = None
-                self.check(stream.due_at is None or now <= stream.due_at, lambda: (
-                    f"{stream.label} pauses for more than {MAX_PAUSE} s in group {engine.name}, which is well"))
+            self._check_order(member.engine)  # type: ignore[arg-type]
+            self._check_pauses(member.engine, is_only=len(groups.members) == 1)  # type: ignore[arg-type]
+
+    def _check_order(self, engine: WatchedEngine) -> None:
+        scheduler = engine._scheduler
+        ages = [[sequence.age for sequence in places] for places in (scheduler._waiting, scheduler._running)]
+        self.check(ages == [*map(sorted, ages)], lambda: f"requests of group {engine.name} are out of order: {ages}")
+        by_age = sorted(scheduler._sequences.values(), key=lambda sequence: sequence.age)
+        serials = [engine._requests[each.id].receiver.serial for each in by_age if each.id in engine._requests]
+        self.check(serials == sorted(serials), lambda: f"the ages in group {engine.name} are {serials}")
+
+    def _check_pauses(self, engine: WatchedEngine, is_only: bool) -> None:
+        is_well = engine.has_group and not engine.is_stuck and not engine.has_trial and not is_only
+        for stream in engine.streams():
+            if not is_well:
+                stream.due_at = None
+            self.check(stream.due_at is None or self._loop.time() <= stream.due_at, lambda stream=stream: (
+                f"{stream.label} pauses for more than {MAX_PAUSE} s in group {engine.name}, which is well"))
 
     def end(self) -> None:
         """Sees whether anything is left when all is over."""
@@ -225,19 +236,18 @@ class Judge:
         permits = groups._permits
         self.check(permits == self._limits.max_concurrent_requests, lambda: f"{permits} permits are left")
         for member in groups.members:
-            engine: WatchedEngine = member.engine  # type: ignore[assignment]
-            scheduler, name = engine._scheduler, engine.name
-            self.check(not engine.num_requests and not scheduler._sequences, lambda: f"{name} has requests left")
-            left = (scheduler.num_running, scheduler.num_waiting, scheduler.memory.num_held, len(scheduler._returning))
-            self.check(left == (0, 0, 0, 0), lambda: (
-                f"of group {name} are left: running, waiting, blocks, returning: {left}"))
-            slots = sorted(scheduler._free_slots)
-            self.check(slots == [*range(self._limits.max_slots)], lambda: f"the free slots of {name} are {slots}")
-            cohorts = scheduler._suspects._cohorts
-            self.check(not cohorts, lambda: f"suspects are left in group {name}")
-            holders = sum(each.num_holders for each in scheduler.adapters._residents.values())
-            self.check(not holders, lambda: f"{holders} sequences hold adapters in group {name}")
-            assert scheduler._live_prefixes is not None
-            self.check(not scheduler._live_prefixes._counts, lambda: f"prefixes are left in group {name}")
-            self.check(not member.is_gone or len(groups.members) == 1, lambda: (
-                f"group {name} is gone, and is still there"))
+            self._check_rest(member.engine)  # type: ignore[arg-type]
+
+    def _check_rest(self, engine: WatchedEngine) -> None:
+        scheduler, name = engine._scheduler, engine.name
+        self.check(not engine.num_requests and not scheduler._sequences, lambda: f"{name} has requests left")
+        left = (scheduler.num_running, scheduler.num_waiting, scheduler.memory.num_held, len(scheduler._returning))
+        self.check(left == (0, 0, 0, 0), lambda: (
+            f"of group {name} are left: running, waiting, blocks, returning: {left}"))
+        slots = sorted(scheduler._free_slots)
+        self.check(slots == [*range(self._limits.max_slots)], lambda: f"the free slots of {name} are {slots}")
+        self.check(not scheduler._suspects._cohorts, lambda: f"suspects are left in group {name}")
+        holders = sum(each.num_holders for each in scheduler.adapters._residents.values())
+        self.check(not holders, lambda: f"{holders} sequences hold adapters in group {name}")
+        assert scheduler._live_prefixes is not None
+        self.check(not scheduler._live_prefixes._counts, lambda: f"prefixes are left in group {name}")

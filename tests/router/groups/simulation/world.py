@@ -8,8 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.router.engine.limits import Limits
+from penstock.router.engine.request import Request
+from penstock.router.engine.stream import Queue
 from penstock.router.fleet import fleet
-from tests.router.groups.simulation.asking import Ask
+from penstock.router.generation import answers, identity
+from penstock.router.text.text_path import TextPath
+from tests.router.groups.simulation.asking import Ask, Expected
 from tests.router.groups.simulation.client import Client
 from tests.router.groups.simulation.clock import virtual_time
 from tests.router.groups.simulation.directory import SimulatedDirectory
@@ -19,6 +23,7 @@ from tests.router.groups.simulation.judge import Judge
 from tests.router.groups.simulation.network import Network, PlainWire
 from tests.router.groups.simulation.oracle import PLAIN
 from tests.router.groups.simulation.router import SimulatedRouter
+from tests.router.groups.simulation.watched import WatchedStream
 from tests.router.groups.simulation.weather import Weather
 
 MAX_TOTAL = 40
@@ -34,6 +39,10 @@ class World:
 
     router_class = SimulatedRouter
     network_class = Network
+    mixed, poisoned, constrained = 0.3, 0.25, 0.25
+    """How often groups differ, one request kills its group, and an answer has a grammar."""
+    faults = ("kill", "kill", "kill", "kill", "hang", "slow", "cut", "cut", "partition", "drain", "drain", "vanish")
+    """What goes wrong with groups, each as often as it is there."""
     patches: tuple[tuple[Any, str, Any], ...] = ()
     """Modules, names and values in the place of theirs."""
 
@@ -43,7 +52,7 @@ class World:
         self.are_counted = seed % 20 == 0
         self.begun_at = loop.time()
         self.story: list[tuple[float, str]] = []
-        is_mixed = chance.random() < 0.3
+        is_mixed = chance.random() < self.mixed
         self.has_other_weights = is_mixed and chance.random() < 0.5
         self.has_other_numerics = is_mixed and not self.has_other_weights
         self.has_adapters = chance.random() < 0.3
@@ -70,9 +79,9 @@ class World:
         self._asks: dict[int, Ask] = {}
         seconds = chance.uniform(1.0, 4.0)
         self.weather = Weather(self, chance.getrandbits(32), seconds, chance.randint(0, 6),
-                               0 if is_mixed else chance.choice([0, 0, 0, 1, 1, 2]))
+                               chance.choice([0, 0, 0, 1, 1, 2]))
         heads = [tuple(chance.randint(PLAIN, 9) for _ in range(9)) for _ in range(2)]
-        num_clients, num_poisons = chance.randint(2, 6), chance.choice([0, 0, 0, 1])
+        num_clients, num_poisons = chance.randint(2, 6), int(chance.random() < self.poisoned)
         self.clients = [self._client(number, heads, seconds, number < num_poisons) for number in range(num_clients)]
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -84,16 +93,20 @@ class World:
         """Takes an error that must not be."""
         self.judge.check(False, lambda: f"{type(error).__name__}: {error}")
 
-    def next_serial(self) -> int:
+    def randbits(self, number: int) -> int:
+        """Takes the place of `secrets` where seeds are drawn."""
+        return self.random.getrandbits(number)
+
+    def note_seeds(self, seeds: Iterable[int], ask: Ask) -> None:
+        """Notes whose seeds they are."""
+        self._asks.update(dict.fromkeys(seeds, ask))
+
+    def make_stream(self, request: Request, text: TextPath, queue: Queue, *, is_guessed: bool) -> WatchedStream:
+        """Takes the place of `Stream` where answers begin."""
+        seed, branch = request.sampling.seed, request.sampling.branch
         self._serial += 1
-        return self._serial
-
-    def draw_seed(self) -> int:
-        return self.random.getrandbits(64)
-
-    def note_seed(self, seed: int, ask: Ask) -> None:
-        """Notes whose seed it is."""
-        self._asks[seed] = ask
+        return WatchedStream(self.judge, Expected(self._asks[seed], seed, branch), request, text, queue, self._serial,
+                             is_guessed)
 
     def kills(self, seed: int, branch: int, position: int) -> bool:
         ask = self._asks[seed]
@@ -153,7 +166,7 @@ class World:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
             self.judge.tick()
 
     def _see(self, task: "asyncio.Task[Any]") -> None:
@@ -176,16 +189,17 @@ class World:
         prompt = head + tuple(chance.randint(PLAIN, 9) for _ in range(chance.randint(1, 8)))
         most = min(chance.choice([4, 10, 20]), MAX_TOTAL - len(prompt))
         num_answers = chance.choice([1, 1, 1, 2])
+        has_grammar = chance.random() < self.constrained
         ask = Ask(
             number, prompt, most, chance.choice([None, chance.getrandbits(64)]), num_answers,
-            grammar=PlaceGrammar(chance.randint(0, 3), chance.randint(1, most)) if chance.random() < 0.25 else None,
+            grammar=PlaceGrammar(chance.randint(0, 3), chance.randint(1, most)) if has_grammar else None,
             adapter=chance.choice([None, "one", "two", "two", "refused"]) if self.has_adapters else None,
             ignore_eos=chance.random() < 0.5, has_stop_token=chance.random() < 0.2,
             has_stop_text=chance.random() < 0.2, wants_prompt_logprobs=chance.random() < 0.15,
             kills_at=len(prompt) + chance.randint(0, min(3, most - 1)) if is_poison else None)
         patience = chance.randint(0, most - 1) if chance.random() < 0.15 and not is_poison else None
         return Client(self, ask, chance.random() * seconds * 0.6, patience,
-                      num_answers == 1 and chance.random() < 0.5, chance.getrandbits(32))
+                      chance.random() < 0.5, chance.getrandbits(32))
 
 
 @contextmanager
@@ -200,7 +214,9 @@ def _patched(patches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 async def _live(seed: int, world_class: type[World]) -> World:
     """Lives in a world where the router's fleets reach its shards, and send plans as they are."""
     world = world_class(seed)
-    with _patched([(fleet, "ShardClient", world.network.connect), (fleet, "wire", PlainWire), *world.patches]):
+    parts = [(fleet, "ShardClient", world.network.connect), (fleet, "wire", PlainWire),
+             (answers, "Stream", world.make_stream), (identity, "secrets", world)]
+    with _patched([*parts, *world.patches]):
         await world.live()
     return world
 
