@@ -1,7 +1,7 @@
 """What of TGI's interface is served: found out from what servers answer, and from the launcher's options."""
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.route_table import vertex_routes
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.receiver import Receiver
+from penstock.router.engine.transfer import Transfer
 from penstock.router.grammar.compiler import GrammarCompiler
 from penstock.router.launcher.option_types import Noted, Option, Unsupported
 from penstock.router.launcher.options import OPTIONS
@@ -121,14 +121,14 @@ async def treatment(server: Server, path: str, body: object) -> list[str]:
 def _noted_prompts(engine: Engine) -> Iterator[list[str]]:
     """Yields a list that the engine's prompts are added to, however much of them the prefix cache has already."""
     prompts: list[str] = []
-    submit = engine.submit
+    take = engine.take
 
-    def noting(receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
-        prompts.append(str(receiver.request.input_ids))
-        submit(receiver, output_so_far)
+    def noting(transfer: Transfer) -> None:
+        prompts.append(str(transfer.receiver.request.input_ids))
+        take(transfer)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "submit", noting)
+        patch.setattr(engine, "take", noting)
         yield prompts
 
 
