@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from penstock.router.engine.any_engine import AnyEngine
 from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.fleet.fleet import GrpcFleet
@@ -80,7 +81,7 @@ async def driving(targets: Sequence[str], tls: WireTls | None) -> AsyncIterator[
         await fleet.close()
 
 
-async def generate(engine: Engine, number: int, begun: asyncio.Event | None = None) -> list[Token]:
+async def generate(engine: AnyEngine | Engine, number: int, begun: asyncio.Event | None = None) -> list[Token]:
     """Generates so many tokens; `begun` is set when some have come."""
     request = Request(input_ids=(300, 400, 500), sampling=Sampling(do_sample=True, seed=7), max_new_tokens=number,
                       stop=(), ignore_eos=True)

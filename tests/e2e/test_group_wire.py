@@ -1,6 +1,7 @@
 """Groups that routers reach over TCP: certificates, drains, several machines, and wires that are cut."""
 
 import asyncio
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -14,9 +15,12 @@ from penstock.router.engine.engine import Engine
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.fleet import GrpcFleet
+from penstock.router.groups.groups import Groups
+from penstock.router.metrics.metrics import Metrics
 from penstock.system.wire_tls import WireTls
 from tests.certificates import Authority, authority, flags
-from tests.e2e.groups import Token, driving, generate, group
+from tests.e2e.groups import START_SECONDS, Token, driving, generate, group
+from tests.fakes import LIMITS
 from tests.machines import machines
 
 pytestmark = pytest.mark.slow
@@ -112,6 +116,41 @@ async def test_two_machines_give_the_bits_of_one_and_go_on_after_whatever_is_los
                 await survives(engine, expected, shard.kill, lambda: None, 0)
                 await survives(engine, expected, hosts[1].cut, hosts[1].mend, 5)
                 await survives(engine, expected, hosts[0].cut, hosts[0].mend, 0)
+            spare = f"127.0.0.1:{free_port()}"
+            with group(tmp_path / "c", "--listen", spare, *flags(ca.issue("shard"))):
+                await goes_on_elsewhere(GrpcFleet([f"{first}:4000", f"{second}:4000"], tls), GrpcFleet([spare], tls),
+                                        expected, hosts[1].cut)
+            hosts[1].mend()
+
+
+async def goes_on_elsewhere(
+    fleet: GrpcFleet, spare: GrpcFleet, expected: list[Token], disturb: Callable[[], None]
+) -> None:
+    """Sees that an answer of a group whose wire is cut for good goes on in another group, as undisturbed."""
+    metrics = Metrics(LIMITS)
+    groups = Groups(LIMITS, metrics)
+    for name, each in (("cut", fleet), ("spare", spare)):
+        facts = await asyncio.wait_for(each.describe(), START_SECONDS)
+        groups.add(Engine(each, facts, LIMITS, metrics, name=name, is_one_of_many=True))
+    running = asyncio.create_task(groups.run())
+    try:
+        while not all(member.engine.has_group for member in groups.members):
+            await asyncio.sleep(0.02)
+        begun = asyncio.Event()
+        answer = asyncio.create_task(generate(groups, NUMBER, begun))
+        await begun.wait()
+        assert [member.engine.num_requests for member in groups.members] == [1, 0]
+        disturb()
+        since = time.monotonic()
+        assert await asyncio.wait_for(answer, 60) == expected
+        print(f"it went on elsewhere, and was done {time.monotonic() - since:.2f} s after the cut")
+        moved = re.findall(rb'penstock_moved_requests{cause="(?:lost|stuck)"} 1\.0', metrics.exposition())
+        assert len(moved) == 1, "the step that does not come back is noticed, or the wire"
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await fleet.close()
+        await spare.close()
 
 
 async def survives(
