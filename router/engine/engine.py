@@ -12,6 +12,7 @@ from math import isnan
 
 from penstock.router.adapters.registry import Adapter, Registry
 from penstock.router.engine.adapter_loader import AdapterLoader
+from penstock.router.engine.downtime import Downtime
 from penstock.router.engine.guessers import Guessers
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
@@ -78,8 +79,7 @@ class Engine:
         self._fleet = fleet
         self._metrics = metrics
         self._depth = pipeline_depth
-        self._max_downtime = max_downtime
-        self._downtime: asyncio.TimerHandle | None = None
+        self._downtime = Downtime(max_downtime, self._expire)
         self._stream_limits = StreamLimits(
             max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens,
@@ -213,6 +213,7 @@ class Engine:
 
     async def run(self) -> None:
         """Drives the group, and waits for it when it is lost, until cancelled. Raises any error but a lost group."""
+        self._downtime.begin()
         try:
             while True:
                 try:
@@ -228,6 +229,7 @@ class Engine:
             self.fail_all(GenerationError(f"Server error: {error}"))
             raise
         finally:
+            self._downtime.end()
             self._adapters.close()
             self._mask_worker.close()
 
@@ -329,12 +331,11 @@ class Engine:
         self.facts = facts
         self.is_healthy = self.has_group = True
         self._is_overdue = self.is_stuck = False
-        self._lost_at = None
-        self.notify()
-        if self._downtime is not None:
-            self._downtime.cancel()
-            self._downtime = None
+        if self._lost_at is not None:
             log.info("the group%s is back", self._called)
+        self._lost_at = None
+        self._downtime.end()
+        self.notify()
 
     def _fail_too_long(self, sequence_ids: Iterable[int]) -> None:
         """Fails requests that no longer fit: a group that was started again found less memory than it had."""
@@ -361,28 +362,26 @@ class Engine:
         for sequence_id in forgotten.given_up:
             self._requests.fail(sequence_id, KilledGroup(
                 f"Server error: {MAX_SOLO_DEATHS} times in a row the shards died while they ran this request alone"))
-        if self._downtime is None and self.is_healthy:
+        if not self._downtime.has_begun and self.is_healthy:
             self._metrics.group_restarted()
-            self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
+            self._downtime.begin()
         self.notify()
         self._note_occupancy()
 
     def keep_waiting(self) -> None:
         """Lets requests wait for the group for the whole of `max_downtime` again: it makes progress in loading."""
-        if self._downtime is not None:
-            self._downtime.cancel()
-            self._downtime = asyncio.get_running_loop().call_later(self._max_downtime, self._expire)
+        self._downtime.extend()
 
     def stop_waiting(self) -> None:
         """Has all requests fail as soon as the group is away, for it will not come back."""
-        self._max_downtime = 0.0
+        self._downtime.seconds = 0.0
         self.keep_waiting()
 
     def _expire(self) -> None:
         self._is_overdue = True
         self.notify()
         log.error("the group%s is away, and has made no progress in loading for %g s: its %d requests fail",
-                  self._called, self._max_downtime, self.num_requests)
+                  self._called, self._downtime.seconds, self.num_requests)
         self.give_up()
 
     def give_up(self) -> None:

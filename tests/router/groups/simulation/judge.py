@@ -138,7 +138,8 @@ class Judge:
             return stream.is_poison or stream.num_solo_deaths >= MAX_SOLO_DEATHS
         if isinstance(error, Unhealthy) and engine is not None:
             lost_at, places = engine._lost_at, self.places(stream, engine)
-            is_late = lost_at is not None and self._loop.time() - lost_at >= self._max_downtime - 1e-3
+            since = engine.begun_at if lost_at is None else lost_at
+            is_late = self._loop.time() - since >= self._max_downtime - 1e-3
             return not engine.has_group and not places and is_late
         message = str(error)
         if "KV memory for" in message:

@@ -121,8 +121,7 @@ class SimulatedRouter:
         """Ends the process: nothing more leaves it, and whoever it answered is cut off."""
         self.is_up, self.is_dead = False, True
         for engine in (each.engine for each in self.groups.members):
-            if engine._downtime is not None:
-                engine._downtime.cancel()
+            engine._downtime.end()
         for client in self._clients:
             client.cut_off()
         for task in self._tasks:

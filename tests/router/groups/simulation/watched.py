@@ -1,5 +1,6 @@
 """The router's parts with eyes in them: they do what theirs do, and see that nothing happens that must not."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.router.engine.engine import Engine
@@ -79,6 +80,11 @@ class WatchedEngine(Engine):
     """Sees who is taken and released, and counts whom deaths can be blamed on."""
 
     judge: "Judge"
+    begun_at = 0.0
+
+    async def run(self) -> None:
+        self.begun_at = asyncio.get_running_loop().time()
+        await super().run()
 
     def take(self, transfer: Transfer) -> None:
         super().take(transfer)
