@@ -148,16 +148,16 @@ def _make_unsettled() -> tuple[Any, str, Any]:
 
 LosesToken = world_of("LosesToken", engine_class=_LosesToken)
 RunsOn = world_of("RunsOn", engine_class=_RunsOn)
-ForgetsRecord = world_of("ForgetsRecord", engine_class=_ForgetsRecord)
-TakesSchedulersOutput = world_of("TakesSchedulersOutput", engine_class=_TakesSchedulersOutput)
+ForgetsRecord = world_of("ForgetsRecord", engine_class=_ForgetsRecord, poisoned=1.0)
+TakesSchedulersOutput = world_of("TakesSchedulersOutput", engine_class=_TakesSchedulersOutput, constrained=1.0)
 Ageless = world_of("Ageless", engine_class=_Ageless)
 SaysNothingWhenOpen = world_of("SaysNothingWhenOpen", engine_class=_SaysNothingWhenOpen)
-SpreadsKillers = world_of("SpreadsKillers", engine_class=_SpreadsKillers)
+SpreadsKillers = world_of("SpreadsKillers", engine_class=_SpreadsKillers, poisoned=1.0)
 ChoosesAll = world_of("ChoosesAll", groups_class=_ChoosesAll)
 SubmitsTwice = world_of("SubmitsTwice", groups_class=_SubmitsTwice)
 KeepsPermits = world_of("KeepsPermits", groups_class=_KeepsPermits)
 BeginsAtOne = world_of("BeginsAtOne", fleet_class=_BeginsAtOne)
-GoesOnReplaced = world_of("GoesOnReplaced", patches=(
+GoesOnReplaced = world_of("GoesOnReplaced", mixed=1.0, patches=(
     (engine, "MAY_CHANGE", (*engine.MAY_CHANGE, "weights_digest")),))
 LeaksMoved = world_of("LeaksMoved", patches=(_make_unsettled(),))
 DrawsAnew = type("DrawsAnew", (World,), {"router_class": _DrawsAnew})

@@ -34,6 +34,8 @@ class World:
 
     router_class = SimulatedRouter
     network_class = Network
+    mixed, poisoned, constrained = 0.3, 0.25, 0.25
+    """How often groups differ, one request kills its group, and an answer has a grammar."""
     patches: tuple[tuple[Any, str, Any], ...] = ()
     """Modules, names and values in the place of theirs."""
 
@@ -43,7 +45,7 @@ class World:
         self.are_counted = seed % 20 == 0
         self.begun_at = loop.time()
         self.story: list[tuple[float, str]] = []
-        is_mixed = chance.random() < 0.3
+        is_mixed = chance.random() < self.mixed
         self.has_other_weights = is_mixed and chance.random() < 0.5
         self.has_other_numerics = is_mixed and not self.has_other_weights
         self.has_adapters = chance.random() < 0.3
@@ -72,7 +74,7 @@ class World:
         self.weather = Weather(self, chance.getrandbits(32), seconds, chance.randint(0, 6),
                                0 if is_mixed else chance.choice([0, 0, 0, 1, 1, 2]))
         heads = [tuple(chance.randint(PLAIN, 9) for _ in range(9)) for _ in range(2)]
-        num_clients, num_poisons = chance.randint(2, 6), chance.choice([0, 0, 0, 1])
+        num_clients, num_poisons = chance.randint(2, 6), int(chance.random() < self.poisoned)
         self.clients = [self._client(number, heads, seconds, number < num_poisons) for number in range(num_clients)]
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -178,7 +180,7 @@ class World:
         num_answers = chance.choice([1, 1, 1, 2])
         ask = Ask(
             number, prompt, most, chance.choice([None, chance.getrandbits(64)]), num_answers,
-            grammar=PlaceGrammar(chance.randint(0, 3), chance.randint(1, most)) if chance.random() < 0.25 else None,
+            grammar=PlaceGrammar(chance.randint(0, 3), chance.randint(1, most)) if chance.random() < self.constrained else None,
             adapter=chance.choice([None, "one", "two", "two", "refused"]) if self.has_adapters else None,
             ignore_eos=chance.random() < 0.5, has_stop_token=chance.random() < 0.2,
             has_stop_text=chance.random() < 0.2, wants_prompt_logprobs=chance.random() < 0.15,
