@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.router.engine.request import Request
-from penstock.router.scheduling.plan import FinishReason, Sampled, Sampling
-from penstock.router.text.text_path import Piece, TextPath
+from penstock.router.generation.parameters import Parameters
+from penstock.router.generation.spec import GenerationSpec
+from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.scheduling.plan import FinishReason, Sampled
+from penstock.router.text.tokenizer import Tokenizer
 from tests.router.groups.simulation.grammars import PlaceGrammar
 from tests.router.groups.simulation.oracle import ALL, EOS, STOP, Truth, begin
 
-STOP_TEXT_AT = 9
-"""The token that completes a stop string, for those who have one."""
+STOP_AT, STOP_TEXT = 9, " 9."
+"""The token whose text is a stop string, for those who have one."""
 
 
 @dataclass(slots=True)
@@ -31,21 +33,22 @@ class Ask:
     kills_at: int | None = None
     """The position whose token is the death of the group that computes it."""
 
-    def requests(self, seed: int, adapter: object) -> list[Request]:
-        """Returns a request for each answer, as the router makes them."""
-        return [Request(
-            input_ids=self.prompt, sampling=Sampling(do_sample=True, seed=seed, branch=branch),
-            max_new_tokens=self.max_new_tokens, ignore_eos=self.ignore_eos,
-            stop_token_ids=frozenset({STOP} if self.has_stop_token else ()), grammar=self.grammar,
-            adapter=adapter, wants_prompt_logprobs=self.wants_prompt_logprobs and branch == 0)
-            for branch in range(self.num_answers)]
+    def spec(self) -> GenerationSpec:
+        """Returns what the router's APIs would make of it."""
+        grammar = None if self.grammar is None else GrammarSpec("regex", f"{self.grammar.kind} {self.grammar.length}")
+        return GenerationSpec(
+            self.prompt, Parameters(
+                do_sample=True, max_new_tokens=self.max_new_tokens, seed=self.seed, ignore_eos=self.ignore_eos,
+                stop_token_ids=[STOP] if self.has_stop_token else [], grammar=grammar,
+                stop=[STOP_TEXT] if self.has_stop_text else []),
+            n=self.num_answers, wants_prompt_logprobs=self.wants_prompt_logprobs, adapter=self.adapter)
 
     def allowed(self, place: int) -> int:
         return ALL if self.grammar is None else self.grammar.allowed(place)
 
     def ending(self, tokens: Sequence[int]) -> FinishReason | None:
         """Returns why the answer ends with the last of its tokens, if it does."""
-        if self.has_stop_text and tokens[-1] == STOP_TEXT_AT:
+        if self.has_stop_text and tokens[-1] == STOP_AT:
             return FinishReason.STOP_SEQUENCE
         if len(tokens) == self.max_new_tokens:
             return FinishReason.LENGTH
@@ -83,17 +86,21 @@ class Expected:
         return None
 
 
-class PlainText(TextPath):
+class PlainTokenizer(Tokenizer):
     """Makes a text of each token by itself."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._has_stop = ask.has_stop_text
-        self._texts = []
+    def __init__(self) -> None:
+        """There is nothing to load."""
 
-    def push(self, token_id: int) -> Piece:
-        self._texts.append(f"{token_id} ")
-        return Piece(self._texts[-1], False, self._has_stop and token_id == STOP_TEXT_AT)
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(f" {token_id}." for token_id in token_ids)
 
-    @property
-    def text(self) -> str:
-        return "".join(self._texts)
+    def is_special(self, token_id: int) -> bool:
+        return False
+
+
+class PlaceGrammars:
+    """Compiles what `Ask.spec` has made of a grammar."""
+
+    async def compile(self, spec: GrammarSpec) -> PlaceGrammar:
+        return PlaceGrammar(*map(int, spec.source.split()))

@@ -1,5 +1,6 @@
 """Worlds whose routers have a fault each, which the simulation has to find."""
 
+import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,14 +9,17 @@ from typing import Any
 
 from penstock.router.engine import engine
 from penstock.router.engine.receiver import Receiver
+from penstock.router.engine.request import Request
 from penstock.router.engine.transfer import Transfer
 from penstock.router.fleet.fleet import GrpcFleet
+from penstock.router.generation.identity import Identity
+from penstock.router.groups import groups, moving
 from penstock.router.groups.member import Member
 from penstock.router.groups.moving import chosen
 from penstock.router.scheduling.death_record import DeathRecord
 from penstock.router.scheduling.plan import StepResult
 from penstock.router.scheduling.scheduler import Scheduler
-from tests.router.groups.simulation.client import Client
+from tests.router.groups.simulation import network
 from tests.router.groups.simulation.network import Client as ShardClient
 from tests.router.groups.simulation.network import Link, Network
 from tests.router.groups.simulation.router import SimulatedRouter
@@ -24,12 +28,12 @@ from tests.router.groups.simulation.world import World
 
 
 def world_of(
-    name: str, *, engine_class: type[WatchedEngine] = WatchedEngine, groups_class: type[WatchedGroups] = WatchedGroups,
+    *, engine_class: type[WatchedEngine] = WatchedEngine, groups_class: type[WatchedGroups] = WatchedGroups,
     fleet_class: type[GrpcFleet] = GrpcFleet, **more: Any,
 ) -> type[World]:
     """Makes a kind of world whose routers are made of other parts."""
     parts = {"engine_class": engine_class, "groups_class": groups_class, "fleet_class": fleet_class}
-    return type(name, (World,), {"router_class": type(name, (SimulatedRouter,), parts), **more})
+    return type("FaultyWorld", (World,), {"router_class": type("FaultyRouter", (SimulatedRouter,), parts), **more})
 
 
 class _LosesToken(WatchedEngine):
@@ -63,15 +67,6 @@ class _Ageless(WatchedEngine):
         super().take(transfer if transfer.left_at is None else replace(transfer, age=10**6 + self._next_id))
 
 
-class _SaysNothingWhenOpen(WatchedEngine):
-    async def _open(self) -> None:
-        notify, self.notify = self.notify, lambda: None
-        try:
-            await super()._open()
-        finally:
-            self.notify = notify
-
-
 class _SpreadsKillers(WatchedEngine):
     def may_leave(self) -> list[Any]:
         return [(id, self._requests[id].receiver.request) for id in self._scheduler.releasable(bound_too=True)
@@ -79,9 +74,9 @@ class _SpreadsKillers(WatchedEngine):
 
 
 class _ChoosesAll(WatchedGroups):
-    def _choose(self, receiver: Receiver) -> Member:
+    def _choose(self, request: Request, is_under_way: bool) -> Member:
         members = [each for each in self._members if each.engine.is_healthy]
-        return chosen(members, receiver.request) if members else super()._choose(receiver)
+        return chosen(members, request) if members else super()._choose(request, is_under_way)
 
 
 class _SubmitsTwice(WatchedGroups):
@@ -105,9 +100,8 @@ class _BeginsAtOne(GrpcFleet):
         self._epoch = 0
 
 
-class _DrawsAnew(SimulatedRouter):
-    def seed_of(self, client: Client) -> int:
-        return self._world.draw_seed() if client.ask.seed is None else client.ask.seed
+def _another_seed(self: Identity, prompt: int) -> int:
+    return self.name.seed + self.is_resumed
 
 
 class _OneInbox(Network):
@@ -142,37 +136,29 @@ class _UnsettledScheduler(Scheduler):
         return released
 
 
-def _make_unsettled() -> tuple[Any, str, Any]:
-    return engine, "Scheduler", _UnsettledScheduler
+def _move_at_once_or_never(origin: Member, others: Sequence[Member], metrics: Any) -> None:
+    lost_at = origin.engine._lost_at
+    if lost_at is None or time.monotonic() == lost_at:
+        moving.move_requests(origin, others, metrics)
 
 
-LosesToken = world_of("LosesToken", engine_class=_LosesToken)
-RunsOn = world_of("RunsOn", engine_class=_RunsOn)
-ForgetsRecord = world_of("ForgetsRecord", engine_class=_ForgetsRecord, poisoned=1.0)
-TakesSchedulersOutput = world_of("TakesSchedulersOutput", engine_class=_TakesSchedulersOutput, constrained=1.0)
-Ageless = world_of("Ageless", engine_class=_Ageless)
-SaysNothingWhenOpen = world_of("SaysNothingWhenOpen", engine_class=_SaysNothingWhenOpen)
-SpreadsKillers = world_of("SpreadsKillers", engine_class=_SpreadsKillers, poisoned=1.0)
-ChoosesAll = world_of("ChoosesAll", groups_class=_ChoosesAll)
-SubmitsTwice = world_of("SubmitsTwice", groups_class=_SubmitsTwice)
-KeepsPermits = world_of("KeepsPermits", groups_class=_KeepsPermits)
-BeginsAtOne = world_of("BeginsAtOne", fleet_class=_BeginsAtOne)
-GoesOnReplaced = world_of("GoesOnReplaced", mixed=1.0, patches=(
-    (engine, "MAY_CHANGE", (*engine.MAY_CHANGE, "weights_digest")),))
-LeaksMoved = world_of("LeaksMoved", patches=(_make_unsettled(),))
-DrawsAnew = type("DrawsAnew", (World,), {"router_class": _DrawsAnew})
-
-
-def _late_results() -> type[World]:
-    from tests.router.groups.simulation import network
-
-    return world_of("TakesLateResults", network_class=_OneInbox, patches=((network, "Link", _LateLink),))
-
-
-TakesLateResults = _late_results()
-
-FAULTY = {
-    LosesToken: "goes on behind", RunsOn: "", ForgetsRecord: "", TakesSchedulersOutput: "", Ageless: "",
-    SaysNothingWhenOpen: "", SpreadsKillers: "", ChoosesAll: "", SubmitsTwice: "", KeepsPermits: "", BeginsAtOne: "",
-    GoesOnReplaced: "", LeaksMoved: "", DrawsAnew: "", TakesLateResults: "",
+FAULTS = {
+    "a moved request loses its last token": world_of(engine_class=_LosesToken),
+    "a moved request is still run where it was": world_of(engine_class=_RunsOn),
+    "a moved request is suspected of nothing any more": world_of(engine_class=_ForgetsRecord, poisoned=1.0),
+    "a moved request goes on behind tokens that its client has not": world_of(
+        engine_class=_TakesSchedulersOutput, constrained=1.0),
+    "a moved request is the youngest": world_of(engine_class=_Ageless),
+    "the blocks of a moved request are never free": world_of(patches=((engine, "Scheduler", _UnsettledScheduler),)),
+    "what has killed a group twice may kill others": world_of(engine_class=_SpreadsKillers, poisoned=1.0),
+    "nobody is rescued when a group opens": world_of(patches=((groups, "move_requests", _move_at_once_or_never),)),
+    "groups that are left get requests": world_of(groups_class=_ChoosesAll),
+    "a request is submitted to two groups": world_of(groups_class=_SubmitsTwice),
+    "permits are not returned at an error": world_of(groups_class=_KeepsPermits),
+    "every router's streams begin at the same number": world_of(fleet_class=_BeginsAtOne),
+    "a replaced model goes on with answers": world_of(
+        mixed=1.0, patches=((engine, "MAY_CHANGE", (*engine.MAY_CHANGE, "weights_digest")),)),
+    "a router that goes on draws another seed": world_of(patches=((Identity, "seed_of", _another_seed),)),
+    "late results of another stream are taken": world_of(
+        network_class=_OneInbox, patches=((network, "Link", _LateLink),)),
 }

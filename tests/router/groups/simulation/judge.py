@@ -70,6 +70,7 @@ class Judge:
         return [each for each in self.groups.members
                 if each.engine is not engine and each.is_open
                 and each.engine.facts.weights_digest == engine.facts.weights_digest
+                and (not stream.request.needs_bits or each.engine.facts.bits == stream.request.bits)
                 and each.engine.facts.capacity >= most_tokens(stream.request)]
 
     def taken(self, engine: WatchedEngine, stream: WatchedStream, transfer: Transfer) -> None:
@@ -83,6 +84,7 @@ class Judge:
             stream.weights = engine.facts.weights_digest
             assert self.groups is not None
             better = [each for each in self.groups.members if not each.should_move
+                      and (not stream.request.needs_bits or each.has_bits(stream.request.bits))
                       and each.fits(most_tokens(stream.request))]
             self.check(not (better and (member.should_move or not member.fits(most_tokens(stream.request)))), lambda: (
                 f"{stream.label} is given to group {engine.name}, which is {member.state}; {better[0].name} serves"))
@@ -118,10 +120,13 @@ class Judge:
             return
         model = stream.model()
         self.check(model[0] == stream.weights, lambda: f"{stream.label} goes on with other weights")
+        request = stream.request
+        self.check(not request.needs_bits or stream.owner.facts.bits == request.bits, lambda: (
+            f"{stream.label} needs the bits of {request.bits}, and gets those of {stream.owner.facts.bits}"))
         wrong = stream.expected.differs(sampled, model)
         self.check(wrong is None, lambda: f"{stream.label}: {wrong}")
-        wants, number = stream.request.wants_prompt_logprobs, len(stream.prompt_logprobs.logprobs)
-        self.check(not wants or number == len(stream.request.input_ids) - 1, lambda: (
+        wants, number = request.wants_prompt_logprobs, len(stream.prompt_logprobs.logprobs)
+        self.check(not wants or number == len(request.input_ids) - 1, lambda: (
             f"{stream.label} gets a token behind {number} prompt logprobs"))
         stream.due_at = None
 
@@ -152,14 +157,14 @@ class Judge:
         return isinstance(error, GenerationError) and "while they loaded the adapter" in message and (
             self.counts["losses"] >= 4)
 
-    def refused(self, label: str, error: RouterError) -> None:
+    def refused(self, stream: WatchedStream, error: RouterError) -> None:
         """Sees whether a request had to be refused before it was taken."""
         assert self.groups is not None
         self.counts["refused"] += 1
-        self.tell(f"{label} is refused: {error!r}")
+        self.tell(f"{stream.label} is refused: {error!r}")
         groups = self.groups
         is_due = not groups.has_group if isinstance(error, Unhealthy) else isinstance(error, GenerationError)
-        self.check(is_due, lambda: f"{label} is refused with {error!r}, though a group serves")
+        self.check(is_due, lambda: f"{stream.label} is refused with {error!r}, though a group serves")
 
     def noted(self) -> None:
         """Sees whether everything has left the groups that it should leave."""

@@ -2,24 +2,27 @@
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import AsyncExitStack
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
-from penstock.router.adapters.files import CONFIG, AdapterFiles
+from penstock.router.adapters.files import CONFIG, AdapterFiles, check_config
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
+from penstock.router.api.http.sse import Places
 from penstock.router.engine.limits import Limits
-from penstock.router.engine.stream import Queue
 from penstock.router.errors import RouterError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
+from penstock.router.generation.answers import answering
+from penstock.router.generation.identity import Wish, identify
+from penstock.router.generation.poison_memory import PoisonMemory
+from penstock.router.generation.service import ServerInfo, Service
 from penstock.router.groups.roster import Roster
 from penstock.router.metrics.metrics import Metrics
-from tests.router.groups.simulation.asking import Expected
-from tests.router.groups.simulation.watched import WatchedEngine, WatchedGroups, WatchedStream
+from tests.router.groups.simulation.asking import PlaceGrammars, PlainTokenizer
+from tests.router.groups.simulation.watched import WatchedEngine, WatchedGroups
 
 if TYPE_CHECKING:
     from tests.router.groups.simulation.client import Client
@@ -61,8 +64,6 @@ def adapter_folder(name: str) -> Path:
 
 
 def read_adapter(folder: Path) -> AdapterFiles:
-    from penstock.router.adapters.files import check_config
-
     return AdapterFiles(ADAPTERS[folder.name], check_config(folder), 10)
 
 
@@ -100,6 +101,9 @@ class SimulatedRouter:
         self.groups.judge = world.judge
         world.judge.begin(self.groups)
         roster.begin(self.groups, self._engine)
+        self._service = Service(
+            self.groups, PlainTokenizer(), metrics(world.are_counted), ServerInfo("model", "0", "none"),
+            PoisonMemory(600.0), PlaceGrammars(), adapters=self._adapters)
         self._run(self.groups.run())
         self.is_up = True
         world.tell(f"router {self.number} is up")
@@ -137,47 +141,24 @@ class SimulatedRouter:
             self._clients.pop(client, None)
 
     async def _answer(self, client: "Client") -> None:
-        """Does for a request what the handlers of all APIs do."""
-        world, ask = self._world, client.ask
-        seed = self.seed_of(client)
-        skipped = [0 if client.brings_output else len(output) for output in client.outputs]
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.groups.permit(ask.num_answers))
-            adapter = None if ask.adapter is None else await self._adapters.get(ask.adapter)
-            client.know(seed)
-            world.note_seed(seed, ask)
-            queue: Queue = asyncio.Queue()
-            branches: dict[Any, int] = {}
-            for branch, request in enumerate(ask.requests(seed, adapter)):
-                output = client.outputs[branch][:] if client.brings_output else []
-                expected = Expected(ask, seed, branch, output[:])
-                stream = WatchedStream(world.judge, expected, request, queue, world.next_serial(),
-                                       world.limits.speculate > 0)
-                for token_id in output:
-                    stream._text.push(token_id)
-                stream.num_tokens = len(output)
-                try:
-                    self.groups.submit(stream, output)
-                except RouterError as error:
-                    world.judge.refused(stream.label, error)
-                    raise
-                await stack.enter_async_context(stream)
-                branches[stream] = branch
-            num_left = len(branches)
-            while num_left:
-                stream, item = await queue.get()
-                event, branch = stream.take(item), branches[stream]
-                num_left -= event.ending is not None
-                if skipped[branch]:
-                    client.know_again(branch, len(client.outputs[branch]) - skipped[branch], event)
-                    skipped[branch] -= 1
+        """Does for a request what the handlers of routes that stream do."""
+        world, service = self._world, self._service
+        specs = [client.ask.spec()]
+        identity = await identify(service, specs, self.wish_of(client), [], is_stream=True)
+        client.know(identity)
+        world.note_seeds({identity.name.seed, identity.seed_of(0)}, client.ask)
+        places = Places(identity)
+        async with answering(service, specs, identity, is_stream=True) as answers:
+            async for answer, event in answers:
+                place = places.take(answer.index)
+                if place is None:
+                    client.know_again(answer.index, event)
                 elif not self.is_dead:
-                    client.take(branch, event)
+                    client.take(answer.index, event, place.decode())
             client.answered()
 
-    def seed_of(self, client: "Client") -> int:
-        """Returns the seed of a request: the client's, the one that a router drew before, or a new one."""
-        return client.seed if client.seed is not None else self._world.draw_seed()
+    def wish_of(self, client: "Client") -> Wish:
+        return client.wish()
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,9 +1,11 @@
 """The router's parts with eyes in them: they do what theirs do, and see that nothing happens that must not."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.router.engine.engine import Engine
+from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.stream import Queue, Stream
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import RouterError
@@ -11,7 +13,8 @@ from penstock.router.fleet.errors import FleetError
 from penstock.router.groups.groups import Groups
 from penstock.router.scheduling.plan import FinishReason, PromptLogprobsPart, Sampled
 from penstock.router.scheduling.sequence import Status
-from tests.router.groups.simulation.asking import Expected, PlainText
+from penstock.router.text.text_path import TextPath
+from tests.router.groups.simulation.asking import Expected
 from tests.router.groups.simulation.oracle import Truth, begin
 
 if TYPE_CHECKING:
@@ -23,9 +26,9 @@ class WatchedStream(Stream):
     """Compares each token with the one that must come, before anything else sees it. `serial` counts the requests of
     all clients in the order in which the router took them."""
 
-    def __init__(self, judge: "Judge", expected: Expected, request: "Request", queue: Queue, serial: int,
-                 is_guessed: bool) -> None:
-        super().__init__(request, PlainText(expected.ask), queue, is_guessed=is_guessed)
+    def __init__(self, judge: "Judge", expected: Expected, request: "Request", text: TextPath, queue: Queue,
+                 serial: int, is_guessed: bool) -> None:
+        super().__init__(request, text, queue, is_guessed=is_guessed)
         self.judge = judge
         self.expected = expected
         self.serial = serial
@@ -52,6 +55,10 @@ class WatchedStream(Stream):
         assert self.owner is not None
         facts, adapter = self.owner.facts, self.request.adapter
         return facts.weights_digest, facts.numerics, adapter.digest if adapter else "a0"
+
+    def feed(self, token_id: int) -> bool:
+        self.expected.output.append(token_id)
+        return super().feed(token_id)
 
     def push(self, sampled: Sampled) -> FinishReason | None:
         self.judge.pushed(self, sampled)
@@ -126,6 +133,13 @@ class WatchedGroups(Groups):
     """Has the judge look at all groups after each change."""
 
     judge: "Judge"
+
+    def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
+        try:
+            super().submit(receiver, output_so_far)
+        except RouterError as error:
+            self.judge.refused(receiver, error)  # type: ignore[arg-type]
+            raise
 
     def note(self) -> None:
         super().note()

@@ -8,8 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.router.engine.limits import Limits
+from penstock.router.engine.request import Request
+from penstock.router.engine.stream import Queue
 from penstock.router.fleet import fleet
-from tests.router.groups.simulation.asking import Ask
+from penstock.router.generation import answers, identity
+from penstock.router.text.text_path import TextPath
+from tests.router.groups.simulation.asking import Ask, Expected
 from tests.router.groups.simulation.client import Client
 from tests.router.groups.simulation.clock import virtual_time
 from tests.router.groups.simulation.directory import SimulatedDirectory
@@ -19,6 +23,7 @@ from tests.router.groups.simulation.judge import Judge
 from tests.router.groups.simulation.network import Network, PlainWire
 from tests.router.groups.simulation.oracle import PLAIN
 from tests.router.groups.simulation.router import SimulatedRouter
+from tests.router.groups.simulation.watched import WatchedStream
 from tests.router.groups.simulation.weather import Weather
 
 MAX_TOTAL = 40
@@ -72,7 +77,7 @@ class World:
         self._asks: dict[int, Ask] = {}
         seconds = chance.uniform(1.0, 4.0)
         self.weather = Weather(self, chance.getrandbits(32), seconds, chance.randint(0, 6),
-                               0 if is_mixed else chance.choice([0, 0, 0, 1, 1, 2]))
+                               chance.choice([0, 0, 0, 1, 1, 2]))
         heads = [tuple(chance.randint(PLAIN, 9) for _ in range(9)) for _ in range(2)]
         num_clients, num_poisons = chance.randint(2, 6), int(chance.random() < self.poisoned)
         self.clients = [self._client(number, heads, seconds, number < num_poisons) for number in range(num_clients)]
@@ -86,16 +91,20 @@ class World:
         """Takes an error that must not be."""
         self.judge.check(False, lambda: f"{type(error).__name__}: {error}")
 
-    def next_serial(self) -> int:
+    def randbits(self, number: int) -> int:
+        """Takes the place of `secrets` where seeds are drawn."""
+        return self.random.getrandbits(number)
+
+    def note_seeds(self, seeds: Iterable[int], ask: Ask) -> None:
+        """Notes whose seeds they are."""
+        self._asks.update(dict.fromkeys(seeds, ask))
+
+    def make_stream(self, request: Request, text: TextPath, queue: Queue, *, is_guessed: bool) -> WatchedStream:
+        """Takes the place of `Stream` where answers begin."""
+        seed, branch = request.sampling.seed, request.sampling.branch
         self._serial += 1
-        return self._serial
-
-    def draw_seed(self) -> int:
-        return self.random.getrandbits(64)
-
-    def note_seed(self, seed: int, ask: Ask) -> None:
-        """Notes whose seed it is."""
-        self._asks[seed] = ask
+        return WatchedStream(self.judge, Expected(self._asks[seed], seed, branch), request, text, queue, self._serial,
+                             is_guessed)
 
     def kills(self, seed: int, branch: int, position: int) -> bool:
         ask = self._asks[seed]
@@ -187,7 +196,7 @@ class World:
             kills_at=len(prompt) + chance.randint(0, min(3, most - 1)) if is_poison else None)
         patience = chance.randint(0, most - 1) if chance.random() < 0.15 and not is_poison else None
         return Client(self, ask, chance.random() * seconds * 0.6, patience,
-                      num_answers == 1 and chance.random() < 0.5, chance.getrandbits(32))
+                      chance.random() < 0.5, chance.getrandbits(32))
 
 
 @contextmanager
@@ -202,7 +211,9 @@ def _patched(patches: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 async def _live(seed: int, world_class: type[World]) -> World:
     """Lives in a world where the router's fleets reach its shards, and send plans as they are."""
     world = world_class(seed)
-    with _patched([(fleet, "ShardClient", world.network.connect), (fleet, "wire", PlainWire), *world.patches]):
+    parts = [(fleet, "ShardClient", world.network.connect), (fleet, "wire", PlainWire),
+             (answers, "Stream", world.make_stream), (identity, "secrets", world)]
+    with _patched([*parts, *world.patches]):
         await world.live()
     return world
 
