@@ -324,6 +324,7 @@ class Engine:
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "
                         "undisturbed run", self.facts.numerics, facts.numerics)
+            self._requests.fail_bound(facts.bits)
         if facts.memory_id != self.facts.memory_id or facts.num_blocks != self._scheduler.memory.pool.num_blocks:
             too_long = self._scheduler.resize(facts.num_blocks)
             self.limits = self._limits_at_start.within(facts.capacity)

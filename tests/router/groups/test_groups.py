@@ -359,3 +359,20 @@ async def test_new_requests_are_named_after_the_kind_with_the_least_to_do() -> N
                    for number in range(6)]
         assert [each.engine.num_requests for each in made.groups.members] == [3, 3]
         await asyncio.gather(*map(collect, streams))
+
+
+async def test_an_answer_that_was_begun_with_other_bits_fails_when_its_group_has_them_no_more() -> None:
+    """Other requests go on: a group may come back with other kernels."""
+    async with scene("a") as made:
+        engine = made.members["a"].engine
+        bound, free = asked(40, bits=engine.facts.bits, needs_bits=True), asked(40, first=100, bits=engine.facts.bits)
+        streams = [submit(made.groups, request) for request in (bound, free)]
+        await some_tokens(list(streams))
+        made.lose("a")
+        while engine.has_group:
+            await asyncio.sleep(0)
+        made.fleets["a"].facts = replace(engine.facts, numerics="other")
+        made.fleets["a"].may_open.set()
+        with pytest.raises(GenerationError, match="would go on as another one"):
+            await collect(streams[0])
+        assert len(await collect(streams[1])) == 37
