@@ -142,16 +142,16 @@ class Judge:
         if isinstance(error, KilledGroup):
             return stream.is_poison or stream.num_solo_deaths >= MAX_SOLO_DEATHS
         if isinstance(error, Unhealthy) and engine is not None:
-            lost_at, places = engine._lost_at, self.places(stream, engine)
-            since = engine.begun_at if lost_at is None else lost_at
-            is_late = self._loop.time() - since >= self._max_downtime - 1e-3
-            return not engine.has_group and not places and is_late
+            is_late = self._loop.time() - engine.away_since >= self._max_downtime - 1e-3
+            return not engine.has_group and is_late and not self.places(stream, engine)
         message = str(error)
         if "KV memory for" in message:
             return engine is None or engine._scheduler.memory.capacity <= stream.num_tokens + len(
                 stream.request.input_ids) or engine._scheduler.memory.capacity < most_tokens(stream.request)
         if "the model was replaced" in message:
             return engine is not None and not self.places(stream, engine)
+        if "would go on as another one" in message:
+            return stream.request.needs_bits
         if "it is of another model" in message:
             return stream.expected.ask.adapter == "refused"
         return isinstance(error, GenerationError) and "while they loaded the adapter" in message and (

@@ -87,10 +87,10 @@ class WatchedEngine(Engine):
     """Sees who is taken and released, and counts whom deaths can be blamed on."""
 
     judge: "Judge"
-    begun_at = 0.0
+    away_since = 0.0
 
     async def run(self) -> None:
-        self.begun_at = asyncio.get_running_loop().time()
+        self.away_since = asyncio.get_running_loop().time()
         await super().run()
 
     def take(self, transfer: Transfer) -> None:
@@ -106,6 +106,8 @@ class WatchedEngine(Engine):
     def _lose(self, error: FleetError) -> None:
         if not error.is_outside and not self.is_stuck:
             self._blame()
+        if self.has_group:
+            self.away_since = asyncio.get_running_loop().time()
         self.judge.lost(self)
         super()._lose(error)
 
