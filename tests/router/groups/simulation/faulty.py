@@ -147,7 +147,7 @@ FAULTS = {
     "a moved request is still run where it was": world_of(engine_class=_RunsOn),
     "a moved request is suspected of nothing any more": world_of(engine_class=_ForgetsRecord, poisoned=1.0),
     "a moved request goes on behind tokens that its client has not": world_of(
-        engine_class=_TakesSchedulersOutput, constrained=1.0),
+        engine_class=_TakesSchedulersOutput, constrained=1.0, faults=("drain",)),
     "a moved request is the youngest": world_of(engine_class=_Ageless),
     "the blocks of a moved request are never free": world_of(patches=((engine, "Scheduler", _UnsettledScheduler),)),
     "what has killed a group twice may kill others": world_of(engine_class=_SpreadsKillers, poisoned=1.0),

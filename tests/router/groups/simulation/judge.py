@@ -210,19 +210,24 @@ class Judge:
                     f"{stream.label} waits for group {member.name} for more than {self._max_downtime} s"))
         self._late = late
         for member in groups.members:
-            engine: WatchedEngine = member.engine  # type: ignore[assignment]
-            scheduler = engine._scheduler
-            for places in (scheduler._waiting, scheduler._running):
-                ages = [sequence.age for sequence in places]
-                self.check(ages == sorted(ages), lambda: f"requests of group {engine.name} are out of order")
-            by_age = sorted(scheduler._sequences.values(), key=lambda sequence: sequence.age)
-            serials = [engine._requests[each.id].receiver.serial for each in by_age if each.id in engine._requests]
-            self.check(serials == sorted(serials), lambda: f"the ages in group {engine.name} are {serials}")
-            for stream in engine.streams():
-                if engine.has_trial or engine.is_stuck or not engine.has_group or len(groups.members) == 1:
-                    stream.due_at = None
-                self.check(stream.due_at is None or now <= stream.due_at, lambda: (
-                    f"{stream.label} pauses for more than {MAX_PAUSE} s in group {engine.name}, which is well"))
+            self._check_order(member.engine)  # type: ignore[arg-type]
+            self._check_pauses(member.engine, is_only=len(groups.members) == 1)  # type: ignore[arg-type]
+
+    def _check_order(self, engine: WatchedEngine) -> None:
+        scheduler = engine._scheduler
+        ages = [[sequence.age for sequence in places] for places in (scheduler._waiting, scheduler._running)]
+        self.check(ages == [*map(sorted, ages)], lambda: f"requests of group {engine.name} are out of order: {ages}")
+        by_age = sorted(scheduler._sequences.values(), key=lambda sequence: sequence.age)
+        serials = [engine._requests[each.id].receiver.serial for each in by_age if each.id in engine._requests]
+        self.check(serials == sorted(serials), lambda: f"the ages in group {engine.name} are {serials}")
+
+    def _check_pauses(self, engine: WatchedEngine, is_only: bool) -> None:
+        is_well = engine.has_group and not engine.is_stuck and not engine.has_trial and not is_only
+        for stream in engine.streams():
+            if not is_well:
+                stream.due_at = None
+            self.check(stream.due_at is None or self._loop.time() <= stream.due_at, lambda stream=stream: (
+                f"{stream.label} pauses for more than {MAX_PAUSE} s in group {engine.name}, which is well"))
 
     def end(self) -> None:
         """Sees whether anything is left when all is over."""
@@ -231,19 +236,18 @@ class Judge:
         permits = groups._permits
         self.check(permits == self._limits.max_concurrent_requests, lambda: f"{permits} permits are left")
         for member in groups.members:
-            engine: WatchedEngine = member.engine  # type: ignore[assignment]
-            scheduler, name = engine._scheduler, engine.name
-            self.check(not engine.num_requests and not scheduler._sequences, lambda: f"{name} has requests left")
-            left = (scheduler.num_running, scheduler.num_waiting, scheduler.memory.num_held, len(scheduler._returning))
-            self.check(left == (0, 0, 0, 0), lambda: (
-                f"of group {name} are left: running, waiting, blocks, returning: {left}"))
-            slots = sorted(scheduler._free_slots)
-            self.check(slots == [*range(self._limits.max_slots)], lambda: f"the free slots of {name} are {slots}")
-            cohorts = scheduler._suspects._cohorts
-            self.check(not cohorts, lambda: f"suspects are left in group {name}")
-            holders = sum(each.num_holders for each in scheduler.adapters._residents.values())
-            self.check(not holders, lambda: f"{holders} sequences hold adapters in group {name}")
-            assert scheduler._live_prefixes is not None
-            self.check(not scheduler._live_prefixes._counts, lambda: f"prefixes are left in group {name}")
-            self.check(not member.is_gone or len(groups.members) == 1, lambda: (
-                f"group {name} is gone, and is still there"))
+            self._check_rest(member.engine)  # type: ignore[arg-type]
+
+    def _check_rest(self, engine: WatchedEngine) -> None:
+        scheduler, name = engine._scheduler, engine.name
+        self.check(not engine.num_requests and not scheduler._sequences, lambda: f"{name} has requests left")
+        left = (scheduler.num_running, scheduler.num_waiting, scheduler.memory.num_held, len(scheduler._returning))
+        self.check(left == (0, 0, 0, 0), lambda: (
+            f"of group {name} are left: running, waiting, blocks, returning: {left}"))
+        slots = sorted(scheduler._free_slots)
+        self.check(slots == [*range(self._limits.max_slots)], lambda: f"the free slots of {name} are {slots}")
+        self.check(not scheduler._suspects._cohorts, lambda: f"suspects are left in group {name}")
+        holders = sum(each.num_holders for each in scheduler.adapters._residents.values())
+        self.check(not holders, lambda: f"{holders} sequences hold adapters in group {name}")
+        assert scheduler._live_prefixes is not None
+        self.check(not scheduler._live_prefixes._counts, lambda: f"prefixes are left in group {name}")

@@ -28,9 +28,7 @@ class Weather:
             group.restart = lambda group=group: self._restart(group)
 
     async def run(self) -> None:
-        kinds: list[Callable[[Group], None]] = [
-            self._kill, self._kill, self._kill, self._kill, self._hang, self._slow, self._cut, self._cut,
-            self._partition, self._drain, self._drain, self._vanish]
+        kinds: list[Callable[[Group], None]] = [getattr(self, f"_{name}") for name in self._world.faults]
         moments: list[tuple[float, Callable[[], None]]] = []
         for _ in range(self._num_faults):
             kind, group = self._random.choice(kinds), self._random.choice(self._world.groups)

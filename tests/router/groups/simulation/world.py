@@ -41,6 +41,8 @@ class World:
     network_class = Network
     mixed, poisoned, constrained = 0.3, 0.25, 0.25
     """How often groups differ, one request kills its group, and an answer has a grammar."""
+    faults = ("kill", "kill", "kill", "kill", "hang", "slow", "cut", "cut", "partition", "drain", "drain", "vanish")
+    """What goes wrong with groups, each as often as it is there."""
     patches: tuple[tuple[Any, str, Any], ...] = ()
     """Modules, names and values in the place of theirs."""
 
@@ -164,7 +166,7 @@ class World:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.2)
             self.judge.tick()
 
     def _see(self, task: "asyncio.Task[Any]") -> None:
@@ -187,9 +189,10 @@ class World:
         prompt = head + tuple(chance.randint(PLAIN, 9) for _ in range(chance.randint(1, 8)))
         most = min(chance.choice([4, 10, 20]), MAX_TOTAL - len(prompt))
         num_answers = chance.choice([1, 1, 1, 2])
+        has_grammar = chance.random() < self.constrained
         ask = Ask(
             number, prompt, most, chance.choice([None, chance.getrandbits(64)]), num_answers,
-            grammar=PlaceGrammar(chance.randint(0, 3), chance.randint(1, most)) if chance.random() < self.constrained else None,
+            grammar=PlaceGrammar(chance.randint(0, 3), chance.randint(1, most)) if has_grammar else None,
             adapter=chance.choice([None, "one", "two", "two", "refused"]) if self.has_adapters else None,
             ignore_eos=chance.random() < 0.5, has_stop_token=chance.random() < 0.2,
             has_stop_text=chance.random() < 0.2, wants_prompt_logprobs=chance.random() < 0.15,
