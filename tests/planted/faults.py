@@ -29,6 +29,7 @@ _MASKS = ("tests/router/grammar/test_mask_worker.py", "tests/router/engine")
 _RESUMED = ("tests/router/api/test_resuming.py",)
 _ADAPTERS = ("tests/router/adapters", "tests/router/engine/test_adapters.py", "tests/router/api/test_adapters.py")
 _FRONTS = ("tests/router/front",)
+_GROUPS = ("tests/router/groups",)
 
 FAULTS = (
     Fault("scheduler", "last-block-not-released", "router/scheduling/memory.py",
@@ -248,6 +249,29 @@ FAULTS = (
           "        if reason not in _ENDED_THERE:\n", "        if reason is FinishReason.CANCELLED:\n", _FRONTS),
     Fault("fronts", "a-message-for-two", "router/front/channel.py",
           "            del self._received[:end]\n", "            self._received.clear()\n", _FRONTS),
+
+    Fault("groups", "behind-tokens-that-nobody-has", "router/engine/engine.py",
+          "released.output[:receiver.num_tokens]", "released.output", _GROUPS),
+    Fault("groups", "who-moves-is-young-again", "router/engine/engine.py",
+          "[:receiver.num_tokens], released.age,", "[:receiver.num_tokens], self._next_id,", _GROUPS),
+    Fault("groups", "who-moves-is-innocent", "router/scheduling/scheduler.py",
+          "replace(sequence.record))", "type(sequence.record)())", _GROUPS),
+    Fault("groups", "killers-move-on", "router/scheduling/scheduler.py",
+          "if bound_too or not s.record.is_narrowed]", "if True or bound_too]", _GROUPS),
+    Fault("groups", "other-weights-go-on", "router/groups/moving.py",
+          "if each.is_open and each.has_weights(bits)]", "if each.is_open]", _GROUPS),
+    Fault("groups", "where-it-does-not-fit", "router/groups/moving.py",
+          "for each in places if each.fits(most_tokens(request))]", "for each in places]", _GROUPS),
+    Fault("groups", "other-bits-for-who-needs-them", "router/groups/moving.py",
+          "if not equal and (request.needs_bits or not fitting):", "if not fitting:", _GROUPS),
+    Fault("groups", "requests-for-who-drains", "router/groups/groups.py",
+          "            lambda each: each.is_open, ", "            ", _GROUPS),
+    Fault("groups", "acquitted-and-forgotten", "router/groups/groups.py",
+          "            if any(each.should_move for each in self._members):\n                self.note()\n", "", _GROUPS),
+    Fault("groups", "lost-before-it-was-there", "router/engine/engine.py",
+          "        self._downtime.begin()\n        try:", "        try:", ("tests/router/engine", *_GROUPS)),
+    Fault("groups", "a-stuck-group-is-kept", "router/groups/member.py",
+          "self.is_leaving or self.engine.is_stuck or not", "self.is_leaving or not", _GROUPS),
 
     Fault("scheduler", "budget-of-the-start", "router/scheduling/step_budget.py",
           "self._wanted = now + WEIGHT * (min(fitting, 2.0 * self._most) - now)", "pass", _SCHEDULING),

@@ -63,14 +63,15 @@ def check_found(world_class: type[World], most_seeds: int) -> None:
     pytest.fail("nothing is wrong")
 
 
-RARE = ("a moved request goes on behind tokens that its client has not", "nobody is rescued when a group opens",
+RARE = ("a moved request is suspected of nothing any more", "the blocks of a moved request are never free",
+        "a moved request goes on behind tokens that its client has not", "nobody is rescued when a group opens",
         "a replaced model goes on with answers", "a router that goes on draws another seed")
-"""Those that are found after a while."""
+"""Those that are met in one history of dozens."""
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault not in RARE])
 def test_finds_that(fault: str) -> None:
-    check_found(FAULTS[fault], 40)
+    check_found(FAULTS[fault], 100)
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAX_PAUSE = 5.0
 """The longest that a stream may pause that went on in another group, where nothing went wrong since."""
+SLOW_SECONDS = 0.5
+"""What no step of a group takes that is well."""
 GRACE = 0.5
 """How long what could leave a group may stay there."""
 MAX_POISON_DEATHS = 11
@@ -222,7 +224,8 @@ class Judge:
         self.check(serials == sorted(serials), lambda: f"the ages in group {engine.name} are {serials}")
 
     def _check_pauses(self, engine: WatchedEngine, is_only: bool) -> None:
-        is_well = engine.has_group and not engine.is_stuck and not engine.has_trial and not is_only
+        is_late = engine._in_flight and engine._in_flight.seconds > SLOW_SECONDS
+        is_well = engine.has_group and not is_late and not engine.has_trial and not is_only
         for stream in engine.streams():
             if not is_well:
                 stream.due_at = None

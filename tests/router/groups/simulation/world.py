@@ -180,7 +180,8 @@ class World:
             facts = replace(facts, weights_digest=chance.choice(["w1", "w1", "w2"]))
         if self.has_other_numerics and number:
             facts = replace(facts, numerics=chance.choice(["n1", "n1", "n2"]))
-        return Group(chance.getrandbits(32), "abc"[number], f"10.0.0.1:{4000 + 100 * number}", facts,
+        name = "abc"[number] if chance.random() < 0.9 else "a"  # as a pod has that takes the place of another
+        return Group(chance.getrandbits(32), name, f"10.0.0.1:{4000 + 100 * number}", facts,
                      chance.choice([1, 1, 1, 1, 2]), self.kills, self.tell, self.fault)
 
     def _client(self, number: int, heads: list[tuple[int, ...]], seconds: float, is_poison: bool) -> Client:
