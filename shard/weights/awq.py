@@ -46,7 +46,7 @@ class Awq(CodedFormat):
         zeros = _of_outputs(packed_zeros, part).short()
         zero = one_zero(zeros)
         return CodedWeight(_of_outputs(words, part), BITS, self.group or part.in_features,
-                           finite("scales", scales.t()).contiguous(), zero=zero or 0,
+                           finite("scales", scales.t()), zero=zero or 0,
                            zeros=zeros if zero is None else None, start=part.columns.start)
 
 

@@ -58,7 +58,7 @@ class Gptq(CodedFormat):
             packed_zeros = packed_zeros + sum(1 << shift for shift in range(0, 31, self.bits))
         zeros = within(codes_of_words(packed_zeros, self.bits).t(), part.rows, per).short().contiguous()
         zero = one_zero(zeros)
-        return CodedWeight(codes, self.bits, self.group or part.in_features, finite("scales", scales.t()).contiguous(),
+        return CodedWeight(codes, self.bits, self.group or part.in_features, finite("scales", scales.t()),
                            zero=zero or 0, zeros=zeros if zero is None else None, start=start)
 
     def order(self, tensors: Sequence[Tensor], part: LinearPart) -> Tensor | None:

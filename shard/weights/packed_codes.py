@@ -55,8 +55,9 @@ def within(unpacked: Tensor, part: slice, size: int) -> Tensor:
 
 
 def finite(name: str, scales: Tensor) -> Tensor:
-    """Returns scales as float32. Raises ValueError if there are others than numbers."""
-    scales = scales.float()
+    """Returns scales as float32, contiguous, though a rank's part may be a column of a larger tensor. Raises ValueError
+    if there are others than numbers."""
+    scales = scales.float().contiguous()
     wrong = scales.numel() - int(torch.isfinite(scales).sum())
     if wrong:
         raise ValueError(f"{name}: {wrong} of {scales.numel()} numbers are NaN or infinite")
