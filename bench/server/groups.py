@@ -3,8 +3,8 @@
 kills: streams run on two groups, the busier of which loses its shard, again and again: how many answers were whole and
 equal to those of an undisturbed run, and the longest gap between two tokens of each stream. prefixes: requests that
 share prefixes, on one group and on four: how many prompt tokens were found in the prefix caches, and how busy the
-busiest group was. cost: the time to the first token and the router's processor time for a token, with shards that
-answer at once, on one group and on four, in turns.
+busiest group was. cost: the time to the first token of a lone request, and the router's processor time for a token
+where every group has as many streams, with shards that answer at once, on one group and on four, in turns.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ KILL_AFTER = (0.1, 0.7)
 PREFIXES, REQUESTS, PREFIX_WORDS, OWN_WORDS, NEW = 16, 384, 300, 16, 48
 """Of the load with shared prefixes: how many there are, how many requests, and their words and tokens."""
 AT_ONCE = 32
+EACH, LONE = 64, 20
+"""Of the cost: streams in each group at once, and lone requests of a round."""
 LOOK_SECONDS = 0.1
 
 
@@ -152,21 +154,23 @@ def measure_prefixes(model: Path, groups: int) -> None:
 
 
 def measure_cost(model: Path, groups: int, rounds: int) -> None:
-    """Prints the time to the first token, and the router's time for a token, on one group and on several."""
-    flags = ["--max-concurrent-requests", "256"]
+    """Prints the time of a lone request to its first token, and the router's time for a token when every group has as
+    many streams, on one group and on several."""
+    flags = ["--max-concurrent-requests", str(EACH * groups)]
     with cell(model, 1, flags, flags, SCRIPTED) as one, cell(model, groups, flags, flags, SCRIPTED) as several:
+        cells = (one, several)
         for path in ("/generate_stream", "/v1/completions"):
-            for number, new in ((1, 50), (64, 100)):
-                for made in (one, several):
-                    measure(made.router, made.port, path, WARM_UP, new, "*/*")
-                runs = [[measure(made.router, made.port, path, number, new, "*/*") for made in (one, several)]
-                        for _ in range(rounds)]
-                firsts, tokens = ([median(each) for each in zip(*found, strict=True)] for found in (
-                    [[1e3 * each.first_seconds for each in run] for run in runs],
-                    [[1e6 * each.engine_seconds / each.tokens for each in run] for run in runs]))
-                print(f"cost: {path}, {number} at once: first token {firsts[0]:.2f} ms on one group, {firsts[1]:.2f} "
-                      f"on {groups}; router {tokens[0]:.1f} and {tokens[1]:.1f} µs a token, × "
-                      f"{tokens[1] / tokens[0]:.3f}", flush=True)
+            for made in cells:
+                measure(made.router, made.port, path, WARM_UP, 20, "*/*")
+            lone = [[measure(made.router, made.port, path, 1, 2, "*/*").first_seconds for made in cells]
+                    for _ in range(LONE * rounds)]
+            full = [[measure(made.router, made.port, path, EACH * len(made.groups), 100, "*/*") for made in cells]
+                    for _ in range(rounds)]
+            firsts = [1e3 * median(each) for each in zip(*lone, strict=True)]
+            tokens = [1e6 * median(run.engine_seconds / run.tokens for run in each) for each in zip(*full, strict=True)]
+            print(f"cost: {path}: first token {firsts[0]:.2f} ms on one group, {firsts[1]:.2f} on {groups}; with "
+                  f"{EACH} streams a group the router takes {tokens[0]:.1f} and {tokens[1]:.1f} µs a token, × "
+                  f"{tokens[1] / tokens[0]:.3f}", flush=True)
 
 
 @click.command(help=__doc__)
