@@ -79,7 +79,6 @@ async def until_serving(session: aiohttp.ClientSession, server: Server, number: 
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize("number", [2, 3])
 @pytest.mark.timeout(600)
 async def test_kills_hangs_and_drains(tmp_path: Path, number: int, every_case: bool) -> None:
@@ -119,7 +118,6 @@ async def test_kills_hangs_and_drains(tmp_path: Path, number: int, every_case: b
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.usefixtures("marked")
 async def test_a_poisoned_request_takes_nobody_with_it(tmp_path: Path) -> None:
     rng = random.Random(5)

@@ -112,7 +112,6 @@ def shards(group: str) -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.timeout(600)
 async def test_whatever_dies_answers_go_on(tmp_path: Path) -> None:
     port = free_port()
