@@ -15,7 +15,7 @@ async def test_a_group_that_was_lost_before_it_was_opened_is_not_awaited_for_eve
     fleet = ScriptedFleet(shifting)
     fleet.may_open.clear()
     request = Request(input_ids=(1, 2, 3), sampling=Sampling(), max_new_tokens=5)
-    async with running_engine(fleet, max_downtime=0.1) as engine:
+    async with asyncio.timeout(10), running_engine(fleet, max_downtime=0.1) as engine:
         with pytest.raises(Unhealthy):
             await collect(submit(engine, request))
         with pytest.raises(Unhealthy):

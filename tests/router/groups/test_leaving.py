@@ -1,6 +1,7 @@
 """Requests that have a reason to stay in a group that should be left, until they have none any more."""
 
 import asyncio
+import threading
 from dataclasses import replace
 
 from penstock.router.groups.member import Member
@@ -15,6 +16,7 @@ from tests.router.groups.test_groups import (
     token_ids,
     undisturbed,
 )
+from tests.scripted_engine import ListGrammar, ListMatcher
 
 
 async def lose_for_a_moment(made: Scene, member: Member, *, may_answer: bool = True) -> None:
@@ -87,3 +89,63 @@ async def test_a_stranded_suspect_goes_on_elsewhere_when_its_group_is_another_on
         made.fleets["a"].may_open.set()
         assert token_ids([*had[0], *await collect(stream)]) == wanted  # type: ignore[list-item]
         assert made.groups.members == [other]
+
+
+class SlowGrammar(ListGrammar):
+    """Takes its sixth token only when it may."""
+
+    def __init__(self) -> None:
+        super().__init__(*({70 + number, 80 + number} for number in range(20)))
+        self.may_take = threading.Event()
+        self.is_asked = threading.Event()
+
+    def start(self) -> ListMatcher:
+        return SlowMatcher(self)
+
+
+class SlowMatcher(ListMatcher):
+    def push(self, token_id: int) -> None:
+        if self._num_tokens == 5 and isinstance(self._grammar, SlowGrammar):
+            self._grammar.is_asked.set()
+            self._grammar.may_take.wait(10)
+        super().push(token_id)
+
+
+async def test_a_token_that_its_grammar_has_not_seen_is_computed_again() -> None:
+    grammar = SlowGrammar()
+    grammar.may_take.set()
+    wanted = await undisturbed(asked(20, grammar=grammar))
+    grammar.may_take.clear()
+    grammar.is_asked.clear()
+    async with scene("a") as made:
+        origin = made.members["a"]
+        stream = submit(made.groups, asked(20, grammar=grammar))
+        had = await some_tokens([stream], 5)
+        while not grammar.is_asked.is_set():
+            await asyncio.sleep(0)
+        other = made.add("b")
+        while not other.engine.has_group:
+            await asyncio.sleep(0)
+        origin.is_draining = True
+        origin.note()
+        assert other.engine.num_requests == 1
+        grammar.may_take.set()
+        assert token_ids([*had[0], *await collect(stream)]) == wanted  # type: ignore[list-item]
+
+
+async def test_nobody_moves_where_there_is_no_room() -> None:
+    async with scene("a") as made:
+        origin = made.members["a"]
+        small = made.add("small", replace(FACTS, num_blocks=4))
+        while not small.engine.has_group:
+            await asyncio.sleep(0)
+        streams = [submit(made.groups, asked(number, first=100 * number)) for number in (10, 100)]
+        small_one, large_one = streams
+        assert origin.engine.num_requests >= 1
+        made.lose("a")
+        while origin.engine.has_group:
+            await asyncio.sleep(0)
+        assert origin.engine.num_requests == 1
+        assert len(await collect(small_one)) == 10
+        made.fleets["a"].may_open.set()
+        assert len(await collect(large_one)) == 100

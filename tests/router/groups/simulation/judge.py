@@ -27,6 +27,11 @@ MAX_POISON_DEATHS = 11
 times alone, and three times more if it was cleared of another death before."""
 
 
+def should_leave(member: Member) -> bool:
+    """Tells whether requests should go on elsewhere."""
+    return member.is_draining or member.is_gone or member.engine.is_stuck or not member.engine.has_group
+
+
 class Judge:
     """Takes down the first thing that went wrong; `failed_at_all` is set then. `tell` notes what happens."""
 
@@ -85,14 +90,15 @@ class Judge:
         if is_new:
             stream.weights = engine.facts.weights_digest
             assert self.groups is not None
-            better = [each for each in self.groups.members if not each.should_move
+            better = [each for each in self.groups.members if not should_leave(each)
                       and (not stream.request.needs_bits or each.has_bits(stream.request.bits))
                       and each.fits(most_tokens(stream.request))]
-            self.check(not (better and (member.should_move or not member.fits(most_tokens(stream.request)))), lambda: (
+            is_good = not should_leave(member) and member.fits(most_tokens(stream.request))
+            self.check(is_good or not better, lambda: (
                 f"{stream.label} is given to group {engine.name}, which is {member.state}; {better[0].name} serves"))
         else:
             self.counts["moved"] += 1
-            self.check(not member.should_move, lambda: (
+            self.check(not should_leave(member), lambda: (
                 f"{stream.label} moves to group {engine.name}, which is {member.state}"))
             stream.due_at = None if engine.has_trial else self._loop.time() + MAX_PAUSE
         self.tell(f"{stream.label} is {'given' if is_new else 'moved'} to {engine.name} behind "
@@ -179,7 +185,7 @@ class Judge:
         groups = self.groups
         for member in groups.members if groups is not None and len(groups.members) > 1 else ():
             engine: WatchedEngine = member.engine  # type: ignore[assignment]
-            if not member.should_move or not engine.num_requests:
+            if not should_leave(member) or not engine.num_requests:
                 continue
             for sequence in engine._scheduler._sequences.values():
                 state = engine._requests.get(sequence.id)

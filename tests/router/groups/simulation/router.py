@@ -12,7 +12,7 @@ from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.api.http.sse import Places
 from penstock.router.engine.limits import Limits
-from penstock.router.errors import RouterError
+from penstock.router.errors import Overloaded, RouterError
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.generation.answers import answering
@@ -136,6 +136,9 @@ class SimulatedRouter:
             await self._answer(client)
         except RouterError as error:
             if not self.is_dead:
+                is_full = self.groups._permits < client.ask.num_answers
+                self._world.judge.check(is_full or not isinstance(error, Overloaded), lambda: (
+                    f"client {client.ask.number} is refused, with {self.groups._permits} permits left"))
                 client.failed(error)
         finally:
             self._clients.pop(client, None)
