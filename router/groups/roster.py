@@ -55,6 +55,7 @@ class Roster:
         self._known: dict[tuple[str, ...], str] = {}
         """The names of groups that have joined, are about to, or were refused, by their addresses: one may have the
         name of another that is not listed any more, as a pod has that takes the place of another."""
+        self._describing: dict[tuple[str, ...], asyncio.Task[None]] = {}
         self._members: dict[tuple[str, ...], Member] = {}
         self._waiting: list[Found] = []
         self._has_found = asyncio.Event()
@@ -92,6 +93,9 @@ class Roster:
         for address in sorted(listed - self._listed):
             self._ask_at(address)
         self._listed = listed
+        for addresses in [each for each in self._describing if not listed.issuperset(each)]:
+            self._describing.pop(addresses).cancel()
+            self._assemble(self._known.pop(addresses))
         for addresses, member in self._members.items():
             is_gone = not listed.issuperset(addresses)
             if is_gone != member.is_gone:
@@ -117,19 +121,20 @@ class Roster:
         self._assemble(told.facts.group)
 
     def _assemble(self, name: str) -> None:
-        """Has a group join once the first shards of all its machines have answered, unless one of this name is there
-        and listed."""
+        """Has a group join once the first shards of all its machines have answered, unless one that is listed has its
+        name, or its addresses: another may have been there, which is found out when that is asked for its facts."""
         there = {address: told for address, told in self._machines.items() if told.facts.group == name}
         ranks = {told.rank: address for address, told in there.items()}
         addresses = tuple(address for _, address in sorted(ranks.items()))
         if not there or sum(there[each].shards_here for each in addresses) != there[addresses[0]].facts.world_size:
             return
-        if any(each == name and self._listed.issuperset(known) for known, each in self._known.items()):
+        if any(self._listed.issuperset(known) and (each == name or not {*known}.isdisjoint(addresses))
+               for known, each in self._known.items()):
             return
         self._known[addresses] = name
         targets = [addressing.shifted(address, place) for address in addresses
                    for place in range(self._machines[address].shards_here)]
-        self._tasks.create_task(self._describe(name, addresses, targets))
+        self._describing[addresses] = self._tasks.create_task(self._describe(name, addresses, targets))
 
     async def _describe(self, name: str, addresses: tuple[str, ...], targets: list[str]) -> None:
         async def describe() -> Found:
@@ -141,7 +146,10 @@ class Roster:
                 raise
 
         found = await _patiently(describe, f"group {name}")
-        if self._groups is None:
+        del self._describing[addresses]
+        if found.facts.group != name:
+            await self._forget(found)
+        elif self._groups is None:
             self._waiting.append(found)
             self._has_found.set()
         else:

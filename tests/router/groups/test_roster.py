@@ -39,6 +39,8 @@ class World:
     fleets: dict[str, "RealFleet"] = field(default_factory=dict)
     targets: dict[str, list[str]] = field(default_factory=dict)
     started: asyncio.Event = field(default_factory=asyncio.Event)
+    num_lost: float = 0
+    """How many more fleets are lost while they are asked."""
 
     async def watch(self) -> AsyncGenerator[frozenset[str], None]:
         while True:
@@ -77,13 +79,13 @@ class RealFleet(ScriptedFleet):
         super().__init__(shifting)
         self.facts = world.machines[targets[0]].facts
         self.states: asyncio.Queue[bool] = asyncio.Queue()
-        self.num_lost = 0
+        self._world = world
         world.fleets[self.facts.group] = self
         world.targets[self.facts.group] = targets
 
     async def describe(self) -> Facts:
-        if self.num_lost:
-            self.num_lost -= 1
+        if self._world.num_lost:
+            self._world.num_lost -= 1
             raise FleetError("it was lost while it was asked")
         return self.facts
 
@@ -150,11 +152,11 @@ async def test_a_flat_list_sorts_itself() -> None:
 
 async def test_shards_that_are_lost_while_they_are_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rosters, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(RealFleet, "num_lost", 3, raising=False)
-    world = World()
+    world = World(num_lost=3)
     world.start("a:1", "first")
     async with router(world, "a:1") as groups:
         await until_there_are(groups, "first")
+    assert not world.num_lost
 
 
 async def test_a_group_that_does_not_fit_is_refused_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,3 +279,46 @@ async def test_a_machine_of_a_group_is_replaced_by_another() -> None:
         world.list("a:1", "c:1")
         world.start("c:1", "both", rank=1, world_size=2)
         await until_reached(world, groups, "both", "a:1", "c:1")
+
+
+async def test_another_group_takes_over_the_address_of_one_that_was_away() -> None:
+    """Each has one engine at a time, or each would take the other's stream of orders."""
+    world = World()
+    world.start("a:1", "first")
+    async with router(world, "a:1") as groups:
+        await until_there_are(groups, "first")
+        left = world.fleets["first"]
+        world.list()
+        while not groups.members[0].is_gone:
+            await asyncio.sleep(0)
+        world.start("a:1", "second")
+        world.list("a:1")
+        await asyncio.sleep(0.01)
+        assert [each.name for each in groups.members] == ["first"]
+        left.facts = world.machines["a:1"].facts
+        left.is_lost.set()
+        await until_there_are(groups, "second")
+        await asyncio.sleep(0.01)
+        assert [each.name for each in groups.members] == ["second"]
+        world.start("b:1", "third")
+        world.list("b:1")
+        await until_there_are(groups, "third")
+
+
+async def test_a_group_that_is_listed_no_more_while_it_starts_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rosters, "RETRY_SECONDS", 0.0)
+    world = World()
+    world.start("a:1", "first")
+    async with router(world, "a:1", "b:1") as groups:
+        await until_there_are(groups, "first")
+        world.num_lost = float("inf")
+        world.start("b:1", "second")
+        while "second" not in world.fleets:
+            await asyncio.sleep(0)
+        world.list("a:1")
+        await asyncio.sleep(0.01)
+        world.num_lost = 0
+        await asyncio.sleep(0.01)
+        assert [each.name for each in groups.members] == ["first"]
+        world.list("a:1", "b:1")
+        await until_there_are(groups, "first", "second")
