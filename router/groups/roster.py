@@ -61,7 +61,8 @@ class Roster:
         self._has_found = asyncio.Event()
         self._groups: Groups | None = None
         self._make_engine: Callable[[GrpcFleet, Facts], Engine]
-        self._refusals: dict[str, str] = {}
+        self._refusals: dict[tuple[str, ...], str] = {}
+        """Why groups are refused, by their addresses."""
         self._tasks: asyncio.TaskGroup
 
     async def watch(self) -> None:
@@ -103,6 +104,14 @@ class Roster:
                 member.is_gone = is_gone
                 member.note()
                 self._assemble(member.name)
+        self._note_refusals(self._refusals)
+
+    def _note_refusals(self, refusals: dict[tuple[str, ...], str]) -> None:
+        """Notes which groups are refused now: of these, those that are listed."""
+        self._refusals = {each: why for each, why in refusals.items() if self._listed.issuperset(each)}
+        if self._groups is not None and self._groups.num_refused != len(self._refusals):
+            self._groups.num_refused = len(self._refusals)
+            self._groups.note()
 
     def _ask_at(self, address: str) -> None:
         self._asking[address] = self._tasks.create_task(self._ask(address))
@@ -156,17 +165,17 @@ class Roster:
             self._admit(found)
 
     def _admit(self, found: Found) -> None:
+        """Has a group join, unless it does not fit those that are there, or were there last."""
         assert self._groups is not None
         try:
-            if self._groups.members and (conflicts := self._groups.facts.conflicts(found.facts)):
-                raise LimitError(f"it differs from the others in {', '.join(conflicts)}")
+            if self._groups.kinds and (conflicts := self._groups.facts.conflicts(found.facts)):
+                raise LimitError(f"it differs from the others, or the last that was there, in {', '.join(conflicts)}")
             engine = self._make_engine(found.fleet, found.facts)
         except LimitError as error:
             self._tasks.create_task(self._refuse(found, str(error)))
             return
-        self._refusals.pop(found.name, None)
+        self._note_refusals({each: why for each, why in self._refusals.items() if each != found.addresses})
         member = self._members[found.addresses] = self._groups.add(engine, is_lasting=False)
-        self._groups.num_refused = len(self._refusals)
         log.info("group %s joins: %d shard%s, %d KV tokens, numerics %s", found.name, found.facts.world_size,
                  "s" * (found.facts.world_size > 1), found.facts.capacity, found.facts.numerics)
         self._tasks.create_task(self._attend(found, member))
@@ -181,12 +190,9 @@ class Roster:
 
     async def _refuse(self, found: Found, why: str) -> None:
         """Lets a group be that does not fit the others, for a while."""
-        assert self._groups is not None
-        if self._refusals.get(found.name) != why:
+        if self._refusals.get(found.addresses) != why:
             log.error("group %s is refused: %s", found.name, why)
-        self._refusals[found.name] = why
-        self._groups.num_refused = len(self._refusals)
-        self._groups.note()
+        self._note_refusals({**self._refusals, found.addresses: why})
         await asyncio.sleep(REFUSED_SECONDS)
         await self._forget(found)
 

@@ -174,6 +174,36 @@ async def test_a_group_that_does_not_fit_is_refused_until_it_does(monkeypatch: p
         assert groups.num_refused == 0
 
 
+async def test_a_group_that_is_refused_and_listed_no_more_does_not_count() -> None:
+    world = World()
+    world.start("a:1", "first")
+    world.start("b:1", "second", vocab_size=100)
+    async with router(world, "a:1") as groups:
+        world.list("a:1", "b:1")
+        while not groups.num_refused:
+            await asyncio.sleep(0)
+        world.list("a:1")
+        while groups.num_refused:
+            await asyncio.sleep(0)
+
+
+async def test_what_follows_the_only_group_has_to_fit_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are tokenised as for the one that was there."""
+    monkeypatch.setattr(rosters, "REFUSED_SECONDS", 0.01)
+    world = World()
+    world.start("a:1", "first")
+    async with router(world, "a:1") as groups:
+        await until_there_are(groups, "first")
+        world.start("a:1", "second", vocab_size=100)
+        world.fleets["first"].facts = world.machines["a:1"].facts
+        world.fleets["first"].is_lost.set()
+        while not groups.num_refused:
+            assert all(each.name == "first" for each in groups.members)
+            await asyncio.sleep(0)
+        world.start("a:1", "third", weights_digest="other")
+        await until_there_are(groups, "third")
+
+
 async def test_a_group_that_is_listed_no_more_is_left_and_may_come_back() -> None:
     world = World()
     world.start("a:1", "first")
