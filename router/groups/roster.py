@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,6 +22,9 @@ from penstock.system import addresses as addressing
 log = logging.getLogger(__name__)
 
 _Told = TypeVar("_Told")
+OTHERS_SECONDS = 0.5
+"""How much longer a router waits for other groups before it begins: clients that come back to it may have answers of a
+kind that the first does not give."""
 RETRY_SECONDS = 0.5
 """The pause before shards are asked again that were lost while they were asked."""
 REFUSED_SECONDS = 10.0
@@ -58,7 +61,7 @@ class Roster:
         self._describing: dict[tuple[str, ...], asyncio.Task[None]] = {}
         self._members: dict[tuple[str, ...], Member] = {}
         self._waiting: list[Found] = []
-        self._has_found = asyncio.Event()
+        self._has_found, self._has_all = asyncio.Event(), asyncio.Event()
         self._groups: Groups | None = None
         self._make_engine: Callable[[GrpcFleet, Facts], Engine]
         self._refusals: dict[tuple[str, ...], str] = {}
@@ -73,8 +76,12 @@ class Roster:
             await asyncio.Event().wait()  # a list never changes, but groups at its addresses come and go
 
     async def first(self) -> Facts:
-        """Waits for the first group, and returns its facts. No group joins before `begin`."""
+        """Waits for the first group, and a moment for the others; returns the facts of the first. No group joins before
+        `begin`."""
         await self._has_found.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(OTHERS_SECONDS):
+                await self._has_all.wait()
         return self._waiting[0].facts
 
     def begin(self, groups: Groups, make_engine: Callable[[GrpcFleet, Facts], Engine]) -> None:
@@ -128,6 +135,7 @@ class Roster:
         told = await _patiently(describe, f"the shard at {address}")
         self._machines[address] = told
         self._assemble(told.facts.group)
+        self._look_for_others()
 
     def _assemble(self, name: str) -> None:
         """Has a group join once the first shards of all its machines have answered, unless one that is listed has its
@@ -161,8 +169,14 @@ class Roster:
         elif self._groups is None:
             self._waiting.append(found)
             self._has_found.set()
+            self._look_for_others()
         else:
             self._admit(found)
+
+    def _look_for_others(self) -> None:
+        """Notes whether all groups have been found, at whatever address that is listed."""
+        if self._listed <= self._machines.keys() and not self._describing:
+            self._has_all.set()
 
     def _admit(self, found: Found) -> None:
         """Has a group join, unless it does not fit those that are there, or were there last."""
@@ -176,6 +190,7 @@ class Roster:
             return
         self._note_refusals({each: why for each, why in self._refusals.items() if each != found.addresses})
         member = self._members[found.addresses] = self._groups.add(engine, is_lasting=False)
+        member.is_gone = not self._listed.issuperset(found.addresses)  # before `begin` it may have left
         log.info("group %s joins: %d shard%s, %d KV tokens, numerics %s", found.name, found.facts.world_size,
                  "s" * (found.facts.world_size > 1), found.facts.capacity, found.facts.numerics)
         self._tasks.create_task(self._attend(found, member))

@@ -126,6 +126,16 @@ async def until_there_are(groups: Groups, *names: str) -> None:
         await asyncio.sleep(0)
 
 
+async def test_a_router_begins_with_all_groups_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes back to it may need the numerics of any."""
+    monkeypatch.setattr(rosters, "OTHERS_SECONDS", 20.0)
+    world = World()
+    world.start("a:1", "first", numerics="one")
+    asyncio.get_running_loop().call_later(0.01, lambda: world.start("b:1", "second", numerics="two"))
+    async with router(world, "a:1", "b:1") as groups:
+        assert {each.numerics for each in groups.kinds} == {"one", "two"}
+
+
 async def test_a_dead_address_costs_nothing_and_a_late_one_joins() -> None:
     world = World()
     world.start("a:1", "first")
