@@ -102,11 +102,16 @@ class Groups:
 
     def _let_go(self, member: Member) -> None:
         self._members.remove(member)
-        if all(each.name != member.name for each in self._members):  # else one of its name has taken its place
-            self._metrics.forget(member.name)
         member.left.set()
-        if member.task is not None:
+        if member.task is None:
+            self._forget(member.name)
+        else:  # as long as the engine is driven it counts; it may be what has called this
+            member.task.add_done_callback(lambda _: self._forget(member.name))
             member.task.cancel()
+
+    def _forget(self, name: str) -> None:
+        if all(each.name != name for each in self._members):  # else one of its name has taken its place
+            self._metrics.forget(name)
 
     async def run(self) -> None:
         """Drives all engines until cancelled. Raises any error but the loss of a group."""

@@ -33,6 +33,9 @@ class AdapterMetrics:
         tell the sum over the groups."""
         self._places[group] = places
         self.know(num_known)
+        self._sum_up()
+
+    def _sum_up(self) -> None:
         for place in Place:
             if place is not Place.KNOWN:
                 self._adapters.labels(place.value).set(sum(each.get(place, 0) for each in self._places.values()))
@@ -44,6 +47,7 @@ class AdapterMetrics:
     def forget(self, group: str) -> None:
         """Leaves a group out from now on."""
         self._places.pop(group, None)
+        self._sum_up()
 
     def loaded(self, took: float) -> None:
         """Counts a load that took so many seconds."""

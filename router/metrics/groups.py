@@ -51,11 +51,14 @@ class GroupMetrics:
     def note(self, group: str, occupancy: Occupancy) -> None:
         """Takes in how busy a group is."""
         self._occupancies[group] = occupancy
-        self.total = now = _total(self._occupancies.values())
         self._queue_size.labels(group).set(occupancy.num_waiting)
         self._batch_size.labels(group).set(occupancy.num_running)
         self._blocks.labels(group, "used").set(occupancy.used_blocks)
         self._blocks.labels(group, "free").set(occupancy.free_blocks)
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        self.total = now = _total(self._occupancies.values())
         num_blocks = now.used_blocks + now.free_blocks
         self._num_blocks.set(num_blocks)
         self._usage.set(now.used_blocks / max(1, num_blocks))
@@ -70,6 +73,7 @@ class GroupMetrics:
                                     (self._blocks, group, "used"), (self._blocks, group, "free")):
                 series.labels(*labels).set(0)
                 series.remove(*labels)
+        self._sum_up()
 
     def states(self, numbers: Mapping[str, int]) -> None:
         """Sets how many groups are in each state."""
@@ -95,5 +99,5 @@ def _total(each: Collection[Occupancy]) -> Occupancy:
     return Occupancy(
         num_waiting=sum(one.num_waiting for one in each), num_running=sum(one.num_running for one in each),
         used_blocks=sum(one.used_blocks for one in each), free_blocks=sum(one.free_blocks for one in each),
-        wasted_positions=sum(one.wasted_positions for one in each), step_tokens=max(one.step_tokens for one in each),
-        block_size=max(one.block_size for one in each))
+        wasted_positions=sum(one.wasted_positions for one in each), step_tokens=max((one.step_tokens for one in each), default=0),
+        block_size=max((one.block_size for one in each), default=0))

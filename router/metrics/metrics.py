@@ -258,6 +258,9 @@ class Metrics:
         """Sets how busy a group is: how many requests wait and run, what its KV memory holds, and how many tokens its
         steps may have. Series without a group's name have the sum over all."""
         self.groups.note(group, occupancy)
+        self._sum_up()
+
+    def _sum_up(self) -> None:
         now = self.groups.total
         self._queue_size.set(now.num_waiting)
         self._batch_size.set(now.num_running)
@@ -272,6 +275,7 @@ class Metrics:
         """Leaves a group out that is no more."""
         self.groups.forget(group)
         self.adapters.forget(group)
+        self._sum_up()
 
     def exposition(self) -> bytes:
         """Returns all series, in the format CONTENT_TYPE."""

@@ -69,6 +69,25 @@ async def test_a_group_that_is_gone_is_let_go_once_its_last_request_has_ended() 
             await asyncio.sleep(0)
 
 
+async def test_nothing_is_told_any_more_of_a_group_that_was_let_go() -> None:
+    """It is let go in the midst of its engine's work: as it notes that the group, which is gone, is lost."""
+    async with scene("a") as made:
+        origin, other = made.members["a"], made.add("b")
+        while not other.engine.has_group:
+            await asyncio.sleep(0)
+        streams = [submit(made.groups, asked(60, first=first)) for first in (100, 200)]
+        await some_tokens(list(streams))
+        origin.is_gone = True
+        made.lose("a")
+        assert [len(events) for events in await asyncio.gather(*map(collect, streams))] == [57, 57]
+        await made.until_idle()
+        assert made.groups.members == [other]
+        told = made.metrics.exposition().decode()
+        assert 'group="b"' in told
+        assert 'group="a"' not in told
+        assert made.series("tgi_batch_max_total_tokens") == FACTS.capacity
+
+
 async def test_a_stranded_suspect_goes_on_elsewhere_when_its_group_is_another_one() -> None:
     """It stays with the group that died of it twice, until there is no such group any more."""
     request = asked(60)
