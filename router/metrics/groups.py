@@ -99,5 +99,6 @@ def _total(each: Collection[Occupancy]) -> Occupancy:
     return Occupancy(
         num_waiting=sum(one.num_waiting for one in each), num_running=sum(one.num_running for one in each),
         used_blocks=sum(one.used_blocks for one in each), free_blocks=sum(one.free_blocks for one in each),
-        wasted_positions=sum(one.wasted_positions for one in each), step_tokens=max((one.step_tokens for one in each), default=0),
+        wasted_positions=sum(one.wasted_positions for one in each),
+        step_tokens=max((one.step_tokens for one in each), default=0),
         block_size=max((one.block_size for one in each), default=0))
