@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 from pydantic_core import from_json, to_json
@@ -119,11 +120,16 @@ class StreamCall(Call, Generic[AnyReply]):
         self.patience.progress()
         if not event.data:
             return None
-        content = from_json(event.data)
-        if (error := error_of_event(content)) is not None:
-            raise self._judged(error)
+        try:
+            content = from_json(event.data)
+            told = error_of_event(content)
+            reply = self._kind.model_validate(content) if told is None else None
+        except ValueError as error:
+            raise ServerFault(f"an event can't be read: {error}", HTTPStatus.OK) from error
+        if told is not None:
+            raise self._judged(told)
         self._note(event, content)
-        return self._kind.model_validate(content)
+        return reply
 
     def end(self) -> None:
         """Notes the end of an attempt's response. Raises Gone unless the answer is whole."""

@@ -55,7 +55,7 @@ class Overloaded(Refused):
 
 
 class ServerFault(Refused):
-    """Raised by a server that has a fault, or is none of this kind."""
+    """Raised by a server that has a fault, or is none of this kind, so that what it answers can't be read."""
 
 
 class Gone(Exception):
@@ -99,7 +99,8 @@ def _told(content: Any) -> tuple[str, int] | None:
     """Returns the sentence and the status of an error in TGI's or OpenAI's shape."""
     error = content.get("error") if isinstance(content, dict) else None
     if isinstance(error, dict):
-        return str(error.get("message")), int(error.get("http_status_code") or error.get("code") or 500)
+        codes = map(str, (error.get("http_status_code"), error.get("code")))  # a gateway's code may be a word
+        return str(error.get("message")), next((int(code) for code in codes if code.isdecimal()), 500)
     if isinstance(error, str):
         return error, _STATUSES.get(content.get("error_type"), 422)
     return None
