@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from penstock.router.grammar.spec import GrammarSpec
 from penstock.router.groups.groups import Groups
 
 log = logging.getLogger(__name__)
+
+KINDS_SECONDS = 0.1
+"""How often fronts are told which kind of groups their next requests are for, where there are several kinds."""
 
 
 class FrontServer:
@@ -96,10 +100,14 @@ class FrontServer:
         return messages.KnownAdapters(tuple(self.adapters), self.adapters.removed)
 
     async def _follow(self) -> None:
+        """Tells fronts what has changed. Of several kinds of groups the first is the one for the next request, which
+        changes with every request, so that is looked at now and then."""
         while True:
             self.engine.changed.clear()
-            self.tell(self._state())
-            await self.engine.changed.wait()
+            self.tell(state := self._state())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KINDS_SECONDS if len(state.kinds) > 1 else None):
+                    await self.engine.changed.wait()
 
 
 class _Front:

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
+from penstock.router.engine.engine import Engine
 from penstock.router.engine.request import Request
 from penstock.router.errors import (
     AdapterNotFound,
@@ -26,10 +27,11 @@ from penstock.router.generation.parameters import Parameters
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.matcher import GrammarError
 from penstock.router.grammar.spec import GrammarSpec
+from penstock.router.metrics.metrics import Metrics
 from penstock.router.scheduling.plan import FinishReason, Sampling
 from penstock.router.scheduling.suspects import MAX_SOLO_DEATHS
 from penstock.router.tracing.trace import Trace
-from tests.fakes import LIMITS, ScriptedFleet
+from tests.fakes import FACTS, LIMITS, ScriptedFleet
 from tests.router.adapters.folders import write_adapter
 from tests.router.front.fronts import (
     ASKED,
@@ -224,6 +226,28 @@ async def test_adapters_are_those_of_the_engines_process(path: Path, tmp_path: P
         assert len(await collect(running)) == 199, "the next process was told of the adapter that was added"
         assert len(await collect(removed)) == 199, "what was taken is answered"
         await until(lambda: [each.name for each in one.adapters] == ["b"])
+
+
+async def test_requests_are_for_the_kind_of_group_with_the_least_to_do(path: Path) -> None:
+    """Those of fronts, too, though nothing but the load has changed."""
+    fleet = make_fleet()
+    fleet.may_answer.clear()
+    async with serving(path, fleet) as (groups, _), front(path) as remote:
+        metrics, facts = Metrics(LIMITS), replace(FACTS, numerics="other")
+        other = make_fleet()
+        other.facts = facts
+        groups.add(Engine(other, facts, LIMITS, metrics, is_one_of_many=True, name="other"))
+        await until(lambda: len(remote.kinds) == 2)
+        stream = submit(groups, ASKED)
+        async with asyncio.timeout(2):  # before a group counts as stuck
+            await until(lambda: remote.kinds[0].numerics == "other")
+            fleet.may_answer.set()
+            other.may_answer.clear()
+            await collect(stream)
+            held = submit(groups, replace(ASKED, bits=facts.bits, needs_bits=True))
+            await until(lambda: remote.kinds[0].numerics != "other")
+        other.may_answer.set()
+        await collect(held)
 
 
 async def test_a_trace_has_what_happens_in_the_engines_process(path: Path) -> None:
