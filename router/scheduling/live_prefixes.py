@@ -1,6 +1,7 @@
 """Knows which prefixes the sequences of a scheduler have, before anything of them is computed."""
 
 from collections import Counter
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
 
 
@@ -18,7 +19,7 @@ class LivePrefixes:
 
     def add(self, sequence_id: int, namespace: str, tokens: Items[int]) -> None:
         """Counts the blocks of a sequence."""
-        chain = self._chains[sequence_id] = self._chain(namespace, tokens)
+        chain = self._chains[sequence_id] = [*self._chain(namespace, tokens)]
         self._counts.update(chain)
 
     def remove(self, sequence_id: int) -> None:
@@ -39,9 +40,8 @@ class LivePrefixes:
                 number += 1
         return number
 
-    def _chain(self, namespace: str, tokens: Items[int]) -> list[int]:
-        size, key, chain = self._block_size, hash(namespace), []
+    def _chain(self, namespace: str, tokens: Items[int]) -> Iterator[int]:
+        size, key = self._block_size, hash(namespace)
         for start in range(0, len(tokens) - size + 1, size):
             key = hash((key, *tokens[start:start + size]))
-            chain.append(key)
-        return chain
+            yield key
