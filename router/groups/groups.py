@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -27,6 +28,9 @@ STEP_SECONDS = 3.0
 """How long a step may take before its requests go on in another group. Steps are sized to take a twelfth of it."""
 LOOK_SECONDS = 0.25
 """How often that is looked at."""
+LATE_SECONDS = 1.0
+"""How late it may be for that. A router that was held up itself, as by a machine that was suspended, has results to
+read first, and knows nothing of its groups."""
 REPLACED = "Server error: the model was replaced by another one while it answered"
 
 
@@ -122,8 +126,10 @@ class Groups:
                 if self._background is not None:
                     self._running.create_task(self._background())
                 while True:
+                    began_at = time.monotonic()
                     await asyncio.sleep(LOOK_SECONDS)
-                    self._look()
+                    if time.monotonic() - began_at < LOOK_SECONDS + LATE_SECONDS:
+                        self._look()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:

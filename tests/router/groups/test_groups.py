@@ -1,6 +1,7 @@
 """Requests on several groups: where they go, and where they go on."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, KilledGroup, Unhealthy
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.facts import Facts
+from penstock.router.groups import groups as groups_module
 from penstock.router.groups.groups import Groups
 from penstock.router.groups.member import Member
 from penstock.router.metrics.metrics import Metrics
@@ -135,6 +137,24 @@ async def test_streams_go_on_in_another_group_at_once(how: str) -> None:
         late = submit(made.groups, request)
         assert made.members["b"].engine.num_requests == 1
         await collect(late)
+
+
+async def test_a_router_that_was_held_up_blames_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups_module, "STEP_SECONDS", 0.1)
+    monkeypatch.setattr(groups_module, "LATE_SECONDS", 0.05)
+    async with scene("a", "b") as made:
+        for fleet in made.fleets.values():
+            fleet.may_answer.clear()
+        streams = [submit(made.groups, asked(first=100 * number)) for number in range(4)]
+        while not all(each.engine._in_flight for each in made.groups.members):
+            await asyncio.sleep(0)
+        time.sleep(0.5)  # noqa: ASYNC251
+        for _ in range(5):  # what came meanwhile takes its way
+            await asyncio.sleep(0)
+        for fleet in made.fleets.values():
+            fleet.may_answer.set()
+        await asyncio.gather(*map(collect, streams))
+        assert made.series('penstock_moved_requests{cause="stuck"}') == 0
 
 
 async def test_where_no_other_group_is_they_wait_and_the_next_that_opens_has_them() -> None:
