@@ -35,16 +35,15 @@ class Places:
         last: frozenset[str] | None = None
         fault = ""
         while True:
-            found = last
+            found, told = last, fault
             try:
                 found, fault = frozenset(await self._spec.addresses()), ""
-            except socket.gaierror as error:
-                if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA):
-                    found = frozenset()
             except (OSError, ValueError) as error:
-                if str(error) != fault:
-                    log.error("the groups stay as they were: %s", error)
-                fault = str(error)
+                fault = f"the groups stay as they were: {error}"
+                if isinstance(error, socket.gaierror) and error.errno in (socket.EAI_NONAME, socket.EAI_NODATA):
+                    found, fault = frozenset(), f"no groups are listed: {error}"
+            if fault not in ("", told):
+                log.error("%s", fault)
             if found is not None and found != last:
                 last = found
                 yield found

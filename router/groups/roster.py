@@ -145,9 +145,12 @@ class Roster:
         addresses = tuple(address for _, address in sorted(ranks.items()))
         if not there or sum(there[each].shards_here for each in addresses) != there[addresses[0]].facts.world_size:
             return
-        if any(self._listed.issuperset(known) and (each == name or not {*known}.isdisjoint(addresses))
-               for known, each in self._known.items()):
-            return
+        for known, each in self._known.items():
+            if self._listed.issuperset(known) and (each == name or not {*known}.isdisjoint(addresses)):
+                if known != addresses:
+                    log.warning("group %s at %s is not used: group %s is at %s", name, ", ".join(addresses), each,
+                                ", ".join(known))
+                return
         self._known[addresses] = name
         targets = [addressing.shifted(address, place) for address in addresses
                    for place in range(self._machines[address].shards_here)]

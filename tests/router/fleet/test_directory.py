@@ -52,7 +52,7 @@ async def test_a_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFix
     await found.aclose()
 
 
-async def test_a_name_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_is_looked_up_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     answers: list[list[str] | Exception] = [
         socket.gaierror(socket.EAI_AGAIN, "nobody answers"), socket.gaierror(socket.EAI_NONAME, "there is none"),
         ["10.0.0.2", "10.0.0.1"], socket.gaierror(socket.EAI_AGAIN, "nobody answers"), OSError("no network"),
@@ -71,3 +71,6 @@ async def test_a_name_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert await after(found) == {"10.0.0.1:4000", "10.0.0.2:4000"}
     assert await after(found) == {"10.0.0.2:4000"}, "nothing was told while nobody answered, or all was as before"
     await found.aclose()
+    nobody = f"the groups stay as they were: [Errno {socket.EAI_AGAIN}] nobody answers"
+    assert caplog.messages == [nobody, f"no groups are listed: [Errno {socket.EAI_NONAME}] there is none", nobody,
+                               "the groups stay as they were: no network"], "a router without groups says why"

@@ -297,7 +297,9 @@ async def test_the_only_group_is_followed_by_one_of_its_name_elsewhere() -> None
         assert len(await collect(submit(groups, asked()))) == 20
 
 
-async def test_one_that_came_before_the_other_of_its_name_had_left_joins_then() -> None:
+async def test_one_that_came_before_the_other_of_its_name_had_left_joins_then(
+    caplog: pytest.LogCaptureFixture
+) -> None:
     world = World()
     world.start("a:1", "pod-0")
     world.start("c:1", "pod-1")
@@ -306,6 +308,7 @@ async def test_one_that_came_before_the_other_of_its_name_had_left_joins_then() 
         world.start("b:1", "pod-0")
         await asyncio.sleep(0.01)
         assert world.targets["pod-0"] == ["a:1"]
+        assert "group pod-0 at b:1 is not used: group pod-0 is at a:1" in caplog.messages
         world.list("b:1", "c:1")
         await until_reached(world, groups, "pod-0", "b:1")
 
