@@ -16,14 +16,15 @@ SHARED = (
     "huggingface_hub_cache", "watermark_gamma", "watermark_delta", "kv_memory", "kv_cache_dtype",
     "cuda_memory_fraction", "block_size", "max_adapter_memory", "max_batch_prefill_tokens", "max_batch_size",
     "max_concurrent_requests", "speculate", "draft_model_id", "graceful_termination_timeout", "otlp_endpoint",
-    "otlp_service_name", "shard_tls_ca", "shard_tls_cert", "shard_tls_key", "shard_tls_name", "num_shard", "sharded",
-    "device", "deterministic", "cuda_graphs", "threads", "step_timeout", "startup_timeout", "master_addr",
-    "master_port", "json_output", "env")
+    "otlp_service_name", "shard_tls_ca", "shard_tls_cert", "shard_tls_key", "shard_tls_name", "num_shard",
+    "pipeline_parallel_size", "sharded", "device", "deterministic", "cuda_graphs", "threads", "step_timeout",
+    "startup_timeout", "master_addr", "master_port", "json_output", "env")
 """The options of the launcher that mean the same for a group without a router."""
 OF_SHARDS = (
     "dtype", "quantize", "activations", "model_impl", "rope_scaling", "rope_factor", "watermark_gamma",
     "watermark_delta", "kv_memory", "kv_cache_dtype", "cuda_memory_fraction", "block_size", "draft_model_id",
-    "num_shard", "sharded", "device", "deterministic", "cuda_graphs", "threads", "master_addr", "master_port")
+    "num_shard", "pipeline_parallel_size", "sharded", "device", "deterministic", "cuda_graphs", "threads",
+    "master_addr", "master_port")
 """Those that mean nothing to a router without shards of its own."""
 
 

@@ -39,9 +39,9 @@ LEAST_SILENCE_SECONDS = 5.0
 
 def serve(**options: Any) -> None:
     """Serve a model with Penstock, by the command line of Text Generation Inference's launcher."""
+    if options["groups"] is not None:
+        refuse_options_of_shards(click.get_current_context())  # before they are held against one another
     config = LauncherConfig.from_options(options)
-    if config.groups is not None:
-        refuse_options_of_shards(click.get_current_context())
     logs.configure(config.log_level, config.json_output)
     for note in click.get_current_context().meta.get(NOTES, []):
         log.warning(note)

@@ -68,6 +68,12 @@ def test_a_group_listens_at_ports_in_rank_order(group: Group, configs: list[Laun
         shard.check()
 
 
+def test_a_group_has_stages(group: Group, configs: list[LauncherConfig]) -> None:
+    stages = ("--num-shard", "4", "--pipeline-parallel-size", "2")
+    assert group("--listen", "127.0.0.1:4000", *stages).exit_code == 0
+    assert [shard.pipeline_parallel_size for shard in told(configs[0])] == [2] * 4
+
+
 def test_a_group_has_a_name_certificates_and_room_for_adapters(
     group: Group, configs: list[LauncherConfig], ca: Authority
 ) -> None:
@@ -145,6 +151,7 @@ def test_a_router_is_told_of_groups_and_has_no_shards(parse: Any, ca: Authority)
     (["--groups", "./no.yaml"], {}, "/no.yaml: No such file or directory"),
     (["--groups", "gpu:1"], {}, "`groups`: gpu:1 is not reached in the clear"),
     (["--groups", "localhost:1", "--num-shard", "2"], {}, "--num-shard concerns shards, and with --groups none are"),
+    (["--groups", "localhost:1", "--pipeline-parallel-size", "2"], {}, "--pipeline-parallel-size concerns shards"),
     (["--groups", "localhost:1"], {"DTYPE": "float32"}, "--dtype (environment variable DTYPE) concerns shards"),
     (["--shard-tls-ca", "/a", "--shard-tls-cert", "/b", "--shard-tls-key", "/c"], {}, "need `groups`")])
 def test_what_no_router_of_groups_takes(
