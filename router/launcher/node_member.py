@@ -57,6 +57,7 @@ class Member:
     async def drain(self) -> None:
         """Has the group drain; returns when it is empty, or the first machine can't be asked."""
         if self._link is not None:
+            self._drained.clear()  # it is set by each connection that ended
             self._link.send("drain")
             await self._drained.wait()
 
@@ -71,12 +72,12 @@ class Member:
         """Connects to the first machine, which may not be there for long."""
         where, last = addresses.joined(*self._leader), ""
         while True:
-            context = None if self._tls is None else self._tls.context(is_server=False)
             name = None if self._tls is None else self._tls.name
             try:
+                context = None if self._tls is None else self._tls.context(is_server=False)
                 reader, writer = await asyncio.wait_for(asyncio.open_connection(
                     *self._leader, ssl=context, server_hostname=name), CONNECT_SECONDS)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # the files, too, which may be being renewed, can't be used
                 if str(error) != last:
                     last = str(error)
                     log.info("Waiting for node 0 of %d at %s (%s)", self._place.nnodes, where,

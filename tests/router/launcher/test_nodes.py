@@ -176,6 +176,40 @@ async def test_one_that_is_to_end_has_the_group_drain(tls: WireTls) -> None:
         await soon(second.drain())  # there is nobody to ask
 
 
+async def test_a_drain_is_waited_for_on_a_connection_that_is_not_the_first(
+    tls: WireTls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with three(tls) as (group, _, first, second):
+        await group.end_leader()
+        leader = group.leader()
+        await soon(leader.begin(), first.begin(), second.begin())
+        is_empty = asyncio.Event()
+        monkeypatch.setattr(leader, "_on_drain", is_empty.wait)
+        draining = asyncio.create_task(first.drain())
+        await asyncio.sleep(0.3)
+        assert not draining.done()
+        is_empty.set()
+        await soon(draining)
+
+
+async def test_certificates_that_are_being_renewed_are_waited_for(tls: WireTls, ca: Authority, tmp_path: Path) -> None:
+    other = ca.issue("other")
+    mixed = WireTls(tls.ca, tmp_path / "cert", tmp_path / "key")
+    group = Machines(tls)
+    try:
+        leader, first, second = group.leader(), group.member(1, tls=mixed), group.member(2)
+        beginning = [asyncio.create_task(node.begin()) for node in (leader, first, second)]
+        await asyncio.sleep(0.2)  # there are none
+        mixed.key.write_bytes(other.key.read_bytes())
+        mixed.cert.write_bytes(tls.cert.read_bytes())
+        await asyncio.sleep(0.6)  # they do not belong together
+        assert not any(task.done() for task in beginning)
+        mixed.key.write_bytes(tls.key.read_bytes())
+        await soon(*beginning)
+    finally:
+        await group.end()
+
+
 @pytest.mark.parametrize(("number", "changes", "why"), [
     (1, {"num_shards": 3}, "num_shards is 3 there and 6 here"), (1, {"name": "h"}, "group is 'h' there and 'g' here"),
     (1, {"nnodes": 2}, "nnodes is 2 there and 3 here"),
