@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.router.config import InvalidArgument
+from penstock.router.fleet.errors import FleetError
 from penstock.router.launcher.nodes import Alone, LostElsewhere, Nodes
 from penstock.router.launcher.processes import BACKOFF_SECONDS, Cause, Process, Program, started
 from penstock.router.launcher.shard_memory import ShardMemory
@@ -122,7 +123,7 @@ class Group:
             loss = await self._run(end, self._nodes)
             how = how if loss is None else LostElsewhere(str(loss), loss.is_from_outside)
             return loss
-        except InvalidArgument as error:
+        except (InvalidArgument, FleetError) as error:  # the latter if certificates are being renewed just now
             return _failed_start(error)
         finally:
             self._shards = ()
@@ -182,7 +183,7 @@ def _forget_silence(loads: Sequence[Silence]) -> None:
         load.seconds = 0.0
 
 
-def _failed_start(error: OSError | InvalidArgument) -> Loss:
+def _failed_start(error: OSError | InvalidArgument | FleetError) -> Loss:
     return Loss(causes=[Cause.of_failed_start("the group", error)], has_stepped=False, is_refusal=True,
                 is_from_outside=False)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from penstock.router.config import InvalidArgument
+from penstock.router.fleet.errors import FleetError
 from penstock.system.signs import Sign
 
 BACKOFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
@@ -162,10 +163,10 @@ class Cause:
         return self.process.last_lines if self.process else []
 
     @classmethod
-    def of_failed_start(cls, name: str, error: OSError | InvalidArgument) -> Self:
+    def of_failed_start(cls, name: str, error: OSError | InvalidArgument | FleetError) -> Self:
         """Makes the cause of what could not even be started."""
-        if isinstance(error, InvalidArgument):
-            return cls(name, f"could not be started: {error.message}")
+        if not isinstance(error, OSError):
+            return cls(name, f"could not be started: {error.message if isinstance(error, InvalidArgument) else error}")
         where = f": {error.filename}" if error.filename is not None else ""
         return cls(name, f"could not be started: {error.strerror or error}{where}")
 

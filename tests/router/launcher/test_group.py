@@ -14,6 +14,7 @@ from penstock.router.launcher import group
 from penstock.router.launcher.group import Group, Loss
 from penstock.router.launcher.processes import Program
 from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
+from penstock.system.wire_tls import WireTls
 
 KILLED = "os.kill(os.getpid(), 9)"
 REFUSED = "sys.exit('no such checkpoint')"
@@ -89,6 +90,16 @@ async def test_program_that_cannot_be_started(tmp_path):
     loss = await Group(lambda: [Program("shard 0", ["/no/such/program"])], ["unix:/no"], 1, 20).keep(end)
     assert str(loss) == "the group could not be started: No such file or directory: /no/such/program"
     assert loss.is_refusal
+
+
+async def test_certificates_that_are_away_do_not_end_the_launcher(tmp_path):
+    """As they are for a moment when they are renewed; a later start may find them."""
+    tls = WireTls(*(tmp_path / name for name in ("ca.pem", "shard.pem", "shard.key")))
+    end = asyncio.get_running_loop().create_future()
+    programs = [Program("shard 0", [sys.executable, "-I", "-S", "-c", f"import time; {WAITS}"], gives_signs=True)]
+    loss = await Group(lambda: programs, ["127.0.0.1:1"], 1, 20, tls=tls).keep(end)
+    assert str(loss) == ("the group could not be started: shard 127.0.0.1:1: cannot read "
+                         f"{tmp_path}/ca.pem: No such file or directory")
 
 
 @pytest.mark.parametrize(("error", "reason"), [
