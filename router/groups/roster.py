@@ -66,6 +66,8 @@ class Roster:
         self._make_engine: Callable[[GrpcFleet, Facts], Engine]
         self._refusals: dict[tuple[str, ...], str] = {}
         """Why groups are refused, by their addresses."""
+        self._twins: set[str] = set()
+        """The addresses that were warned of."""
         self._tasks: asyncio.TaskGroup
 
     async def watch(self) -> None:
@@ -98,6 +100,7 @@ class Roster:
             if (asking := self._asking.pop(address, None)) is not None:
                 asking.cancel()
             self._machines.pop(address, None)
+            self._twins.discard(address)
         for address in sorted(listed - self._listed):
             self._ask_at(address)
         self._listed = listed
@@ -147,7 +150,10 @@ class Roster:
             return
         for known, each in self._known.items():
             if self._listed.issuperset(known) and (each == name or not {*known}.isdisjoint(addresses)):
-                if known != addresses:
+                if each == name:
+                    self._warn_of_twins(name, known, {
+                        address for address, told in there.items() if not told.rank and address not in known})
+                else:
                     log.warning("group %s at %s is not used: group %s is at %s", name, ", ".join(addresses), each,
                                 ", ".join(known))
                 return
@@ -155,6 +161,13 @@ class Roster:
         targets = [addressing.shifted(address, place) for address in addresses
                    for place in range(self._machines[address].shards_here)]
         self._describing[addresses] = self._tasks.create_task(self._describe(name, addresses, targets))
+
+    def _warn_of_twins(self, name: str, addresses: tuple[str, ...], twins: set[str]) -> None:
+        """Tells, once, of addresses that are of no use since another group has the name of theirs."""
+        for twin in sorted(twins - self._twins):
+            log.warning("the shard at %s gets no requests while %s is listed, since both are of group %s: unless they "
+                        "are the same, give each group a --group-name of its own", twin, addresses[0], name)
+        self._twins |= twins
 
     async def _describe(self, name: str, addresses: tuple[str, ...], targets: list[str]) -> None:
         async def describe() -> Found:

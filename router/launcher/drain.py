@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -10,7 +12,15 @@ from penstock.router.config import InvalidArgument
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.launcher.group_supervisor import until_empty
-from penstock.router.launcher.known_groups import GROUPS_OPTION, TLS_OPTIONS, client_of, find, listed, tls_of
+from penstock.router.launcher.known_groups import (
+    TLS_OPTIONS,
+    client_of,
+    find,
+    groups_option,
+    listed,
+    refuse_twins,
+    tls_of,
+)
 from penstock.system import addresses
 from penstock.system.wire_tls import WireTls
 
@@ -37,7 +47,8 @@ async def _drain(group: str, groups: str | None, undo: bool, seconds: float, tls
             click.echo(f"{group} takes sequences again")
             return
         began = time.monotonic()
-        await empty(address, tls, seconds)
+        with telling_of_interrupts(group, address):
+            await empty(address, tls, seconds)
         click.echo(f"{group} is empty after {time.monotonic() - began:.1f} s; it drains until it is started anew, or "
                    "until --undo")
     except FleetError as error:
@@ -54,6 +65,18 @@ async def empty(address: str, tls: WireTls | None, seconds: float) -> None:
         except TimeoutError:
             raise click.ClickException(f"{address} still computes after {seconds:g} s, and goes on draining: is there "
                                        "another group that takes its sequences?") from None
+        except FleetError as error:
+            raise FleetError(f"{error}; it was told to drain: penstock drain {address} --undo") from error
+
+
+@contextmanager
+def telling_of_interrupts(group: str, address: str) -> Iterator[None]:
+    """Says, where Ctrl-C ends the block, that the group goes on draining, and how to undo that."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        click.echo(f"{group} goes on draining: penstock drain {address} --undo", err=True)
+        raise
 
 
 async def address_of(group: str, groups: str | None, tls: WireTls | None) -> str:
@@ -65,9 +88,10 @@ async def address_of(group: str, groups: str | None, tls: WireTls | None) -> str
             raise InvalidArgument(f"`group`: {error}; names are known with --groups alone") from error
         return group
     found, silent = await find(GroupsSpec.parse(groups), tls)
-    for each in found:
-        if group in (each.name, *each.places):
-            return each.address
+    matching = [each for each in found if group in (each.name, *each.places)]
+    refuse_twins(matching)
+    if matching:
+        return matching[0].address
     names = ", ".join(map(str, found)) or "none"
     raise click.ClickException(f"no group {group} answers; those that do: {names}{listed(silent)}")
 
@@ -77,5 +101,5 @@ TIMEOUT = click.Option(["--timeout"], type=click.FloatRange(0, min_open=True), d
 
 command = click.Command(
     "drain", callback=drain, help=drain.__doc__,
-    params=[click.Argument(["group"], metavar="GROUP"), GROUPS_OPTION,
+    params=[click.Argument(["group"], metavar="GROUP"), groups_option(" Then GROUP may be a name."),
             click.Option(["--undo"], is_flag=True, help="Let the group take sequences again."), TIMEOUT, *TLS_OPTIONS])

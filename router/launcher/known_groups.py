@@ -1,6 +1,7 @@
 """The groups that run elsewhere, found by asking each address that may be one."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ ASK_SECONDS = 5.0
 POLL_SECONDS = 0.2
 TLS_OPTIONS = [option for option in OPTIONS
                if option.name in ("shard_tls_ca", "shard_tls_cert", "shard_tls_key", "shard_tls_name")]
-GROUPS_OPTION = next(option for option in OPTIONS if option.name == "groups")
+GROUPS_HELP = ("The groups: HOST:PORT,HOST:PORT, or dns:NAME:PORT for all addresses of a name, or a YAML file with a "
+               "list `groups` of HOST:PORT, as for `penstock serve`.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,23 @@ async def until(is_so: Callable[[], Awaitable[bool]], seconds: float) -> bool:
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         return False
+
+
+def groups_option(more: str = "") -> click.Parameter:
+    """Returns the option that says where groups are, with more of what it is for."""
+    option = copy.copy(next(option for option in OPTIONS if option.name == "groups"))
+    assert isinstance(option, click.Option)
+    option.help = GROUPS_HELP + more
+    return option
+
+
+def refuse_twins(groups: Sequence[KnownGroup]) -> None:
+    """Raises click.ClickException if several groups have one name, by which they are told apart."""
+    for group in groups:
+        twins = [other.address for other in groups if other.name == group.name]
+        if len(twins) > 1:
+            raise click.ClickException(f"{' and '.join(twins)} are all of group {group.name}: name one address of each "
+                                       "group, and give each group a --group-name of its own")
 
 
 def listed(silent: Sequence[str]) -> str:

@@ -13,13 +13,14 @@ import click
 from penstock.router.config import InvalidArgument
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.groups_spec import GroupsSpec
-from penstock.router.launcher.drain import TIMEOUT, empty
+from penstock.router.launcher.drain import TIMEOUT, empty, telling_of_interrupts
 from penstock.router.launcher.known_groups import (
-    GROUPS_OPTION,
     TLS_OPTIONS,
     KnownGroup,
     find,
+    groups_option,
     listed,
+    refuse_twins,
     tls_of,
     until,
 )
@@ -70,6 +71,7 @@ async def _roll(spec: GroupsSpec, restart: str, seconds: float, is_dry: bool, tl
                                    if silent else "there are no groups")
     if drained := [group for group in found if group.is_draining]:
         raise click.ClickException(f"{drained[0]} drains already: start it anew, or `penstock drain --undo`")
+    refuse_twins(found)
     if len(found) == 1:
         raise click.ClickException(f"{found[0]} is the only group: none would take what it computes")
     for number, group in enumerate(found, 1):
@@ -77,17 +79,26 @@ async def _roll(spec: GroupsSpec, restart: str, seconds: float, is_dry: bool, tl
         if is_dry:
             click.echo(f"{number}/{len(found)} {group}: drain, then {command}")
             continue
-        began = time.monotonic()
-        click.echo(f"{number}/{len(found)} {group}: draining")
-        try:
-            await empty(group.address, tls, seconds)
-        except FleetError as error:
-            raise click.ClickException(f"{group} can't be drained: {error}") from error
-        click.echo(f"{number}/{len(found)} {group}: empty after {time.monotonic() - began:.1f} s; {command}")
-        await _restart(command, group)
-        if not await until(partial(_is_back, spec, tls, group.name), seconds):
-            raise click.ClickException(f"{group} does not answer anew within {seconds:g} s after its restart")
-        click.echo(f"{number}/{len(found)} {group}: back after {time.monotonic() - began:.1f} s")
+        with telling_of_interrupts(str(group), group.address):
+            await _start_anew(group, f"{number}/{len(found)} {group}", command, spec, seconds, tls)
+
+
+async def _start_anew(
+    group: KnownGroup, title: str, command: str, spec: GroupsSpec, seconds: float, tls: WireTls | None
+) -> None:
+    """Empties a group, runs the command for it, and waits until it is back. Raises click.ClickException if that
+    fails."""
+    began = time.monotonic()
+    click.echo(f"{title}: draining")
+    try:
+        await empty(group.address, tls, seconds)
+    except FleetError as error:
+        raise click.ClickException(f"{group} can't be drained: {error}") from error
+    click.echo(f"{title}: empty after {time.monotonic() - began:.1f} s; {command}")
+    await _restart(command, group)
+    if not await until(partial(_is_back, spec, tls, group.name), seconds):
+        raise click.ClickException(f"{group} does not answer anew within {seconds:g} s after its restart")
+    click.echo(f"{title}: back after {time.monotonic() - began:.1f} s")
 
 
 async def _restart(command: str, group: KnownGroup) -> None:
@@ -99,13 +110,16 @@ async def _restart(command: str, group: KnownGroup) -> None:
 
 async def _is_back(spec: GroupsSpec, tls: WireTls | None, name: str) -> bool:
     """Tells whether a group of this name takes sequences: what drained does not, so it is another start."""
-    found, _ = await find(spec, tls)
+    try:
+        found, _ = await find(spec, tls)
+    except click.ClickException:  # the directory may be away for a moment, as its only pod may
+        return False
     return any(group.name == name and not group.is_draining for group in found)
 
 
 command = click.Command(
     "roll", callback=roll, help=roll.__doc__,
-    params=[GROUPS_OPTION, TIMEOUT, *TLS_OPTIONS,
+    params=[groups_option(" Required."), TIMEOUT, *TLS_OPTIONS,
             click.Option(["--restart"], required=True, metavar="COMMAND",
                          help="What starts a group anew, for the shell, such as 'ssh {host} systemctl restart "
                               "penstock-group'. {address}, {host} and {group} are those of its rank 0; {addresses} and "

@@ -146,6 +146,19 @@ async def test_a_dead_address_costs_nothing_and_a_late_one_joins() -> None:
         await until_there_are(groups, "first", "second")
 
 
+async def test_a_name_that_is_taken_twice_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    world.start("a:1", "same")
+    async with router(world, "a:1", "b:1", "c:1") as groups:
+        await until_there_are(groups, "same")
+        world.start("b:1", "same")
+        world.start("c:1", "other")
+        await until_there_are(groups, "other", "same")
+    told = [record.getMessage() for record in caplog.records if "--group-name" in record.getMessage()]
+    assert told == ["the shard at b:1 gets no requests while a:1 is listed, since both are of group same: unless they "
+                    "are the same, give each group a --group-name of its own"]
+
+
 async def test_a_flat_list_sorts_itself() -> None:
     """Two machines of one group, a group of its own, and an address that leads to the same shards."""
     world = World()

@@ -1,6 +1,9 @@
 """`penstock drain` and `penstock roll` against shards that answer over real gRPC, without a model."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -155,6 +158,33 @@ async def test_nothing_is_begun_that_could_not_end_well() -> None:
         code, output = await run("roll", "--groups", groups, "--restart", "true")
     assert (code, f"green ({green.address}) drains already" in output) == (1, True)
     assert blue.drains == []
+
+
+async def test_a_name_that_is_taken_twice_names_no_group() -> None:
+    """What is back would be the other one."""
+    one, other = Shard("same"), Shard("same")
+    async with serving(one, other) as groups:
+        for arguments in (("roll", "--restart", "true"), ("drain", "same")):
+            code, output = await run(*arguments, "--groups", groups)
+            assert (code, f"{one.address} and {other.address} are all of group same" in output) == (1, True), output
+    assert (one.drains, other.drains) == ([], [])
+
+
+@pytest.mark.parametrize("restart", [[], ["roll", "--restart", "true"]])
+async def test_ctrl_c_tells_of_the_group_that_goes_on_draining(restart: list[str]) -> None:
+    blue = Shard("blue", busy_seconds=60)
+    async with serving(blue, Shard("green")) as groups:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "penstock", *(restart or ["drain", "blue"]), "--groups", groups,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        async with asyncio.timeout(30):
+            while not blue.drains:
+                await asyncio.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, told = await process.communicate()
+    assert process.returncode == 1
+    assert f"goes on draining: penstock drain {blue.address} --undo" in told.decode()
+    assert "Traceback" not in told.decode()
 
 
 def test_what_a_command_can_be_told() -> None:
