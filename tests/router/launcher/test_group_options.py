@@ -117,6 +117,10 @@ NODES = ["--listen", "127.0.0.1:1", "--nnodes", "2", "--num-shard", "2"]
     ([*NODES, "--node-rank", "2"], "`node_rank` must be < `nnodes`. Given: 2 and 2"),
     ([*NODES, "--master-port", "65534"], "the 2 ports behind 65534, the last one is 65535"),
     ([*NODES, "--master-port", "1", "--master-addr", "10.0.0.1"], "machines do not meet at 10.0.0.1 in the clear"),
+    ([*NODES, "--master-port", "1", "--master-addr", "0.0.0.0"], "at which the others reach node 0. Given: 0.0.0.0"),
+    (["--listen", "127.0.0.1:1", "--num-shard", "2", "--master-port", "1", "--master-addr", "10.0.0.1"],
+     "the shards of one machine do not meet in the clear at 10.0.0.1, where"),
+    (["--listen", "127.0.0.1:1", "--allow-clear-exchange"], "`allow_clear_exchange` is for several machines"),
     (["--listen", "127.0.0.1:1", "--shard-tls-ca", "/x"], "must be given together"),
     (["--listen", "127.0.0.1:1", "--shard-tls-ca", "/x", "--shard-tls-cert", "/x", "--shard-tls-key", "/x"],
      "cannot read /x: No such file or directory")])

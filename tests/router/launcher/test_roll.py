@@ -14,7 +14,6 @@ import grpc
 import pytest
 from click.testing import CliRunner
 
-from penstock.bench.programs.children import free_port
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher import roll
@@ -31,7 +30,8 @@ class Shard(shard_pb2_grpc.ShardServicer):
         self.busy_seconds = busy_seconds
         self.drains: list[bool] = []
         self._since = time.monotonic()
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = ""
+        """Where it is served."""
 
     async def Describe(self, request: Any, context: Any) -> shard_pb2.Facts:
         return shard_pb2.Facts(group=self.group, rank=self.rank, world_size=1)
@@ -55,7 +55,7 @@ async def serving(*shards: Shard) -> AsyncIterator[str]:
     for shard in shards:
         server = grpc.aio.server()
         shard_pb2_grpc.add_ShardServicer_to_server(shard, server)
-        server.add_insecure_port(shard.address)
+        shard.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
         servers.append(server)
     try:
