@@ -8,6 +8,7 @@ valid `stream_limits`; one that says nothing changes nothing.
 
 import asyncio
 import logging
+import math
 import signal
 import threading
 import time
@@ -47,6 +48,7 @@ _TCP_OPTIONS = [
     ("grpc.http2.max_ping_strikes", 0),  # routers ping as often
 ]
 MAX_MESSAGE = 1000                       # characters
+QUIET_SECONDS = 1.0                      # without a step, after which an orphan that drains has nothing left to do
 _LAST_WORDS = 2.0                        # seconds in which a shard that ends still sends the results that it has
 
 
@@ -192,6 +194,16 @@ class ShardServicer:
         self._adapters.unload(request.adapter, request.epoch)
         return shard_pb2.UnloadAdapterReply()
 
+    def drain(self) -> None:
+        """Has routers move what the group computes to others."""
+        self._draining.set(True)
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether a step runs, or has run just now."""
+        progress = self._worker.progress
+        return progress.steps_begun > progress.steps_ended or time.monotonic() - progress.ended_at < QUIET_SECONDS
+
     def end(self) -> None:
         """Ends the newest stream behind the results that it still has, and what followers are told."""
         self._draining.end()
@@ -291,6 +303,20 @@ def _credentials(tls: WireTls) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(read(), renew, require_client_authentication=True)
 
 
+def _leaving(servicer: ShardServicer) -> Callable[[], bool]:
+    """Returns what tells whether a shard without a launcher is still needed by routers, which may have other groups: it
+    has them move what it computes. Its port is free the sooner for the next launcher."""
+    loop, since = asyncio.get_running_loop(), math.inf
+
+    def is_needed() -> bool:
+        nonlocal since
+        since = min(since, time.monotonic())
+        loop.call_soon_threadsafe(servicer.drain)
+        return servicer.has_stream and (servicer.is_computing or time.monotonic() - since < QUIET_SECONDS)
+
+    return is_needed
+
+
 async def serve(
     config: ShardConfig, facts: Facts, worker: Worker, tell_ready: Callable[[], None] = lambda: None,
     watch: ParentWatch | None = None, adapters: AdapterStore | None = None,
@@ -313,7 +339,7 @@ async def serve(
     if config.socket_path is not None:
         config.socket_path.chmod(0o600)
     if watch is not None:
-        watch.is_needed = lambda: servicer.has_stream
+        watch.is_needed = (lambda: servicer.has_stream) if config.socket_path else _leaving(servicer)
     tell_ready()  # not later: the first step may kill this process, and its parent must have heard that it got this far
     await server.start()
     log.info("listening on %s", config.listen)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 
 from penstock.bench.programs.children import free_port
@@ -22,6 +23,7 @@ from tests.certificates import Authority, authority, flags
 from tests.e2e.groups import START_SECONDS, Token, driving, generate, group
 from tests.fakes import LIMITS
 from tests.machines import machines
+from tests.processes import is_alive
 
 pytestmark = pytest.mark.slow
 NUMBER = 250
@@ -43,6 +45,23 @@ def tls(ca: Authority) -> WireTls:
 def expected() -> list[Token]:
     """What one shard at a Unix socket gives."""
     return []
+
+
+async def test_a_group_whose_launcher_was_killed_drains_and_ends(tmp_path: Path) -> None:
+    """What its shards are told of a router's stream would otherwise keep them, and their port, for 90 s."""
+    target = f"127.0.0.1:{free_port()}"
+    with group(tmp_path / "group", "--listen", target) as running:
+        async with driving([target], None) as engine:
+            await generate(engine, 5)
+            shards = running.shards()
+            states = GrpcFleet([target]).draining()
+            assert await anext(states) is False
+            running.process.kill()
+            assert await anext(states) is True
+            await asyncio.to_thread(psutil.wait_procs, shards, 10)
+            assert not [shard for shard in shards if is_alive(shard)]
+            await states.aclose()
+
 
 
 async def test_a_group_lets_in_whom_its_ca_has_signed_and_drains_before_it_ends(
