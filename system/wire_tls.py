@@ -15,7 +15,8 @@ ADVICE = "give --shard-tls-ca, --shard-tls-cert and --shard-tls-key"
 @dataclass(frozen=True, slots=True)
 class WireTls:
     """The PEM files of one end: the CA that the other end's certificate must be signed by, and its own certificate and
-    key. `name` is what the other end's certificate must bear as a DNS name."""
+    key. `name` is what the certificate of the end that listens must bear as a DNS name; of the end that calls the CA's
+    signature is enough."""
 
     ca: Path
     cert: Path
