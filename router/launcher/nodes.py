@@ -163,6 +163,8 @@ class Leader:
             return
         assert isinstance(number, int)
         if before := self._members.pop(number, None):
+            log.warning("Node %d calls again, from %s, and its connection from %s ends: if they are two machines, each "
+                        "needs a --node-rank of its own", number, hello["host"], before.host)
             before.link.close()
             self._lose(number, LostElsewhere("its launcher was started again"))
         member = self._members[number] = _Member(link, hello["host"])

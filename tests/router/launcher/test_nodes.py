@@ -139,6 +139,15 @@ async def test_a_launcher_that_dies_is_waited_for(tls: WireTls) -> None:
         await soon(leader.begin(), first.begin(), group.member(2).begin())
 
 
+async def test_a_rank_that_two_machines_have_is_told(tls: WireTls, caplog: pytest.LogCaptureFixture) -> None:
+    async with three(tls) as (group, leader, _, second):
+        beginning = asyncio.create_task(group.member(2).begin())
+        assert {each.what for each in await soon(leader.lost, second.lost)} >= {
+            "of node 2: its launcher was started again"}
+        beginning.cancel()
+    assert "Node 2 calls again, from 127.0.0.1, and its connection from 127.0.0.1 ends: if they are two" in caplog.text
+
+
 async def test_a_first_machine_that_dies_is_waited_for(tls: WireTls) -> None:
     async with three(tls) as (group, _, first, second):
         await group.end_leader()
