@@ -16,9 +16,15 @@ from click.testing import CliRunner
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import roll
+from penstock.router.launcher import known_groups, roll
 from penstock.router.launcher.cli import main
 from penstock.router.launcher.known_groups import KnownGroup
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those for addresses at which nobody listens."""
+    monkeypatch.setattr(known_groups, "ASK_SECONDS", 2.0)
 
 
 class Shard(shard_pb2_grpc.ShardServicer):
