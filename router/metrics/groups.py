@@ -44,21 +44,31 @@ class GroupMetrics:
             self._moved.labels(cause)
         for reason in REASONS:
             self._choices.labels(reason)
+        self._own: dict[str, tuple[Gauge, ...]] = {}
         self._occupancies: dict[str, Occupancy] = {}
         self.total = Occupancy()
         """The sum over the groups; of step tokens and block sizes, the largest."""
 
     def note(self, group: str, occupancy: Occupancy) -> None:
-        """Takes in how busy a group is."""
+        """Takes in how busy a group is, after each of its steps. The only group of a server has no name, and no series
+        of its own."""
         self._occupancies[group] = occupancy
-        self._queue_size.labels(group).set(occupancy.num_waiting)
-        self._batch_size.labels(group).set(occupancy.num_running)
-        self._blocks.labels(group, "used").set(occupancy.used_blocks)
-        self._blocks.labels(group, "free").set(occupancy.free_blocks)
+        if group:
+            for gauge, number in zip(self._own_series(group), occupancy, strict=False):
+                gauge.set(number)
         self._sum_up()
 
+    def _own_series(self, group: str) -> Sequence[Gauge]:
+        """Returns a group's own series, in the order of an occupancy's first numbers."""
+        if group not in self._own:
+            self._own[group] = (
+                self._queue_size.labels(group), self._batch_size.labels(group),
+                self._blocks.labels(group, "used"), self._blocks.labels(group, "free"))
+        return self._own[group]
+
     def _sum_up(self) -> None:
-        self.total = now = _total(self._occupancies.values())
+        each = [*self._occupancies.values()]
+        self.total = now = each[0] if len(each) == 1 else _total(each)
         num_blocks = now.used_blocks + now.free_blocks
         self._num_blocks.set(num_blocks)
         self._usage.set(now.used_blocks / max(1, num_blocks))
@@ -68,11 +78,13 @@ class GroupMetrics:
         """Leaves a group out that is no more."""
         if self._occupancies.pop(group, None) is None:
             return
-        with warnings.catch_warnings(action="ignore"):  # where processes count together, series can't be removed
-            for series, *labels in ((self._queue_size, group), (self._batch_size, group),
-                                    (self._blocks, group, "used"), (self._blocks, group, "free")):
-                series.labels(*labels).set(0)
-                series.remove(*labels)
+        if group in self._own:
+            for gauge in self._own.pop(group):
+                gauge.set(0)
+            with warnings.catch_warnings(action="ignore"):  # where processes count together they can't be removed
+                for series, *labels in ((self._queue_size, group), (self._batch_size, group),
+                                        (self._blocks, group, "used"), (self._blocks, group, "free")):
+                    series.remove(*labels)
         self._sum_up()
 
     def states(self, numbers: Mapping[str, int]) -> None:
@@ -96,6 +108,7 @@ class GroupMetrics:
 
 
 def _total(each: Collection[Occupancy]) -> Occupancy:
+    """Returns the sum; of none it is 0."""
     return Occupancy(
         num_waiting=sum(one.num_waiting for one in each), num_running=sum(one.num_running for one in each),
         used_blocks=sum(one.used_blocks for one in each), free_blocks=sum(one.free_blocks for one in each),
