@@ -36,6 +36,8 @@ class Wish:
     repeat: str | None = None
     key: str | None = None
     output_ids: str | None = None
+    takes_ids: bool = False
+    """Whether the client reads the ids of a stream's events, by which it may go on with the answer later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,9 @@ async def identify(
         if named:
             _check_repeatable(facts)
         seed = named[0][1].seed if named else _seed(digest, given, wish.key)
-        return Identity(AnswerName(digest, seed, numerics), (0,) * (num_answers + 1), facts, needs_bits=bool(named))
+        # What a client may go on with must stay the answer that its ids name, also where its group is lost.
+        needs_bits = bool(named) or (wish.takes_ids and is_stream)
+        return Identity(AnswerName(digest, seed, numerics), (0,) * (num_answers + 1), facts, needs_bits)
     if not is_stream:
         raise ValidationError(f"`{RESUME}` is for requests for a stream; `{REPEAT}` repeats an answer")
     _, name, counts = named[0]

@@ -37,7 +37,7 @@ def decode_request(message: pb.GenerateRequest) -> GenerateBody:
 def decode_wish(message: pb.GenerateRequest) -> Wish:
     """Returns what the message wishes of its answer; an empty text is no wish."""
     return Wish(message.resume_after or None, message.answer or None, message.idempotency_key or None,
-                ",".join(map(str, message.output_ids)) or None)
+                ",".join(map(str, message.output_ids)) or None, takes_ids=True)
 
 
 def _decode(value: Any) -> Any:

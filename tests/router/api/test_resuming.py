@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.router.chat.template import ChatTemplate
+from penstock.router.engine.transfer import Transfer
 from penstock.router.grammar.compiler import GrammarCompiler
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
@@ -199,6 +200,23 @@ async def test_another_body(server: Server) -> None:
     assert await stream(server, GENERATE, body, last_event_id=id)
     count = id.rpartition(".")[0] + ".1-0-0"
     assert "a count for each of 1 answers. Given: 3" in (await refusal(server, GENERATE, BODY, last_event_id=count))[1]
+
+
+async def test_a_stream_with_ids_never_moves_to_other_numerics(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or its client might go on with another answer than its ids name."""
+    taken, take = [], server.engine.take
+
+    def noting(transfer: Transfer) -> None:
+        taken.append(transfer.receiver.request.needs_bits)
+        take(transfer)
+
+    monkeypatch.setattr(server.engine, "take", noting)
+    await stream(server, GENERATE, BODY)
+    await server.post("/generate_stream", BODY)
+    await server.post("/generate", BODY)
+    assert taken == [True, False, False]
 
 
 async def test_other_numerics_are_told_and_never_computed_with(server: Server) -> None:
