@@ -17,8 +17,9 @@ def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[s
 
 def wish_of(request: web.Request) -> Wish:
     """Returns what the headers of a request wish for."""
-    told = (request.headers.get(name, "").strip() or None for name in (RESUME, REPEAT, KEY, OUTPUT_IDS))
-    return Wish(*told, takes_ids=takes_ids(request))
+    resume_after, repeat, key, output_ids = (
+        request.headers.get(name, "").strip() or None for name in (RESUME, REPEAT, KEY, OUTPUT_IDS))
+    return Wish(resume_after, repeat, key, output_ids, takes_ids(request))
 
 
 def takes_ids(request: web.Request) -> bool:
