@@ -125,7 +125,7 @@ class Engine:
         """Starts to generate, or goes on where another engine has stopped.
 
         Raises Unhealthy while the engine takes no requests, and GenerationError if the group has lost memory since the
-        request was checked, or the shards fail whenever they load its adapter.
+        request was checked, or that was done for another group, or the shards fail whenever they load its adapter.
         """
         receiver, output_so_far = transfer.receiver, transfer.output
         request = receiver.request
@@ -133,6 +133,9 @@ class Engine:
             raise Unhealthy
         if len(request.input_ids) + len(output_so_far) >= self._scheduler.memory.capacity:
             raise self._too_long()
+        if len(request.input_ids) + request.max_new_tokens > (most := self._limits_at_start.max_total_tokens):
+            raise GenerationError(f"Server error: no group that takes requests of more than {most} tokens is left, and "
+                                  "this request needs one")
         adapter = request.adapter
         if adapter is not None:
             self._adapters.use(adapter)

@@ -57,8 +57,9 @@ class Member:
         return "lost" if not self.engine.has_group else "stuck" if self.engine.is_stuck else "drained"
 
     def fits(self, num_tokens: int) -> bool:
-        """Tells whether the group's memory holds so many tokens of one request."""
-        return num_tokens <= self.engine.facts.capacity
+        """Tells whether the group takes a request of so many tokens: its memory may hold more of them, but its shards
+        have tables of blocks for no more."""
+        return num_tokens <= self.engine.limits.max_total_tokens
 
     def has_weights(self, bits: tuple[str, ...]) -> bool:
         """Tells whether the group computes the model of `bits`, as `Facts.bits` names it."""

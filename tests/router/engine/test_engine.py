@@ -192,7 +192,7 @@ async def test_memory_that_is_as_before_is_not_computed_again() -> None:
     """48 tokens are in full blocks, whose results had come back; memory with another name holds none of them."""
     fleet = ScriptedFleet(counting)
     async with running_engine(fleet) as engine:
-        stream = submit(engine, request(1000, input_ids=tuple(range(4, 54))))
+        stream = submit(engine, request(900, input_ids=tuple(range(4, 54))))
         for name, start in (("one", 48), ("two", 0)):
             await anext(stream)
             fleet.plans.clear()

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.router.engine.engine import Engine
+from penstock.router.engine.limits import Limits
 from penstock.router.engine.request import Request
 from penstock.router.errors import GenerationError, KilledGroup, Unhealthy
 from penstock.router.fleet.errors import FleetError
@@ -36,11 +37,14 @@ class Scene:
         self.fleets: dict[str, ScriptedFleet] = {}
         self.members: dict[str, Member] = {}
 
-    def add(self, name: str, facts: Facts = FACTS, max_downtime: float = 60.0, is_lasting: bool = False) -> Member:
+    def add(
+        self, name: str, facts: Facts = FACTS, max_downtime: float = 60.0, is_lasting: bool = False,
+        limits: Limits = LIMITS,
+    ) -> Member:
         facts = replace(facts, group=name)
         fleet = self.fleets[name] = ScriptedFleet(shifting, first_allowed)
         fleet.facts = facts
-        engine = Engine(fleet, facts, LIMITS.within(facts.capacity), self.metrics, 2, max_downtime, name=name,
+        engine = Engine(fleet, facts, limits.within(facts.capacity), self.metrics, 2, max_downtime, name=name,
                         is_one_of_many=True)
         member = self.members[name] = self.groups.add(engine, is_lasting)
         return member
@@ -311,6 +315,27 @@ async def test_a_request_goes_where_it_fits() -> None:
         streams = [submit(made.groups, asked(100, first=100 * number)) for number in range(3)]
         assert large.engine.num_requests == 3
         await asyncio.gather(*map(collect, streams))
+
+
+async def test_no_group_gets_more_tokens_than_its_shards_have_tables_for() -> None:
+    """They are as large as its limits, below what its memory holds: its shards would end with an error."""
+    async with scene("small", limits=LIMITS.within(128)) as made:
+        large = made.add("large")
+        while not large.engine.has_group:
+            await asyncio.sleep(0)
+        streams = [submit(made.groups, asked(100, first=100 * number)) for number in range(3)]
+        assert large.engine.num_requests == 3
+        made.lose("large")
+        while large.engine.has_group:
+            await asyncio.sleep(0)
+        assert large.engine.num_requests == 3
+        made.fleets["large"].may_open.set()
+        await asyncio.gather(*map(collect, streams))
+        large.is_gone = True
+        large.note()
+        assert large not in made.groups.members
+        with pytest.raises(GenerationError, match="no group that takes requests of more than 128 tokens is left"):
+            submit(made.groups, asked(100))
 
 
 async def test_grammars_and_prompt_logprobs_move_too() -> None:
