@@ -124,23 +124,20 @@ class Engine:
     def take(self, transfer: Transfer) -> None:
         """Starts to generate, or goes on where another engine has stopped.
 
-        Raises Unhealthy while the engine takes no requests, and GenerationError if the group has lost memory since the
-        request was checked, or that was done for another group, or the shards fail whenever they load its adapter.
+        Raises Unhealthy while the engine takes no requests, and GenerationError if the request was checked when there
+        was more memory, here or in a group that is gone, or the shards fail whenever they load its adapter.
         """
-        receiver, output_so_far = transfer.receiver, transfer.output
-        request = receiver.request
+        receiver, output_so_far, request = transfer.receiver, transfer.output, transfer.receiver.request
         if not self.is_healthy:
             raise Unhealthy
         if len(request.input_ids) + len(output_so_far) >= self._scheduler.memory.capacity:
             raise self._too_long()
-        if len(request.input_ids) + request.max_new_tokens > (most := self._limits_at_start.max_total_tokens):
-            raise GenerationError(f"Server error: no group that takes requests of more than {most} tokens is left, and "
-                                  "this request needs one")
+        if len(request.input_ids) + request.max_new_tokens > self._limits_at_start.max_total_tokens:
+            raise self._too_long()
         adapter = request.adapter
         if adapter is not None:
             self._adapters.use(adapter)
-        sequence_id = self._next_id
-        self._next_id += 1
+        sequence_id, self._next_id = self._next_id, self._next_id + 1
         receiver.bind(lambda: self._requests.cancel(sequence_id))
         tokens = [*request.input_ids, *output_so_far]
         guesser = self._guessers.of(request, tokens, transfer.record)
@@ -347,8 +344,8 @@ class Engine:
             self._requests.fail(sequence_id, self._too_long())
 
     def _too_long(self) -> GenerationError:
-        return GenerationError("Server error: the shards were started again with KV memory for "
-                               f"{self._scheduler.memory.capacity} tokens, and this request needs more")
+        return GenerationError("Server error: there are only shards left or started again with KV memory for "
+                               f"{self.limits.max_total_tokens} tokens, and this request needs more")
 
     def _lose(self, error: FleetError) -> None:
         """Lets every sequence wait again after the loss of the group, and fails those that have killed it."""

@@ -119,8 +119,8 @@ async def test_a_group_that_finds_less_memory_serves_what_fits(tmp_path: Path) -
             await asyncio.gather(*(each.wait() for each in started))
             await crash(server, cgroup, cgroup.used - 4000 * KV_TOKEN + LEFT)
             assert re.fullmatch(
-                r"Request failed during generation: Server error: the shards were started again with KV memory for "
-                r"\d+ tokens, and this request needs more", await failing)
+                r"Request failed during generation: Server error: there are only shards left or started again with "
+                r"KV memory for \d+ tokens, and this request needs more", await failing)
             assert await asyncio.gather(*running) == wanted
             now = await info(session, server)
             assert 360 <= now["max_total_tokens"] == now["max_batch_total_tokens"] < 2500

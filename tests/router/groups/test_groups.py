@@ -306,38 +306,6 @@ async def test_a_stranded_suspect_goes_on_elsewhere_when_its_group_stays_away() 
         assert len(had[0]) + len(await collect(stream)) == 60
 
 
-async def test_a_request_goes_where_it_fits() -> None:
-    async with scene("small", facts=replace(FACTS, num_blocks=4)) as made:
-        large = made.add("large")
-        while not large.engine.has_group:
-            await asyncio.sleep(0)
-        assert made.groups.limits.max_total_tokens == LIMITS.max_total_tokens
-        streams = [submit(made.groups, asked(100, first=100 * number)) for number in range(3)]
-        assert large.engine.num_requests == 3
-        await asyncio.gather(*map(collect, streams))
-
-
-async def test_no_group_gets_more_tokens_than_its_shards_have_tables_for() -> None:
-    """They are as large as its limits, below what its memory holds: its shards would end with an error."""
-    async with scene("small", limits=LIMITS.within(128)) as made:
-        large = made.add("large")
-        while not large.engine.has_group:
-            await asyncio.sleep(0)
-        streams = [submit(made.groups, asked(100, first=100 * number)) for number in range(3)]
-        assert large.engine.num_requests == 3
-        made.lose("large")
-        while large.engine.has_group:
-            await asyncio.sleep(0)
-        assert large.engine.num_requests == 3
-        made.fleets["large"].may_open.set()
-        await asyncio.gather(*map(collect, streams))
-        large.is_gone = True
-        large.note()
-        assert large not in made.groups.members
-        with pytest.raises(GenerationError, match="no group that takes requests of more than 128 tokens is left"):
-            submit(made.groups, asked(100))
-
-
 async def test_grammars_and_prompt_logprobs_move_too() -> None:
     grammar = ListGrammar(*({70 + number, 80 + number} for number in range(30)))
     constrained = asked(30, grammar=grammar)

@@ -1,0 +1,43 @@
+"""Groups of several sizes: requests go where they fit."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from penstock.router.errors import GenerationError
+from tests.fakes import FACTS, LIMITS
+from tests.router.groups.test_groups import asked, scene
+from tests.scripted_engine import collect, submit
+
+
+async def test_a_request_goes_where_it_fits() -> None:
+    async with scene("small", facts=replace(FACTS, num_blocks=4)) as made:
+        large = made.add("large")
+        while not large.engine.has_group:
+            await asyncio.sleep(0)
+        assert made.groups.limits.max_total_tokens == LIMITS.max_total_tokens
+        streams = [submit(made.groups, asked(100, first=100 * number)) for number in range(3)]
+        assert large.engine.num_requests == 3
+        await asyncio.gather(*map(collect, streams))
+
+
+async def test_no_group_gets_more_tokens_than_its_shards_have_tables_for() -> None:
+    """They are as large as its limits, below what its memory holds: its shards would end with an error."""
+    async with scene("small", limits=LIMITS.within(128)) as made:
+        large = made.add("large")
+        while not large.engine.has_group:
+            await asyncio.sleep(0)
+        streams = [submit(made.groups, asked(100, first=100 * number)) for number in range(3)]
+        assert large.engine.num_requests == 3
+        made.lose("large")
+        while large.engine.has_group:
+            await asyncio.sleep(0)
+        assert large.engine.num_requests == 3
+        made.fleets["large"].may_open.set()
+        await asyncio.gather(*map(collect, streams))
+        large.is_gone = True
+        large.note()
+        assert large not in made.groups.members
+        with pytest.raises(GenerationError, match="with KV memory for 128 tokens"):
+            submit(made.groups, asked(100))
