@@ -178,6 +178,10 @@ class Groups:
 
     def submit(self, receiver: Receiver, output_so_far: Sequence[int] = ()) -> None:
         member = self._choose(receiver.request, is_under_way=bool(output_so_far))
+        if not member.has_bits(receiver.request.bits):
+            log.warning("a request goes to group %s, though groups of other numerics or weights were to answer it: its "
+                        "bits may be other ones than its answer's name says", member.name)
+            self._metrics.groups.other_numerics()
         member.engine.take(Transfer(receiver, output_so_far, age=next(self._ages)))
 
     def _choose(self, request: Request, is_under_way: bool) -> Member:
@@ -189,8 +193,9 @@ class Groups:
             raise Unhealthy
         if request.needs_bits:
             members = [each for each in members if each.has_bits(request.bits)]
-        elif is_under_way:
-            members = [each for each in members if each.has_weights(request.bits)]
+        else:
+            alike = [each for each in members if each.has_weights(request.bits)]
+            members = alike if is_under_way else alike or members
         if not members:
             raise GenerationError(REPLACED)
         tests: list[Callable[[Member], bool]] = [

@@ -36,7 +36,7 @@ class GroupMetrics:
             "penstock_move_pause_seconds", "From the loss of an answer's group to its next token, from another",
             buckets=durations, registry=registry)
         self._other_numerics = Counter(
-            "penstock_moves_to_other_numerics", "Times that a request went on where other bits are computed",
+            "penstock_moves_to_other_numerics", "Times that a request went where other bits are computed than named",
             registry=registry)
         self._choices = Counter(
             "penstock_choice", "Requests for which a group was chosen", ["reason"], registry=registry)
@@ -100,7 +100,11 @@ class GroupMetrics:
         """Counts a request that goes on in another group."""
         self._moved.labels(cause).inc()
         if to_other_numerics:
-            self._other_numerics.inc()
+            self.other_numerics()
+
+    def other_numerics(self) -> None:
+        """Counts an answer, or a part of one, that has other bits than its name says."""
+        self._other_numerics.inc()
 
     def resumed(self, paused: float) -> None:
         """Notes the pause of an answer that has moved."""
