@@ -39,7 +39,8 @@ def _map(num_bytes: int) -> Tensor:
     """Returns whole pages, at a page's boundary."""
     size = -(-num_bytes // _PAGE) * _PAGE
     memory = mmap.mmap(-1, size + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    with torch.inference_mode(False):  # or what is left of a chunk could only be written to in that mode
+        whole = torch.frombuffer(memory, dtype=torch.uint8)
     start = -whole.data_ptr() % _PAGE
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE, start, size)

@@ -33,5 +33,13 @@ def test_large_pieces_begin_at_a_page_and_go_back_to_the_system():
     assert resident() - before < num_bytes // 2
 
 
+def test_what_inference_takes_leaves_the_rest_to_others():
+    with torch.inference_mode():
+        memory.huge(15 * PAGE)
+        taken = memory.huge(100)
+    assert not taken.is_inference()
+    memory.huge(100).fill_(1)
+
+
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
