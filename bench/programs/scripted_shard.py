@@ -1,4 +1,5 @@
-"""A shard without a model, which answers each step at once: what is measured of a server is then its router.
+"""A shard without a model, which answers each step at once, or after KERNELS_STEP_SECONDS: what is measured of a server
+is then its router.
 
 `python -m penstock.bench.programs.scripted_shard` takes a shard's arguments. Its tokens go round in the vocabulary,
 so that text comes of them.
@@ -16,6 +17,8 @@ import grpc
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.system.signs import Sign
 
+STEP_SECONDS = float(os.environ.get("KERNELS_STEP_SECONDS", "0"))
+"""How long a step takes; launchers pass variables of such names on to shards."""
 FIRST_ID, NUM_IDS = 300, 4000            # tokens that most vocabularies have text for
 
 
@@ -40,6 +43,7 @@ class ScriptedShard(shard_pb2_grpc.ShardServicer):
     ) -> AsyncIterator[shard_pb2.StepResult]:
         async for order in orders:
             if order.HasField("plan"):
+                await asyncio.sleep(STEP_SECONDS)
                 yield answer(order.plan)
 
 

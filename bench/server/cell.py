@@ -3,7 +3,7 @@
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,15 +41,16 @@ class Cell:
 @contextmanager
 def cell(
     model: Path, number: int, flags: Sequence[str] = ("--threads", "1"), router_flags: Sequence[str] = (),
-    penstock: Sequence[str] = PENSTOCK,
+    penstock: Sequence[str] = PENSTOCK, environment: Mapping[str, str] | None = None,
 ) -> Iterator[Cell]:
-    """Starts so many groups of `model`, and a router, and yields them once all serve. Raises ClickException if one of
-    them ends."""
+    """Starts so many groups of `model`, with more variables in their environment, and a router, and yields them once
+    all serve. Raises ClickException if one of them ends."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         names = [f"127.0.0.1:{free_port()}" for _ in range(number)]
         groups = {name: stack.enter_context(Child(
-            f"group-{name}", [*penstock, "group", str(model), "--listen", name, *flags], folder, {})) for name in names}
+            f"group-{name}", [*penstock, "group", str(model), "--listen", name, *flags], folder,
+            dict(environment or {}))) for name in names}
         port = free_port()
         router = stack.enter_context(Child("router", [
             *penstock, "serve", str(model), "--groups", ",".join(names), "--hostname", "127.0.0.1", "--port", str(port),

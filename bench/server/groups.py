@@ -3,8 +3,8 @@
 kills: streams run on two groups, the busier of which loses its shard, again and again: how many answers were whole and
 equal to those of an undisturbed run, and the longest gap between two tokens of each stream. prefixes: requests that
 share prefixes, on one group and on four: how many prompt tokens were found in the prefix caches, and how busy the
-busiest group was. cost: the time to the first token of a lone request, and the router's processor time for a token
-where every group has as many streams, with shards that answer at once, on one group and on four, in turns.
+busiest group was. cost: the time to the first token of a lone request, and that from token to token of many streams,
+with shards that are scripts of which every step takes as long, on one group and on four, in turns.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ KILL_AFTER = (0.1, 0.7)
 PREFIXES, REQUESTS, PREFIX_WORDS, OWN_WORDS, NEW = 16, 384, 300, 16, 48
 """Of the load with shared prefixes: how many there are, how many requests, and their words and tokens."""
 AT_ONCE = 32
-EACH, LONE = 64, 20
-"""Of the cost: streams in each group at once, and lone requests of a round."""
+MANY, LONE, STEP_SECONDS = 64, 20, 0.02
+"""Of the cost: streams at once, lone requests of a round, and how long the shards take for a step."""
 LOOK_SECONDS = 0.1
 
 
@@ -154,23 +154,25 @@ def measure_prefixes(model: Path, groups: int) -> None:
 
 
 def measure_cost(model: Path, groups: int, rounds: int) -> None:
-    """Prints the time of a lone request to its first token, and the router's time for a token when every group has as
-    many streams, on one group and on several."""
-    flags = ["--max-concurrent-requests", str(EACH * groups)]
-    with cell(model, 1, flags, flags, SCRIPTED) as one, cell(model, groups, flags, flags, SCRIPTED) as several:
+    """Prints the time of a lone request to its first token, and that from token to token of many streams, on one group
+    and on several."""
+    flags, slow = ["--max-concurrent-requests", str(MANY)], {"KERNELS_STEP_SECONDS": str(STEP_SECONDS)}
+    with (cell(model, 1, flags, flags, SCRIPTED, slow) as one,
+          cell(model, groups, flags, flags, SCRIPTED, slow) as several):
         cells = (one, several)
         for path in ("/generate_stream", "/v1/completions"):
             for made in cells:
                 measure(made.router, made.port, path, WARM_UP, 20, "*/*")
             lone = [[measure(made.router, made.port, path, 1, 2, "*/*").first_seconds for made in cells]
                     for _ in range(LONE * rounds)]
-            full = [[measure(made.router, made.port, path, EACH * len(made.groups), 100, "*/*") for made in cells]
-                    for _ in range(rounds)]
+            many = [[measure(made.router, made.port, path, MANY, 100, "*/*") for made in cells] for _ in range(rounds)]
             firsts = [1e3 * median(each) for each in zip(*lone, strict=True)]
-            tokens = [1e6 * median(run.engine_seconds / run.tokens for run in each) for each in zip(*full, strict=True)]
-            print(f"cost: {path}: first token {firsts[0]:.2f} ms on one group, {firsts[1]:.2f} on {groups}; with "
-                  f"{EACH} streams a group the router takes {tokens[0]:.1f} and {tokens[1]:.1f} µs a token, × "
-                  f"{tokens[1] / tokens[0]:.3f}", flush=True)
+            gaps = [1e3 * median((run.seconds - run.first_seconds) / 99 for run in each)
+                    for each in zip(*many, strict=True)]
+            spent = [1e6 * median(run.engine_seconds / run.tokens for run in each) for each in zip(*many, strict=True)]
+            print(f"cost: {path}: first token {firsts[0]:.2f} ms on one group, {firsts[1]:.2f} on {groups}; {MANY} "
+                  f"streams: {gaps[0]:.2f} and {gaps[1]:.2f} ms from token to token, × {gaps[1] / gaps[0]:.3f}, for "
+                  f"which the router computes {spent[0]:.0f} and {spent[1]:.0f} µs", flush=True)
 
 
 @click.command(help=__doc__)
