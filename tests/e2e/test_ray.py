@@ -26,7 +26,7 @@ from tests.e2e.test_kill_marathon import Ask, make_asks
 from tests.paths import DEMO_MODEL
 from tests.processes import is_alive, send
 
-SECONDS_WITHOUT_GCS = 10
+SECONDS_WITHOUT_GCS = 30
 """How long answers must go on after the death of Ray's GCS. Without Redis behind it, nodes leave after 60 seconds."""
 FEW, MANY = 3, 12
 
@@ -199,9 +199,8 @@ async def test_whatever_dies_answers_go_on(tmp_path: Path, every_case: bool) -> 
 
                 [gcs] = cluster.processes("gcs_server")
                 send(gcs, signal.SIGKILL)
-                seconds = 3 * SECONDS_WITHOUT_GCS if every_case else SECONDS_WITHOUT_GCS
-                end = time.monotonic() + seconds
+                end = time.monotonic() + SECONDS_WITHOUT_GCS
                 while time.monotonic() < end:
                     await load.go_on()
-                tell(f"{seconds} s without the GCS")
+                tell(f"{SECONDS_WITHOUT_GCS} s without the GCS")
             print(f"{load.num_whole} answers, {Counter(answer.finish_reason for answer in answers)}")
