@@ -120,6 +120,8 @@ def serve_groups(
         server = stack.enter_context(serve(
             tmp_path, "--groups", ",".join(f"127.0.0.1:{port}" for port in ports), *router, environment=environment))
         while f'penstock_groups{{state="serving"}} {number}.0' not in _get(f"{server.url}/metrics"):
+            for group in groups:
+                assert group.process.poll() is None, group.log.read_text()
             time.sleep(0.02)
         yield server, groups
 
@@ -137,7 +139,7 @@ def running(
 ) -> Iterator[Server]:
     """Run a launcher, and see that its end leaves nothing behind."""
     log = tmp_path / f"server-{port}.log"
-    temporary = tmp_path / ("tmp" if is_server else f"tmp-{port}")
+    temporary = tmp_path / ("tmp" if is_server else f"t{port}")  # short, for there are sockets in it
     temporary.mkdir(exist_ok=True)
     # Once transformers is imported, torch makes a folder that is there for later processes, too.
     own = {"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch")}

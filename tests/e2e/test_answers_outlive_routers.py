@@ -106,7 +106,7 @@ async def test_answers_outlive_a_whole_server(tmp_path: Path, every_case: bool) 
 @contextlib.contextmanager
 def dying(tmp_path: Path) -> Iterator[Server]:
     """A server that is killed, which leaves its files behind."""
-    folder = tmp_path / "dying"
+    folder = tmp_path / "a"
     folder.mkdir()
     with contextlib.suppress(AssertionError), serve(folder) as server:
         yield server
