@@ -3,18 +3,17 @@
 import asyncio
 import random
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
 from penstock.router.fleet.client import ShardClient
-from tests.e2e.client import Answer, events, many_clients, scrape, stream, whole
+from tests.e2e.asks import Ask, make_asks, struck, undisturbed
+from tests.e2e.client import many_clients, scrape
 from tests.e2e.prompts import source
 from tests.e2e.server import Server, serve_groups
-from tests.e2e.test_kill_marathon import Ask, make_asks
 from tests.e2e.test_poison import marked as marked
 from tests.e2e.test_poison import poison
 
@@ -32,33 +31,6 @@ def mixed(rng: random.Random, number: int, longest: int) -> list[Ask]:
         ask.parameters.pop("stop", None)
         ask.parameters["grammar"] = {"type": "json", "value": SCHEMA}
     return asks
-
-
-async def ask_all(session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask]) -> list[Answer]:
-    return await asyncio.gather(*(stream(session, server.url, ask.inputs, **ask.parameters) for ask in asks))
-
-
-async def struck(
-    session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask], num_tokens: int, blow: Callable[[], Any]
-) -> list[Answer]:
-    """The answers, when the blow falls once so many tokens have come in all."""
-    num_received, is_time = 0, asyncio.Event()
-
-    async def run(ask: Ask) -> Answer:
-        nonlocal num_received
-        received = []
-        async for event in events(session, server.url, ask.inputs, **ask.parameters):
-            received.append(event)
-            num_received += 1
-            if num_received >= num_tokens:
-                is_time.set()
-        return whole(received)
-
-    async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(run(ask)) for ask in asks]
-        await is_time.wait()
-        await blow()
-    return [task.result() for task in running]
 
 
 async def drain(group: Server, is_draining: bool) -> None:
@@ -84,12 +56,12 @@ async def until_serving(session: aiohttp.ClientSession, server: Server, number: 
 async def test_kills_hangs_and_drains(tmp_path: Path, number: int, every_case: bool) -> None:
     """Guesses, grammars, logprobs, stop strings: whatever befalls one group, another goes on."""
     rng = random.Random(number)
-    asks = mixed(rng, 16, longest=160)
+    asks = mixed(rng, 16, longest=240)
     kinds = ["kill", "hang", "drain"] if number == 3 else ["kill", "kill"]
     with serve_groups(tmp_path, number, "--speculate", "4", "--step-timeout", "5",
                       router=["--speculate", "4"]) as (server, groups):
         async with many_clients() as session:
-            wanted = await ask_all(session, server, asks)
+            wanted = await undisturbed(session, server.url, asks)
             num_tokens = sum(len(answer.ids) for answer in wanted)
             for kind in ["kill"] * 20 if every_case else kinds:
                 before = await scrape(session, server.url)
@@ -102,7 +74,7 @@ async def test_kills_hangs_and_drains(tmp_path: Path, number: int, every_case: b
                         [shard] = group.shards().values()
                         shard.send_signal(signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
 
-                answers = await struck(session, server, asks, round(rng.uniform(0.05, 0.5) * num_tokens), blow)
+                answers, _ = await struck(session, server.url, asks, round(rng.uniform(0.05, 0.5) * num_tokens), blow)
                 different = [case for case in zip(asks, answers, wanted, strict=True) if case[1] != case[2]]
                 assert not different
                 cause = {"kill": "lost", "hang": "stuck", "drain": "drained"}[kind]
@@ -124,13 +96,14 @@ async def test_a_poisoned_request_takes_nobody_with_it(tmp_path: Path) -> None:
     asks = make_asks(rng, 12, longest=240)
     with serve_groups(tmp_path, 2) as (server, groups):
         async with many_clients() as session:
-            wanted = await ask_all(session, server, asks)
+            wanted = await undisturbed(session, server.url, asks)
             found: list[tuple[int, dict[str, str]]] = []
 
             async def blow() -> None:
                 found.append(await poison(session, server, source(rng, 1)[:4].strip() or "one"))
 
-            assert await struck(session, server, asks, 100, blow) == wanted
+            answers, _ = await struck(session, server.url, asks, 100, blow)
+            assert answers == wanted
             assert found[0][0] == 424, found
             deaths = sum(group.log.read_text().count("starting all shards again") for group in groups)
             assert 3 <= deaths <= MOST_DEATHS, f"{deaths} deaths"

@@ -1,6 +1,7 @@
 """Shards are killed and stopped amid streams: every answer is what it is without that, to the bit."""
 
 import asyncio
+import functools
 import itertools
 import random
 import signal
@@ -8,22 +9,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import aiohttp
+import psutil
 import pytest
 
-from tests.e2e.client import Answer, events, many_clients, scrape, stream, whole
+from tests.e2e.asks import Ask, make_asks, struck, undisturbed
+from tests.e2e.client import many_clients, scrape
 from tests.e2e.prompts import source
-from tests.e2e.server import Server, serve
+from tests.e2e.server import serve
 from tests.family_models import make_speaking
 from tests.gguf_files.demo import Kind, write_demo
 from tests.paths import DEMO_MODEL
-
-STOPS = ["\n\n", "return", "self.", ":\n"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,67 +32,18 @@ class Blow:
     signal: signal.Signals
     ranks: tuple[int, ...]
 
+    async def fall(self, group: Mapping[int, psutil.Process], delay: float) -> None:
+        """Falls on a group's shards, by rank, after so many seconds."""
+        await asyncio.sleep(delay)
+        for rank in self.ranks:
+            group[rank].send_signal(self.signal)
+
     def __str__(self) -> str:
         return f"{self.signal.name} of {' and '.join(map(str, self.ranks))}"
 
 
 KILLS = [Blow(signal.SIGKILL, (0,)), Blow(signal.SIGKILL, (1,)), Blow(signal.SIGKILL, (0, 1))]
 HANGS = [Blow(signal.SIGSTOP, (0,)), Blow(signal.SIGSTOP, (1,))]
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    inputs: str
-    parameters: dict[str, Any]
-
-
-def make_asks(rng: random.Random, count: int, longest: int) -> list[Ask]:
-    """Half are greedy, half sampled; some of both have penalties, a quarter has a stop string."""
-    asks = []
-    for index in range(count):
-        parameters: dict[str, Any] = {"max_new_tokens": rng.randint(longest // 3, longest)}
-        if index % 2:
-            parameters |= {"do_sample": True, "seed": rng.getrandbits(64), "temperature": rng.uniform(0.6, 1.2)}
-            if index % 3:
-                parameters["top_p"] = rng.uniform(0.7, 0.99)
-        if index % 5 < 2:
-            parameters["repetition_penalty"] = rng.uniform(1.05, 1.3)
-        if index % 8 < 2:
-            parameters["stop"] = [rng.choice(STOPS)]
-        asks.append(Ask(source(rng, rng.randint(1, 12)), parameters))
-    return asks
-
-
-async def undisturbed(session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask]) -> list[Answer]:
-    return await asyncio.gather(*(stream(session, server.url, ask.inputs, **ask.parameters) for ask in asks))
-
-
-async def struck(
-    session: aiohttp.ClientSession, server: Server, asks: Sequence[Ask], blow: Blow, num_tokens: int, delay: float
-) -> tuple[list[Answer], int]:
-    """The answers, when the blow falls `delay` seconds after `num_tokens` of all tokens have come; and how many of
-    the streams it hit before their end. The first error of any stream ends it all."""
-    num_received, is_time = 0, asyncio.Event()
-
-    async def run(ask: Ask) -> Answer:
-        nonlocal num_received
-        received = []
-        async for event in events(session, server.url, ask.inputs, **ask.parameters):
-            received.append(event)
-            num_received += 1
-            if num_received >= num_tokens:
-                is_time.set()
-        return whole(received)
-
-    group = server.shards()
-    async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(run(ask)) for ask in asks]
-        await is_time.wait()
-        await asyncio.sleep(delay)
-        for rank in blow.ranks:
-            group[rank].send_signal(blow.signal)
-        num_hit = sum(not task.done() for task in running)
-    return [task.result() for task in running], num_hit
 
 
 async def survive(
@@ -103,13 +53,14 @@ async def survive(
     """A round for each blow, at a moment of its own; first all of them undisturbed."""
     with serve(tmp_path, "--num-shard", "2", "--step-timeout", str(step_timeout), *flags, model=model) as server:
         async with many_clients() as session:
-            expected = {id(asks): await undisturbed(session, server, asks) for asks in rounds}
+            expected = {id(asks): await undisturbed(session, server.url, asks) for asks in rounds}
             [router] = server.children("router")
             for number, (blow, asks) in enumerate(zip(blows, itertools.cycle(rounds), strict=False), 1):
                 wanted, group = expected[id(asks)], server.shards()
                 begin, before = time.monotonic(), await scrape(session, server.url)
-                num_tokens = max(1, int(rng.uniform(0, 0.6) * sum(len(answer.ids) for answer in wanted)))
-                answers, num_hit = await struck(session, server, asks, blow, num_tokens, rng.uniform(0, 0.02))
+                num_tokens = max(1, int(rng.uniform(0, 0.5) * sum(len(answer.ids) for answer in wanted)))
+                fall = functools.partial(blow.fall, group, rng.uniform(0, 0.02))
+                answers, num_hit = await struck(session, server.url, asks, num_tokens, fall)
                 after = await scrape(session, server.url)
                 num_replays = after["penstock_replays"] - before["penstock_replays"]
                 print(f"round {number:2}: {blow} after {num_tokens:4} tokens, {num_hit} streams hit, "
@@ -144,7 +95,7 @@ async def test_stages(tmp_path: Path, every_case: bool) -> None:
     """A shard of each stage dies, of a model that has states, which begin anew."""
     rng = random.Random(2029)
     blows = [*KILLS, *HANGS] if every_case else KILLS[:2]
-    await survive(tmp_path, blows, [make_asks(rng, 16, longest=160)], rng, 3, "--pipeline-parallel-size", "2",
+    await survive(tmp_path, blows, [make_asks(rng, 16, longest=320)], rng, 3, "--pipeline-parallel-size", "2",
                   model=make_speaking(tmp_path / "model", "qwen3_next"))
 
 
@@ -199,4 +150,4 @@ async def test_what_transformers_computes(tmp_path: Path) -> None:
 async def survive_a_few(tmp_path: Path, every_case: bool, *flags: str, model: Path = DEMO_MODEL) -> None:
     rng = random.Random(2027)
     blows = [*KILLS, *HANGS] if every_case else [rng.choice(KILLS)]
-    await survive(tmp_path, blows, [make_asks(rng, 8, longest=160)], rng, 3, *flags, model=model)
+    await survive(tmp_path, blows, [make_asks(rng, 8, longest=320)], rng, 3, *flags, model=model)

@@ -20,9 +20,9 @@ from penstock.bench.programs.children import free_port
 from penstock.system.wire_tls import WireTls
 from tests.certificates import authority
 from tests.clients.environments import python_of
+from tests.e2e.asks import Ask, make_asks
 from tests.e2e.client import Answer, many_clients, metric, stream
 from tests.e2e.ray_cluster import RayCluster, ray_cluster
-from tests.e2e.test_kill_marathon import Ask, make_asks
 from tests.paths import DEMO_MODEL
 from tests.processes import is_alive, send
 
