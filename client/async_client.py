@@ -69,12 +69,12 @@ class AsyncStream(Generic[AnyReply]):
                 "POST", call.patience.url + self._path, content=call.content, headers=call.headers,
                 timeout=settings.STREAM_TIMEOUT) as response:
             call.begin(response.status_code, response.headers, b"" if response.is_success else await response.aread())
-            self._settings.answered(call.patience)
             decoder = EventDecoder()
             async for chunk in response.aiter_bytes():
                 for event in decoder.feed(chunk):
                     reply = call.take(event)
                     if reply is not None:
+                        self._settings.answered(call.patience)
                         yield reply
             call.end()
 

@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
+import httpx2
 from pydantic_core import from_json, to_json
 
 from penstock.client.errors import (
     AnotherAnswer,
     ClientError,
+    Differs,
     Gone,
     Overloaded,
     Refused,
@@ -39,6 +41,8 @@ class Call:
         self.content = to_json(body)
         self.answer = answer
         """The name of the answer, known once its headers have come."""
+        self._is_admitted = False
+        """Whether a server may have begun with the answer."""
         self._wish = {"penstock-answer": answer} if answer else {"idempotency-key": key or str(uuid.uuid4())}
 
     @property
@@ -49,12 +53,16 @@ class Call:
     def failed(self, error: Exception) -> float:
         """Notes that an attempt failed, for its server or connection is gone: returns the seconds to wait before the
         next. Raises Unreachable when the time for that is up."""
+        is_sent = not isinstance(error, (Gone, httpx2.ConnectError, httpx2.ConnectTimeout))
+        self._is_admitted = self._is_admitted or is_sent
         return self.patience.failed(error)
 
     def _judged(self, error: Refused | Gone) -> Exception:
-        """Returns what is to be raised for a server's error: one that would give another answer is left out while
-        there are others."""
-        return Gone(str(error)) if isinstance(error, AnotherAnswer) and self.patience.avoid() else error
+        """Returns what is to be raised for a server's error. Servers that would give another answer are left out while
+        there are others; an answer that was begun waits for a server with room for it."""
+        if isinstance(error, AnotherAnswer) and (self._is_admitted or self.patience.has_others):
+            return Differs(error)
+        return Gone(str(error)) if isinstance(error, Overloaded) and self._is_admitted else error
 
 
 class WholeCall(Call, Generic[AnyWhole]):
@@ -72,7 +80,7 @@ class WholeCall(Call, Generic[AnyWhole]):
             raise self._judged(error_of_body(body, status))
         try:
             return self._kind.model_validate({**from_json(body), "answer": headers.get("penstock-answer")})
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise ServerFault(f"the answer can't be read: {error}", status) from error
 
 
@@ -96,12 +104,12 @@ class StreamCall(Call, Generic[AnyReply]):
     @property
     def headers(self) -> dict[str, str]:
         """The headers of the next attempt: what to go on behind, once that is known."""
-        headers = {**super().headers, "accept": "text/event-stream"}
-        if self.last_event_id is not None:
-            headers = {"content-type": "application/json", "accept": "text/event-stream",
-                       "last-event-id": self.last_event_id}
-            if self._ids and len(ids := ",".join(self._ids)) <= MAX_IDS_CHARACTERS:
-                headers["penstock-output-ids"] = ids
+        if self.last_event_id is None:
+            return {**super().headers, "accept": "text/event-stream"}
+        headers = {"content-type": "application/json", "accept": "text/event-stream",
+                   "last-event-id": self.last_event_id}
+        if self._ids and len(ids := ",".join(self._ids)) <= MAX_IDS_CHARACTERS:
+            headers["penstock-output-ids"] = ids
         return headers
 
     def begin(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
@@ -117,8 +125,8 @@ class StreamCall(Call, Generic[AnyReply]):
         if event.data == "[DONE]":
             self.is_whole = True
             return None
-        self.patience.progress()
         if not event.data:
+            self.patience.progress()
             return None
         try:
             content = from_json(event.data)
@@ -128,6 +136,7 @@ class StreamCall(Call, Generic[AnyReply]):
             raise ServerFault(f"an event can't be read: {error}", HTTPStatus.OK) from error
         if told is not None:
             raise self._judged(told)
+        self.patience.progress()
         self._note(event, content)
         return reply
 
@@ -137,7 +146,7 @@ class StreamCall(Call, Generic[AnyReply]):
             raise Gone("the stream ended before its last event")
 
     def _note(self, event: ServerEvent, content: Any) -> None:
-        self._has_begun = True
+        self._has_begun = self._is_admitted = True
         self.last_event_id = event.id or None
         token_id = self._token_id_of(content)
         if token_id is None:
@@ -151,9 +160,3 @@ class StreamCall(Call, Generic[AnyReply]):
         if self._has_begun and self.last_event_id is None:
             raise ClientError(f"the stream broke off, and its events have no ids to go on behind: {error}") from error
         return super().failed(error)
-
-    def _judged(self, error: Refused | Gone) -> Exception:
-        """Does as that of any call. An answer that has begun waits for a server with room for it."""
-        if self._has_begun and isinstance(error, Overloaded):
-            return Gone(str(error))
-        return super()._judged(error)

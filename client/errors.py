@@ -62,6 +62,14 @@ class Gone(Exception):
     """Tells the client's own loop that the server, or its answer's connection, is gone: another may answer."""
 
 
+class Differs(Gone):
+    """Tells that a server is there, and would give another answer than the one that was begun."""
+
+    def __init__(self, refusal: AnotherAnswer) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
 GONE = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 """The statuses of a server that is away, or behind a proxy that finds none."""
 

@@ -20,7 +20,8 @@ SILENT_SECONDS = 60.0
 def _socket_options() -> list[tuple[int, int, int]]:
     """Returns options by which the system notices within 35 s that the other machine is gone, where it has them."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
-    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+    # Keep-alives are sent only while nothing waits for its receipt; what does is given up by the time of the user.
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 35_000)):
         if hasattr(socket, name):
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
     return options
@@ -79,8 +80,10 @@ def token_id_of_tgi(content: Any) -> int | None:
 
 def token_ids_of_openai(body: Mapping[str, Any]) -> TokenIdOf:
     """Returns what tells the tokens of a stream of OpenAI's routes. Behind tokens that may be calls of tools, or follow
-    a prompt that is told, too, no server goes on."""
-    return _no_token_id if body.get("tools") or body.get("echo") else _token_id_of_openai
+    a prompt that is told, too, or are of several answers, no server goes on."""
+    prompt = body.get("prompt")
+    has_several = (body.get("n") or 1) > 1 or (isinstance(prompt, list) and len(prompt) > 1)
+    return _no_token_id if body.get("tools") or body.get("echo") or has_several else _token_id_of_openai
 
 
 def _no_token_id(content: Any) -> int | None:

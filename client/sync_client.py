@@ -65,12 +65,12 @@ class Stream(Generic[AnyReply]):
         with self._http.stream("POST", call.patience.url + self._path, content=call.content, headers=call.headers,
                                timeout=settings.STREAM_TIMEOUT) as response:
             call.begin(response.status_code, response.headers, b"" if response.is_success else response.read())
-            self._settings.answered(call.patience)
             decoder = EventDecoder()
             for chunk in response.iter_bytes():
                 for event in decoder.feed(chunk):
                     reply = call.take(event)
                     if reply is not None:
+                        self._settings.answered(call.patience)
                         yield reply
             call.end()
 

@@ -174,9 +174,8 @@ async def answering(
                 stream = Stream(
                     trace.followed(request) if trace else request, TextPath(service.tokenizer, request), queue,
                     is_guessed=engine.limits.speculate > 0)
-                if identity.output_ids:
-                    _feed(stream, identity.output_ids, identity.facts)
-                engine.submit(stream, identity.output_ids)
+                output_ids = _feed(stream, identity.output_ids, identity.facts)
+                engine.submit(stream, output_ids)
                 await stack.enter_async_context(stream)
                 answers[stream] = Answer(len(answers), spec, request, stream, received_at, metrics)
             if trace is not None:
@@ -201,20 +200,26 @@ async def _validate_all(
     return [(spec, request) for spec, requests in zip(specs, valid, strict=True) for request in requests]
 
 
-def _feed(stream: Stream, output_ids: Sequence[int], facts: Facts) -> None:
-    """Gives a stream the tokens that its client has. Raises ValidationError if the answer can't go on behind them."""
+def _feed(stream: Stream, output_ids: Sequence[int], facts: Facts) -> Sequence[int]:
+    """Gives a stream the tokens that its client has; returns those that the answer goes on behind. Raises
+    ValidationError if it can't.
+
+    The last may be the answer's end, of which the client has not heard. It is computed again, where it is the same.
+    """
     request = stream.request
-    largest = max(output_ids)
+    largest = max(output_ids, default=0)
     if largest >= facts.vocab_size:
         raise ValidationError(f"`{OUTPUT_IDS}` must have token ids < {facts.vocab_size}, the model's vocabulary. "
                               f"Given: {largest}")
-    if len(output_ids) >= request.max_new_tokens:
-        raise ValidationError(f"`{OUTPUT_IDS}` must have fewer token ids than the answer may have, "
+    if len(output_ids) > request.max_new_tokens:
+        raise ValidationError(f"`{OUTPUT_IDS}` must have no more token ids than the answer may have, "
                               f"{request.max_new_tokens}. Given: {len(output_ids)}")
     ends = request.stop_token_ids | (frozenset() if request.ignore_eos else facts.eos_token_ids)
-    for token_id in output_ids:
-        if token_id in ends or stream.feed(token_id):
-            raise ValidationError(f"`{OUTPUT_IDS}` must not have the answer's end. Given: {token_id}")
+    fed = output_ids[:-1] if facts.is_deterministic else output_ids
+    for number, token_id in enumerate(fed, 1):
+        if token_id in ends or number == request.max_new_tokens or stream.feed(token_id):
+            raise ValidationError(f"`{OUTPUT_IDS}` must not go on behind the answer's end. Given: {token_id}")
+    return fed
 
 
 def _count_failure(error: BaseException, metrics: Metrics, trace: traces.Generation | None) -> None:

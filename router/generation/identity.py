@@ -175,10 +175,15 @@ def _output_ids(text: str | None, specs: Sequence[GenerationSpec], num_answers: 
     return tuple(map(int, ids))
 
 
+def checked_key(key: str | None) -> str | None:
+    """Returns the idempotency key that a client has given. Raises ValidationError if it is too long."""
+    if key is not None and len(key) > MAX_KEY:
+        raise ValidationError(f"`{KEY}` must have 1 to {MAX_KEY} characters. Given: {len(key)}")
+    return key
+
+
 def _seed(digest: str, given: int | None, key: str | None) -> int:
     """Returns the seed of a new answer: the request's own, that of the key, or a drawn one."""
-    if key is not None and not 0 < len(key) <= MAX_KEY:
-        raise ValidationError(f"`{KEY}` must have 1 to {MAX_KEY} characters. Given: {len(key)}")
     if given is not None:
         return given
     return secrets.randbits(64) if key is None else seed_of_key(key, digest)

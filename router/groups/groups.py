@@ -67,8 +67,10 @@ class Groups:
     def kinds(self) -> Sequence[Facts]:
         if len(self._kinds) < 2:
             return [*self._kinds.values()]
-        # Of several, the one for the next request is that of a group which is open and has the least to do.
-        members = sorted(self._members, key=lambda each: (not each.is_open, each.engine.load()))
+        # Of several, the one for the next request is that of a group which is open, has room for whatever the limits
+        # allow, and has the least to do.
+        most = self.limits.max_total_tokens
+        members = sorted(self._members, key=lambda each: (not each.is_open, not each.fits(most), each.engine.load()))
         return [*{each.engine.facts.bits: each.engine.facts for each in members}.values()]
 
     @property
@@ -188,16 +190,17 @@ class Groups:
         """Returns the group for a request: one that runs steps and is not to be left, if there is one. Raises Unhealthy
         if there is none that would wait for its shards, and GenerationError if none has the bits that the request
         needs, or the weights of an answer that is under way."""
-        members = [each for each in self._members if each.engine.is_healthy]
-        if not members:
-            raise Unhealthy
         if request.needs_bits:
-            members = [each for each in members if each.has_bits(request.bits)]
+            able = [each for each in self._members if each.has_bits(request.bits)]
+        elif is_under_way:
+            able = [each for each in self._members if each.has_weights(request.bits)]
         else:
-            alike = [each for each in members if each.has_weights(request.bits)]
-            members = alike if is_under_way else alike or members
+            able = self._members
+        members = [each for each in able if each.engine.is_healthy]
         if not members:
-            raise GenerationError(REPLACED)
+            raise GenerationError(REPLACED) if self.is_healthy and not able else Unhealthy
+        if not is_under_way:
+            members = [each for each in members if each.has_weights(request.bits)] or members
         tests: list[Callable[[Member], bool]] = [
             lambda each: each.fits(most_tokens(request)), lambda each: each.engine.has_group,
             lambda each: each.is_open, lambda each: each.has_bits(request.bits)]

@@ -12,7 +12,7 @@ from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.engine.stream import Event, Guesses, Token
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answer
-from penstock.router.generation.identity import Wish
+from penstock.router.generation.identity import Wish, checked_key
 from penstock.router.scheduling.plan import FinishReason, TopLogprobs
 from penstock.router.text.tokenizer import TextToken, Tokenizer
 
@@ -36,7 +36,7 @@ def decode_request(message: pb.GenerateRequest) -> GenerateBody:
 
 def decode_wish(message: pb.GenerateRequest) -> Wish:
     """Returns what the message wishes of its answer; an empty text is no wish."""
-    return Wish(message.resume_after or None, message.answer or None, message.idempotency_key or None,
+    return Wish(message.resume_after or None, message.answer or None, checked_key(message.idempotency_key or None),
                 ",".join(map(str, message.output_ids)) or None, takes_ids=True)
 
 

@@ -1,13 +1,17 @@
 """What a call makes of answers that a server of another kind, or a gateway before one, may give."""
 
+from typing import Any
+
+import httpx2
 import pytest
 
-from penstock.client import ServerFault, Unauthorized
-from penstock.client.call import StreamCall
-from penstock.client.errors import error_of_body
+from penstock.client import Overloaded, ServerFault, Unauthorized
+from penstock.client.call import StreamCall, WholeCall
+from penstock.client.errors import Gone, error_of_body
 from penstock.client.events import ServerEvent
 from penstock.client.patience import Patience
-from penstock.client.replies import ChatChunk
+from penstock.client.replies import ChatChunk, Generated
+from penstock.client.settings import token_ids_of_openai
 
 
 @pytest.mark.parametrize("data", ["<html>", "[]", '{"choices": 3}', '{"error": {"message": "no", "code": "a_word"}}'])
@@ -22,3 +26,27 @@ def test_an_error_whose_code_is_a_word() -> None:
     error = error_of_body(b'{"error": {"message": "the key is wrong", "code": "invalid_api_key"}}', 401)
     assert isinstance(error, Unauthorized)
     assert str(error) == "the key is wrong"
+
+
+def test_whole_answers_that_are_no_objects() -> None:
+    call = WholeCall(Patience(["http://one"], 1.0), {}, None, None, Generated)
+    with pytest.raises(ServerFault, match="can't be read"):
+        call.take(200, {}, b"[]")
+
+
+def test_an_answer_that_was_begun_waits_for_room() -> None:
+    """Whoever comes back behind a router's death may find no permit; a new request is refused."""
+    call = WholeCall(Patience(["http://one"], 10.0), {}, None, None, Generated)
+    call.failed(httpx2.ConnectError("refused"))
+    with pytest.raises(Overloaded):
+        call.take(429, {}, b"")
+    call.failed(httpx2.ReadError("reset"))
+    with pytest.raises(Gone):
+        call.take(429, {}, b"")
+
+
+@pytest.mark.parametrize(("body", "is_known"), [
+    ({}, True), ({"prompt": ["a"]}, True), ({"prompt": ["a", "b"]}, False), ({"n": 2}, False), ({"tools": [{}]}, False),
+    ({"echo": True}, False)])
+def test_whether_the_tokens_of_a_stream_can_be_given_back(body: dict[str, Any], is_known: bool) -> None:
+    assert (token_ids_of_openai(body)({"choices": [{"index": 0, "token_ids": [7]}]}) == 7) == is_known

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.client.errors import Unreachable
+from penstock.client.errors import AnotherAnswer, Differs, Gone, Unreachable
 from penstock.client.events import SIGN_OF_LIFE, EventDecoder, ServerEvent
 from penstock.client.patience import Patience
 
@@ -50,10 +50,40 @@ def test_the_time_counts_from_the_first_failure_behind_which_nothing_came() -> N
         patience.failed(ConnectionError("x"))
 
 
-def test_servers_that_are_left_out() -> None:
-    patience = Patience(["a", "b", "c"], 10.0, 2)
-    assert patience.avoid()
+def differs() -> Differs:
+    return Differs(AnotherAnswer("another one", 409))
+
+
+def test_servers_that_would_give_another_answer_are_left_out() -> None:
+    now = 0.0
+    patience = Patience(["a", "b", "c"], 10.0, 2, lambda: now)
+    assert patience.failed(differs()) == 0
     assert patience.url == "a"
-    assert patience.avoid()
+    assert patience.failed(differs()) == 0
     assert patience.url == "b"
-    assert not patience.avoid()
+    assert 0 < patience.failed(differs()) < 1  # may be a balancer
+    assert patience.url == "b"
+    now = 5.0
+    with pytest.raises(AnotherAnswer, match="another one"):
+        patience.failed(differs())
+
+
+def test_another_answer_is_told_though_the_other_servers_are_dead() -> None:
+    now = 0.0
+    patience = Patience(["a", "b"], 10.0, 1, lambda: now)
+    patience.failed(differs())
+    patience.failed(ConnectionError("x"))
+    now = 10.0
+    with pytest.raises(AnotherAnswer):
+        patience.failed(ConnectionError("x"))
+
+
+def test_a_server_that_worked_on_the_answer_counts_though_nothing_came() -> None:
+    now = 0.0
+    patience = Patience(["a"], 10.0, 0, lambda: now, lambda: 0.0)
+    patience.failed(ConnectionError("x"))
+    now = 150.0
+    patience.failed(ConnectionError("x"))
+    now = 160.0
+    with pytest.raises(Unreachable):
+        patience.failed(Gone("away"))

@@ -84,6 +84,17 @@ async def test_the_next_server_is_asked(start: Start) -> None:
         assert client._settings._first == 2
 
 
+async def test_a_server_that_stays_without_shards_is_given_up(start: Start) -> None:
+    """Also by streams, to which it says so in an event."""
+    unhealthy = await start()
+    await until(lambda: unhealthy.engine.has_group)
+    unhealthy.engine.is_healthy = False
+    async with AsyncClient(url_of(unhealthy), max_downtime=0.3) as client:
+        for call in (client.generate("a"), first_of(client.generate_stream("a"))):
+            with pytest.raises(Unreachable):
+                await call
+
+
 async def test_a_server_that_gives_up_its_requests(start: Start) -> None:
     """As one does that is told to end, when the time for it is over: the error means the next server, not the end."""
     first, second = await start(make_fleet=SeededFleet), await start(make_fleet=SeededFleet)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aiohttp import hdrs, web
 
 from penstock.router.generation.answers import Answer
-from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME, Identity, Wish
+from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME, Identity, Wish, checked_key
 from penstock.router.generation.service import Service
 
 
@@ -16,10 +16,12 @@ def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[s
 
 
 def wish_of(request: web.Request) -> Wish:
-    """Returns what the headers of a request wish for."""
+    """Returns what the headers of a request wish for. Raises ValidationError for a key that is too long."""
+    # Bytes that are no UTF-8 can't be written into the error that cites them.
     resume_after, repeat, key, output_ids = (
-        request.headers.get(name, "").strip() or None for name in (RESUME, REPEAT, KEY, OUTPUT_IDS))
-    return Wish(resume_after, repeat, key, output_ids, takes_ids(request))
+        request.headers.get(name, "").strip().encode(errors="backslashreplace").decode() or None
+        for name in (RESUME, REPEAT, KEY, OUTPUT_IDS))
+    return Wish(resume_after, repeat, checked_key(key), output_ids, takes_ids(request))
 
 
 def takes_ids(request: web.Request) -> bool:

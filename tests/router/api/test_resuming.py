@@ -1,5 +1,7 @@
 """Streams that broke off and are gone on with, at the same server and at another one."""
 
+import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -84,8 +86,8 @@ async def test_grammars(start: Start, grammars: GrammarCompiler) -> None:
         known = ",".join(map(str, ids[:number]))
         rest = await stream(server, GENERATE, body, last_event_id=whole[number - 1].id, penstock_output_ids=known)
         assert by_answer(rest) == by_answer(whole[number:])
-    wrong = ",".join(map(str, ids[1:2]))
-    response = await post(server, GENERATE, body, last_event_id=whole[0].id, penstock_output_ids=wrong)
+    wrong = ",".join(map(str, ids[1:3]))
+    response = await post(server, GENERATE, body, last_event_id=whole[1].id, penstock_output_ids=wrong)
     assert "the grammar can't be followed any further" in await response.text()
 
 
@@ -121,15 +123,45 @@ async def test_tokens_that_the_client_has_are_not_computed_again(server: Server,
     ("67,8192", "`penstock-output-ids` must have token ids < 8192, the model's vocabulary. Given: 8192"),
     ("67,67,67,67", "`penstock-output-ids` must have no more than the 3 tokens that came up to `Last-Event-ID`. "
                     "Given: 4"),
-    ("67,2", "`penstock-output-ids` must not have the answer's end. Given: 2"),
-    ("67,67,67", "`penstock-output-ids` must have fewer token ids than the answer may have, 3. Given: 3"),
+    ("67,2,67", "`penstock-output-ids` must not go on behind the answer's end. Given: 2"),
 ])
 async def test_tokens_that_can_be_none_of_the_answer(server: Server, ids: str, what: str) -> None:
     body = {"inputs": "a", "parameters": {"max_new_tokens": 3}}
     id = (await stream(server, GENERATE, body))[2].id
     response = await post(server, GENERATE, body, last_event_id=id, penstock_output_ids=ids)
     assert what in await response.text()
-    assert response.status == (422 if "vocabulary" not in what and "end." not in what and "fewer" not in what else 200)
+    assert response.status == (422 if "vocabulary" not in what and "end." not in what else 200)
+    response = await post(server, GENERATE, body, last_event_id=id.removesuffix("3") + "4",
+                          penstock_output_ids="67,67,67,67")
+    assert "must have no more token ids than the answer may have, 3. Given: 4" in await response.text()
+
+
+@pytest.mark.parametrize("end", ["length", "eos", "stop"])
+async def test_a_client_may_have_all_tokens_and_not_know_of_the_end(start: Start, end: str) -> None:
+    """The connection broke between the last token and `[DONE]`."""
+    server = await start(answer="hello world<|im_end|>", make_fleet=SeededFleet)
+    body = {"prompt": "a", "stream": True, "return_token_ids": True, "temperature": 0,
+            **{"length": {"max_tokens": 3}, "eos": {}, "stop": {"stop": "world"}}[end]}
+    whole = await stream(server, "/v1/completions", body)
+    ids = ",".join(str(event.data["choices"][0]["token_ids"][0]) for event in whole
+                   if event.data != "[DONE]")
+    rest = await (await post(server, "/v1/completions", body, last_event_id=whole[-2].id,
+                             penstock_output_ids=ids)).text()
+    assert rest.startswith("data: [DONE]\n")
+
+
+@pytest.mark.parametrize("header", ["Last-Event-ID", "penstock-answer", "penstock-output-ids"])
+async def test_headers_that_are_no_utf_8(server: Server, header: str) -> None:
+    id = (await stream(server, GENERATE, BODY))[0].id
+    head = f"POST {GENERATE} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    head += f"Last-Event-ID: {id}\r\n" * (header == "penstock-output-ids")
+    body = json.dumps(BODY)
+    reader, writer = await asyncio.open_connection(server.client.host, server.client.port)
+    writer.write(f"{head}{header}: ".encode() + b"\xff\xfe\r\n" + f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    reply = (await reader.read()).decode()
+    writer.close()
+    assert reply.startswith("HTTP/1.1 422"), reply
+    assert "Given: `\\\\udcff\\\\udcfe`" in reply
 
 
 async def test_where_tokens_can_t_be_given(server: Server) -> None:
