@@ -8,25 +8,31 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from penstock.cluster import tied
 from penstock.cluster.config import NUM_PORTS
 
 TRIES = 50
+MARK = "PENSTOCK_RAY_CHILD"
+"""The variable in the environment of a child, and of all that it starts, by which `end_marked` finds them."""
 
 
 class Child:
     """A run of `penstock` with some arguments, from the moment it is made. When the thread that made it ends, or
     Ray kills this process's children, it gets SIGTERM: what runs is finished or moved."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], mark: str = "") -> None:
         self._process = subprocess.Popen(
-            tied.command([sys.executable, "-P", "-m", "penstock", *arguments]), stdin=subprocess.DEVNULL)
+            tied.command([sys.executable, "-P", "-m", "penstock", *arguments]), stdin=subprocess.DEVNULL,
+            env={**os.environ, MARK: mark})
         self.is_stopping = False
 
     @property
     def status(self) -> int | None:
-        """The exit code, more than 128 for a signal; None while it runs."""
+        """The exit code, more than 128 for a signal to the launcher, negative for one to what ties it to this process;
+        None while it runs."""
         return self._process.poll()
 
     def stop(self) -> None:
@@ -34,6 +40,18 @@ class Child:
         if self.status is None and not self.is_stopping:
             self._process.send_signal(signal.SIGTERM)
         self.is_stopping = True
+
+
+def end_marked(mark: str) -> int:
+    """Kills all processes on this machine that children with this mark have left; returns how many there were."""
+    number, entry = 0, f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        # It may end meanwhile, or be somebody else's.
+        with suppress(OSError):
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
+                number += 1
+    return number
 
 
 def reset_niceness() -> None:
@@ -49,12 +67,12 @@ def reset_niceness() -> None:
                               "that: start Ray with RAY_worker_niceness=0 in its environment") from error
 
 
-def free_ports(host: str, first: int, number: int) -> int:
-    """Returns the first of so many ports in a row, from `first` on, at which nobody listens. They are drawn, so that
-    several groups that start together differ. Raises OSError if none were found."""
+def free_ports(host: str, first: int, number: int, others: range = range(0)) -> int:
+    """Returns the first of so many ports in a row, from `first` on, at which nobody listens, and none of which is among
+    `others`. They are drawn, so that several groups that start together differ. Raises OSError if none were found."""
     for _ in range(TRIES):
         start = first + random.randrange(NUM_PORTS - number + 1)
-        if all(_is_free(host, port) for port in range(start, start + number)):
+        if all(port not in others and _is_free(host, port) for port in range(start, start + number)):
             return start
     raise OSError(errno.EADDRINUSE, f"no {number} free ports in a row from {first} to {first + NUM_PORTS - 1}")
 

@@ -47,7 +47,7 @@ def serve(file: Path, wait: bool) -> None:
 @ADDRESS
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def status(name: str | None, address: str, as_json: bool) -> None:
-    """Show the groups and routers of the deployment NAME; of the only one, without a name."""
+    """Show the router and the groups of the deployment NAME; of the only one, without a name."""
     name, keeper = _find(name, address)
     found = _answer(keeper.status.remote())
     if as_json:
@@ -60,7 +60,7 @@ def status(name: str | None, address: str, as_json: bool) -> None:
 @NAME
 @ADDRESS
 def down(name: str | None, address: str) -> None:
-    """End the deployment NAME, or the only one: its routers once their requests have finished, then its groups."""
+    """End the deployment NAME, or the only one: its router once its requests have finished, then its groups."""
     name, keeper = _find(name, address)
     import ray
 
@@ -119,7 +119,7 @@ def _wait_until_ready(config: ClusterConfig, keeper: Any) -> None:
     while True:
         found: Status = _answer(keeper.status.remote())
         ready = sum(all(state == "ready" for state, _ in parts) for parts in found.groups.values())
-        if ready >= config.scaling.min_groups and any(state == "ready" for state, _ in found.routers.values()):
+        if ready >= config.scaling.min_groups and found.router is not None and found.router[0] == "ready":
             return
         if found.trouble != trouble:
             trouble = found.trouble
@@ -137,7 +137,7 @@ def _find(name: str | None, address: str) -> tuple[str, Any]:
     if name is None and len(names) > 1:
         raise click.ClickException(f"there are several, name one: {', '.join(names)}")
     if not names or (name is not None and name not in names):
-        raise click.ClickException(f"{name or 'nothing'} runs on this cluster" if name is None else
+        raise click.ClickException("nothing runs on this cluster" if name is None else
                                    f"{name} does not run on this cluster; {', '.join(names) or 'nothing'} does")
     name = name or names[0]
     return name, ray.get_actor(KEEPER, namespace=NAMESPACE + name)
@@ -156,8 +156,8 @@ def _answer(reference: Any) -> Any:
 def _show(name: str, found: "Status") -> None:
     load = "" if found.load is None else f", {found.load.num_waiting} requests wait, {found.load.num_running} run"
     click.echo(f"{name}: {found.num_groups} groups wanted{load}")
-    for router, (state, where) in found.routers.items():
-        click.echo(f"  {router}: {state} {where}".rstrip())
+    if found.router is not None:
+        click.echo(f"  router: {' '.join(found.router)}".rstrip())
     for group, parts in sorted(found.groups.items()):
         click.echo(f"  group {group}: " + ", ".join(f"{state} {where}".rstrip() for state, where in parts))
     if found.trouble:

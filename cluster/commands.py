@@ -74,6 +74,12 @@ def check(config: ClusterConfig) -> None:
         LauncherConfig.from_options(completed(context))
 
 
+def router_settings(config: ClusterConfig) -> dict[str, Any]:
+    """Returns the options of `penstock serve` as a router here will have them, also from this process's environment."""
+    with _context(router_command(config, "127.0.0.1:1"), "router.options") as context:
+        return context.params
+
+
 @contextmanager
 def _context(arguments: Sequence[str], field: str) -> Iterator[click.Context]:
     """Gives the context in which `penstock` would run with these arguments; its errors name the field."""

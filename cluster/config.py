@@ -39,15 +39,14 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
-class Routers(_Part):
-    """The routers, each on another machine."""
+class Router(_Part):
+    """The router. There is one, since a group belongs to one router; more are more deployments."""
 
     port: Port = 3000
-    replicas: Count = 1
     cpus: Amount = 1
-    """Processors that Ray reserves for each."""
+    """Processors that Ray reserves for it."""
     resources: dict[str, Amount] = {}
-    """Other resources of Ray that each needs."""
+    """Other resources of Ray that it needs."""
     options: Options = {}
     """More options of `penstock serve`."""
 
@@ -142,7 +141,7 @@ class ClusterConfig(_Part):
     """A directory that all machines have, or a name on the Hugging Face Hub."""
     address: str = "auto"
     """The Ray cluster: HOST:PORT of its GCS, or auto, which is the one that this machine is part of."""
-    router: Routers = Routers()
+    router: Router = Router()
     group: Group = Group()
     scaling: Scaling = Scaling()
     tls: Tls | None = None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import ray
 
-from penstock.cluster.child import Child, accepts, free_ports, reset_niceness
-from penstock.cluster.commands import group_command, router_command
+from penstock.cluster.child import Child, accepts, end_marked, free_ports, reset_niceness
+from penstock.cluster.commands import group_command, router_command, router_settings
 from penstock.cluster.config import ClusterConfig
 from penstock.cluster.metrics import load_of
 from penstock.cluster.reports import Report, State
@@ -65,7 +65,9 @@ class GroupHost:
             return
         group = self._config.group
         try:
-            self._port = free_ports(self._host, group.first_port, group.shards_here)
+            taken = self._master[1] if self._master else 0
+            self._port = free_ports(self._host, group.first_port, group.shards_here,
+                                    range(taken, taken + 1 + group.num_shard))
         except OSError as error:
             self._trouble = str(error)
             return
@@ -95,13 +97,21 @@ class GroupHost:
 
 
 class RouterHost:
-    """Runs the launcher of a router, from the moment it is told of groups, and again whenever it ends."""
+    """Runs the launcher of a router, from the moment it is told of groups, and again whenever it ends.
+
+    A router that outlives its host, to finish its requests, would take the groups from the next one: it is killed
+    before that is started. Its clients go on with their answers there.
+    """
 
     def __init__(self, config: ClusterConfig, machine: str) -> None:
         logs.configure("INFO", json_output=False)
         reset_niceness()
         self._config = config
         self._machine = machine_here(config, machine)
+        self._mark = f"router of {config.name} at {config.router.port}"
+        if number := end_marked(self._mark):
+            log.warning("%d processes of the router before this one were left, and are killed", number)
+        self._settings = router_settings(config)
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-ray-")
         self._groups: tuple[str, ...] = ()
         self._child: Child | None = None
@@ -134,8 +144,9 @@ class RouterHost:
             return Report(state, self._machine, url, trouble="" if self._is_to_end else ended(child, self._machine))
         is_ready, text = self._ask("/readyz") is not None, self._ask("/metrics")
         self._num_useless = 0 if is_ready else self._num_useless
+        trouble = "" if text is not None or not is_ready else "the router does not tell its metrics: nothing is scaled"
         return Report(State.READY if is_ready else State.STARTING, self._machine, url,
-                      load=load_of(text) if text is not None else None)
+                      load=load_of(text) if text is not None else None, trouble=trouble)
 
     @property
     def _file(self) -> Path:
@@ -143,7 +154,7 @@ class RouterHost:
 
     @property
     def _is_tls(self) -> bool:
-        return "ssl_certfile" in self._config.router.options
+        return self._settings["ssl_certfile"] is not None
 
     def _ensure(self) -> None:
         """Starts the router if it does not run though it should, and not too often."""
@@ -155,7 +166,7 @@ class RouterHost:
             log.warning("the router's launcher ended with %s, starting it again", self._child.status)
         self._not_before = time.monotonic() + min(MOST_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** self._num_useless)
         self._num_useless += 1
-        self._child = Child(router_command(self._config, str(self._file)))
+        self._child = Child(router_command(self._config, str(self._file)), self._mark)
 
     def _ask(self, path: str) -> str | None:
         """Returns what the router answers, or None if it doesn't."""
@@ -174,9 +185,8 @@ class RouterHost:
         return text if answer.status == 200 else None
 
     def _key(self) -> dict[str, str]:
-        keys = self._config.router.options.get("metrics_key")
-        key = keys[0] if isinstance(keys, list) and keys else keys
-        return {"Authorization": f"Bearer {key}"} if key else {}
+        keys = self._settings["metrics_key"]
+        return {"Authorization": f"Bearer {keys[0]}"} if keys else {}
 
 
 def _unverified() -> ssl.SSLContext:

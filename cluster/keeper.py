@@ -1,4 +1,4 @@
-"""The actor that keeps as many groups and routers running as there should be."""
+"""The actor that keeps a router running, and as many groups as there should be."""
 
 import logging
 import secrets
@@ -11,7 +11,6 @@ import ray
 from penstock.cluster import places
 from penstock.cluster.child import reset_niceness
 from penstock.cluster.config import ClusterConfig
-from penstock.cluster.metrics import total
 from penstock.cluster.plan import Unit, decide
 from penstock.cluster.reports import Report, State, Status
 from penstock.cluster.scaling import Load, Wish, recent, settled, wished
@@ -23,12 +22,29 @@ TURN_SECONDS, ANSWER_SECONDS = 1.0, 3.0
 ADOPTION_SECONDS = 30.0
 """For how long a new keeper waits for hosts that do not answer before it plans without them."""
 UNKNOWN_SECONDS = 15.0
-"""After how long without a word from a router all that was known of the load is out of date."""
+"""After how long without a word from the router all that was known of the load is out of date, and the router is not
+waited for at the end."""
 MOST_BACKOFF_SECONDS = 60.0
 
 
+class Backoff:
+    """How long the next start waits: the longer, the more have failed in a row."""
+
+    def __init__(self) -> None:
+        self._num_failures, self._not_before = 0, 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._not_before
+
+    def failed(self) -> None:
+        self._num_failures += 1
+        self._not_before = time.monotonic() + min(MOST_BACKOFF_SECONDS, 2.0 ** self._num_failures)
+
+
 class Keeper:
-    """Holds what is wanted, looks once a second at what there is, and brings one nearer to the other.
+    """Holds what is wanted, looks at what there is, and brings one nearer to the other: once a second, or every four
+    while a host does not answer.
 
     What it needs to know beside the configuration it learns from the hosts, so that after its own death the next
     keeper goes on with those that live. Nothing that answers clients waits for it.
@@ -45,13 +61,16 @@ class Keeper:
         self._reports: dict[str, Report] = {}
         self._dead: dict[str, str] = {}
         self._groups: dict[str, list[places.Handle | None]] = {}
-        self._routers: dict[int, places.Handle] = {}
+        self._router: places.Handle | None = None
+        self._has_answered = False
+        """Whether the router's host has answered the last question."""
+        self._router_told_at = time.monotonic()
         self._ages: dict[str, int] = {}
         self._ready: set[str] = set()
         self._wishes: list[Wish] = []
         self._num_groups: int | None = None
         """How many groups there should be, once it is known how many there are."""
-        self._num_failures, self._not_before = 0, 0.0
+        self._groups_backoff, self._router_backoff = Backoff(), Backoff()
         self._trouble = ""
         self._adopted_until: float | None = None
         threading.Thread(target=self._run, name="keeper", daemon=True).start()
@@ -64,23 +83,22 @@ class Keeper:
             return self._status
 
     def end(self) -> None:
-        """Ends all: routers once their requests have finished, then groups."""
+        """Ends all: the router once its requests have finished, then groups."""
         self._is_to_end = True
 
     def _adopt(self) -> float:
         """Finds the hosts that an earlier keeper has made, and gives back what it reserved for others; returns the
         time."""
         names = set(ray.util.list_named_actors())
-        self._routers = {number: ray.get_actor(name) for number in range(self._config.router.replicas)
-                         if (name := places.router_name(number)) in names}
+        self._router = ray.get_actor(places.ROUTER) if places.ROUTER in names else None
         for group, ranks in places.group_parts(names).items():
             self._groups[group] = [ray.get_actor(places.part_name(group, rank)) if rank in ranks else None
                                    for rank in range(self._config.group.nodes)]
             self._ages[group] = len(self._ages)
-        for name in places.reserved(self._config) - {places.ROUTERS, *self._groups}:
+        for name in places.reserved(self._config) - {places.ROUTER, *self._groups}:
             places.remove_place(self._config, name)
-        log.info("keeping %s: found %d groups and %d routers", self._config.name, len(self._groups),
-                 len(self._routers))
+        log.info("keeping %s: found %d groups and %s router", self._config.name, len(self._groups),
+                 "no" if self._router is None else "a")
         return time.monotonic()
 
     def _run(self) -> None:
@@ -100,19 +118,24 @@ class Keeper:
             units = self._units()
             self._take_note(units)
             if self._is_to_end:
-                self._end_routers()
-            if not self._routers or not self._is_to_end:
+                self._end_router()
+            if self._router is None or not self._is_to_end:
                 self._act(units, 0 if self._is_to_end else self._scaled(units))
         self._publish()
 
     def _look(self) -> None:
         """Asks all hosts."""
+        now = time.monotonic()
         handles = {places.part_name(group, rank): handle for group, parts in self._groups.items()
                    for rank, handle in enumerate(parts) if handle is not None}
-        handles |= {places.router_name(number): handle for number, handle in self._routers.items()}
+        if self._router is not None:
+            handles[places.ROUTER] = self._router
         reports, dead = self._questions.ask(handles, ANSWER_SECONDS)
         self._reports = {name: report for name, report in {**self._reports, **reports}.items() if name in handles}
         self._dead = dead
+        self._has_answered = places.ROUTER in reports
+        if self._has_answered:
+            self._router_told_at = now
         for name, cause in dead.items():
             self._reports.pop(name, None)
             self._trouble = f"{name}: {cause}"
@@ -140,11 +163,14 @@ class Keeper:
         for unit in units:
             if unit.is_ready and unit.name not in self._ready:
                 self._ready.add(unit.name)
-                self._num_failures, self._trouble = 0, ""
+                self._groups_backoff, self._trouble = Backoff(), ""
                 log.info("group %s is ready", unit.name)
             for part in unit.parts:
                 if part is not None and part.trouble:
                     self._trouble = f"group {unit.name}: {part.trouble}"
+        router = self._reports.get(places.ROUTER)
+        if router is not None and router.trouble:
+            self._trouble = f"router: {router.trouble}"
 
     def _scaled(self, units: Sequence[Unit]) -> int:
         """Returns how many groups there should be now."""
@@ -163,8 +189,8 @@ class Keeper:
         return self._num_groups
 
     def _load(self) -> Load | None:
-        reports = [self._reports.get(places.router_name(number)) for number in self._routers]
-        return total([report.load if report else None for report in reports])
+        report = self._reports.get(places.ROUTER)
+        return None if report is None else report.load
 
     def _act(self, units: Sequence[Unit], num_groups: int) -> None:
         decision = decide(units, num_groups)
@@ -176,10 +202,10 @@ class Keeper:
                     handle.stop.remote()
         for name in decision.remove:
             self._remove(name)
-        for _ in range(decision.num_to_make if time.monotonic() >= self._not_before else 0):
+        for _ in range(decision.num_to_make if self._groups_backoff.is_over else 0):
             self._make()
         if not self._is_to_end:
-            self._tell_routers(decision.addresses)
+            self._tell_router(decision.addresses)
 
     def _make(self) -> None:
         name = f"{self._config.name}-{secrets.token_hex(3)}"
@@ -203,33 +229,35 @@ class Keeper:
         if name in self._ready:
             self._ready.remove(name)
         elif not self._is_to_end:
-            self._wait_after_failure()
+            self._groups_backoff.failed()
 
-    def _wait_after_failure(self) -> None:
-        """Has the next start wait, the longer the more of them have failed in a row."""
-        self._num_failures += 1
-        self._not_before = time.monotonic() + min(MOST_BACKOFF_SECONDS, 2.0 ** self._num_failures)
+    def _tell_router(self, addresses: Sequence[str]) -> None:
+        """Has a router run, and tells it where the groups are: each time that it has answered, since what a host is
+        told while it has no place would all reach it later."""
+        if places.ROUTER in self._dead:
+            self._router = None
+            self._router_backoff.failed()
+        if self._router is None and self._router_backoff.is_over:
+            self._router = places.make_router(self._config, self._machine)
+        report = self._reports.get(places.ROUTER)
+        if report is not None and report.state is State.READY:
+            self._router_backoff = Backoff()
+        if self._router is not None and self._has_answered and addresses:
+            self._router.follow.remote(list(addresses))
 
-    def _tell_routers(self, addresses: Sequence[str]) -> None:
-        for number in [each for each in self._routers if places.router_name(each) in self._dead]:
-            del self._routers[number]
-            self._wait_after_failure()
-        if len(self._routers) < self._config.router.replicas and time.monotonic() >= self._not_before:
-            self._routers = places.make_routers(self._config, self._machine, self._routers)
-        for handle in self._routers.values() if addresses else ():
-            handle.follow.remote(list(addresses))
-
-    def _end_routers(self) -> None:
-        for number, handle in [*self._routers.items()]:
-            name = places.router_name(number)
-            report = self._reports.get(name)
-            if name in self._dead or (report is not None and report.state in (State.PLACED, State.ENDED)):
-                places.end(handle)
-                del self._routers[number]
-            else:
-                handle.stop.remote()
-        if not self._routers:
-            places.remove_place(self._config, places.ROUTERS)
+    def _end_router(self) -> None:
+        """Has the router end in order; one that has no place, or does not answer any more, at once."""
+        if self._router is not None:
+            report = self._reports.get(places.ROUTER)
+            is_silent = time.monotonic() - self._router_told_at > UNKNOWN_SECONDS
+            has_ended = report is not None and report.state in (State.PLACED, State.ENDED)
+            if has_ended or is_silent or places.ROUTER in self._dead:
+                places.end(self._router)
+                self._router = None
+            elif self._has_answered:
+                self._router.stop.remote()
+        if self._router is None:
+            places.remove_place(self._config, places.ROUTER)
 
     def _publish(self) -> None:
         def told(name: str) -> tuple[str, str]:
@@ -239,8 +267,8 @@ class Keeper:
 
         groups = {group: [told(places.part_name(group, rank)) for rank in range(len(parts))]
                   for group, parts in self._groups.items()}
-        routers = {places.router_name(number): told(places.router_name(number)) for number in self._routers}
+        router = None if self._router is None else told(places.ROUTER)
         num_groups = 0 if self._is_to_end else self._num_groups
         with self._lock:
-            self._status = Status(num_groups, groups, routers, self._load(), self._trouble,
-                                  self._is_to_end and not groups and not routers)
+            self._status = Status(num_groups, groups, router, self._load(), self._trouble,
+                                  self._is_to_end and not groups and router is None)

@@ -15,11 +15,3 @@ def load_of(text: str) -> Load | None:
     if len(found) < 2:
         return None
     return Load(round(found[WAITING]), round(found[RUNNING]))
-
-
-def total(loads: list[Load | None]) -> Load | None:
-    """Returns what all routers have to do, or None if one of them does not tell."""
-    if not loads or any(each is None for each in loads):
-        return None
-    known = [each for each in loads if each is not None]
-    return Load(sum(each.num_waiting for each in known), sum(each.num_running for each in known))

@@ -23,21 +23,13 @@ log = logging.getLogger(__name__)
 Handle = Any
 """An actor, as Ray gives it."""
 KEEPER = "keeper"
-ROUTERS = "routers"
+ROUTER = "router"
+"""The router's actor, and what is reserved for it."""
 FOR_EVER = -1
-
-
-def namespace(name: str) -> str:
-    """Returns the namespace in which a deployment's actors have their names."""
-    return f"penstock-{name}"
 
 
 def part_name(group: str, rank: int) -> str:
     return f"group {group} {rank}"
-
-
-def router_name(number: int) -> str:
-    return f"router {number}"
 
 
 def group_parts(names: Iterable[str]) -> dict[str, list[int]]:
@@ -61,15 +53,12 @@ def make_group(config: ClusterConfig, name: str, machine: str) -> list[Handle]:
             for rank in range(group.nodes)]
 
 
-def make_routers(config: ClusterConfig, machine: str, known: Mapping[int, Handle]) -> dict[int, Handle]:
-    """Makes the actors of routers that there are not yet, each on another machine, and returns all."""
-    router = config.router
-    needs = _needs(router.cpus, 0, router.resources)
-    place = _place(config, ROUTERS) or placement_group(
-        [needs] * router.replicas, "STRICT_SPREAD", _place_name(config, ROUTERS), lifetime="detached")
-    return {number: known.get(number) or _make(
-        RouterHost, router_name(number), place, number, needs, FOR_EVER, config, machine)
-        for number in range(router.replicas)}
+def make_router(config: ClusterConfig, machine: str) -> Handle:
+    """Makes the actor of the router."""
+    needs = _needs(config.router.cpus, 0, config.router.resources)
+    place = _place(config, ROUTER) or placement_group(
+        [needs], "PACK", _place_name(config, ROUTER), lifetime="detached")
+    return _make(RouterHost, ROUTER, place, 0, needs, FOR_EVER, config, machine)
 
 
 def end(handle: Handle) -> None:

@@ -44,8 +44,8 @@ class Status:
     """How many groups there should be, if that is known yet."""
     groups: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """For each part of each group, what it does and where."""
-    routers: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """For each router, what it does and where."""
+    router: tuple[str, str] | None = None
+    """What the router does and where, if there is one."""
     load: Load | None = None
     trouble: str = ""
     """The last reason why something did not start or was lost."""

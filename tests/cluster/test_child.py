@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from penstock.cluster.child import accepts, free_ports, reset_niceness
+from penstock.cluster.child import MARK, accepts, end_marked, free_ports, reset_niceness
 from penstock.cluster.config import NUM_PORTS
 from penstock.cluster.tied import command
 from tests.paths import ROOT
@@ -118,3 +118,10 @@ def test_ports_in_a_row_that_nobody_listens_at():
     with socket.create_server(("127.0.0.1", first)):
         assert accepts("127.0.0.1", first)
         assert not accepts("127.0.0.1", first + 1)
+
+
+def test_what_a_child_has_left_is_found_by_its_mark():
+    with subprocess.Popen(["sleep", "60"], env={MARK: "a router at 1"}) as left:
+        assert end_marked("a router at 2") == 0
+        assert end_marked("a router at 1") == 1
+    assert left.returncode == -signal.SIGKILL

@@ -1,6 +1,6 @@
 """What is read from routers' metrics."""
 
-from penstock.cluster.metrics import load_of, total
+from penstock.cluster.metrics import load_of
 from penstock.cluster.scaling import Load
 
 
@@ -10,9 +10,3 @@ def test_a_routers_own_metrics_tell():
 
 def test_metrics_that_do_not_tell():
     assert load_of("tgi_queue_size 3.0\ntgi_queue_size_other 4.0\n") is None
-
-
-def test_the_sum_is_known_if_every_part_is():
-    assert total([Load(1, 2), Load(3, 4)]) == Load(4, 6)
-    assert total([Load(1, 2), None]) is None
-    assert total([]) is None

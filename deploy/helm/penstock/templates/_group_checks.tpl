@@ -56,6 +56,9 @@
 {{- if and (get $.Values.settings $name) (not (hasKey $.Values.settings "MAX_ADAPTER_MEMORY")) }}
 {{- fail (printf "settings.%s needs settings.MAX_ADAPTER_MEMORY, by which groups leave room for adapters" $name) }}
 {{- end }}
+{{- if and (get $.Values.settings $name) (not (include "penstock.sharedClaim" $)) (not $.Values.extraVolumes) }}
+{{- fail (printf "settings.%s needs a volume in which routers and groups both find the adapters: persistence.existingClaim or extraVolumes" $name) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
