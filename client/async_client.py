@@ -80,7 +80,8 @@ class AsyncStream(Generic[AnyReply]):
 
 
 class AsyncClient:
-    """Asks one server, or several that have the same model: the first of `urls` unless it is gone.
+    """Asks one server, or several that have the same model: the first of `urls`, or the one that answered
+    last.
 
     A call goes on by itself when its server dies, hangs or ends, here or at another server, for as long as something
     comes of one of them within `max_downtime` seconds; then it raises Unreachable. What a server refuses raises
@@ -110,7 +111,7 @@ class AsyncClient:
         await self.close()
 
     async def generate(self, inputs: str, *, key: str | None = None, answer: str | None = None, **parameters: Any
-                 ) -> Generated:
+                       ) -> Generated:
         """Returns the answer to a prompt, by TGI's route and parameters."""
         return await self._whole("/generate", Generated, settings.generate_body(inputs, parameters), key, answer)
 
@@ -121,7 +122,7 @@ class AsyncClient:
                             settings.generate_body(inputs, parameters), key, answer)
 
     async def chat(self, messages: Sequence[Mapping[str, Any]], *, key: str | None = None, answer: str | None = None,
-             **fields: Any) -> ChatCompletion:
+                   **fields: Any) -> ChatCompletion:
         """Returns the answers to a conversation, by OpenAI's route and fields."""
         return await self._whole("/v1/chat/completions", ChatCompletion, {**fields, "messages": messages}, key, answer)
 
@@ -132,7 +133,7 @@ class AsyncClient:
                             {**fields, "messages": messages, "stream": True}, key, answer)
 
     async def complete(self, prompt: str | Sequence[Any], *, key: str | None = None, answer: str | None = None,
-                 **fields: Any) -> Completion:
+                       **fields: Any) -> Completion:
         """Returns the completions of prompts, by OpenAI's route and fields."""
         return await self._whole("/v1/completions", Completion, {**fields, "prompt": prompt}, key, answer)
 
@@ -143,7 +144,7 @@ class AsyncClient:
                             {**fields, "prompt": prompt, "stream": True}, key, answer)
 
     async def _whole(self, path: str, kind: type[AnyWhole], body: dict[str, Any], key: str | None, answer: str | None
-               ) -> AnyWhole:
+                     ) -> AnyWhole:
         call = self._settings.whole(kind, body, key, answer)
         while True:
             try:

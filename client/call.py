@@ -126,7 +126,6 @@ class StreamCall(Call, Generic[AnyReply]):
             self.is_whole = True
             return None
         if not event.data:
-            self.patience.progress()
             return None
         try:
             content = from_json(event.data)

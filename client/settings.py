@@ -14,7 +14,8 @@ AnyReply = TypeVar("AnyReply", bound=Reply)
 AnyWhole = TypeVar("AnyWhole", bound=WholeReply)
 CONNECT_SECONDS = 5.0
 SILENT_SECONDS = 60.0
-"""How long a stream may be silent before its connection counts as broken: servers send a comment every 15 seconds."""
+"""How long a stream may be silent before its connection counts as broken: servers send a comment every 15 seconds,
+but none before the first event where `--strict-streaming-errors` is set."""
 
 
 def _socket_options() -> list[tuple[int, int, int]]:

@@ -76,7 +76,8 @@ class Stream(Generic[AnyReply]):
 
 
 class Client:
-    """Asks one server, or several that have the same model: the first of `urls` unless it is gone.
+    """Asks one server, or several that have the same model: the first of `urls`, or the one that answered
+    last.
 
     A call goes on by itself when its server dies, hangs or ends, here or at another server, for as long as something
     comes of one of them within `max_downtime` seconds; then it raises Unreachable. What a server refuses raises

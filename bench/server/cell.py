@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
+from click import ClickException
+
 from penstock.bench.programs.children import Child, free_port
 from penstock.bench.server.running import wait_until_ready
 
 PENSTOCK = [sys.executable, "-P", "-m", "penstock"]
 SCRIPTED = [sys.executable, "-P", "-m", "penstock.bench.programs.scripted_penstock"]
 """The same command, whose shards are scripts that answer at once."""
+START_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,11 @@ class Cell:
         return {name: float(value) for name, _, value in lines}
 
     def wait_until_serving(self, number: int) -> None:
-        """Waits until so many groups serve."""
-        while self.series()['penstock_groups{state="serving"}'] != number:
+        """Waits until so many groups serve. Raises ClickException if they do not within START_SECONDS."""
+        deadline = time.monotonic() + START_SECONDS
+        while (found := self.series()['penstock_groups{state="serving"}']) != number:
+            if time.monotonic() > deadline:
+                raise ClickException(f"{found:.0f} of {number} groups serve after {START_SECONDS:.0f} s")
             time.sleep(0.05)
 
 

@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any
@@ -105,11 +106,13 @@ def measure_kills(model: Path, kills: int, streams: int, groups: int) -> None:
     every = [*itertools.chain(*rounds)]
     equal = sum(each.is_whole and each.tokens == want.tokens
                 for each, want in zip(every, itertools.cycle(wanted), strict=False))
-    gaps = [max(each.gaps) for each in every]
+    gaps = [max(each.gaps, default=inf) for each in every]
     moved = series['penstock_moved_requests{cause="lost"}']
     print(f"kills: {len(every)} streams on {groups} groups, {kills} kills: {equal} whole and equal, {moved:.0f} moved; "
           f"longest gap of a stream p50 {median(gaps):.2f}, p99 {quantiles(gaps, n=100)[-1]:.2f}, most "
           f"{max(gaps):.2f} s; undisturbed p50 {median(calm):.2f}, most {max(calm):.2f} s", flush=True)
+    if equal < len(every):
+        raise click.ClickException(f"{len(every) - equal} streams were lost or changed")
 
 
 async def share_prefixes(made: Cell) -> tuple[float, list[float]]:
