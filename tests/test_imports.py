@@ -77,8 +77,8 @@ KNOW_THE_ENVIRONMENT = {"router/variables.py", "router/config.py", "router/launc
                         "kernels/native.py",
                         "kernels/build.py",  # the compiler's name
                         "kernels/tuning.py",  # where caches are
-                        "shard/communication/links.py", "shard/devices/allocation.py"}
-"""The last two set variables, for gloo and torch's allocator have no other way in."""
+                        "shard/communication/links.py", "shard/devices/allocation.py", "cluster/child.py"}
+"""The last three set variables: gloo and torch's allocator have no other way in, and children are known by theirs."""
 
 KNOW_OPENTELEMETRY = {"router/tracing/middleware.py", "router/tracing/generative_ai.py", "shard/serving/tracing.py",
                       "telemetry/export.py"}
