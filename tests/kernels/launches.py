@@ -168,10 +168,14 @@ def cache_writes() -> None:
 
 
 def attention() -> None:
-    """The head sizes of models in bfloat16, then one of each form."""
+    """The head sizes of models in bfloat16, and other dtypes."""
     for dtype, head_dim in ((torch.bfloat16, 64), *((dtype, 128) for dtype in DTYPES), (torch.bfloat16, 256)):
         for is_ordered in (False, True):
             _attend(dtype, dtype, head_dim, is_ordered)
+
+
+def attention_forms() -> None:
+    """Caches of other dtypes, and all that may be done to scores."""
     for cache_dtype in (torch.float8_e4m3fn, torch.int8):
         for is_ordered in (False, True):
             _attend(torch.bfloat16, cache_dtype, 128, is_ordered)
@@ -198,8 +202,8 @@ def _cache(head_dim: int, dtype: torch.dtype) -> KvCache:
 
 
 LAUNCHES: tuple[Callable[[], None], ...] = (
-    norms, activations, caps, attention, routes, mixtures, linears, rotations, rotated_cache_writes, samples, states,
-    cache_writes, logprobs, coded_linears)
+    norms, activations, caps, attention, attention_forms, routes, linears, mixtures, rotations, samples,
+    rotated_cache_writes, states, logprobs, cache_writes, coded_linears)
 
 
 def main() -> None:
