@@ -18,6 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.containers)
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(1500))  # for the first, which builds the image on a busy machine
 
 
 @pytest.fixture(scope="session")
