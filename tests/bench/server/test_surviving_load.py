@@ -24,7 +24,7 @@ async def test_errors_without_end_end_the_load_and_are_asked_for_with_pauses(mon
     app.router.add_post("/generate_stream", fail)
     async with TestServer(app) as server, ClientSession() as session, AsyncClient("http://unused") as client:
         target = Target(client, session, str(server.make_url("")).rstrip("/"))
-        with pytest.raises(TimeoutError, match="of request 3 for .* the last error: broken"):
+        with pytest.raises(TimeoutError, match="the last error: broken"):
             async with asyncio.timeout(10):
                 await KINDS["raw events"](target, 3, None)
     assert 1 < num_asked < 10
