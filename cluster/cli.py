@@ -128,19 +128,23 @@ def _wait_until_ready(config: ClusterConfig, keeper: Any) -> None:
 
 
 def _find(name: str | None, address: str) -> tuple[str, Any]:
-    """Returns the name of a deployment and its keeper."""
+    """Returns the name of a deployment and its keeper. Raises ClickException if there is none."""
     ray = _connect(address, None)
     from penstock.cluster.places import KEEPER
 
-    names = sorted(each["namespace"].removeprefix(NAMESPACE) for each in ray.util.list_named_actors(True)
-                   if each["name"] == KEEPER and each["namespace"].startswith(NAMESPACE))
+    names = sorted({each["namespace"].removeprefix(NAMESPACE) for each in ray.util.list_named_actors(True)
+                    if each["namespace"].startswith(NAMESPACE)})
     if name is None and len(names) > 1:
         raise click.ClickException(f"there are several, name one: {', '.join(names)}")
     if not names or (name is not None and name not in names):
         raise click.ClickException("nothing runs on this cluster" if name is None else
                                    f"{name} does not run on this cluster; {', '.join(names) or 'nothing'} does")
     name = name or names[0]
-    return name, ray.get_actor(KEEPER, namespace=NAMESPACE + name)
+    try:
+        return name, ray.get_actor(KEEPER, namespace=NAMESPACE + name)
+    except ValueError as error:
+        raise click.ClickException(f"{name} runs without a keeper, whose exchange was interrupted: give its file to "
+                                   "`penstock ray serve` once more") from error
 
 
 def _answer(reference: Any) -> Any:

@@ -160,7 +160,7 @@ class ClusterConfig(_Part):
 
 def read(file: Path) -> ClusterConfig:
     """Reads cluster.yaml. Raises InvalidArgument, which names the file and the field, if it can't be used."""
-    import yaml  # type: ignore[import-untyped]  # which other commands do without
+    import yaml  # type: ignore[import-untyped]  # which only `serve` needs
 
     try:
         content = yaml.safe_load(file.read_bytes())

@@ -99,8 +99,8 @@ class GroupHost:
 class RouterHost:
     """Runs the launcher of a router, from the moment it is told of groups, and again whenever it ends.
 
-    A router that outlives its host, to finish its requests, would take the groups from the next one: it is killed
-    before that is started. Its clients go on with their answers there.
+    A router that outlives its host or its launcher, to finish its requests, would take the groups from the next one: it
+    is killed before that is started. Its clients go on with their answers there.
     """
 
     def __init__(self, config: ClusterConfig, machine: str) -> None:
@@ -109,8 +109,6 @@ class RouterHost:
         self._config = config
         self._machine = machine_here(config, machine)
         self._mark = f"router of {config.name} at {config.router.port}"
-        if number := end_marked(self._mark):
-            log.warning("%d processes of the router before this one were left, and are killed", number)
         self._settings = router_settings(config)
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-ray-")
         self._groups: tuple[str, ...] = ()
@@ -166,6 +164,8 @@ class RouterHost:
             log.warning("the router's launcher ended with %s, starting it again", self._child.status)
         self._not_before = time.monotonic() + min(MOST_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** self._num_useless)
         self._num_useless += 1
+        if number := end_marked(self._mark):
+            log.warning("%d processes of the router before this one were left, and are killed", number)
         self._child = Child(router_command(self._config, str(self._file)), self._mark)
 
     def _ask(self, path: str) -> str | None:

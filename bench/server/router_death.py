@@ -132,7 +132,7 @@ async def two_servers(children: list[Child], ports: list[int], number: int, at_o
 @click.command(help=__doc__)
 @click.option("--requests", default=800, show_default=True)
 @click.option("--at-once", default=64, show_default=True)
-@click.option("--kills", default=5, show_default=True, help="Of the one server's router.")
+@click.option("--kills", type=click.IntRange(1), default=5, show_default=True, help="Of the one server's router.")
 @click.option("--victim", default="", help="A word in the arguments of the one process of the router that is killed, "
               "such as '\"role\":\"front\"'.  [default: all are]")
 @click.option("--servers", type=click.IntRange(1, 2), default=1, show_default=True)

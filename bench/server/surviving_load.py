@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ GRAMMAR = {"type": "json", "value": {
     "type": "object", "properties": {"mark": {"type": "integer", "minimum": 0, "maximum": 1000},
                                      "word": {"type": "string", "pattern": "^[a-z]{1,12}$"}},
     "required": ["mark", "word"]}}
+
+PAUSE_SECONDS, SILENT_SECONDS = 0.05, 120.0
+"""Of the client of raw events: before it asks again, and how long it does so without another token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +106,13 @@ async def _completion(target: Target, number: int, answer: str | None) -> Got:
 
 
 async def _raw(target: Target, number: int, answer: str | None) -> Got:
-    """Goes on by nothing but the event stream's own header, which before the first event is the answer's name."""
+    """Goes on by nothing but the event stream's own header, which before the first event is the answer's name. Raises
+    TimeoutError if nothing comes any more."""
     headers = {"accept": "text/event-stream", **({"penstock-answer": answer} if answer else {})}
     body = {"inputs": _prompt(number), "parameters": _parameters(number, do_sample=True)}
     tokens: list[Any] = []
-    name, text = "", None
+    name, text, fault = "", None, "none"
+    last = time.monotonic()
     while text is None:
         try:
             async with target.session.post(f"{target.url}/generate_stream", json=body, headers=headers) as response:
@@ -122,11 +128,17 @@ async def _raw(target: Target, number: int, answer: str | None) -> Got:
                     elif line == b"\n" and data:
                         event, data = json.loads(data), b""
                         if "error" in event:
+                            fault = event["error"]
                             break
+                        last = time.monotonic()
                         tokens.append((event["token"]["id"], event["token"]["logprob"], event["token"]["text"]))
                         text = event["generated_text"]
-        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
-            await asyncio.sleep(0.05)
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+            fault = str(error)
+        if text is None:
+            if time.monotonic() - last > SILENT_SECONDS:
+                raise TimeoutError(f"no token of request {number} for {SILENT_SECONDS:g} s; the last error: {fault}")
+            await asyncio.sleep(PAUSE_SECONDS)
     return Got(name, (tokens, text))
 
 

@@ -120,6 +120,12 @@ def test_ports_in_a_row_that_nobody_listens_at():
         assert not accepts("127.0.0.1", first + 1)
 
 
+def test_ports_that_are_somebody_elses_are_left_out():
+    others = range(26000, 26000 + NUM_PORTS - 1)
+    with pytest.raises(OSError, match="no 2 free ports in a row from 26000"):
+        free_ports("127.0.0.1", 26000, 2, others)
+
+
 def test_what_a_child_has_left_is_found_by_its_mark():
     with subprocess.Popen(["sleep", "60"], env={MARK: "a router at 1"}) as left:
         assert end_marked("a router at 2") == 0

@@ -1,7 +1,8 @@
-"""`penstock ray` before it has reached a cluster."""
+"""`penstock ray` before it has reached a cluster, and where there is no keeper."""
 
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
@@ -37,6 +38,27 @@ def test_a_wrong_file_is_refused_before_ray_is_needed(tmp_path: Path):
     status, told = served(tmp_path, "name: demo\nmodel: /model\ngroup: {options: {threds: 2}}\n")
     assert (status, told.partition(".")[0]) == (2, "Invalid argument: `group")
     assert "`group.options`: No such option '--threds'" in told
+
+
+def actors(ray: MagicMock, *found: tuple[str, str]) -> None:
+    """Has the cluster have actors of these names and namespaces, none of which is a keeper."""
+    ray.util.list_named_actors = lambda _: [{"name": name, "namespace": namespace} for name, namespace in found]
+    ray.get_actor.side_effect = ValueError
+
+
+@pytest.mark.parametrize("command", ["status", "down"])
+def test_groups_without_a_keeper_are_no_secret(ray, command):
+    actors(ray, ("router", "penstock-demo"), ("group demo-1 0", "penstock-demo"))
+    told = CliRunner().invoke(main, ["ray", command])
+    assert (told.exit_code, told.output) == (1, (
+        "Error: demo runs without a keeper, whose exchange was interrupted: give its file to `penstock ray serve` once "
+        "more\n"))
+
+
+def test_actors_of_others_are_none_of_ours(ray):
+    actors(ray, ("router", "others"))
+    told = CliRunner().invoke(main, ["ray", "status"])
+    assert (told.exit_code, told.output) == (1, "Error: nothing runs on this cluster\n")
 
 
 def served(folder: Path, content: str) -> tuple[int, str]:

@@ -1,9 +1,8 @@
 """The keeper's turns, with actors that are no Ray's: what it has them do, and what it tells."""
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -14,7 +13,6 @@ from penstock.cluster.reports import Report, State, Status
 
 CONFIG = parse({"name": "demo", "model": "/m"}, "cluster.yaml")
 READY = Report(State.READY, "127.0.0.1", "127.0.0.1:26001")
-MODULES = ("keeper", "places", "hosts")
 
 
 @dataclass
@@ -52,19 +50,10 @@ class Scene:
 
 
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Report | None], Scene]]:
-    ray = MagicMock()
+def start(ray: MagicMock, monkeypatch: pytest.MonkeyPatch) -> Callable[[Report | None], Scene]:
     ray.util.list_named_actors = list
     ray.wait = lambda actors, **_: ([each for each in actors if each.given is not None], [])
     ray.get = lambda actor: actor.given
-    for name in ("ray", "ray.exceptions", "ray.util", "ray.util.placement_group", "ray.util.scheduling_strategies"):
-        monkeypatch.setitem(sys.modules, name, ray if name == "ray" else ModuleType(name))
-    sys.modules["ray.exceptions"].__dict__.update(
-        dict.fromkeys(("ActorDiedError", "RayActorError", "RayTaskError"), RuntimeError))
-    sys.modules["ray.util.placement_group"].__dict__.update(dict.fromkeys((
-        "PlacementGroup", "get_placement_group", "placement_group", "placement_group_table", "remove_placement_group"),
-        object))
-    sys.modules["ray.util.scheduling_strategies"].__dict__["PlacementGroupSchedulingStrategy"] = object
 
     def made(report: Report | None) -> Scene:
         from penstock.cluster import keeper, places
@@ -81,9 +70,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Report | None],
         scene.keeper = keeper.Keeper(CONFIG, "127.0.0.1")
         return scene
 
-    yield made
-    for module in MODULES:
-        sys.modules.pop(f"penstock.cluster.{module}", None)
+    return made
 
 
 def test_the_router_is_told_where_groups_are(start: Callable[[Report | None], Scene]) -> None:

@@ -304,6 +304,8 @@ def groups(**values: Any) -> dict[str, Any]:
     (groups(colour="red"), "colour"),
     (groups() | {"settings": {"NUM_SHARD": 2}}, "settings.NUM_SHARD is given, which follows from the values of groups"),
     (groups() | {"settings": {"LORA_ADAPTERS": "a=b"}}, "settings.LORA_ADAPTERS needs settings.MAX_ADAPTER_MEMORY"),
+    (groups() | {"settings": {"LORA_ADAPTERS": "a=org/a", "MAX_ADAPTER_MEMORY": "1GiB"}},
+     "settings.LORA_ADAPTERS needs a volume in which routers and groups both find the adapters"),
     (groups() | {"persistence": {"existingClaim": "models"}}, "which routers and groups share"),
     (groups() | {"fullnameOverride": "x" * 43}, "is longer than 42 characters"),
     (groups() | {"replicaCount": 2, "autoscaling": {"kind": "keda", "keda": QUERY}},

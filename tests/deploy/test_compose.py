@@ -115,6 +115,18 @@ def test_certificates_are_made_once(pair):
     assert {path.stat().st_mode & 0o777 for path in pair.iterdir()} == {0o600}
 
 
+def test_no_server_finds_what_makes_more_certificates(tmp_path):
+    [shell, flag, command] = written()["certificates"]["entrypoint"]
+    command = command.replace("/data", str(tmp_path)).replace("/certificates.sh", str(FOLDER / "certificates.sh"))
+    run(shell, flag, command, folder=tmp_path, package="dash")
+    assert {"ca.crt", "tls.crt", "tls.key"} <= {path.name for path in (tmp_path / "shard-tls").iterdir()}
+    assert not (tmp_path / "shard-tls/ca.key").exists()
+    before = (tmp_path / "shard-tls/ca.crt").read_bytes()
+    (tmp_path / "shard-tls/tls.crt").unlink()
+    run(shell, flag, command, folder=tmp_path, package="dash")
+    assert (tmp_path / "shard-tls/ca.crt").read_bytes() != before
+
+
 def test_router_and_groups_fit_one_another(pair, monkeypatch):
     """The launcher takes what they are told, and the certificates; the router asks where the groups listen."""
     group, router = written()["group"], written()["router"]
