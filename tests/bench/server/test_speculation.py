@@ -12,7 +12,7 @@ from penstock.bench.programs.peers import LlamaCpp
 from penstock.bench.server.speculation import Pair, main, run_rounds
 from tests.bench.load.scripted_server import Script, completion_events, serving, tgi_events
 
-GAPS, SLOW_GAPS = [0.002] * 4, [0.02] * 4
+GAPS, SLOW_GAPS = [0.002] * 4, [0.05] * 4
 
 
 def started(stack: ExitStack, name: str, api: Api, scripts: list[Script]) -> Pair:
