@@ -21,7 +21,7 @@ from penstock.router.engine.request_table import RequestState, RequestTable
 from penstock.router.engine.steps_in_flight import StepsInFlight
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, KilledGroup, RouterError, Unhealthy
-from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.errors import FleetError, OtherFacts
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import Fleet
 from penstock.router.fleet.wire import StreamLimits
@@ -43,10 +43,6 @@ RECONNECT_SECONDS = 0.05
 """The pause between two attempts to open a group, in seconds, when the group answers but is lost again at once."""
 MAY_CHANGE = ("num_blocks", "first_blocks", "step_tokens", "numerics", "memory_id")
 """The facts that may have changed when the group is back."""
-
-
-class OtherFacts(RuntimeError):
-    """Raised when a group comes back as another one, such as one with another model."""
 
 
 class Engine:
@@ -224,6 +220,7 @@ class Engine:
                     self._lose(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
         except OtherFacts:
+            self._is_overdue = True
             raise
         except Exception as error:
             self.fail_all(GenerationError(f"Server error: {error}"))
@@ -319,7 +316,6 @@ class Engine:
         found = await self._fleet.open(self._stream_limits)
         facts = found.within(self._most_blocks)
         if differences := self.facts.differences(facts, besides=MAY_CHANGE):
-            self._is_overdue = True
             raise OtherFacts(f"the group came back with other facts, {', '.join(differences)}")
         if facts.numerics != self.facts.numerics:
             log.warning("the group's numerics changed from %s to %s: answers that were under way may differ from an "

@@ -10,5 +10,9 @@ class FleetError(Exception):
         self.is_outside = is_outside
 
 
+class OtherFacts(RuntimeError):
+    """Raised when a group comes back as another one, such as one with another model or number of shards."""
+
+
 class AdapterRefusedError(Exception):
     """Raised when a shard can't use an adapter; the message is its sentence. No shard keeps anything of it."""

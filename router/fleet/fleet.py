@@ -9,7 +9,7 @@ from typing import Protocol
 
 from penstock.router.fleet import wire
 from penstock.router.fleet.client import ShardClient
-from penstock.router.fleet.errors import AdapterRefusedError, FleetError
+from penstock.router.fleet.errors import AdapterRefusedError, FleetError, OtherFacts
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import Plan, StepResult
@@ -65,8 +65,12 @@ class GrpcFleet:
         self._is_open = False
 
     async def describe(self) -> Facts:
-        """Waits until every shard has loaded its model, checks that they are one group, and returns its facts."""
-        shards = [await client.describe() for client in self._clients]
+        """Waits until every shard has loaded its model, checks that they are one group, and returns its facts. Raises
+        OtherFacts if the group has another number of shards, some of which would be waited for in vain."""
+        first = await self._clients[0].describe()
+        if first.facts.world_size != len(self._clients):
+            raise OtherFacts(f"it has {first.facts.world_size} shards, not {len(self._clients)}")
+        shards = [first, *[await client.describe() for client in self._clients[1:]]]
         facts = agree(shards)
         self._answering = next(index for index, shard in enumerate(shards) if shard.answers)
         return facts

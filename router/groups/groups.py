@@ -11,12 +11,13 @@ from typing import Any
 
 from penstock.router.adapters.registry import Registry
 from penstock.router.adapters.source import AdapterSource
-from penstock.router.engine.engine import Engine, OtherFacts
+from penstock.router.engine.engine import Engine
 from penstock.router.engine.limits import Limits
 from penstock.router.engine.receiver import Receiver
 from penstock.router.engine.request import Request
 from penstock.router.engine.transfer import Transfer
 from penstock.router.errors import GenerationError, Overloaded, Unhealthy
+from penstock.router.fleet.errors import OtherFacts
 from penstock.router.fleet.facts import Facts
 from penstock.router.groups.member import Member
 from penstock.router.groups.moving import chosen, most_tokens, move_requests
@@ -231,5 +232,5 @@ class Groups:
             member.engine.stop_waiting()
 
     def give_up(self) -> None:
-        for member in self._members:
+        for member in [*self._members]:  # one that is gone is let go as its last request fails
             member.engine.give_up()

@@ -11,7 +11,7 @@ from penstock.router.engine.engine import Engine
 from penstock.router.engine.limits import LimitError
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.directory import Directory
-from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.errors import FleetError, OtherFacts
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.fleet import GrpcFleet
 from penstock.router.fleet.wire import ShardFacts
@@ -178,10 +178,17 @@ class Roster:
                 await fleet.close()
                 raise
 
-        found = await _patiently(describe, f"group {name}")
+        try:
+            found = await _patiently(describe, f"group {name}")
+        except OtherFacts as error:
+            log.warning("group %s has changed: %s", name, error)
+            del self._describing[addresses]
+            self._forget(addresses)
+            return
         del self._describing[addresses]
         if found.facts.group != name:
-            await self._forget(found)
+            await found.fleet.close()
+            self._forget(addresses)
         elif self._groups is None:
             self._waiting.append(found)
             self._has_found.set()
@@ -217,7 +224,8 @@ class Roster:
         await member.left.wait()
         following.cancel()
         del self._members[found.addresses]
-        await self._forget(found)
+        await found.fleet.close()
+        self._forget(found.addresses)
 
     async def _refuse(self, found: Found, why: str) -> None:
         """Lets a group be that does not fit the others, for a while."""
@@ -225,16 +233,16 @@ class Roster:
             log.error("group %s is refused: %s", found.name, why)
         self._note_refusals({**self._refusals, found.addresses: why})
         await asyncio.sleep(REFUSED_SECONDS)
-        await self._forget(found)
-
-    async def _forget(self, found: Found) -> None:
-        """Asks again who is at the addresses of a group that is none of the others."""
         await found.fleet.close()
-        del self._known[found.addresses]
-        for address in found.addresses:
+        self._forget(found.addresses)
+
+    def _forget(self, addresses: tuple[str, ...]) -> None:
+        """Asks again who is at the addresses of a group that is none of the others."""
+        name = self._known.pop(addresses)
+        for address in addresses:
             if self._machines.pop(address, None) is not None and address in self._listed:
                 self._ask_at(address)
-        self._assemble(found.name)
+        self._assemble(name)
 
 
 async def _follow(fleet: GrpcFleet, member: Member) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
 from penstock.router.fleet.client import ShardClient
-from penstock.router.fleet.errors import AdapterRefusedError, FleetError
+from penstock.router.fleet.errors import AdapterRefusedError, FleetError, OtherFacts
 from penstock.router.fleet.fleet import GrpcFleet, agree
 from penstock.router.fleet.wire import ShardFacts, StreamLimits
 from penstock.router.scheduling.plan import BlockCopy, InitialState, Output, Plan, Row, RowResult, Sampling
@@ -107,6 +107,15 @@ async def test_a_group_has_a_name_and_its_shards_have_places(tmp_path: Path) -> 
     async with running(tmp_path, EchoShard(0, group="g"), EchoShard(1, group="h")) as (fleet, _):
         with pytest.raises(FleetError, match="shards differ in group: g and h"):
             await fleet.describe()
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+async def test_a_group_that_has_another_number_of_shards_is_waited_for_no_more(tmp_path: Path, world_size: int) -> None:
+    async with running(tmp_path, EchoShard(0, world_size=world_size), EchoShard(1)) as (fleet, servers):
+        await servers[1].stop(None)
+        for use in (fleet.describe, partial(fleet.open, LIMITS)):
+            with pytest.raises(OtherFacts, match=f"it has {world_size} shards, not 2"):
+                await use()
 
 
 async def test_a_drain_is_told_at_once_and_when_it_changes_and_outlives_a_new_start(tmp_path: Path) -> None:

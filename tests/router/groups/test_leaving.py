@@ -4,6 +4,9 @@ import asyncio
 import threading
 from dataclasses import replace
 
+import pytest
+
+from penstock.router.errors import Unhealthy
 from penstock.router.groups.member import Member
 from tests.fakes import FACTS
 from tests.router.groups.test_groups import (
@@ -168,3 +171,14 @@ async def test_nobody_moves_where_there_is_no_room() -> None:
         assert len(await collect(small_one)) == 10
         made.fleets["a"].may_open.set()
         assert len(await collect(large_one)) == 100
+
+
+async def test_all_groups_are_given_up_though_one_is_let_go_at_that() -> None:
+    async with scene("a", "b") as made:
+        streams = [submit(made.groups, asked(60, first=100 * number)) for number in range(4)]
+        made.members["a"].is_gone = True
+        made.groups.give_up()
+        assert not any(each.engine.is_healthy for each in made.members.values())
+        for stream in streams:
+            with pytest.raises(Unhealthy):
+                await collect(stream)

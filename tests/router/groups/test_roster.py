@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.router.engine.engine import Engine
-from penstock.router.fleet.errors import FleetError
+from penstock.router.fleet.errors import FleetError, OtherFacts
 from penstock.router.fleet.facts import Facts
 from penstock.router.fleet.wire import ShardFacts
 from penstock.router.groups import roster as rosters
@@ -41,6 +41,8 @@ class World:
     started: asyncio.Event = field(default_factory=asyncio.Event)
     num_lost: float = 0
     """How many more fleets are lost while they are asked."""
+    num_changed: int = 0
+    """How many more come back with another number of shards."""
 
     async def watch(self) -> AsyncGenerator[frozenset[str], None]:
         while True:
@@ -87,6 +89,9 @@ class RealFleet(ScriptedFleet):
         if self._world.num_lost:
             self._world.num_lost -= 1
             raise FleetError("it was lost while it was asked")
+        if self._world.num_changed:
+            self._world.num_changed -= 1
+            raise OtherFacts("it has 2 shards, not 1")
         return self.facts
 
     async def draining(self) -> AsyncGenerator[bool, None]:
@@ -180,6 +185,14 @@ async def test_shards_that_are_lost_while_they_are_asked_are_asked_again(monkeyp
     async with router(world, "a:1") as groups:
         await until_there_are(groups, "first")
     assert not world.num_lost
+
+
+async def test_who_is_at_an_address_is_asked_again_where_a_group_has_changed() -> None:
+    world = World(num_changed=2)
+    world.start("a:1", "first")
+    async with router(world, "a:1") as groups:
+        await until_there_are(groups, "first")
+    assert not world.num_changed
 
 
 async def test_a_group_that_does_not_fit_is_refused_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
