@@ -140,7 +140,7 @@ async def lose_the_routers_host(cluster: RayCluster, session: aiohttp.ClientSess
             await until(cluster, lambda found: found["router"][0] == "ready")
             assert before
             assert not any(map(is_alive, before))
-            assert not all(task.done() for task in running), "the streams were too short to tell"
+            assert not all(task.done() for task in running), "the old router has finished all, or they are too short"
         assert [task.result() for task in running] == wanted
 
 
