@@ -105,9 +105,12 @@ class RayCluster:
 
     def keeper(self) -> psutil.Process:
         """The process of the keeper, which Ray gives its name."""
-        [found] = [process for process in psutil.process_iter() if _is_of(process, str(self.folder))
-                   and process.cmdline()[:1] == ["ray::Keeper"]]
+        [found] = [process for process in self._all() if process.cmdline()[:1] == ["ray::Keeper"]]
         return found
+
+    def routers(self) -> list[psutil.Process]:
+        """All processes of routers."""
+        return [process for process in self._all() if process.cmdline()[2:4] == ["-m", "penstock.router"]]
 
     def processes(self, name: str) -> list[psutil.Process]:
         """The cluster's processes that run a program of Ray's."""
@@ -120,11 +123,13 @@ class RayCluster:
 
     def stop(self) -> None:
         """Kills all that is left."""
-        ours = [process for process in psutil.process_iter() if _is_of(process, str(self.folder))]
-        for process in ours:
+        for process in self._all():
             send(process, signal.SIGKILL)
         if self._driver is not None:
             self._driver.communicate()
+
+    def _all(self) -> list[psutil.Process]:
+        return [process for process in psutil.process_iter() if _is_of(process, str(self.folder))]
 
     def _run(self, arguments: Sequence[str]) -> str:
         done = subprocess.run([self._python, "-P", *arguments], env=self._environment, capture_output=True, text=True,

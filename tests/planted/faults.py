@@ -51,6 +51,8 @@ FAULTS = (
     Fault("scheduler", "one-token-too-many", "router/scheduling/rows.py",
           "if len(sequence.tokens) >= sequence.max_length:", "if len(sequence.tokens) > sequence.max_length:",
           _SCHEDULING),
+    Fault("scheduler", "budget-of-the-start", "router/scheduling/step_budget.py",
+          "self._wanted = now + WEIGHT * (min(fitting, 2.0 * self._most) - now)", "pass", _SCHEDULING),
 
     Fault("kernels", "scale-of-k-for-v", "kernels/csrc/kv_write.cpp",
           "v_scale = find_scale(v, tokens.head_dim);", "v_scale = k_scale;", _KV),
@@ -274,8 +276,6 @@ FAULTS = (
     Fault("groups", "a-stuck-group-is-kept", "router/groups/member.py",
           "self.is_leaving or self.engine.is_stuck or not", "self.is_leaving or not", _GROUPS),
 
-    Fault("scheduler", "budget-of-the-start", "router/scheduling/step_budget.py",
-          "self._wanted = now + WEIGHT * (min(fitting, 2.0 * self._most) - now)", "pass", _SCHEDULING),
     Fault("deploy", "streams-are-cut-after-ten-seconds", "deploy/compose/docker-compose.yml",
           "  stop_grace_period: 100s\n  restart: unless-stopped\n\nx-monitor",
           "  restart: unless-stopped\n\nx-monitor", ("tests/deploy/test_compose.py",)),
