@@ -33,6 +33,9 @@ class Names(NamedTuple):
     output_ids: str = OUTPUT_IDS
 
 
+HEADERS = Names()
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a client wants of an answer beside what its request says, as it has written it; None for what it has not.
@@ -47,7 +50,7 @@ class Wish:
     output_ids: str | None = None
     takes_ids: bool = False
     """Whether the client reads the ids of a stream's events, by which it may go on with the answer later."""
-    names: Names = Names()
+    names: Names = HEADERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,9 @@ async def identify(
 ) -> Identity:
     """Returns which answers a request gets: those that its client wishes for, or new ones.
 
-    What the answers' events tell is decided by `rendering`, too, of the request, and by `flags` of the server. Raises ValidationError for a wish
-    that can't be read or does not fit the request, and AnotherAnswer if this server would answer otherwise.
+    What the answers' events tell is decided by `rendering`, too, of the request, and by `flags` of the server. Raises
+    ValidationError for a wish that can't be read or does not fit the request, and AnotherAnswer if this server would
+    answer otherwise.
     """
     digest, names = _digest(specs, rendering), wish.names
     # More are refused by a rule.

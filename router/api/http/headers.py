@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aiohttp import hdrs, web
 
 from penstock.router.generation.answers import Answer
-from penstock.router.generation.identity import REPEAT, Identity, Names, Wish, checked_key
+from penstock.router.generation.identity import HEADERS, REPEAT, Identity, Wish, checked_key
 from penstock.router.generation.service import Service
 
 
@@ -18,10 +18,9 @@ def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[s
 def wish_of(request: web.Request) -> Wish:
     """Returns what the headers of a request wish for. Raises ValidationError for a key that is too long."""
     # Bytes that are no UTF-8 can't be written into the error that cites them.
-    names = Names()
     resume_after, repeat, key, output_ids = (
-        request.headers.get(name, "").strip().encode(errors="backslashreplace").decode() or None for name in names)
-    return Wish(resume_after, repeat, checked_key(key, names.key), output_ids, _takes_ids(request), names)
+        request.headers.get(name, "").strip().encode(errors="backslashreplace").decode() or None for name in HEADERS)
+    return Wish(resume_after, repeat, checked_key(key, HEADERS.key), output_ids, _takes_ids(request))
 
 
 def _takes_ids(request: web.Request) -> bool:
