@@ -124,8 +124,8 @@ async def measure(
     undisturbed = time.perf_counter() - begin
     equal = sum(one.content == other.content for one, other in zip(answers, again, strict=True))
     return answers, again, Survival(
-        number, len(killer.back), killer.num_dead, broken.count, len(answers), equal, round(disturbed, 2), round(undisturbed, 2),
-        round(median(killer.back), 2), round(max(killer.back), 2))
+        number, len(killer.back), killer.num_dead, broken.count, len(answers), equal,
+        round(disturbed, 2), round(undisturbed, 2), round(median(killer.back), 2), round(max(killer.back), 2))
 
 
 def routers(child: Child, word: str = "") -> list[psutil.Process]:

@@ -1,7 +1,6 @@
 """Who was killed is counted by who is dead."""
 
 import asyncio
-import subprocess
 import sys
 
 import psutil
@@ -15,7 +14,8 @@ async def test_processes_that_are_dead(monkeypatch: pytest.MonkeyPatch) -> None:
         self.back.append(0.0)
 
     monkeypatch.setattr(Killer, "_watch", watch)
-    sleeping = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(2)]
+    sleeping = [await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(60)")
+                for _ in range(2)]
     found = [[psutil.Process(process.pid) for process in sleeping], []]
     killer = Killer(lambda: found.pop(0), "", 30, 2)
     killer.note(9)
@@ -26,7 +26,7 @@ async def test_processes_that_are_dead(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0.01)
     assert len(killer.back) == 1
     for process in sleeping:
-        process.wait()
+        await process.wait()
     assert killer.num_dead == 2
     with pytest.raises(LookupError, match="no process to be killed"):
         killer.note(20)
