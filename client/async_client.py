@@ -69,6 +69,7 @@ class AsyncStream(Generic[AnyReply]):
                 "POST", call.patience.url + self._path, content=call.content, headers=call.headers,
                 timeout=settings.STREAM_TIMEOUT) as response:
             call.begin(response.status_code, response.headers, b"" if response.is_success else await response.aread())
+            settings.limit_silence(response)
             decoder = EventDecoder()
             async for chunk in response.aiter_bytes():
                 for event in decoder.feed(chunk):
@@ -80,8 +81,8 @@ class AsyncStream(Generic[AnyReply]):
 
 
 class AsyncClient:
-    """Asks one server, or several that have the same model: the first of `urls`, or the one that answered
-    last.
+    """Asks one server, or several that have the same model: the one that answered last, at first the
+    first of `urls`.
 
     A call goes on by itself when its server dies, hangs or ends, here or at another server, for as long as something
     comes of one of them within `max_downtime` seconds; then it raises Unreachable. What a server refuses raises
@@ -129,8 +130,8 @@ class AsyncClient:
     def chat_stream(self, messages: Sequence[Mapping[str, Any]], *, key: str | None = None, answer: str | None = None,
                     **fields: Any) -> AsyncStream[ChatChunk]:
         """Returns the chunks of the answers to a conversation as they come, by OpenAI's route and fields."""
-        return self._stream("/v1/chat/completions", ChatChunk, settings.token_ids_of_openai(fields),
-                            {**fields, "messages": messages, "stream": True}, key, answer)
+        body = {**fields, "messages": messages, "stream": True}
+        return self._stream("/v1/chat/completions", ChatChunk, settings.token_ids_of_openai(body), body, key, answer)
 
     async def complete(self, prompt: str | Sequence[Any], *, key: str | None = None, answer: str | None = None,
                        **fields: Any) -> Completion:
@@ -140,8 +141,8 @@ class AsyncClient:
     def complete_stream(self, prompt: str | Sequence[Any], *, key: str | None = None, answer: str | None = None,
                         **fields: Any) -> AsyncStream[Completion]:
         """Returns the chunks of the completions of prompts as they come, by OpenAI's route and fields."""
-        return self._stream("/v1/completions", Completion, settings.token_ids_of_openai(fields),
-                            {**fields, "prompt": prompt, "stream": True}, key, answer)
+        body = {**fields, "prompt": prompt, "stream": True}
+        return self._stream("/v1/completions", Completion, settings.token_ids_of_openai(body), body, key, answer)
 
     async def _whole(self, path: str, kind: type[AnyWhole], body: dict[str, Any], key: str | None, answer: str | None
                      ) -> AnyWhole:
@@ -149,7 +150,7 @@ class AsyncClient:
         while True:
             try:
                 response = await self._http.post(call.patience.url + path, content=call.content, headers=call.headers,
-                                           timeout=settings.WHOLE_TIMEOUT)
+                                                 timeout=settings.WHOLE_TIMEOUT)
                 reply = call.take(response.status_code, response.headers, response.content)
             except (httpx2.TransportError, Gone) as error:
                 await asyncio.sleep(call.failed(error))

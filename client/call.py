@@ -65,6 +65,12 @@ class Call:
         return Gone(str(error)) if isinstance(error, Overloaded) and self._is_admitted else error
 
 
+def _longest_list(ids: list[str]) -> str:
+    """Returns the ids, or the first of them, so many as a header takes."""
+    text = ",".join(ids[:MAX_IDS_CHARACTERS])
+    return text if len(text) <= MAX_IDS_CHARACTERS else text[:MAX_IDS_CHARACTERS + 1].rpartition(",")[0]
+
+
 class WholeCall(Call, Generic[AnyWhole]):
     """A call whose answer comes when it is whole."""
 
@@ -108,8 +114,8 @@ class StreamCall(Call, Generic[AnyReply]):
             return {**super().headers, "accept": "text/event-stream"}
         headers = {"content-type": "application/json", "accept": "text/event-stream",
                    "last-event-id": self.last_event_id}
-        if self._ids and len(ids := ",".join(self._ids)) <= MAX_IDS_CHARACTERS:
-            headers["penstock-output-ids"] = ids
+        if self._ids:
+            headers["penstock-output-ids"] = _longest_list(self._ids)
         return headers
 
     def begin(self, status: int, headers: Mapping[str, str], body: bytes) -> None:

@@ -14,8 +14,8 @@ AnyReply = TypeVar("AnyReply", bound=Reply)
 AnyWhole = TypeVar("AnyWhole", bound=WholeReply)
 CONNECT_SECONDS = 5.0
 SILENT_SECONDS = 60.0
-"""How long a stream may be silent before its connection counts as broken: servers send a comment every 15 seconds,
-but none before the first event where `--strict-streaming-errors` is set."""
+"""How long a stream that has begun may be silent before its connection counts as broken: servers send a comment every
+15 seconds."""
 
 
 def _socket_options() -> list[tuple[int, int, int]]:
@@ -31,7 +31,13 @@ def _socket_options() -> list[tuple[int, int, int]]:
 SOCKET_OPTIONS = _socket_options()
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
 WHOLE_TIMEOUT = httpx2.Timeout(None, connect=CONNECT_SECONDS)
-STREAM_TIMEOUT = httpx2.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS, pool=None)
+STREAM_TIMEOUT = httpx2.Timeout(SILENT_SECONDS, read=None, connect=CONNECT_SECONDS, pool=None)
+"""Until a stream's headers have come, which a server with `--strict-streaming-errors` sends with the first event."""
+
+
+def limit_silence(response: httpx2.Response) -> None:
+    """Has the rest of a response, whose headers have come, break off when it is silent for too long."""
+    response.request.extensions["timeout"]["read"] = SILENT_SECONDS
 
 
 class Settings:
@@ -82,8 +88,9 @@ def token_id_of_tgi(content: Any) -> int | None:
 def token_ids_of_openai(body: Mapping[str, Any]) -> TokenIdOf:
     """Returns what tells the tokens of a stream of OpenAI's routes. Behind tokens that may be calls of tools, or follow
     a prompt that is told, too, or are of several answers, no server goes on."""
-    prompt = body.get("prompt")
-    has_several = (body.get("n") or 1) > 1 or (isinstance(prompt, list) and len(prompt) > 1)
+    prompt = body.get("prompt") or ""
+    has_prompts = not isinstance(prompt, str) and len(prompt) > 1 and not isinstance(prompt[0], int)
+    has_several = (body.get("n") or 1) > 1 or has_prompts
     return _no_token_id if body.get("tools") or body.get("echo") or has_several else _token_id_of_openai
 
 

@@ -65,6 +65,7 @@ class Stream(Generic[AnyReply]):
         with self._http.stream("POST", call.patience.url + self._path, content=call.content, headers=call.headers,
                                timeout=settings.STREAM_TIMEOUT) as response:
             call.begin(response.status_code, response.headers, b"" if response.is_success else response.read())
+            settings.limit_silence(response)
             decoder = EventDecoder()
             for chunk in response.iter_bytes():
                 for event in decoder.feed(chunk):
@@ -76,8 +77,8 @@ class Stream(Generic[AnyReply]):
 
 
 class Client:
-    """Asks one server, or several that have the same model: the first of `urls`, or the one that answered
-    last.
+    """Asks one server, or several that have the same model: the one that answered last, at first the
+    first of `urls`.
 
     A call goes on by itself when its server dies, hangs or ends, here or at another server, for as long as something
     comes of one of them within `max_downtime` seconds; then it raises Unreachable. What a server refuses raises
@@ -125,8 +126,8 @@ class Client:
     def chat_stream(self, messages: Sequence[Mapping[str, Any]], *, key: str | None = None, answer: str | None = None,
                     **fields: Any) -> Stream[ChatChunk]:
         """Returns the chunks of the answers to a conversation as they come, by OpenAI's route and fields."""
-        return self._stream("/v1/chat/completions", ChatChunk, settings.token_ids_of_openai(fields),
-                            {**fields, "messages": messages, "stream": True}, key, answer)
+        body = {**fields, "messages": messages, "stream": True}
+        return self._stream("/v1/chat/completions", ChatChunk, settings.token_ids_of_openai(body), body, key, answer)
 
     def complete(self, prompt: str | Sequence[Any], *, key: str | None = None, answer: str | None = None,
                  **fields: Any) -> Completion:
@@ -136,8 +137,8 @@ class Client:
     def complete_stream(self, prompt: str | Sequence[Any], *, key: str | None = None, answer: str | None = None,
                         **fields: Any) -> Stream[Completion]:
         """Returns the chunks of the completions of prompts as they come, by OpenAI's route and fields."""
-        return self._stream("/v1/completions", Completion, settings.token_ids_of_openai(fields),
-                            {**fields, "prompt": prompt, "stream": True}, key, answer)
+        body = {**fields, "prompt": prompt, "stream": True}
+        return self._stream("/v1/completions", Completion, settings.token_ids_of_openai(body), body, key, answer)
 
     def _whole(self, path: str, kind: type[AnyWhole], body: dict[str, Any], key: str | None, answer: str | None
                ) -> AnyWhole:

@@ -34,6 +34,8 @@ class Survival:
 
     requests: int
     kills: int
+    dead: int
+    """How many processes the kills have ended."""
     broken: int
     """How often a connection broke, or was refused, of which clients of the package asked again."""
     answers: int
@@ -54,14 +56,24 @@ class Killer:
         self._url = url
         self._moments = [number * (kill + 1) // (kills + 1) for kill in range(kills)]
         self._tasks: list[asyncio.Task[None]] = []
+        self.victims: list[psutil.Process] = []
         self.back: list[float] = []
+
+    @property
+    def num_dead(self) -> int:
+        """How many of the victims are dead."""
+        return sum(map(_is_dead, self.victims))
 
     def note(self, num_done: int) -> None:
         """Kills if so many answers are the moment for it."""
         if self._moments and num_done >= self._moments[0]:
             self._moments.pop(0)
-            for process in self._find():
+            found = self._find()
+            if not found:
+                raise LookupError("there is no process to be killed")
+            for process in found:
                 process.kill()
+            self.victims += found
             self._tasks.append(asyncio.ensure_future(self._watch(time.perf_counter())))
 
     async def all_back(self) -> None:
@@ -77,6 +89,13 @@ class Killer:
                 except aiohttp.ClientConnectionError:
                     await asyncio.sleep(0.01)
         self.back.append(time.perf_counter() - killed_at)
+
+
+def _is_dead(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 class _Counting(logging.Handler):
@@ -105,8 +124,8 @@ async def measure(
     undisturbed = time.perf_counter() - begin
     equal = sum(one.content == other.content for one, other in zip(answers, again, strict=True))
     return answers, again, Survival(
-        number, len(killer.back), broken.count, len(answers), equal, round(disturbed, 2), round(undisturbed, 2),
-        round(median(killer.back), 2), round(max(killer.back), 2))
+        number, len(killer.back), killer.num_dead, broken.count, len(answers), equal,
+        round(disturbed, 2), round(undisturbed, 2), round(median(killer.back), 2), round(max(killer.back), 2))
 
 
 def routers(child: Child, word: str = "") -> list[psutil.Process]:

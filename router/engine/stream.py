@@ -108,20 +108,28 @@ class Stream:
         if self.first_token_at is None:
             self.first_token_at = now
         reason = FinishReason.STOP_SEQUENCE if piece.is_stop else sampled.finish_reason
-        if reason is not None:
-            self.finished_at = now
-            self.ending = Ending(reason, self._text.text, self.num_tokens)
+        self._end(reason, now)
         token = Token(sampled.token_id, piece.text, sampled.logprob, piece.is_special, sampled.top_logprobs)
         self._queue.put_nowait((self, Event(token, self.ending)))
         return reason
 
-    def feed(self, token_id: int) -> bool:
+    def feed(self, token_id: int, reason: FinishReason | None) -> FinishReason | None:
         """Takes a token that the client has, which the request is submitted behind; its event has no logprob. Returns
-        whether a stop string ends the answer with it."""
+        why the answer ends with it: for the `reason` that is given, or for a stop string. Such a request is none for
+        the engine."""
         piece = self._text.push(token_id)
         self.num_tokens += 1
-        self._queue.put_nowait((self, Event(Token(token_id, piece.text, 0.0, piece.is_special))))
-        return piece.is_stop
+        reason = FinishReason.STOP_SEQUENCE if piece.is_stop else reason
+        if reason is not None:
+            self.started_at = self.submitted_at
+        self._end(reason, time.monotonic())
+        self._queue.put_nowait((self, Event(Token(token_id, piece.text, 0.0, piece.is_special), self.ending)))
+        return reason
+
+    def _end(self, reason: FinishReason | None, now: float) -> None:
+        if reason is not None:
+            self.finished_at = now
+            self.ending = Ending(reason, self._text.text, self.num_tokens)
 
     def verified(self, verified: Verified) -> None:
         if self.guesses is not None:

@@ -10,12 +10,12 @@ from typing import Self
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Ending, Event, Guesses, PromptLogprobs, Queue, Stream, Token
 from penstock.router.errors import Dropped, KilledGroup, RouterError, ValidationError
-from penstock.router.fleet.facts import Facts
-from penstock.router.generation.identity import OUTPUT_IDS, Identity
+from penstock.router.generation.identity import Identity
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.scheduling.plan import FinishReason
 from penstock.router.text.text_path import TextPath
 from penstock.router.tracing import request_trace as traces
 
@@ -55,19 +55,21 @@ class Answer:
         """Takes the answer's next event, and counts the time that it took, if it took any."""
         if self._num_known:
             self._num_known -= 1
-            return
-        now = time.monotonic()
-        if self._last_at is None:
-            self._metrics.first_token(now - self._received_at)
         else:
-            self._metrics.next_token(now - self._last_at)
-        self._last_at = now
+            self._note_time(time.monotonic())
         self.ending = event.ending
         if event.ending is not None:
             times = self.times
             self._metrics.ended(
                 times.total, times.validation, times.queue, times.inference, event.ending.num_tokens,
                 self.guesses.accepted if self.guesses else 0)
+
+    def _note_time(self, now: float) -> None:
+        if self._last_at is None:
+            self._metrics.first_token(now - self._received_at)
+        else:
+            self._metrics.next_token(now - self._last_at)
+        self._last_at = now
 
     @property
     def seed(self) -> int | None:
@@ -174,8 +176,9 @@ async def answering(
                 stream = Stream(
                     trace.followed(request) if trace else request, TextPath(service.tokenizer, request), queue,
                     is_guessed=engine.limits.speculate > 0)
-                output_ids = _feed(stream, identity.output_ids, identity.facts)
-                engine.submit(stream, output_ids)
+                _feed(stream, identity)
+                if stream.ending is None:
+                    engine.submit(stream, identity.output_ids)
                 await stack.enter_async_context(stream)
                 answers[stream] = Answer(len(answers), spec, request, stream, received_at, metrics)
             if trace is not None:
@@ -200,26 +203,25 @@ async def _validate_all(
     return [(spec, request) for spec, requests in zip(specs, valid, strict=True) for request in requests]
 
 
-def _feed(stream: Stream, output_ids: Sequence[int], facts: Facts) -> Sequence[int]:
-    """Gives a stream the tokens that its client has; returns those that the answer goes on behind. Raises
-    ValidationError if it can't.
-
-    The last may be the answer's end, of which the client has not heard. It is computed again, where it is the same.
-    """
-    request = stream.request
+def _feed(stream: Stream, identity: Identity) -> None:
+    """Gives a stream the tokens that its client has. The last may be the answer's end, of which the client has not
+    heard. Raises ValidationError if they can't be the answer's."""
+    request, output_ids, facts = stream.request, identity.output_ids, identity.facts
+    where = identity.wish.names.output_ids
     largest = max(output_ids, default=0)
     if largest >= facts.vocab_size:
-        raise ValidationError(f"`{OUTPUT_IDS}` must have token ids < {facts.vocab_size}, the model's vocabulary. "
+        raise ValidationError(f"`{where}` must have token ids < {facts.vocab_size}, the model's vocabulary. "
                               f"Given: {largest}")
     if len(output_ids) > request.max_new_tokens:
-        raise ValidationError(f"`{OUTPUT_IDS}` must have no more token ids than the answer may have, "
+        raise ValidationError(f"`{where}` must have no more token ids than the answer may have, "
                               f"{request.max_new_tokens}. Given: {len(output_ids)}")
     ends = request.stop_token_ids | (frozenset() if request.ignore_eos else facts.eos_token_ids)
-    fed = output_ids[:-1] if facts.is_deterministic else output_ids
-    for number, token_id in enumerate(fed, 1):
-        if token_id in ends or number == request.max_new_tokens or stream.feed(token_id):
-            raise ValidationError(f"`{OUTPUT_IDS}` must not go on behind the answer's end. Given: {token_id}")
-    return fed
+    for number, token_id in enumerate(output_ids, 1):
+        reason = FinishReason.EOS_TOKEN if token_id in ends else None
+        if number == request.max_new_tokens:
+            reason = FinishReason.LENGTH
+        if stream.feed(token_id, reason) and number < len(output_ids):
+            raise ValidationError(f"`{where}` must not go on behind the answer's end. Given: {token_id}")
 
 
 def _count_failure(error: BaseException, metrics: Metrics, trace: traces.Generation | None) -> None:

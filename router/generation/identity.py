@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -18,10 +18,22 @@ from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 
 RESUME, REPEAT, KEY, OUTPUT_IDS = "Last-Event-ID", "penstock-answer", "Idempotency-Key", "penstock-output-ids"
-"""The headers of `Wish`, in its order."""
+"""The headers of a `Wish`."""
 MAX_KEY = 255
 """The most characters of an idempotency key."""
 _ID = re.compile(r"([0-9a-f]{16})\.([0-9]{1,20})\.([0-9a-f]{8})\.([0-9]{1,10}(?:-[0-9]{1,10})*)")
+
+
+class Names(NamedTuple):
+    """What the parts of a wish are called where the client writes them, for errors to name; HTTP's are headers."""
+
+    resume: str = RESUME
+    repeat: str = REPEAT
+    key: str = KEY
+    output_ids: str = OUTPUT_IDS
+
+
+HEADERS = Names()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +50,7 @@ class Wish:
     output_ids: str | None = None
     takes_ids: bool = False
     """Whether the client reads the ids of a stream's events, by which it may go on with the answer later."""
+    names: Names = HEADERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +70,11 @@ class AnswerName:
         return f"{self}.{'-'.join(map(str, counts if counts[-1] else counts[:-1]))}"
 
     @classmethod
-    def parse(cls, text: str, header: str) -> tuple[Self, tuple[int, ...]]:
-        """Reads an event's id: returns the name and the counts. Raises ValidationError, which names the header."""
+    def parse(cls, text: str, where: str, names: Names) -> tuple[Self, tuple[int, ...]]:
+        """Reads an event's id: returns the name and the counts. Raises ValidationError, which names `where` it is."""
         match = _ID.fullmatch(text)
         if match is None or int(match[2]) >= 2**64:
-            raise ValidationError(f"`{header}` must be the `id` of an event, or the header `{REPEAT}`, of an answer of "
+            raise ValidationError(f"`{where}` must be the `id` of an event, or the `{names.repeat}`, of an answer of "
                                   f"this kind of server. Given: `{text:.100}`")
         return cls(match[1], int(match[2]), match[3]), tuple(map(int, match[4].split("-")))
 
@@ -79,6 +92,7 @@ class Identity:
     """Whether another kind must not answer, for the client has named an answer."""
     is_resumed: bool = False
     output_ids: tuple[int, ...] = ()
+    wish: Wish = Wish()
 
     @property
     def text(self) -> str:
@@ -91,94 +105,94 @@ class Identity:
 
 
 async def identify(
-    service: Service, specs: Sequence[GenerationSpec], wish: Wish, rendering: Sequence[object], *, is_stream: bool
+    service: Service, specs: Sequence[GenerationSpec], wish: Wish, rendering: Sequence[object], *, is_stream: bool,
+    flags: Sequence[str] = (),
 ) -> Identity:
     """Returns which answers a request gets: those that its client wishes for, or new ones.
 
-    `rendering` is what else of the request decides what the answers' events tell. Raises ValidationError for a wish
-    that can't be read or does not fit the request, and AnotherAnswer if this server would answer otherwise.
+    What the answers' events tell is decided by `rendering`, too, of the request, and by `flags` of the server. Raises
+    ValidationError for a wish that can't be read or does not fit the request, and AnotherAnswer if this server would
+    answer otherwise.
     """
-    digest = _digest(specs, rendering)
+    digest, names = _digest(specs, rendering), wish.names
     # More are refused by a rule.
     num_answers = min(sum(spec.num_answers for spec in specs), service.limits.max_concurrent_requests)
-    kinds = await _kinds(service, specs)
+    kinds = await _kinds(service, specs, flags)
     given = specs[0].parameters.seed
-    named = [(header, *AnswerName.parse(text, header))
-             for header, text in ((RESUME, wish.resume_after), (REPEAT, wish.repeat)) if text is not None]
-    for header, name, _ in named:
-        _check(header, name, digest, given, [*kinds])
-    _check_alike([name for _, name, _ in named])
+    named = [(where, *AnswerName.parse(text, where, names))
+             for where, text in ((names.resume, wish.resume_after), (names.repeat, wish.repeat)) if text is not None]
+    for where, name, _ in named:
+        _check(where, name, digest, given, [*kinds])
+    if any(first != second for (_, first, _), (_, second, _) in pairwise(named)):
+        raise ValidationError(f"`{names.resume}` and `{names.repeat}` must name the same answer")
     numerics = named[0][1].numerics if named else next(iter(kinds))
     facts = kinds[numerics]
     if wish.resume_after is None:
         if wish.output_ids is not None:
-            raise ValidationError(f"`{OUTPUT_IDS}` is for requests with `{RESUME}`")
+            raise ValidationError(f"`{names.output_ids}` is for requests with `{names.resume}`")
         if named:
-            _check_repeatable(facts)
+            _check_repeatable(facts, names)
         seed = named[0][1].seed if named else _seed(digest, given, wish.key)
         # What a client may go on with must stay the answer that its ids name, also where its group is lost.
         needs_bits = bool(named) or (wish.takes_ids and is_stream)
-        return Identity(AnswerName(digest, seed, numerics), (0,) * (num_answers + 1), facts, needs_bits)
+        return Identity(AnswerName(digest, seed, numerics), (0,) * (num_answers + 1), facts, needs_bits, wish=wish)
     if not is_stream:
-        raise ValidationError(f"`{RESUME}` is for requests for a stream; `{REPEAT}` repeats an answer")
+        raise ValidationError(f"`{names.resume}` is for requests for a stream; `{names.repeat}` repeats an answer")
     _, name, counts = named[0]
-    identity = Identity(name, _delivered(counts, num_answers), facts, needs_bits=True, is_resumed=True,
-                        output_ids=_output_ids(wish.output_ids, specs, num_answers))
+    identity = Identity(name, _delivered(counts, num_answers, names), facts, needs_bits=True, is_resumed=True,
+                        output_ids=_output_ids(wish, specs, num_answers), wish=wish)
     if len(identity.output_ids) > identity.delivered[0]:
-        raise ValidationError(f"`{OUTPUT_IDS}` must have no more than the {identity.delivered[0]} tokens that came up "
-                              f"to `{RESUME}`. Given: {len(identity.output_ids)}")
+        raise ValidationError(f"`{names.output_ids}` must have no more than the {identity.delivered[0]} tokens that "
+                              f"came up to `{names.resume}`. Given: {len(identity.output_ids)}")
     if len(identity.output_ids) < identity.delivered[0] or num_answers > 1:
-        _check_repeatable(facts)
+        _check_repeatable(facts, names)
     return identity
 
 
-def _check(header: str, name: AnswerName, digest: str, given: int | None, numerics: Sequence[str]) -> None:
+def _check(where: str, name: AnswerName, digest: str, given: int | None, numerics: Sequence[str]) -> None:
     if name.digest != digest:
-        raise ValidationError(f"`{header}` names an answer to another request: the body must be the same")
+        raise ValidationError(f"`{where}` names an answer to another request: the body must be the same")
     if given is not None and given != name.seed:
-        raise ValidationError(f"`{header}` names an answer with the seed {name.seed}, and `seed` is {given}")
+        raise ValidationError(f"`{where}` names an answer with the seed {name.seed}, and `seed` is {given}")
     if name.numerics not in numerics:
-        raise AnotherAnswer(f"`{header}` names an answer of another model, or of other kernels or number formats "
+        raise AnotherAnswer(f"`{where}` names an answer of another model, or of other kernels, number formats or flags "
                             f"({name.numerics}, here {' and '.join(numerics)}): what this server would answer differs "
                             "from it")
 
 
-def _check_alike(names: Sequence[AnswerName]) -> None:
-    if any(first != second for first, second in pairwise(names)):
-        raise ValidationError(f"`{RESUME}` and `{REPEAT}` must name the same answer")
-
-
-def _check_repeatable(facts: Facts) -> None:
+def _check_repeatable(facts: Facts, names: Names) -> None:
     if not facts.is_deterministic:
         raise AnotherAnswer("the answers of this server depend on what it computes beside them, so that none can be "
-                            f"repeated; a stream goes on if `{OUTPUT_IDS}` has all tokens that came of it")
+                            f"repeated; a stream goes on if `{names.output_ids}` has all tokens that came of it")
 
 
-def _delivered(counts: tuple[int, ...], num_answers: int) -> tuple[int, ...]:
+def _delivered(counts: tuple[int, ...], num_answers: int, names: Names) -> tuple[int, ...]:
     if len(counts) not in (num_answers, num_answers + 1):
-        raise ValidationError(f"`{RESUME}` must end with a count for each of {num_answers} answers. "
+        raise ValidationError(f"`{names.resume}` must end with a count for each of {num_answers} answers. "
                               f"Given: {len(counts)} counts")
     return counts if len(counts) > num_answers else (*counts, 0)
 
 
-def _output_ids(text: str | None, specs: Sequence[GenerationSpec], num_answers: int) -> tuple[int, ...]:
-    if text is None or not text.strip():
+def _output_ids(wish: Wish, specs: Sequence[GenerationSpec], num_answers: int) -> tuple[int, ...]:
+    where = wish.names.output_ids
+    if wish.output_ids is None or not wish.output_ids.strip():
         return ()
     if specs[0].wants_prompt_logprobs:
-        raise ValidationError(f"`{OUTPUT_IDS}` is not for requests for the prompt's logprobs, which are computed anew")
+        raise ValidationError(f"`{where}` is not for requests for the prompt's logprobs, which are computed anew")
     if num_answers > 1:
-        raise ValidationError(f"`{OUTPUT_IDS}` is for requests for one answer. Asked for: {num_answers}")
-    ids = [part.strip() for part in text.split(",")]
+        raise ValidationError(f"`{where}` is for requests for one answer. Asked for: {num_answers}")
+    ids = [part.strip() for part in wish.output_ids.split(",")]
     wrong = next((part for part in ids if not re.fullmatch(r"[0-9]{1,10}", part)), None)
     if wrong is not None:
-        raise ValidationError(f"`{OUTPUT_IDS}` must be token ids with commas between them. Given: `{wrong:.40}`")
+        raise ValidationError(f"`{where}` must be token ids with commas between them. Given: `{wrong:.40}`")
     return tuple(map(int, ids))
 
 
-def checked_key(key: str | None) -> str | None:
-    """Returns the idempotency key that a client has given. Raises ValidationError if it is too long."""
+def checked_key(key: str | None, where: str) -> str | None:
+    """Returns the idempotency key that a client has given. Raises ValidationError, which names `where`, if it is too
+    long."""
     if key is not None and len(key) > MAX_KEY:
-        raise ValidationError(f"`{KEY}` must have 1 to {MAX_KEY} characters. Given: {len(key)}")
+        raise ValidationError(f"`{where}` must have 1 to {MAX_KEY} characters. Given: {len(key)}")
     return key
 
 
@@ -207,10 +221,10 @@ def _content(spec: GenerationSpec) -> list[Any]:
             spec.adapter]
 
 
-async def _kinds(service: Service, specs: Sequence[GenerationSpec]) -> dict[str, Facts]:
+async def _kinds(service: Service, specs: Sequence[GenerationSpec], flags: Sequence[str]) -> dict[str, Facts]:
     """Returns the facts of each kind of group, that for new requests first, by a digest of what decides the bits: of
-    the model, as it is computed there, and of the adapter's files."""
-    content: list[str] = []
+    the model, as it is computed there, of the adapter's files, and of the flags."""
+    content = [*flags]
     if specs[0].adapter is not None:
         try:
             adapter = await service.adapters.get(specs[0].adapter)

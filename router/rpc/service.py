@@ -65,6 +65,7 @@ class TextGeneration(penstock_pb2_grpc.TextGenerationServicer):
                         message = wire.encode_event(tokenizer, index, answer, event, prompt, has_details)
                         message.id = id.decode()
                         await self._write(context, message)
+                places.check()
 
     @staticmethod
     async def _write(context: Context, message: pb.GenerateEvent) -> None:

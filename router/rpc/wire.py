@@ -12,10 +12,11 @@ from penstock.router.api.tgi.bodies import GenerateBody
 from penstock.router.engine.stream import Event, Guesses, Token
 from penstock.router.errors import ValidationError
 from penstock.router.generation.answers import Answer
-from penstock.router.generation.identity import Wish, checked_key
+from penstock.router.generation.identity import Names, Wish, checked_key
 from penstock.router.scheduling.plan import FinishReason, TopLogprobs
 from penstock.router.text.tokenizer import TextToken, Tokenizer
 
+_NAMES = Names("resume_after", "answer", "idempotency_key", "output_ids")
 _REASONS = {
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
     FinishReason.EOS_TOKEN: pb.FINISH_REASON_EOS_TOKEN,
@@ -36,8 +37,9 @@ def decode_request(message: pb.GenerateRequest) -> GenerateBody:
 
 def decode_wish(message: pb.GenerateRequest) -> Wish:
     """Returns what the message wishes of its answer; an empty text is no wish."""
-    return Wish(message.resume_after or None, message.answer or None, checked_key(message.idempotency_key or None),
-                ",".join(map(str, message.output_ids)) or None, takes_ids=True)
+    return Wish(message.resume_after or None, message.answer or None,
+                checked_key(message.idempotency_key or None, _NAMES.key),
+                ",".join(map(str, message.output_ids)) or None, takes_ids=True, names=_NAMES)
 
 
 def _decode(value: Any) -> Any:

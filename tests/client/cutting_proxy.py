@@ -7,12 +7,13 @@ from typing import Self
 
 class CuttingProxy:
     """Passes TCP connections on to a server, and breaks one off, with a reset, once as many bytes of an answer went
-    through as `next_cut` says for it; None lets it through."""
+    through as `next_cut` says for it; None lets it through. The bytes `dropped` are left out of requests."""
 
-    def __init__(self, port: int, next_cut: Callable[[], int | None]) -> None:
+    def __init__(self, port: int, next_cut: Callable[[], int | None], dropped: bytes = b"") -> None:
         self.num_cuts = 0
         self._port = port
         self._next_cut = next_cut
+        self._dropped = dropped
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -38,7 +39,7 @@ class CuttingProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        sending = asyncio.ensure_future(_copy(reader, there_writer, None))
+        sending = asyncio.ensure_future(_copy(reader, there_writer, None, self._dropped))
         try:
             await _copy(there_reader, writer, self._next_cut())
         except _CutError:
@@ -54,9 +55,11 @@ class _CutError(Exception):
     pass
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int | None) -> None:
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int | None, dropped: bytes = b""
+) -> None:
     left = cut
-    while data := await reader.read(4096):
+    while data := (await reader.read(4096)).replace(dropped, b""):
         if left is not None and len(data) >= left:
             writer.write(data[:left])
             await writer.drain()

@@ -21,12 +21,14 @@ STREAMS: dict[str, Ask] = {
     "generate": lambda client: client.generate_stream("Say: ", do_sample=True, details=True),
     "greedy": lambda client: client.generate_stream("Say: ", max_new_tokens=12, details=True),
     "chat": lambda client: client.chat_stream(HELLO, **LENGTH),
-    "chats": lambda client: client.chat_stream(HELLO, n=3, stream_options={"include_usage": True}, **LENGTH),
+    "chats": lambda client: client.chat_stream(
+        HELLO, n=3, stream_options={"include_usage": True}, return_token_ids=True, **LENGTH),
     "tools": lambda client: client.chat_stream(HELLO, tools=[WEATHER, TIME], temperature=0),
     "ids": lambda client: client.chat_stream(HELLO, return_token_ids=True, logprobs=True, **LENGTH),
     "tools and ids": lambda client: client.chat_stream(
         HELLO, tools=[WEATHER, TIME], temperature=0, return_token_ids=True),
-    "completions": lambda client: client.complete_stream(["a", "b"], n=2, **LENGTH),
+    "completions": lambda client: client.complete_stream(["a", "b"], n=2, return_token_ids=True, **LENGTH),
+    "prompts": lambda client: client.complete_stream(["a", "b"], return_token_ids=True, **LENGTH),
     "echo": lambda client: client.complete_stream("ab", echo=True, logprobs=1, return_token_ids=True, **LENGTH),
 }
 WHOLE: dict[str, Ask] = {
@@ -130,11 +132,11 @@ async def test_patience_ends(server: Server) -> None:
 
 
 async def test_events_without_ids_are_not_asked_for_again(server: Server) -> None:
-    """A proxy that drops the header `accept` would have all of them come again."""
-    async with CuttingProxy(server.client.port, cuts(random.Random(1), 0)) as proxy, AsyncClient(proxy.url) as client:
-        stream = client.generate_stream("a", max_new_tokens=12)
+    """Or all would come again, from behind a proxy that drops the header `accept`."""
+    async with CuttingProxy(server.client.port, lambda: 900, b"accept: text/event-stream\r\n") as proxy, \
+            AsyncClient(proxy.url) as client:
+        stream = client.generate_stream("a", max_new_tokens=900, ignore_eos=True)
         await anext(stream)
-        stream._call.last_event_id = None
         with pytest.raises(ClientError, match="have no ids to go on behind"):
-            stream._call.failed(ConnectionError("it broke"))
-        await stream.close()
+            [event async for event in stream]
+        assert proxy.num_cuts == 1

@@ -6,12 +6,12 @@ import httpx2
 import pytest
 
 from penstock.client import Overloaded, ServerFault, Unauthorized
-from penstock.client.call import StreamCall, WholeCall
+from penstock.client.call import MAX_IDS_CHARACTERS, StreamCall, WholeCall
 from penstock.client.errors import Gone, error_of_body
 from penstock.client.events import ServerEvent
 from penstock.client.patience import Patience
-from penstock.client.replies import ChatChunk, Generated
-from penstock.client.settings import token_ids_of_openai
+from penstock.client.replies import ChatChunk, Generated, GeneratedToken
+from penstock.client.settings import token_id_of_tgi, token_ids_of_openai
 
 
 @pytest.mark.parametrize("data", ["<html>", "[]", '{"choices": 3}', '{"error": {"message": "no", "code": "a_word"}}'])
@@ -45,8 +45,23 @@ def test_an_answer_that_was_begun_waits_for_room() -> None:
         call.take(429, {}, b"")
 
 
+def test_as_many_tokens_as_fit_into_a_header_are_given_back() -> None:
+    call = StreamCall(Patience(["http://one"], 1.0), {}, None, None, GeneratedToken, token_id_of_tgi)
+    call.begin(200, {"penstock-answer": "name.0"}, b"")
+    assert "penstock-output-ids" not in call.headers
+    ids = [str(10 + number % 90) for number in range(3000)]
+    for id in ids:
+        call.take(ServerEvent(
+            f'{{"index": 1, "token": {{"id": {id}, "text": "", "logprob": 0, "special": false}}}}', "name.1"))
+    sent = call.headers["penstock-output-ids"]
+    assert MAX_IDS_CHARACTERS - 3 < len(sent) <= MAX_IDS_CHARACTERS
+    assert sent.split(",") == ids[:len(sent.split(","))]
+
+
 @pytest.mark.parametrize(("body", "is_known"), [
-    ({}, True), ({"prompt": ["a"]}, True), ({"prompt": ["a", "b"]}, False), ({"n": 2}, False), ({"tools": [{}]}, False),
+    ({}, True), ({"prompt": ["a"]}, True), ({"prompt": ["a", "b"]}, False),
+    ({"prompt": ("a", "b")}, False), ({"prompt": [[1, 2]]}, True), ({"prompt": [1, 2]}, True),
+    ({"n": 2}, False), ({"tools": [{}]}, False),
     ({"echo": True}, False)])
 def test_whether_the_tokens_of_a_stream_can_be_given_back(body: dict[str, Any], is_known: bool) -> None:
     assert (token_ids_of_openai(body)({"choices": [{"index": 0, "token_ids": [7]}]}) == 7) == is_known

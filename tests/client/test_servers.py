@@ -16,6 +16,7 @@ from penstock.client import (
     ServerFault,
     Unauthorized,
     Unreachable,
+    settings,
 )
 from penstock.router.api.http.access import Access
 from penstock.router.chat.template import ChatTemplate
@@ -30,6 +31,10 @@ from tests.router.api.resuming import SeededFleet, with_other_numerics
 
 async def first_of(stream: Any) -> Any:
     return await anext(stream)
+
+
+async def rest_of(stream: Any) -> list[int]:
+    return [event.index async for event in stream]
 
 
 async def test_refusals(start: Start, hermes: ChatTemplate) -> None:
@@ -163,8 +168,22 @@ async def test_nobody_is_there() -> None:
             await client.generate("a")
 
 
-async def test_the_strict_server(start: Start) -> None:
-    server = await start(limits=replace(LIMITS, strict_streaming_errors=True))
+async def test_the_strict_server(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing before the first token, however long that takes; a silence behind it is none of a server."""
+    monkeypatch.setattr(settings, "SILENT_SECONDS", 0.2)
+    server = await start(limits=replace(LIMITS, strict_streaming_errors=True), make_fleet=SeededFleet)
     async with AsyncClient(url_of(server)) as client:
         with pytest.raises(InvalidRequest):
             await anext(client.generate_stream("a", top_p=2.0))
+        server.fleet.may_answer.clear()
+        stream = client.generate_stream("a", max_new_tokens=900, ignore_eos=True)
+        first = asyncio.create_task(first_of(stream))
+        await asyncio.sleep(0.5)
+        assert server.series()["tgi_request_count"] == 2
+        server.fleet.may_answer.set()
+        assert (await first).index == 1
+        server.fleet.may_answer.clear()
+        rest = asyncio.create_task(rest_of(stream))
+        await until(lambda: server.series()["tgi_request_count"] > 2)
+        server.fleet.may_answer.set()
+        assert await rest == list(range(2, 901))

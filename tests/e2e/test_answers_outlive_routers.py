@@ -37,7 +37,7 @@ async def test_800_answers_outlive_5_routers(server: Server) -> None:
     client that knows nothing but the header of the event stream."""
     killer = Killer(lambda: server.children("router"), server.url, 800, 5)
     answers, again, survival = await measure(server.url, server.url, killer, 800, AT_ONCE)
-    assert (len(answers), survival.kills) == (800, 5)
+    assert (len(answers), survival.kills, survival.dead) == (800, 5, 5)
     assert survival.broken > AT_ONCE
     assert_equal(answers, again)
 
@@ -77,17 +77,23 @@ async def _indices(stream: Any) -> list[int]:
 async def test_answers_outlive_fronts(tmp_path: Path) -> None:
     """Also the process of the engine, with one of them."""
     with serve(tmp_path, "--api-workers", "2") as server:
+        [engine] = [process for process in server.children("router") if not is_front(process)]
 
         def next_victims() -> list[psutil.Process]:
-            fronts = [process for process in server.children("router") if FRONT in " ".join(process.cmdline())]
-            engine = [process for process in server.children("router") if process not in fronts]
-            return [fronts[0], *engine] if killer.back else fronts[:1]
+            front = next(filter(is_front, server.children("router")))
+            return [front, engine] if killer.victims else [front]
 
         number = 132
         killer = Killer(next_victims, server.url, number, 2)
         answers, again, survival = await measure(server.url, server.url, killer, number, 32)
+        assert (survival.kills, survival.dead) == (2, 3)
+        assert engine in killer.victims
         assert survival.broken > 0
         assert_equal(answers, again)
+
+
+def is_front(process: psutil.Process) -> bool:
+    return FRONT in " ".join(process.cmdline())
 
 
 async def test_answers_outlive_a_whole_server(tmp_path: Path, every_case: bool) -> None:

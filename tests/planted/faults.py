@@ -116,7 +116,7 @@ FAULTS = (
     Fault("api", "gone-on-with-for-another-body", "router/generation/identity.py",
           "if name.digest != digest:", "if not name.digest:", _RESUMED),
     Fault("api", "known-tokens-miss-the-text", "router/engine/stream.py",
-          "self.num_tokens += 1\n        self._queue", "self._queue", _RESUMED),
+          "self.num_tokens += 1\n        reason", "reason", _RESUMED),
     Fault("client", "a-token-comes-twice", "client/call.py",
           "self.last_event_id = event.id or None", "self.last_event_id = self.last_event_id or event.id or None",
           ("tests/client",)),

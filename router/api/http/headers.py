@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aiohttp import hdrs, web
 
 from penstock.router.generation.answers import Answer
-from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME, Identity, Wish, checked_key
+from penstock.router.generation.identity import HEADERS, REPEAT, Identity, Wish, checked_key
 from penstock.router.generation.service import Service
 
 
@@ -19,12 +19,11 @@ def wish_of(request: web.Request) -> Wish:
     """Returns what the headers of a request wish for. Raises ValidationError for a key that is too long."""
     # Bytes that are no UTF-8 can't be written into the error that cites them.
     resume_after, repeat, key, output_ids = (
-        request.headers.get(name, "").strip().encode(errors="backslashreplace").decode() or None
-        for name in (RESUME, REPEAT, KEY, OUTPUT_IDS))
-    return Wish(resume_after, repeat, checked_key(key), output_ids, takes_ids(request))
+        request.headers.get(name, "").strip().encode(errors="backslashreplace").decode() or None for name in HEADERS)
+    return Wish(resume_after, repeat, checked_key(key, HEADERS.key), output_ids, _takes_ids(request))
 
 
-def takes_ids(request: web.Request) -> bool:
+def _takes_ids(request: web.Request) -> bool:
     """Tells whether the client of a stream reads the ids of events, which it says by naming the type of streams, or by
     having an id already. Others may not expect any line but `data`: vLLM's load generator reads each event as JSON, and
     to OpenAI's client a comment is an empty event once an id has come."""

@@ -10,8 +10,7 @@ from aiohttp import web
 
 from penstock.router.api.http.connection import Connection
 from penstock.router.api.http.failures import to_router_error
-from penstock.router.api.http.headers import takes_ids
-from penstock.router.errors import RouterError
+from penstock.router.errors import AnotherAnswer, RouterError
 from penstock.router.generation.identity import Identity
 from penstock.router.generation.service import SERVICE
 
@@ -33,6 +32,7 @@ class Places:
 
     def __init__(self, identity: Identity) -> None:
         self._name = identity.name
+        self._resume = identity.wish.names.resume
         self._prefix = f"{identity.name}.".encode()
         self._delivered = list(identity.delivered)
         self._made = [0] * len(identity.delivered)
@@ -47,6 +47,12 @@ class Places:
         if self._is_one and not index:
             return b"%b%d" % (self._prefix, number)
         return self._name.at(self._delivered).encode()
+
+    def check(self) -> None:
+        """Called behind the last event. Raises AnotherAnswer if the client has more events than there are."""
+        if any(made < delivered for made, delivered in zip(self._made, self._delivered, strict=True)):
+            raise AnotherAnswer(f"`{self._resume}` counts more events than the answer has here, so that it names "
+                                "another one")
 
 
 class EventWriter:
@@ -136,9 +142,9 @@ async def stream_events(
     A server that is strict about it waits for the first event, and raises what comes in its place.
     """
     is_strict = request.app[SERVICE].limits.strict_streaming_errors
-    has_ids = identity is not None and takes_ids(request)
-    writer = EventWriter(request, headers, has_ids)
-    place = Places(identity).take if identity is not None and has_ids else lambda index: b""
+    places = Places(identity) if identity is not None and identity.wish.takes_ids else None
+    writer = EventWriter(request, headers, has_ids=places is not None)
+    place = (lambda index: b"") if places is None else places.take
     async with aclosing(events):
         first = await anext(events) if is_strict else None
         with suppress(ConnectionError):  # the client has left, nobody is to be told
@@ -149,7 +155,10 @@ async def stream_events(
                     async for index, data in events:
                         if (id := place(index)) is not None:
                             await writer.send(data, id)
-                    if last is not None and (id := place(NO_ANSWER)) is not None:
+                    id = None if last is None else place(NO_ANSWER)
+                    if places is not None:
+                        places.check()
+                    if last is not None and id is not None:
                         await writer.send(last, id)
                 except ConnectionError:
                     raise

@@ -76,7 +76,8 @@ async def _identify(
         raise ValidationError(f"`{OUTPUT_IDS}` is not for answers that may call tools, whose tokens have no event each")
     rendering = ("chat", body.model, call_format and call_format.name, bool(body.logprobs),
                  bool(body.return_token_ids))
-    return await identify(service, [spec], wish, rendering, is_stream=bool(body.stream))
+    flags = ["tgi_tool_finish_reason"] if call_format and service.limits.tgi_tool_finish_reason else []
+    return await identify(service, [spec], wish, rendering, is_stream=bool(body.stream), flags=flags)
 
 
 async def chat_tokenize(request: web.Request) -> web.Response:

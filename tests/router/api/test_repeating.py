@@ -128,6 +128,7 @@ async def test_vertex(server: Server) -> None:
         again = await post(server, "/vertex", body, **headers)
         assert await again.json() == await first.json()
         assert sorted(drawn(server)) == sorted(seeds)
+    assert (await post(server, "/vertex", body, idempotency_key="k" * 255)).status == 200
     status, message = await refusal(server, "/vertex", body, penstock_answer=names.partition(", ")[0])
     assert (status, message.rpartition(": ")[2]) == (422, "1")
     assert (await refusal(server, "/vertex", body, last_event_id=names.partition(", ")[0]))[0] == 422

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.transfer import Transfer
+from penstock.router.fleet.facts import Facts
 from penstock.router.grammar.compiler import GrammarCompiler
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
@@ -150,6 +151,47 @@ async def test_a_client_may_have_all_tokens_and_not_know_of_the_end(start: Start
     assert rest.startswith("data: [DONE]\n")
 
 
+async def test_the_last_token_is_believed_where_another_might_be_computed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on GPUs that are not deterministic: behind all tokens a stream ends without another step."""
+    body = {"prompt": "a", "stream": True, "return_token_ids": True, "max_tokens": 3, **USAGE}
+    whole = await stream(server, "/v1/completions", body)
+    ids = ",".join(str(event.data["choices"][0]["token_ids"][0]) for event in whole[:3])
+    monkeypatch.setattr(Facts, "is_deterministic", False)
+    computed = server.series()["penstock_generated_tokens"]
+    rest = await stream(server, "/v1/completions", body, last_event_id=whole[2].id, penstock_output_ids=ids)
+    assert rest == whole[3:]
+    assert server.series()["penstock_generated_tokens"] == computed
+    assert server.series()["tgi_request_success"] == 2
+
+
+@pytest.mark.parametrize("name", ["greedy", "completion"])
+async def test_an_id_behind_the_answer_s_end(server: Server, name: str) -> None:
+    """As of a server whose answers may be longer: an error in the place of a stream without events or an end."""
+    path, body = STREAMS[name]
+    whole = await stream(server, path, body)
+    last = whole[-1] if name == "greedy" else whole[-3]
+    name, _, count = last.id.rpartition(".")
+    told = await (await post(server, path, body, last_event_id=f"{name}.{int(count) + 1}")).text()
+    assert "`Last-Event-ID` counts more events than the answer has here" in told
+    assert "another_answer" in told or '"http_status_code":409' in told
+
+
+async def test_a_flag_that_changes_the_events_of_tools(start: Start, hermes: ChatTemplate) -> None:
+    body = {"messages": HELLO, "stream": True, "tools": [WEATHER], "max_tokens": 5}
+    path = "/v1/chat/completions"
+    server = await start(template=hermes, make_fleet=SeededFleet)
+    other = await start(replace(LIMITS, tgi_tool_finish_reason=True), template=hermes, make_fleet=SeededFleet)
+    id = (await stream(server, path, body))[0].id
+    status, told = await refusal(other, path, body, last_event_id=id)
+    assert status == 409
+    assert "number formats or flags" in told
+    del body["tools"]
+    whole = await stream(server, path, body)
+    assert by_answer(await stream(other, path, body, last_event_id=whole[0].id)) == by_answer(whole[1:])
+
+
 @pytest.mark.parametrize("header", ["Last-Event-ID", "penstock-answer", "penstock-output-ids"])
 async def test_headers_that_are_no_utf_8(server: Server, header: str) -> None:
     id = (await stream(server, GENERATE, BODY))[0].id
@@ -212,7 +254,7 @@ async def test_errors_have_no_id(server: Server) -> None:
 async def test_an_id_that_is_none(server: Server, path: str, id: str) -> None:
     status, message = await refusal(server, path, CHAT if "chat" in path else BODY, last_event_id=id)
     assert status == 422
-    assert f"must be the `id` of an event, or the header `penstock-answer`, of an answer of this kind of server. " \
+    assert f"must be the `id` of an event, or the `penstock-answer`, of an answer of this kind of server. " \
            f"Given: `{id}`" in message
     assert server.series()['tgi_request_failure{err="validation"}'] == 1
 
@@ -258,7 +300,7 @@ async def test_other_numerics_are_told_and_never_computed_with(server: Server) -
         for header in ("last_event_id", "penstock_answer"):
             status, message = await refusal(server, path, body, **{header: id})
             assert status == 409
-            assert "names an answer of another model, or of other kernels or number formats" in message
+            assert "names an answer of another model, or of other kernels, number formats or flags" in message
 
 
 async def test_where_answers_depend_on_the_batch_only_tokens_help(server: Server) -> None:

@@ -3,6 +3,7 @@
 import grpc
 import pytest
 
+from penstock.protos import penstock_pb2 as pb
 from tests.router.api.resuming import SeededFleet, with_other_numerics
 from tests.router.rpc.conftest import Rpc, StartRpc, error_of, request
 
@@ -39,7 +40,26 @@ async def test_an_answer_is_had_again(rpc: Rpc) -> None:
     with_other_numerics(rpc.server)
     code, sentence, kind = await error_of(rpc.stub.Generate(message))
     assert (code, kind) == (grpc.StatusCode.FAILED_PRECONDITION, "another_answer")
-    assert sentence.startswith("`penstock-answer` names an answer of another model")
+    assert sentence.startswith("`answer` names an answer of another model")
+
+
+async def test_errors_name_the_fields_of_the_message(rpc: Rpc) -> None:
+    last = (await rpc.stream(**PARAMETERS))[-1].id
+    name, _, count = last.rpartition(".")
+    for fields, what in (
+            ({"resume_after": "x"}, "`resume_after` must be the `id` of an event, or the `answer`, of an answer"),
+            ({"output_ids": [1]}, "`output_ids` is for requests with `resume_after`"),
+            ({"resume_after": last, "output_ids": [8192]}, "`output_ids` must have token ids < 8192"),
+            ({"resume_after": f"{name}.{int(count) + 1}"}, "`resume_after` counts more events than the answer has"),
+            ({"idempotency_key": "k" * 256}, "`idempotency_key` must have 1 to 255 characters")):
+        message = request(**PARAMETERS)
+        message.MergeFrom(pb.GenerateRequest(**fields))
+        assert what in (await error_of(_read(rpc, message)))[1]
+
+
+async def _read(rpc: Rpc, message: pb.GenerateRequest) -> None:
+    async for _ in rpc.stub.GenerateStream(message):
+        pass
 
 
 async def test_a_key_decides_the_seed(rpc: Rpc) -> None:

@@ -56,9 +56,11 @@ class WatchedStream(Stream):
         facts, adapter = self.owner.facts, self.request.adapter
         return facts.weights_digest, facts.numerics, adapter.digest if adapter else "a0"
 
-    def feed(self, token_id: int) -> bool:
+    def feed(self, token_id: int, reason: FinishReason | None) -> FinishReason | None:
         self.expected.output.append(token_id)
-        return super().feed(token_id)
+        reason = super().feed(token_id, reason)
+        self.is_ended = reason is not None
+        return reason
 
     def push(self, sampled: Sampled) -> FinishReason | None:
         self.judge.pushed(self, sampled)
