@@ -5,6 +5,7 @@
 #include "abi.h"
 #include "attention_plan.h"
 #include "attention_tile.h"
+#include "attention_weights.h"
 #include "pool.h"
 
 namespace penstock {

@@ -10,6 +10,7 @@
 
 #include "abi.h"
 #include "attention_tile.h"
+#include "attention_weights.h"
 #include "pool.h"
 
 namespace penstock {
