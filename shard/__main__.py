@@ -8,10 +8,12 @@ import sys
 from collections.abc import Sequence
 
 from penstock.shard import log, process
+from penstock.shard.communication.errors import PeerLost
 from penstock.shard.config import ShardConfig
 from penstock.shard.devices import allocation
 from penstock.shard.progress import LoadProgress
 from penstock.shard.startup.phases import Phases
+from penstock.system.signs import PEER_LOST
 
 NO_MEMORY = ("Cannot allocate memory", "can't allocate memory", "can't start new thread", "bad_alloc")
 """What the errors say that Python, torch and C++ raise where the system refuses memory."""
@@ -48,7 +50,7 @@ def main(argv: Sequence[str]) -> None:
             logging.error("%s", sentence)
         else:
             print(f"shard {config.rank}: {sentence}", file=sys.stderr)
-        process.leave(1)
+        process.leave(PEER_LOST if isinstance(error, PeerLost) else 1)
     process.leave(0, config.socket_path, watch)
 
 

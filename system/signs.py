@@ -10,3 +10,7 @@ class Sign(bytes, Enum):
     """It makes progress."""
     READY = b"!"
     """It can do its work from now on."""
+
+
+PEER_LOST = 75
+"""The exit code of a shard that ends because another one is gone: it is in order itself, and may be started again."""

@@ -3,7 +3,6 @@ certificates, since addresses come and go."""
 
 import ssl
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,21 +31,11 @@ class WireTls:
         which ssl.SSLError is, or ValueError if the files can't be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        self._load(context)
+        context.load_verify_locations(self.ca)
+        context.load_cert_chain(self.cert, self.key, password=_no_password)
         context.verify_mode = ssl.CERT_REQUIRED
         context.check_hostname = not is_server
         return context
-
-    def renew(self, context: ssl.SSLContext) -> None:
-        """Has later connections of these settings use what is in the files now; if that can't be used, what was there
-        before."""
-        with suppress(OSError, ValueError):
-            self.context(is_server=True)
-            self._load(context)
-
-    def _load(self, context: ssl.SSLContext) -> None:
-        context.load_verify_locations(self.ca)
-        context.load_cert_chain(self.cert, self.key, password=_no_password)
 
     def check(self) -> None:
         """Raises ValueError, naming the file, if one can't be read, and naming all if they are no certificate and its

@@ -16,6 +16,7 @@ from penstock.router.launcher.processes import BACKOFF_SECONDS, Cause, Process, 
 from penstock.router.launcher.shard_memory import ShardMemory
 from penstock.router.launcher.silence import Silence, followed
 from penstock.router.launcher.watch import Watch, watched
+from penstock.system.signs import PEER_LOST
 from penstock.system.wire_tls import WireTls
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ MAX_DEATHS = len(BACKOFF_SECONDS) + 1
 """How many deaths in a row, without a completed step in between, end the group."""
 END_SECONDS = 10.0
 """How long the shards may take to end when they are asked to."""
+TOLD_SECONDS = 5.0
+"""How long another machine's launcher may take to tell that it has lost a shard which those here miss: it counts its
+dead first, and a cut wire is noticed after four seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,10 @@ class Group:
             hung = [watch.hung for watch in watches] + [load.is_over for load in loads]
             events: list[asyncio.Future[Any]] = [end, *ends, *hung, nodes.lost]
             await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+            if nodes.started is not None and any(shard.status == PEER_LOST for shard in shards):
+                # Its launcher tells of the one that they have lost, once it knows how.
+                told: list[asyncio.Future[Any]] = [end, nodes.lost]
+                await asyncio.wait(told, timeout=TOLD_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if not end.done():
                 loss = _loss(shards, watches, loads, nodes.lost)
             else:
@@ -204,6 +212,7 @@ def _loss(
         if watch.hung.done():
             watch.hung.result()
     dead = [Cause(shard.name, shard.ending, shard) for shard in shards if shard.status is not None]
+    at_fault = [shard for shard in shards if shard.status not in (None, PEER_LOST)]
     if elsewhere.done() and not any(shard.status is not None and shard.status < 0 for shard in shards):
         # Those here may have ended since those there are gone.
         are_ready = all(shard.is_ready for shard in shards)
@@ -213,6 +222,6 @@ def _loss(
         causes=dead or [Cause(shard.name, finding, shard) for shard, watch, load
                         in zip(shards, watches, loads, strict=True) if (finding := watch.finding or load.finding)],
         has_stepped=all(shard.is_ready for shard in shards),
-        is_refusal=bool(dead) and all(
-            shard.status > 0 and not shard.is_ready for shard in shards if shard.status is not None),
+        is_refusal=bool(at_fault) and all(
+            shard.status is not None and shard.status > 0 and not shard.is_ready for shard in at_fault),
         is_from_outside=all(shard.is_ready and shard.status in (None, -signal.SIGKILL) for shard in shards))

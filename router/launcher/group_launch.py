@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from penstock.router import environment, logs
+from penstock.router.config import InvalidArgument
 from penstock.router.launcher import draft_model, hub, sigterm, ulimits
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group import Group
@@ -28,6 +29,11 @@ from penstock.router.launcher.socket_folder import SocketFolder, socket_folder
 from penstock.router.launcher.supervisor import background
 
 log = logging.getLogger(__name__)
+
+SETTINGS_OF_ALL_MACHINES = (
+    "pipeline_parallel_size", "dtype", "quantize", "activations", "model_impl", "rope_scaling", "rope_factor",
+    "kv_cache_dtype", "block_size", "device", "deterministic")
+"""Where machines differed in one of these, their shards would wait for one another, or compute different things."""
 
 
 def group(**_: Any) -> None:
@@ -75,8 +81,15 @@ def _meeting(config: LauncherConfig, stack: ExitStack) -> socket.socket | None:
         if config.master_port is not None and config.num_shard > 1:
             bind("master_port", config.master_addr, config.master_port).close()
         return None
-    return None if place.node_rank else stack.enter_context(
-        bind("master_port", config.master_addr, config.master_port or 0))
+    if place.node_rank:
+        return None
+    meeting = stack.enter_context(bind("master_port", config.master_addr, config.master_port or 0))
+    try:
+        meeting.listen()
+    except OSError as error:  # two may bind a port as long as neither listens
+        raise InvalidArgument(f"`master_port`: cannot listen at {config.master_addr} port {config.master_port}: "
+                              f"{error.strerror}") from error
+    return meeting
 
 
 async def _supervise(
@@ -86,21 +99,22 @@ async def _supervise(
     place = config.place
     assert place is not None
     targets = [place.asked_at(rank) for rank in place.ranks]
+    settings = {name: getattr(config, name) for name in SETTINGS_OF_ALL_MACHINES}
     drain_here = partial(drain, targets[0], config.shard_tls, config.graceful_termination_timeout)
 
     async def drain_for_another() -> None:
         """Has the group drain until its shards are started again."""
-        shards.forgets_drain = not shards.is_draining
+        shards.forgets_drain = shards.forgets_drain or not shards.is_draining  # as when another ends just before
         await drain_here()
 
     async with AsyncExitStack() as stack:
         nodes: Nodes = Alone()
         drain_all: Callable[[], Coroutine[Any, Any, None]] = drain_here
         if meeting is not None and place.master is not None:
-            leader = nodes = Leader(place, place.master[0], meeting, config.shard_tls, drain_for_another)
+            leader = nodes = Leader(place, place.master[0], meeting, config.shard_tls, drain_for_another, settings)
             await stack.enter_async_context(background(leader.serve()))
         elif place.master is not None:
-            member = nodes = Member(place, place.master, config.shard_tls)
+            member = nodes = Member(place, place.master, config.shard_tls, settings)
             stack.callback(member.close)
             drain_all = partial(_within, member.drain, config.graceful_termination_timeout)
         programs = group_programs(config, checkpoint, folder, memories, lambda: shards.is_draining,

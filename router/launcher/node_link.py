@@ -18,6 +18,8 @@ class NodeLink:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self.has_heard = False
+        """Whether the other end has ever said anything."""
         self._beating = asyncio.create_task(self._beat())
 
     @property
@@ -36,7 +38,8 @@ class NodeLink:
             try:
                 line = await asyncio.wait_for(self._reader.readline(), LOST_SECONDS)
                 message = json.loads(line) if line else None
-            except (OSError, ValueError):  # TimeoutError is an OSError
+                self.has_heard |= message is not None
+            except (OSError, ValueError, RecursionError):  # TimeoutError is an OSError
                 message = None
             if not isinstance(message, dict):
                 self.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from penstock.router.config import InvalidArgument
 from penstock.router.launcher.group_place import GroupPlace
@@ -18,18 +18,25 @@ CONNECT_SECONDS = 4.0
 
 
 class Member:
-    """A machine that follows the one at `leader`, a host and a port."""
+    """A machine that follows the one at `leader`, a host and a port. `settings` are those that all machines of the
+    group must share."""
 
-    def __init__(self, place: GroupPlace, leader: tuple[str, int], tls: WireTls | None) -> None:
+    def __init__(
+        self, place: GroupPlace, leader: tuple[str, int], tls: WireTls | None, settings: Mapping[str, object],
+    ) -> None:
         self.lost: asyncio.Future[LostElsewhere] = asyncio.get_running_loop().create_future()
         self.on_progress: Callable[[], None] = lambda: None
         self.started: Start | None = None
         self._place = place
         self._leader = leader
         self._tls = tls
+        self._settings = settings
+        self._is_told = False
+        """Whether it was logged that the first machine lets this one not in."""
         self._link: NodeLink | None = None
         self._following: asyncio.Task[None] | None = None
-        self._start: asyncio.Future[Start | None] = asyncio.get_running_loop().create_future()
+        self._start: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """Whether the shards start; not if the connection is lost before."""
         self._drained = asyncio.Event()
         self._generation = ""
 
@@ -41,8 +48,7 @@ class Member:
                 self._link = await self._call()
                 self._following = asyncio.create_task(self._follow(self._link))
             self._link.send("ready")
-            if (start := await self._start) is not None:
-                self.started, self._generation = start, start.generation
+            if await self._start:
                 return
 
     def end(self, how: LostElsewhere) -> None:
@@ -87,24 +93,32 @@ class Member:
             link = NodeLink(reader, writer)
             place = self._place
             link.send("hello", group=place.name, nnodes=place.nnodes, node_rank=place.node_rank,
-                      num_shards=place.num_shards, host=link.own_host)
+                      num_shards=place.num_shards, host=link.own_host, **self._settings)
             return link
 
     async def _follow(self, link: NodeLink) -> None:
         while (message := await link.receive()) is not None:
             self._hear(message)
+        if not link.has_heard and not self._is_told:
+            self._is_told = True
+            log.warning("Node 0 of %d at %s ends the connection at once%s", self._place.nnodes,
+                        addresses.joined(*self._leader), "" if self._tls is None else
+                        ": its CA may not have signed this machine's certificate, or that has expired")
         self._link = None
         self._drained.set()
         self._lose(LostElsewhere("of node 0: its launcher does not answer"))
         if not self._start.done():
             await asyncio.sleep(RETRY_SECONDS)  # one that lets nobody in closes each connection at once
-            self._start.set_result(None)
+            self._start.set_result(False)
 
     def _hear(self, message: Message) -> None:
         match message["kind"]:
             case "start":
                 if not self._start.done():
-                    self._start.set_result(Start(message["generation"], tuple(message["hosts"])))
+                    # Before anything else is heard: the start may be lost again at once.
+                    self.started = Start(message["generation"], tuple(message["hosts"]))
+                    self._generation = self.started.generation
+                    self._start.set_result(True)
             case "lost" if message["generation"] == self._generation:
                 self._lose(LostElsewhere(message["what"], message["is_from_outside"]))
             case "progress":

@@ -5,7 +5,8 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,8 +16,8 @@ from penstock.system.wire_tls import WireTls
 
 log = logging.getLogger(__name__)
 
-RENEW_SECONDS = 60.0
-"""How often the certificate for those who call is read again."""
+RETRY_SECONDS, RENEW_SECONDS = 0.5, 60.0
+"""How often the certificate for those who call is read until it can be used, and afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +83,11 @@ class _Member:
 
 class Leader:
     """The first machine of several, which the others call at `listener`. `on_drain` has the group drain, because one of
-    the others is to end."""
+    the others is to end. `settings` are those that all machines must share."""
 
     def __init__(
         self, place: GroupPlace, host: str, listener: socket.socket, tls: WireTls | None,
-        on_drain: Callable[[], Awaitable[None]],
+        on_drain: Callable[[], Awaitable[None]], settings: Mapping[str, object],
     ) -> None:
         self.lost: asyncio.Future[LostElsewhere] = asyncio.get_running_loop().create_future()
         self.on_progress: Callable[[], None] = lambda: None
@@ -96,6 +97,7 @@ class Leader:
         self._listener = listener
         self._tls = tls
         self._on_drain = on_drain
+        self._settings = settings
         self._draining: asyncio.Task[None] | None = None
         self._leaving: list[NodeLink] = []
         """Whom to tell when the group has drained."""
@@ -106,21 +108,29 @@ class Leader:
         """Names the start whose shards run everywhere; empty while there is none."""
 
     async def serve(self) -> None:
-        """Answers the others until it is cancelled."""
-        context = None if self._tls is None else self._tls.context(is_server=True)
-        server = await asyncio.start_server(self._accept, sock=self._listener, ssl=context)
+        """Answers the others until it is cancelled. Those who call later must have a certificate of the CA that is in
+        the files then."""
+        server: asyncio.Server | None = None
         try:
             while True:
-                await asyncio.sleep(RENEW_SECONDS)
-                if self._tls is not None and context is not None:
-                    self._tls.renew(context)
+                with suppress(OSError, ValueError):  # the files, which may be being renewed, can't be used
+                    before, server = server, await self._listen()
+                    if before is not None:
+                        before.close()
+                await asyncio.sleep(RETRY_SECONDS if server is None else RENEW_SECONDS)
         finally:
-            server.close()
+            if server is not None:
+                server.close()
+            self._listener.close()
             for member in self._members.values():
                 member.link.close()
             for task in self._taking:
                 task.cancel()
             await asyncio.gather(*self._taking, return_exceptions=True)
+
+    async def _listen(self) -> asyncio.Server:
+        context = None if self._tls is None else self._tls.context(is_server=True)
+        return await asyncio.start_server(self._accept, sock=self._listener.dup(), ssl=context)
 
     async def begin(self) -> None:
         self.lost = asyncio.get_running_loop().create_future()
@@ -156,7 +166,7 @@ class Leader:
         if hello is None:
             return
         number = hello.get("node_rank")
-        if refusal := _refusal(self._place, hello):
+        if refusal := _refusal(self._place, self._settings, hello):
             log.warning("Node %s of %s is refused: %s", number, hello.get("group"), refusal)
             link.send("refused", why=refusal)
             link.close()
@@ -214,9 +224,9 @@ class Leader:
                 member.link.send(kind, **content)
 
 
-def _refusal(place: GroupPlace, hello: Message) -> str:
+def _refusal(place: GroupPlace, settings: Mapping[str, object], hello: Message) -> str:
     """Tells why a launcher does not belong to the group; empty if it does."""
-    expected = {"group": place.name, "nnodes": place.nnodes, "num_shards": place.num_shards}
+    expected = {"group": place.name, "nnodes": place.nnodes, "num_shards": place.num_shards, **settings}
     if different := [f"{name} is {hello.get(name)!r} there and {value!r} here" for name, value in expected.items()
                      if hello.get(name) != value]:
         return ", ".join(different)
@@ -224,5 +234,3 @@ def _refusal(place: GroupPlace, hello: Message) -> str:
     if not isinstance(number, int) or not 1 <= number < place.nnodes:
         return f"node_rank is {number!r} there, the others of node 0 are 1 to {place.nnodes - 1}"
     return "" if isinstance(hello.get("host"), str) else "it names no host"
-
-

@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from penstock.shard.communication.errors import PeerLost
 from penstock.system import peers
 
 RETRY_SECONDS = 0.01
@@ -38,7 +39,7 @@ class Links(Protocol):
     def exchange(self, sends: Transfers, receives: Transfers) -> None:
         """Send tensors to peers and overwrite others with what comes from peers; at most one each way per peer.
 
-        Raises RuntimeError when a peer died, or said nothing for the timeout.
+        Raises PeerLost when a peer died, or said nothing for the timeout.
         """
 
     def send(self, peer: int, tensor: Tensor) -> None:
@@ -56,7 +57,7 @@ class Links(Protocol):
 def meet(path: Path, rank: int, world_size: int, timeout: float) -> dict[int, socket.socket]:
     """Returns a blocking Unix socket to each peer: rank r listens at `{path}-{r}` until all higher ranks have come.
 
-    Raises ValueError if that file cannot be made, RuntimeError if a rank has not come within `timeout` seconds.
+    Raises ValueError if that file cannot be made, PeerLost if a rank has not come within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     sockets: dict[int, socket.socket] = {}
@@ -128,10 +129,10 @@ class SocketLinks:
                     link.sendall(_bytes(outgoing[peer]))
             except (BlockingIOError, TimeoutError) as error:
                 if error.errno == errno.ETIMEDOUT:
-                    raise RuntimeError(f"rank {peer} is gone: its machine does not answer") from error
-                raise RuntimeError(f"rank {peer} has said nothing for {self._timeout:g} s") from error
+                    raise PeerLost(f"rank {peer} is gone: its machine does not answer") from error
+                raise PeerLost(f"rank {peer} has said nothing for {self._timeout:g} s") from error
             except OSError as error:
-                raise RuntimeError(f"rank {peer} is gone: {error}") from error
+                raise PeerLost(f"rank {peer} is gone: {error}") from error
 
     def send(self, peer: int, tensor: Tensor) -> None:
         self.exchange([(peer, tensor)], [])
@@ -249,7 +250,7 @@ def _call(path: Path, rank: int, deadline: float) -> socket.socket:
         except (FileNotFoundError, ConnectionRefusedError) as error:
             link.close()
             if time.monotonic() > deadline:
-                raise RuntimeError(f"no other rank came to {path}") from error
+                raise PeerLost(f"no other rank came to {path}") from error
             time.sleep(RETRY_SECONDS)
 
 
@@ -260,7 +261,7 @@ def _answer(listener: socket.socket, deadline: float) -> tuple[int, socket.socke
         try:
             link, _ = listener.accept()
         except TimeoutError as error:
-            raise RuntimeError(f"a rank has not come to {listener.getsockname()}") from error
+            raise PeerLost(f"a rank has not come to {listener.getsockname()}") from error
         if peers.is_trusted(peers.user_of(link)):
             break
         link.close()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from penstock.shard.communication.errors import PeerLost
 from penstock.shard.communication.links import BUFFER_BYTES, Links, SocketLinks, meet
 from penstock.system import addresses
 from penstock.system.wire_tls import WireTls
@@ -23,8 +24,6 @@ from penstock.system.wire_tls import WireTls
 RETRY_SECONDS = 0.05
 GREETING_SECONDS = 5.0
 """How long one who calls may take to show a certificate and to say who it is."""
-LOST_MILLISECONDS = 4000
-"""After which a cut wire breaks the exchanges over it."""
 GENERATION_BYTES = 32
 _GREETING = struct.Struct(f"<{GENERATION_BYTES}sI")
 _WELCOME = b"w"
@@ -49,7 +48,7 @@ def connect_machines(
 ) -> "MachineLinks":
     """Meets the other ranks, those of this machine at `path`, and returns the links to all.
 
-    Raises ValueError if an address can't be listened at, RuntimeError if a rank has not come within `timeout` seconds.
+    Raises ValueError if an address can't be listened at, PeerLost if a rank has not come within `timeout` seconds.
     """
     first = network.machine_of(rank) * network.shards_here
     sockets: dict[int, socket.socket] = {}
@@ -121,7 +120,7 @@ def _call(network: Network, rank: int, peer: int, deadline: float) -> socket.soc
                              f"signed for the name {network.tls and network.tls.name}: {error}") from error
         except OSError as error:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"rank {peer} at {network.exchanges[peer]} does not answer: {error}") from error
+                raise PeerLost(f"rank {peer} at {network.exchanges[peer]} does not answer: {error}") from error
             time.sleep(RETRY_SECONDS)
 
 
@@ -134,7 +133,7 @@ def _answer(
     try:
         plain, _ = listener.accept()
     except TimeoutError as error:
-        raise RuntimeError(f"the ranks {sorted(missing)} have not come to {listener.getsockname()}") from error
+        raise PeerLost(f"the ranks {sorted(missing)} have not come to {listener.getsockname()}") from error
     plain.settimeout(GREETING_SECONDS)
     with suppress(OSError), _closing_if_it_fails(plain):
         link = _protected(plain, network.tls, is_server=True)
@@ -181,8 +180,12 @@ def _read(link: socket.socket, size: int) -> bytes:
 
 
 def _set_up(link: socket.socket, timeout: float) -> None:
-    """Lets a link wait for `timeout` seconds, and break when its wire is cut: the system asks the other machine's
-    system whether it is there, however long the rank computes."""
+    """Lets a link wait for `timeout` seconds, and break when its wire is cut while nothing is under way: the system
+    asks the other machine's system whether it is there, however long the rank computes.
+
+    What is under way is given no time of its own: the system would count that in which the other rank computes, and
+    takes nothing, as if the wire were cut. The launchers, which notice a cut wire themselves, end the shards then.
+    """
     seconds = struct.pack("ll", int(timeout), int(timeout % 1 * 1e6))
     # Python's TLS asks again for ever when the system says that it has waited for long enough.
     link.settimeout(timeout if isinstance(link, ssl.SSLSocket) else None)
@@ -190,5 +193,5 @@ def _set_up(link: socket.socket, timeout: float) -> None:
         (socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES), (socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds),
         (socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3), (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MILLISECONDS)):
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)):
         link.setsockopt(level, option, value)

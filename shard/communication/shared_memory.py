@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from penstock.shard.communication.errors import PeerLost
 from penstock.shard.communication.links import Links, SocketLinks, Transfers, more_sockets
 
 PATIENCE = 20_000
@@ -50,10 +51,10 @@ class MemoryLinks:
             left = self._transfers.copy()
             self._advance()
             if dead and not self._is_done[0] and (left == self._transfers).all():
-                raise RuntimeError(f"rank {dead[0]} is gone")
+                raise PeerLost(f"rank {dead[0]} is gone")
             deadline = deadline or time.monotonic() + self._timeout
             if time.monotonic() > deadline:
-                raise RuntimeError(f"rank {self._waited_for()} has said nothing for {self._timeout:g} s")
+                raise PeerLost(f"rank {self._waited_for()} has said nothing for {self._timeout:g} s")
 
     def send(self, peer: int, tensor: Tensor) -> None:
         self.exchange([(peer, tensor)], [])

@@ -13,6 +13,7 @@ from penstock.router.launcher.group import MAX_DEATHS, Group, Loss
 from penstock.router.launcher.nodes import LostElsewhere, Start
 from penstock.router.launcher.processes import Program
 from penstock.router.launcher.shard_memory import ShardMemory
+from penstock.system.signs import PEER_LOST
 
 RESTS = "os.write(int(sys.argv[2]), b'!'); time.sleep(60)"
 LOADS = "[(os.write(int(sys.argv[2]), b'.'), time.sleep(0.1)) for _ in range(600)]"
@@ -77,6 +78,14 @@ async def test_a_loss_elsewhere_starts_the_shards_anew(tmp_path: Path, is_from_o
 async def test_losses_elsewhere_are_not_for_this_machine_to_give_up(tmp_path: Path) -> None:
     nodes = OtherMachines([LostElsewhere("of node 1: it is away")] * (MAX_DEATHS + 1))
     assert await kept(part(nodes, tmp_path, LOADS), nodes, MAX_DEATHS + 2) is None
+
+
+async def test_a_shard_that_misses_one_of_another_machine_refuses_nothing(tmp_path: Path) -> None:
+    """Though it ends, before it was ready, before the other's launcher has told: so it does each time."""
+    nodes = OtherMachines([LostElsewhere("of node 1: shard 1 died")] * (MAX_DEATHS + 1))
+    nodes.started = Start("a", ("127.0.0.1", "127.0.0.1"))
+    assert await kept(part(nodes, tmp_path, f"sys.exit({PEER_LOST})"), nodes, MAX_DEATHS + 2) is None
+    assert {how.what for how in nodes.ends[:-1]} == {"shards of node 1: shard 1 died"}
 
 
 async def test_own_losses_are_told_and_given_up(tmp_path: Path) -> None:

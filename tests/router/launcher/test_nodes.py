@@ -10,7 +10,7 @@ import pytest
 
 from penstock.bench.programs.children import free_port
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import node_link
+from penstock.router.launcher import node_link, nodes
 from penstock.router.launcher.group_place import GroupPlace
 from penstock.router.launcher.launch import bind
 from penstock.router.launcher.node_member import Member
@@ -46,12 +46,13 @@ class Machines:
                              "node_rank": number, "master": ("127.0.0.1", self.port)} | changes)
 
     def leader(self) -> Leader:
-        leader = Leader(self.place(0), "127.0.0.1", bind("port", "127.0.0.1", self.port), self.tls, self._drain)
+        leader = Leader(self.place(0), "127.0.0.1", bind("port", "127.0.0.1", self.port), self.tls, self._drain,
+                        {"dtype": "float32"})
         self._serving = asyncio.create_task(leader.serve())
         return leader
 
-    def member(self, number: int, tls: WireTls | None = None, **changes: Any) -> Member:
-        member = Member(self.place(number, **changes), ("127.0.0.1", self.port), tls or self.tls)
+    def member(self, number: int, tls: WireTls | None = None, dtype: str = "float32", **changes: Any) -> Member:
+        member = Member(self.place(number, **changes), ("127.0.0.1", self.port), tls or self.tls, {"dtype": dtype})
         self._members.append(member)
         return member
 
@@ -221,7 +222,7 @@ async def test_certificates_that_are_being_renewed_are_waited_for(tls: WireTls, 
 
 @pytest.mark.parametrize(("number", "changes", "why"), [
     (1, {"num_shards": 3}, "num_shards is 3 there and 6 here"), (1, {"name": "h"}, "group is 'h' there and 'g' here"),
-    (1, {"nnodes": 2}, "nnodes is 2 there and 3 here"),
+    (1, {"nnodes": 2}, "nnodes is 2 there and 3 here"), (1, {"dtype": "bfloat16"}, "dtype is 'bfloat16' there"),
     (3, {}, "node_rank is 3 there, the others of node 0 are 1 to 2"),
     (0, {}, "node_rank is 0 there")])
 async def test_who_does_not_belong_to_the_group_is_told(
@@ -237,7 +238,7 @@ async def test_who_does_not_belong_to_the_group_is_told(
         await group.end()
 
 
-async def test_strangers_are_not_let_in(tls: WireTls, tmp_path: Path) -> None:
+async def test_strangers_are_not_let_in(tls: WireTls, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     group = Machines(tls)
     try:
         leader = group.leader()
@@ -250,9 +251,39 @@ async def test_strangers_are_not_let_in(tls: WireTls, tmp_path: Path) -> None:
         writer.write(b'{"kind": "hello"}\n')
         await asyncio.sleep(1)
         assert not leader._members
+        told = [each.getMessage() for each in caplog.records]
+        assert len([each for each in told if "its CA may not have signed this machine's certificate" in each]) == 1
         assert not any(task.done() for task in waiting)
         for task in waiting:
             task.cancel()
         writer.close()
+    finally:
+        await group.end()
+
+
+async def test_a_ca_that_was_replaced_is_trusted_no_more(
+    tls: WireTls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "RENEW_SECONDS", 0.05)
+    new = authority(tmp_path / "new").issue("node")
+    files = WireTls(tmp_path / "ca", tmp_path / "cert", tmp_path / "key")
+    group = Machines(files)
+    try:
+        for ours, then in ((tls, [tls]), (new, [new])):
+            for mine, theirs in ((files.ca, ours.ca), (files.cert, ours.cert), (files.key, ours.key)):
+                mine.write_bytes(theirs.read_bytes())
+            if ours is tls:
+                leader = group.leader()
+            await asyncio.sleep(0.5)
+            for number, each in enumerate([tls, new], 1):
+                # It believes in any of the two, so that the leader alone decides.
+                (tmp_path / f"both-{number}").write_bytes(tls.ca.read_bytes() + new.ca.read_bytes())
+                caller = group.member(number, tls=WireTls(tmp_path / f"both-{number}", each.cert, each.key))
+                calling = asyncio.create_task(caller.begin())
+                await asyncio.sleep(0.3)
+                assert (number in leader._members) == (each in then)
+                calling.cancel()
+                caller.close()
+                await asyncio.sleep(0.1)
     finally:
         await group.end()

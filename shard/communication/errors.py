@@ -1,0 +1,5 @@
+"""What goes wrong between ranks."""
+
+
+class PeerLost(RuntimeError):
+    """Raised when another rank is gone, does not come, or has said nothing for too long."""
