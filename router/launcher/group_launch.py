@@ -115,7 +115,7 @@ async def _supervise(
             await stack.enter_async_context(background(leader.serve()))
         elif place.master is not None:
             member = nodes = Member(place, place.master, config.shard_tls, settings)
-            stack.callback(member.close)
+            stack.push_async_callback(member.close)
             drain_all = partial(_within, member.drain, config.graceful_termination_timeout)
         programs = group_programs(config, checkpoint, folder, memories, lambda: shards.is_draining,
                                   lambda: nodes.started)

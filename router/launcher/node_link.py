@@ -2,18 +2,44 @@
 
 import asyncio
 import json
+import socket
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
+
+from penstock.system.wire_tls import WireTls
 
 BEAT_SECONDS = 0.5
 LOST_SECONDS = 4.0
 """After how long a silence the other end counts as lost, as behind a cut wire."""
+CONNECT_SECONDS = 4.0
+CLOSE_SECONDS = 1.0
+"""How long the other end may take to agree that a connection ends."""
 
 Message = dict[str, Any]
 
 
 class NodeLink:
     """One end of a connection. Both ends say that they are there twice a second."""
+
+    @classmethod
+    async def called(cls, leader: tuple[str, int], tls: WireTls | None) -> Self:
+        """Calls the first machine, which is at the host and port `leader`. Raises OSError or ValueError if it can't be
+        reached, or the files of `tls`, which are read for each connection, can't be used."""
+        context = None if tls is None else tls.context(is_server=False)
+        return cls(*await asyncio.wait_for(asyncio.open_connection(
+            *leader, ssl=context, server_hostname=None if tls is None else tls.name,
+            ssl_shutdown_timeout=None if tls is None else CLOSE_SECONDS), CONNECT_SECONDS))
+
+    @classmethod
+    async def answered(cls, caller: socket.socket, tls: WireTls | None) -> Self:
+        """Answers a machine whose connection `caller` was taken. Raises as `called` does."""
+        context = None if tls is None else tls.context(is_server=True)
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, caller, ssl=context, ssl_handshake_timeout=None if tls is None else CONNECT_SECONDS,
+            ssl_shutdown_timeout=None if tls is None else CLOSE_SECONDS)
+        return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -52,6 +78,12 @@ class NodeLink:
         self._beating.cancel()
         with suppress(RuntimeError):  # the event loop is closed
             self._writer.close()
+
+    async def end(self) -> None:
+        """Ends the connection, and waits until the other end agrees, or is lost."""
+        self.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
 
     async def _beat(self) -> None:
         while True:

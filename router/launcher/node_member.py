@@ -14,7 +14,6 @@ from penstock.system.wire_tls import WireTls
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
-CONNECT_SECONDS = 4.0
 
 
 class Member:
@@ -67,22 +66,18 @@ class Member:
             self._link.send("drain")
             await self._drained.wait()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Leaves the group."""
-        if self._link is not None:
-            self._link.close()
         if self._following is not None:
             self._following.cancel()
+            await asyncio.wait([self._following])
 
     async def _call(self) -> NodeLink:
         """Connects to the first machine, which may not be there for long."""
         where, last = addresses.joined(*self._leader), ""
         while True:
-            name = None if self._tls is None else self._tls.name
             try:
-                context = None if self._tls is None else self._tls.context(is_server=False)
-                reader, writer = await asyncio.wait_for(asyncio.open_connection(
-                    *self._leader, ssl=context, server_hostname=name), CONNECT_SECONDS)
+                link = await NodeLink.called(self._leader, self._tls)
             except (OSError, ValueError) as error:  # the files, too, which may be being renewed, can't be used
                 if str(error) != last:
                     last = str(error)
@@ -90,15 +85,21 @@ class Member:
                              last or "it does not answer")
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            link = NodeLink(reader, writer)
             place = self._place
             link.send("hello", group=place.name, nnodes=place.nnodes, node_rank=place.node_rank,
                       num_shards=place.num_shards, host=link.own_host, **self._settings)
             return link
 
     async def _follow(self, link: NodeLink) -> None:
-        while (message := await link.receive()) is not None:
-            self._hear(message)
+        try:
+            while (message := await link.receive()) is not None:
+                self._hear(message)
+            await self._left(link)
+        finally:
+            await link.end()
+
+    async def _left(self, link: NodeLink) -> None:
+        """Takes note that the connection is lost."""
         if not link.has_heard and not self._is_told:
             self._is_told = True
             log.warning("Node 0 of %d at %s ends the connection at once%s", self._place.nnodes,

@@ -6,7 +6,6 @@ import logging
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,8 +15,8 @@ from penstock.system.wire_tls import WireTls
 
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS, RENEW_SECONDS = 0.5, 60.0
-"""How often the certificate for those who call is read until it can be used, and afterwards."""
+RETRY_SECONDS = 0.5
+"""After how long the next call is taken if none can be, as when too many files are open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,8 @@ class _Member:
 
 
 class Leader:
-    """The first machine of several, which the others call at `listener`. `on_drain` has the group drain, because one of
-    the others is to end. `settings` are those that all machines must share."""
+    """The first machine of several, which the others call at `listener`, a socket that listens. `on_drain` has the
+    group drain, because one of the others is to end. `settings` are those that all machines must share."""
 
     def __init__(
         self, place: GroupPlace, host: str, listener: socket.socket, tls: WireTls | None,
@@ -108,29 +107,24 @@ class Leader:
         """Names the start whose shards run everywhere; empty while there is none."""
 
     async def serve(self) -> None:
-        """Answers the others until it is cancelled. Those who call later must have a certificate of the CA that is in
-        the files then."""
-        server: asyncio.Server | None = None
+        """Answers the others until it is cancelled."""
+        self._listener.setblocking(False)
         try:
             while True:
-                with suppress(OSError, ValueError):  # the files, which may be being renewed, can't be used
-                    before, server = server, await self._listen()
-                    if before is not None:
-                        before.close()
-                await asyncio.sleep(RETRY_SECONDS if server is None else RENEW_SECONDS)
+                try:
+                    caller, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+                except OSError as error:
+                    log.warning("Cannot take a call of another node: %s", error)
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                task = asyncio.create_task(self._take(caller))
+                self._taking.add(task)
+                task.add_done_callback(self._taking.discard)
         finally:
-            if server is not None:
-                server.close()
             self._listener.close()
-            for member in self._members.values():
-                member.link.close()
             for task in self._taking:
                 task.cancel()
             await asyncio.gather(*self._taking, return_exceptions=True)
-
-    async def _listen(self) -> asyncio.Server:
-        context = None if self._tls is None else self._tls.context(is_server=True)
-        return await asyncio.start_server(self._accept, sock=self._listener.dup(), ssl=context)
 
     async def begin(self) -> None:
         self.lost = asyncio.get_running_loop().create_future()
@@ -155,21 +149,24 @@ class Leader:
     def note_progress(self) -> None:
         self._tell_others(-1, "progress")
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._take(reader, writer))
-        self._taking.add(task)
-        task.add_done_callback(self._taking.discard)
-
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = NodeLink(reader, writer)
-        hello = await link.receive()
-        if hello is None:
+    async def _take(self, caller: socket.socket) -> None:
+        try:
+            link = await NodeLink.answered(caller, self._tls)
+        except (OSError, ValueError) as error:  # the files, too, which may be being renewed, can't be used
+            log.debug("A call of another node fails: %s", error)
+            caller.close()
             return
+        try:
+            if (hello := await link.receive()) is not None:
+                await self._follow(link, hello)
+        finally:
+            await link.end()
+
+    async def _follow(self, link: NodeLink, hello: Message) -> None:
         number = hello.get("node_rank")
         if refusal := _refusal(self._place, self._settings, hello):
             log.warning("Node %s of %s is refused: %s", number, hello.get("group"), refusal)
             link.send("refused", why=refusal)
-            link.close()
             return
         assert isinstance(number, int)
         if before := self._members.pop(number, None):

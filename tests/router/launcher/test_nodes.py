@@ -10,7 +10,7 @@ import pytest
 
 from penstock.bench.programs.children import free_port
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import node_link, nodes
+from penstock.router.launcher import node_link
 from penstock.router.launcher.group_place import GroupPlace
 from penstock.router.launcher.launch import bind
 from penstock.router.launcher.node_member import Member
@@ -46,8 +46,9 @@ class Machines:
                              "node_rank": number, "master": ("127.0.0.1", self.port)} | changes)
 
     def leader(self) -> Leader:
-        leader = Leader(self.place(0), "127.0.0.1", bind("port", "127.0.0.1", self.port), self.tls, self._drain,
-                        {"dtype": "float32"})
+        listener = bind("port", "127.0.0.1", self.port)
+        listener.listen()
+        leader = Leader(self.place(0), "127.0.0.1", listener, self.tls, self._drain, {"dtype": "float32"})
         self._serving = asyncio.create_task(leader.serve())
         return leader
 
@@ -64,7 +65,7 @@ class Machines:
     async def end(self) -> None:
         await self.end_leader()
         for member in self._members:
-            member.close()
+            await member.close()
 
     async def _drain(self) -> None:
         self.num_drains += 1
@@ -132,7 +133,7 @@ async def test_losses_at_once_are_one(tls: WireTls) -> None:
 
 async def test_a_launcher_that_dies_is_waited_for(tls: WireTls) -> None:
     async with three(tls) as (group, leader, first, second):
-        second.close()
+        await second.close()
         found = await soon(leader.lost, first.lost)
         assert {each.what for each in found} == {"of node 2: its launcher does not answer"}
         for node in (leader, first):
@@ -146,6 +147,7 @@ async def test_a_rank_that_two_machines_have_is_told(tls: WireTls, caplog: pytes
         assert {each.what for each in await soon(leader.lost, second.lost)} >= {
             "of node 2: its launcher was started again"}
         beginning.cancel()
+        await asyncio.wait([beginning])
     assert "Node 2 calls again, from 127.0.0.1, and its connection from 127.0.0.1 ends: if they are two" in caplog.text
 
 
@@ -238,6 +240,20 @@ async def test_who_does_not_belong_to_the_group_is_told(
         await group.end()
 
 
+async def test_the_end_of_the_first_machine_ends_connections_that_said_nothing_too() -> None:
+    group = Machines(None)
+    try:
+        group.leader()
+        reader, writer = await asyncio.open_connection("127.0.0.1", group.port)
+        assert await reader.readline() == b'{"kind": "beat"}\n'
+        await group.end_leader()
+        await soon(reader.read())  # to the connection's end
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        await group.end()
+
+
 async def test_strangers_are_not_let_in(tls: WireTls, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     group = Machines(tls)
     try:
@@ -246,7 +262,6 @@ async def test_strangers_are_not_let_in(tls: WireTls, tmp_path: Path, caplog: py
         strangers = [WireTls(tls.ca, stranger.cert, stranger.key), WireTls(stranger.ca, tls.cert, tls.key)]
         waiting = [asyncio.create_task(group.member(1, tls=each).begin()) for each in strangers]
         waiting.append(asyncio.create_task(leader.begin()))
-        await asyncio.sleep(0.2)  # until it listens
         _, writer = await asyncio.open_connection("127.0.0.1", group.port)
         writer.write(b'{"kind": "hello"}\n')
         await asyncio.sleep(1)
@@ -256,15 +271,14 @@ async def test_strangers_are_not_let_in(tls: WireTls, tmp_path: Path, caplog: py
         assert not any(task.done() for task in waiting)
         for task in waiting:
             task.cancel()
+        await asyncio.wait(waiting)
         writer.close()
+        await writer.wait_closed()
     finally:
         await group.end()
 
 
-async def test_a_ca_that_was_replaced_is_trusted_no_more(
-    tls: WireTls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nodes, "RENEW_SECONDS", 0.05)
+async def test_a_ca_that_was_replaced_is_trusted_no_more(tls: WireTls, tmp_path: Path) -> None:
     new = authority(tmp_path / "new").issue("node")
     files = WireTls(tmp_path / "ca", tmp_path / "cert", tmp_path / "key")
     group = Machines(files)
@@ -274,7 +288,6 @@ async def test_a_ca_that_was_replaced_is_trusted_no_more(
                 mine.write_bytes(theirs.read_bytes())
             if ours is tls:
                 leader = group.leader()
-            await asyncio.sleep(0.5)
             for number, each in enumerate([tls, new], 1):
                 # It believes in any of the two, so that the leader alone decides.
                 (tmp_path / f"both-{number}").write_bytes(tls.ca.read_bytes() + new.ca.read_bytes())
@@ -283,7 +296,8 @@ async def test_a_ca_that_was_replaced_is_trusted_no_more(
                 await asyncio.sleep(0.3)
                 assert (number in leader._members) == (each in then)
                 calling.cancel()
-                caller.close()
+                await asyncio.wait([calling])
+                await caller.close()
                 await asyncio.sleep(0.1)
     finally:
         await group.end()
