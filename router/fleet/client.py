@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +21,8 @@ _Reply = TypeVar("_Reply")
 _EXECUTE = f"/{shard_pb2.DESCRIPTOR.services_by_name['Shard'].full_name}/Execute"
 LOAD_SECONDS, UNLOAD_SECONDS = 120.0, 30.0
 """How long a shard may take to load an adapter, from a slow disk, and to forget one."""
+WAIT_SECONDS = 30.0
+"""For how long a shard is waited for with the certificates of one look at their files."""
 DRAIN_SECONDS = 10.0
 """How long a shard may take to hear that its group drains."""
 _OPTIONS = [
@@ -82,17 +85,22 @@ class ShardClient:
 
     def __init__(self, target: str, tls: WireTls | None = None) -> None:
         self.target = target
-        self._channel = _channel(target, tls)
-        self._stub = shard_pb2_grpc.ShardStub(self._channel)
-        # Unlike the stub's, it takes orders that are encoded already.
-        self._execute = self._channel.stream_stream(
-            _EXECUTE, request_serializer=None, response_deserializer=shard_pb2.StepResult.FromString)
+        self._tls = tls
+        self._use(_channel(target, tls))
         self._stream: grpc.aio.StreamStreamCall | None = None
         self._ended = asyncio.Event()
         self._epoch = 0
 
+    def _use(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+        self._stub = shard_pb2_grpc.ShardStub(self._channel)
+        # Unlike the stub's, it takes orders that are encoded already.
+        self._execute = self._channel.stream_stream(
+            _EXECUTE, request_serializer=None, response_deserializer=shard_pb2.StepResult.FromString)
+
     async def describe(self) -> ShardFacts:
         """Waits until the shard has loaded its model, however long that takes, and returns its facts."""
+        await self._reached()
         message = await self._guard(self._stub.Describe(shard_pb2.DescribeRequest(), wait_for_ready=True))
         self._check_user()
         return wire.decode_facts(message)
@@ -108,6 +116,7 @@ class ShardClient:
     async def follow(self) -> AsyncGenerator[bool, None]:
         """Waits for the shard, and yields whether its group drains: at once, and then whenever that changes. Raises
         FleetError once the shard is lost."""
+        await self._reached()
         states = self._stub.Follow(shard_pb2.FollowRequest(), wait_for_ready=True)
         while (state := await self._guard(states.read())) is not grpc.aio.EOF:
             self._check_user()
@@ -166,6 +175,19 @@ class ShardClient:
         if self._stream is not None:
             self._stream.cancel()
         await self._channel.close()
+
+    async def _reached(self) -> None:
+        """Waits until the shard listens, with a new connection now and then: the certificates may be renewed meanwhile,
+        and a channel uses those that it was made with."""
+        while self._tls is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WAIT_SECONDS):
+                    await self._channel.channel_ready()
+                    return
+            with suppress(FleetError):  # the files can't be read, as while they are being renewed
+                before = self._channel
+                self._use(_channel(self.target, self._tls))
+                await before.close()
 
     def _check_user(self) -> None:
         """Raises FleetError unless it is this user, or root, who listens at a shard's Unix socket."""

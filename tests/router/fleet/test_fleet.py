@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from penstock.protos import shard_pb2, shard_pb2_grpc
+from penstock.router.fleet import client
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.errors import AdapterRefusedError, FleetError, OtherFacts
 from penstock.router.fleet.fleet import GrpcFleet, agree
@@ -21,6 +22,8 @@ from penstock.router.scheduling.plan import BlockCopy, InitialState, Output, Pla
 from penstock.shard.execution import step
 from penstock.shard.serving import wire
 from penstock.shard.serving.draining import Draining
+from penstock.system.wire_tls import WireTls
+from tests.certificates import authority
 from tests.fakes import FACTS
 from tests.other_user import OTHER_USER, only_root, other_user
 
@@ -98,6 +101,40 @@ async def test_facts_are_the_minimum_over_the_group(tmp_path: Path) -> None:
         facts = await fleet.describe()
     assert (facts.num_blocks, facts.step_tokens, facts.capacity) == (50, 89, 800)
     assert facts.eos_token_ids == frozenset({2})
+
+
+async def test_certificates_that_are_renewed_reach_one_that_waits_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "WAIT_SECONDS", 0.3)
+    before, now = (authority(tmp_path / each).issue("a") for each in ("before", "now"))
+    files = WireTls(tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem")
+    _copy(before, files)
+    ca, cert, key = now.read()
+    server = grpc.aio.server()
+    shard_pb2_grpc.add_ShardServicer_to_server(EchoShard(0, world_size=1), server)
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, cert)], ca, True))
+    await server.start()
+    fleet = GrpcFleet([f"127.0.0.1:{port}"], files)
+    draining = fleet.draining()
+    try:
+        waiting = asyncio.gather(fleet.describe(), anext(draining))
+        await asyncio.sleep(0.5)
+        files.key.unlink()  # there is none for a moment
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        _copy(now, files)
+        facts, is_draining = await asyncio.wait_for(waiting, 20)
+        assert (facts.num_blocks, is_draining) == (50, False)
+    finally:
+        await draining.aclose()
+        await fleet.close()
+        await server.stop(None)
+
+
+def _copy(source: WireTls, target: WireTls) -> None:
+    for path, content in zip((target.ca, target.cert, target.key), source.read(), strict=True):
+        path.write_bytes(content)
 
 
 async def test_a_group_has_a_name_and_its_shards_have_places(tmp_path: Path) -> None:
