@@ -57,8 +57,9 @@ class ServerConfig:
     max_batch_total_tokens: int | None
     max_batch_size: int | None
     """How many sequences run at once, each in a slot."""
-    pipeline_depth: int
-    """Steps in flight at once, at least 1: the next is planned and sent before the one that runs is back."""
+    pipeline_depth: int | None
+    """Steps in flight at once, at least 1: the next is planned and sent before the one that runs is back. None is 2, or
+    the group's stages if these are more."""
     max_adapter_memory: int
     """The bytes of all adapters that are loaded at once."""
     allow_runtime_adapters: bool

@@ -26,7 +26,7 @@ TOKENIZER = Tokenizer.load(DEMO_MODEL / "tokenizer.json")
 
 @asynccontextmanager
 async def running_engine(
-    fleet: ScriptedFleet, depth: int = 1,
+    fleet: ScriptedFleet, depth: int | None = 1,
     max_downtime: float = 60.0, facts: Facts = FACTS, limits: Limits = LIMITS, adapters: Registry | None = None,
 ) -> AsyncIterator[Engine]:
     async with running_groups(fleet, depth=depth, max_downtime=max_downtime, facts=facts, limits=limits,
@@ -36,8 +36,8 @@ async def running_engine(
 
 @asynccontextmanager
 async def running_groups(
-    *fleets: ScriptedFleet, depth: int = 1, max_downtime: float = 60.0, facts: Facts = FACTS, limits: Limits = LIMITS,
-    adapters: Registry | None = None,
+    *fleets: ScriptedFleet, depth: int | None = 1, max_downtime: float = 60.0, facts: Facts = FACTS,
+    limits: Limits = LIMITS, adapters: Registry | None = None,
 ) -> AsyncIterator[Groups]:
     """Runs an engine for each fleet; with several the groups have the names 0, 1, …."""
     metrics = Metrics(limits)

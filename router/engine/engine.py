@@ -49,10 +49,11 @@ class Engine:
     """Owns the scheduler and the fleet. Its one task is `run`; handlers call its other methods on the same event loop.
 
     `facts` are the group's, with no more KV blocks than the engine may use: it never uses more, whatever the group
-    reports when it is opened. Up to `pipeline_depth` steps are in flight: the next one is planned and sent before the
-    tokens of the running one are back. The masks of a step are sent after it, once the tokens of all steps before it
-    are back. Requests wait `max_downtime` seconds for a group that was lost. `adapters` are those that requests may
-    come with. An engine that is not the only one (`is_one_of_many`) knows the prefixes of its requests at once.
+    reports when it is opened. Up to `pipeline_depth` steps are in flight, by default 2 or one for each stage: the next
+    is planned and sent before the tokens of the running one are back. The masks of a step are sent after it, once the
+    tokens of all steps before it are back. Requests wait `max_downtime` seconds for a group that was lost. `adapters`
+    are those that requests may come with. An engine that is not the only one (`is_one_of_many`) knows the prefixes of
+    its requests at once.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Engine:
         facts: Facts,
         limits: Limits,
         metrics: Metrics,
-        pipeline_depth: int = 2,
+        pipeline_depth: int | None = None,
         max_downtime: float = 120.0,
         adapters: Registry | None = None,
         *,
@@ -74,7 +75,7 @@ class Engine:
         self.facts = facts
         self._fleet = fleet
         self._metrics = metrics
-        self._depth = pipeline_depth
+        self._depth = pipeline_depth or max(2, facts.num_stages)
         self._downtime = Downtime(max_downtime, self._expire)
         self._stream_limits = StreamLimits(
             max_slots=limits.max_slots,
@@ -84,7 +85,7 @@ class Engine:
             block_size=facts.block_size, num_blocks=facts.num_blocks, max_slots=limits.max_slots,
             max_step_tokens=limits.max_batch_prefill_tokens, eos_token_ids=facts.eos_token_ids,
             budget=StepBudget(facts.step_tokens, limits.min_step_tokens, limits.max_batch_prefill_tokens),
-            shares_prefixes=facts.shares_prefixes, num_turns=min(pipeline_depth, max(1, facts.num_stages)),
+            shares_prefixes=facts.shares_prefixes, num_turns=min(self._depth, max(1, facts.num_stages)),
             adapters=Residency(adapters.max_bytes), knows_live_prefixes=is_one_of_many, speculation=(
                 Speculation(limits.speculate, limits.max_step_samples) if limits.speculate else None))
         self.limits = limits.within(facts.capacity)

@@ -48,10 +48,8 @@ class Finding:
         def engine(fleet: GrpcFleet, facts: Facts) -> Engine:
             config = self._config
             facts, is_own = within(facts, config), self._own is not None
-            # How many stages its own group has the launcher knows, and what its depth then is.
-            depth = config.pipeline_depth if is_own else max(config.pipeline_depth, facts.num_stages)
-            return Engine(fleet, facts, Limits.resolve(config, facts), metrics, depth, config.max_shard_downtime,
-                          adapters, name=facts.group, is_one_of_many=not is_own)
+            return Engine(fleet, facts, Limits.resolve(config, facts), metrics, config.pipeline_depth,
+                          config.max_shard_downtime, adapters, name=facts.group, is_one_of_many=not is_own)
 
         if self._own is not None:
             groups = Groups(limits, metrics, adapters)

@@ -83,7 +83,6 @@ class LauncherConfig(ServerConfig):
         if "listen" in values:
             values["place"] = GroupPlace.from_options(values, values["num_shard"])
             values = {name: value for name, value in values.items() if name not in OPTIONS_OF_PLACE}
-        values["pipeline_depth"] = values["pipeline_depth"] or max(2, values["pipeline_parallel_size"])
         values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
         config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),
                      compute_type=os.environ.get("COMPUTE_TYPE"),

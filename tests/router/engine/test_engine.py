@@ -266,6 +266,21 @@ async def test_a_late_request_joins_the_running_ones() -> None:
     assert max(len(plan.rows) for plan in fleet.plans) == 2
 
 
+@pytest.mark.parametrize(("depth", "num_stages", "num_steps"), [
+    (None, 1, 2), (None, 4, 4), (1, 1, 1), (1, 4, 1), (3, 4, 3)])
+async def test_so_many_steps_are_in_flight(depth: int | None, num_stages: int, num_steps: int) -> None:
+    fleet = ScriptedFleet(counting)
+    fleet.may_answer.clear()
+    fleet.facts = replace(FACTS, num_stages=num_stages)
+    async with running_engine(fleet, depth=depth, facts=fleet.facts) as engine:
+        prompts = [tuple(range(100 * number, 100 * number + 200)) for number in range(8)]
+        streams = [submit(engine, request(input_ids=prompt)) for prompt in prompts]
+        await asyncio.sleep(0.1)
+        assert len(fleet.plans) == num_steps
+        fleet.may_answer.set()
+        await asyncio.gather(*map(collect, streams))
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 async def test_answers_to_one_prompt_share_what_is_computed(depth: int) -> None:
     """Of 100 tokens the last 4 are in no full block: 3 of the 4 answers compute those and nothing else."""
