@@ -156,6 +156,10 @@ def _check_access(config: LauncherConfig) -> None:
 def _check_wire(config: LauncherConfig) -> None:
     """Checks how shards are reached: over a network by mutual TLS alone."""
     tls, place = config.shard_tls, config.place
+    if (config.num_shard > 1 and config.master_port is not None and (place is None or place.nnodes == 1)
+            and not addresses.is_loopback(config.master_addr)):
+        raise InvalidArgument("`master_addr`: the shards of one machine do not meet in the clear at "
+                              f"{config.master_addr}, where others can reach them: leave out `master_port`")
     if tls is not None:
         if place is None and config.groups is None:
             raise InvalidArgument("`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key` need `groups`: a server's own "

@@ -82,9 +82,6 @@ def _check_nodes(options: Mapping[str, Any], num_shards: int) -> None:
     if nnodes == 1:
         if options["allow_clear_exchange"]:
             raise InvalidArgument("`allow_clear_exchange` is for several machines: `nnodes` above 1")
-        if port is not None and num_shards > 1 and not addresses.is_loopback(options["master_addr"]):
-            raise InvalidArgument("`master_addr`: the shards of one machine do not meet in the clear at "
-                                  f"{options['master_addr']}, where others can reach them: leave out `master_port`")
         return
     if addresses.is_wildcard(options["master_addr"]):
         raise InvalidArgument(f"`master_addr` must be an address at which the others reach node 0. Given: "

@@ -17,8 +17,8 @@ from penstock.shard.communication.device_links import DeviceLinks
 from penstock.shard.communication.links import CollectiveLinks, Links, PartLinks, SocketLinks, Transfers, meet
 from penstock.shard.communication.network_links import Network, connect_machines
 from penstock.shard.communication.shared_memory import MemoryLinks
+from penstock.system import addresses
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 SHARED_SUM = 1 << 18
 """Numbers from which the ranks' devices share the work of a sum in the tree's order. By its bandwidth NVLink takes for
 the bytes that this saves among 8, of 1 MB each, about as long as a second exchange needs to begin; not measured."""
@@ -219,7 +219,7 @@ def connect(rendezvous: str, rank: int, world_size: int, timeout: float = 120.0)
         store.unlink(missing_ok=True)  # a killed group's; nobody opens it before rank 0 has been met
         store.touch(0o600)
     links = (_machine_links(Path(address.path), rank, world_size, timeout) if is_file
-             else CollectiveLinks(rendezvous, rank, world_size, timeout, address.hostname in LOOPBACK))
+             else CollectiveLinks(rendezvous, rank, world_size, timeout, addresses.is_loopback(address.hostname or "")))
     hosts = Group(rank, world_size, links)
     if device.type == "cpu":
         return hosts

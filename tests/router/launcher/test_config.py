@@ -37,6 +37,9 @@ from penstock.shard.config import ShardConfig
     (["--draft-model-id", "d"], "`draft_model_id` needs a `speculate` above 0, the most tokens that it may propose"),
     (["--draft-model-id", "d", "--speculate", "0"],
      "`draft_model_id` needs a `speculate` above 0, the most tokens that it may propose"),
+    (["--num-shard", "2", "--master-port", "1", "--master-addr", "10.0.0.1"],
+     "`master_addr`: the shards of one machine do not meet in the clear at 10.0.0.1, where others can reach them: "
+     "leave out `master_port`"),
     (["--num-shard", "0"], "`num_shard` cannot be < 1"),
     (["--sharded", "true"], "`sharded` is true but `num_shard` <= 1"),
     (["--sharded", "true", "--num-shard", "1"], "`sharded` is true but `num_shard` <= 1"),
