@@ -6,7 +6,7 @@ from functools import partial
 from penstock.router.adapters.registry import Registry
 from penstock.router.config import RouterConfig
 from penstock.router.engine.engine import Engine
-from penstock.router.engine.limits import Limits
+from penstock.router.engine.limits import LimitError, Limits
 from penstock.router.fleet.client import ShardClient
 from penstock.router.fleet.directory import Places
 from penstock.router.fleet.facts import Facts
@@ -35,13 +35,21 @@ class Finding:
             self._watching = asyncio.create_task(self._roster.watch(), name="groups")
 
     async def first(self) -> Facts:
-        """Waits for the first group, and returns its facts."""
+        """Waits for the first group, of several that are there one with room for what the settings ask for, and
+        returns its facts."""
         if self._own is not None:
             self._first = within(await self._own.describe(), self._config)
         else:
             assert self._roster is not None
-            self._first = within(await self._roster.first(), self._config)
+            self._first = within(await self._roster.first(self._has_room), self._config)
         return self._first
+
+    def _has_room(self, facts: Facts) -> bool:
+        try:
+            Limits.resolve(self._config, within(facts, self._config))
+        except LimitError:
+            return False
+        return True
 
     def groups(self, limits: Limits, metrics: Metrics, adapters: Registry) -> Groups:
         """Makes an engine for the first group, and for each that is found from now on."""

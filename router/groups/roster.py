@@ -77,14 +77,14 @@ class Roster:
                 self._take(listed)
             await asyncio.Event().wait()  # a list never changes, but groups at its addresses come and go
 
-    async def first(self) -> Facts:
-        """Waits for the first group, and a moment for the others; returns the facts of the first. No group joins before
-        `begin`."""
+    async def first(self, fits: Callable[[Facts], bool] = lambda facts: True) -> Facts:
+        """Waits for the first group, and a moment for the others; returns the facts of the first that `fits`, or if
+        none does of the first. No group joins before `begin`."""
         await self._has_found.wait()
         with suppress(TimeoutError):
             async with asyncio.timeout(OTHERS_SECONDS):
                 await self._has_all.wait()
-        return self._waiting[0].facts
+        return next((found.facts for found in self._waiting if fits(found.facts)), self._waiting[0].facts)
 
     def begin(self, groups: Groups, make_engine: Callable[[GrpcFleet, Facts], Engine]) -> None:
         """Has the groups that were found, and those that will be, join `groups`. What `make_engine` raises of

@@ -141,6 +141,27 @@ async def test_a_router_begins_with_all_groups_that_are_there(monkeypatch: pytes
         assert {each.numerics for each in groups.kinds} == {"one", "two"}
 
 
+async def test_a_group_that_is_too_small_is_not_the_first_one_if_another_is_there(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rosters, "OTHERS_SECONDS", 20.0)
+    world = World()
+    world.start("a:1", "small", num_blocks=8)
+    world.start("b:1", "large")
+    world.list("a:1", "b:1")
+    roster = Roster(world, lambda address: Client(world, address),  # type: ignore[arg-type, return-value]
+                    lambda targets: RealFleet(world, targets))  # type: ignore[arg-type, return-value]
+    watching = asyncio.create_task(roster.watch())
+    try:
+        for num_blocks, name in ((200, "large"), (8, "small"), (300, "small")):
+            facts = await roster.first(lambda facts, least=num_blocks: facts.num_blocks >= least)  # type: ignore[misc]
+            assert facts.group == name
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
 async def test_a_dead_address_costs_nothing_and_a_late_one_joins() -> None:
     world = World()
     world.start("a:1", "first")
