@@ -192,8 +192,8 @@ def _forget_silence(loads: Sequence[Silence]) -> None:
 
 
 def _failed_start(error: OSError | InvalidArgument | FleetError) -> Loss:
-    return Loss(causes=[Cause.of_failed_start("the group", error)], has_stepped=False, is_refusal=True,
-                is_from_outside=False)
+    return Loss(causes=[Cause.of_failed_start("the group", error)], has_stepped=False,
+                is_refusal=not isinstance(error, FleetError), is_from_outside=False)
 
 
 def _kill(shards: Sequence[Process]) -> None:

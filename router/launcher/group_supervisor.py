@@ -81,9 +81,9 @@ async def drain(target: str, tls: WireTls | None, seconds: float) -> None:
         finally:
             await client.close()
     except TimeoutError:
-        log.warning("the group still computes after %g s, and ends", seconds)
+        log.warning("the group still computes after %g s, for which it was waited", seconds)
     except FleetError as error:
-        log.info("the group ends without a drain: %s", error)
+        log.info("the group is not drained: %s", error)
 
 
 async def until_empty(client: "ShardClient") -> None:

@@ -15,6 +15,7 @@ from penstock.router.launcher.group import Group, Loss
 from penstock.router.launcher.processes import Program
 from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
 from penstock.system.wire_tls import WireTls
+from tests.certificates import authority
 
 KILLED = "os.kill(os.getpid(), 9)"
 REFUSED = "sys.exit('no such checkpoint')"
@@ -92,14 +93,26 @@ async def test_program_that_cannot_be_started(tmp_path):
     assert loss.is_refusal
 
 
-async def test_certificates_that_are_away_do_not_end_the_launcher(tmp_path):
-    """As they are for a moment when they are renewed; a later start may find them."""
-    tls = WireTls(*(tmp_path / name for name in ("ca.pem", "shard.pem", "shard.key")))
+async def test_certificates_that_are_away_do_not_end_the_launcher(tmp_path, caplog):
+    """As they are for a moment when they are renewed; a later start finds them, the first one's successor, too."""
+    issued = authority(tmp_path / "ca").issue("shard")
+    tls = WireTls(issued.ca, issued.cert, tmp_path / "shard.key")
     end = asyncio.get_running_loop().create_future()
-    programs = [Program("shard 0", [sys.executable, "-I", "-S", "-c", f"import time; {WAITS}"], gives_signs=True)]
-    loss = await Group(lambda: programs, ["127.0.0.1:1"], 1, 20, tls=tls).keep(end)
-    assert str(loss) == ("the group could not be started: shard 127.0.0.1:1: cannot read "
-                         f"{tmp_path}/ca.pem: No such file or directory")
+    num_starts = 0
+
+    def programs() -> list[Program]:
+        nonlocal num_starts
+        num_starts += 1
+        if num_starts == 3:
+            tls.key.write_bytes(issued.key.read_bytes())
+            end.set_result(None)
+        return [Program("shard 0", [sys.executable, "-I", "-S", "-c", f"import time; {WAITS}"], gives_signs=True)]
+
+    assert await Group(programs, ["127.0.0.1:1"], 1, 20, tls=tls).keep(end) is None
+    assert num_starts == 3
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("penstock.")]
+    assert told == [f"the group could not be started: shard 127.0.0.1:1: cannot read {tls.key}: No such file or "
+                    "directory, starting all shards again"] * 2
 
 
 @pytest.mark.parametrize(("error", "reason"), [
