@@ -161,11 +161,10 @@ class Engine:
 
     def release(self, sequence_id: int) -> Transfer:
         """Lets go of a request at the output position of its receiver, for another engine to take."""
-        receiver = self._requests.pop(sequence_id).receiver
-        released = self._scheduler.release(sequence_id)
-        left_at = self._lost_at if self._lost_at is not None else time.monotonic()
+        state, released = self._requests.pop(sequence_id), self._scheduler.release(sequence_id)
         # A grammar may not have seen the last of the tokens yet: these are computed once more.
-        return Transfer(receiver, released.output[:receiver.num_tokens], released.age, released.record, left_at)
+        return Transfer(state.receiver, released.output[:state.receiver.num_tokens], released.age, released.record,
+                        state.paused_since(self._lost_at))
 
     @property
     def num_requests(self) -> int:
@@ -177,12 +176,13 @@ class Engine:
         return self._scheduler.has_trial
 
     def load(self) -> float:
-        """Returns how much is to be done, in blocks of KV memory."""
-        return self._scheduler.load
+        """Returns how much is to be done, in tokens: those that have to be computed first, and the KV memory held."""
+        return self._scheduler.load * self.facts.block_size
 
-    def hit_blocks(self, request: Request) -> int:
-        """Returns how many blocks of a request's prompt are computed already, or will be."""
-        return self._scheduler.hit_blocks(request.adapter.namespace if request.adapter else "", request.input_ids)
+    def hit_tokens(self, request: Request) -> int:
+        """Returns how many tokens of a request's prompt are computed already, or will be."""
+        namespace = request.adapter.namespace if request.adapter else ""
+        return self._scheduler.hit_blocks(namespace, request.input_ids) * self.facts.block_size
 
     def drop_adapter(self, adapter: Adapter | None) -> None:
         """Has an adapter that was removed, if its files were ever read, unloaded once the requests that were submitted

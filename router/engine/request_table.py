@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.router.engine.receiver import Receiver
 from penstock.router.errors import GenerationError, RouterError
@@ -23,6 +23,13 @@ class RequestState:
     guesser: Guesser | None = None
     left_at: float | None = None
     """Since when the answer pauses, of `time.monotonic`, if it has moved here and no token has come yet."""
+    taken_at: float = field(default_factory=time.monotonic)
+
+    def paused_since(self, lost_at: float | None) -> float:
+        """Returns since when the answer pauses that leaves now; `lost_at` is when the group was lost, if it is."""
+        if self.left_at is not None:
+            return self.left_at
+        return time.monotonic() if lost_at is None else max(lost_at, self.taken_at)
 
 
 class RequestTable(dict[int, RequestState]):

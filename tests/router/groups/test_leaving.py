@@ -182,3 +182,17 @@ async def test_all_groups_are_given_up_though_one_is_let_go_at_that() -> None:
         for stream in streams:
             with pytest.raises(Unhealthy):
                 await collect(stream)
+
+
+async def test_an_answer_does_not_pause_before_it_was_asked_for() -> None:
+    """The group was lost long before; the pause ends in the group that joins."""
+    async with scene("a") as made:
+        made.lose("a")
+        while made.members["a"].engine.has_group:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.3)
+        stream = submit(made.groups, asked(3))
+        made.add("b")
+        assert len(await collect(stream)) == 3
+        assert made.series("penstock_move_pause_seconds_count") == 1
+        assert made.series("penstock_move_pause_seconds_sum") < 0.3

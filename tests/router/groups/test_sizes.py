@@ -41,3 +41,19 @@ async def test_no_group_gets_more_tokens_than_its_shards_have_tables_for() -> No
         assert large not in made.groups.members
         with pytest.raises(GenerationError, match="with KV memory for 128 tokens"):
             submit(made.groups, asked(100))
+
+
+async def test_blocks_of_two_sizes_are_compared_by_their_tokens() -> None:
+    """As many blocks of four times the size are four times the load."""
+    async with scene("a", facts=replace(FACTS, block_size=64, num_blocks=64)) as made:
+        small = made.add("b")
+        while not small.engine.has_group:
+            await asyncio.sleep(0)
+        for fleet in made.fleets.values():
+            fleet.may_answer.clear()
+        streams = [submit(made.groups, asked(first=100 * number)) for number in range(8)]
+        await asyncio.sleep(0.05)
+        assert [member.engine.num_requests for member in made.members.values()] == [4, 4]
+        for fleet in made.fleets.values():
+            fleet.may_answer.set()
+        await asyncio.gather(*map(collect, streams))
