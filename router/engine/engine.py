@@ -393,5 +393,6 @@ class Engine:
         self.notify()
 
     def _note_occupancy(self) -> None:
-        self._metrics.occupancy(self.name, self._scheduler.occupancy)
+        now = self._scheduler.occupancy  # a group that is away has no memory to give
+        self._metrics.occupancy(self.name, now if self.has_group else now._replace(free_blocks=0))
         self._adapters.note()

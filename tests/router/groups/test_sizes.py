@@ -57,3 +57,22 @@ async def test_blocks_of_two_sizes_are_compared_by_their_tokens() -> None:
         for fleet in made.fleets.values():
             fleet.may_answer.set()
         await asyncio.gather(*map(collect, streams))
+
+
+async def test_the_memory_of_a_group_that_is_away_does_not_count() -> None:
+    """Else a router of which half the groups are gone would never look as if it needed more of them."""
+    async with scene("a", "b") as made:
+        stream = submit(made.groups, asked(20))
+        await collect(stream)
+        assert made.series("penstock_kv_num_blocks ") == 2 * FACTS.num_blocks
+        made.lose("a")
+        while made.members["a"].engine.has_group:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert made.series("penstock_kv_num_blocks ") == FACTS.num_blocks
+        assert made.series('penstock_group_kv_blocks{group="a",state="free"}') == 0
+        made.fleets["a"].may_open.set()
+        while not made.members["a"].engine.has_group:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert made.series("penstock_kv_num_blocks ") == 2 * FACTS.num_blocks
