@@ -13,7 +13,7 @@ from tests.router.groups.simulation.world import World, simulate
 QUICK, CHUNK, ALL = 150, 500, 10_000
 """How many histories the quick tests run, a slow one, and all slow ones."""
 ENOUGH = {"tokens": 30, "losses": 1.2, "moved": 0.6, "cut off": 0.3, "poison deaths": 0.4, "KilledGroup": 0.08,
-          "GenerationError": 0.15, "Unhealthy": 0.03, "stuck": 0.01}
+          "GenerationError": 0.15, "Unhealthy": 0.03, "stuck": 0.01, "twice": 0.3}
 """What happens in a history at least, on average."""
 MOST_SEEDS = 400
 """A planted fault is found in one of so many histories."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.router.groups.simulation.world import World
 
 RETRY_SECONDS = 0.1
+TWICE = 0.1
+"""How often a request comes twice, as where a proxy asks again for one that had arrived."""
 
 
 class Taken(NamedTuple):
@@ -50,6 +52,8 @@ class Client:
             self._over = loop.create_future()
             self._known = [0] * self.ask.num_answers
             handler = router.serve(self)
+            if self.ask.kills_at is None and self._random.random() < TWICE:
+                router.serve(self._duplicate())
             fate = await self._over
             if fate == "cut off":
                 self._world.judge.counts["cut off"] += 1
@@ -59,6 +63,14 @@ class Client:
             if fate == "left":
                 handler.cancel()
         self._world.tell(f"client {self.ask.number}: {self.fate}")
+
+    def _duplicate(self) -> "Client":
+        """Returns who gets the answer to the same request when it comes once more."""
+        self._world.judge.counts["twice"] += 1
+        other = Client(self._world, self.ask, 0.0, None, self.brings_output, self._random.getrandbits(32))
+        other.events, other._known = [*self.events], [0] * self.ask.num_answers
+        other._over = asyncio.get_running_loop().create_future()
+        return other
 
     def wish(self) -> Wish:
         """Returns what it asks for beside its request: to go on, if it has anything of an answer."""

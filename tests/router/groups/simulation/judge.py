@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.router.engine.transfer import Transfer
@@ -170,9 +170,20 @@ class Judge:
         assert self.groups is not None
         self.counts["refused"] += 1
         self.tell(f"{stream.label} is refused: {error!r}")
-        groups = self.groups
-        is_due = not groups.has_group if isinstance(error, Unhealthy) else isinstance(error, GenerationError)
-        self.check(is_due, lambda: f"{stream.label} is refused with {error!r}, though a group serves")
+        self.check(self._is_refusal_due(stream, error, self.groups.members), lambda: (
+            f"{stream.label} is refused with {error!r}"))
+
+    def _is_refusal_due(self, stream: WatchedStream, error: RouterError, members: Sequence[Member]) -> bool:
+        request = stream.request
+        able = [each for each in members
+                if (each.has_bits if request.needs_bits else each.has_weights)(request.bits)]
+        if isinstance(error, Unhealthy):
+            return not any(each.engine.has_group for each in able)
+        if "the model was replaced" in str(error):
+            return not able
+        if "KV memory for" in str(error):
+            return not any(each.is_open and each.fits(most_tokens(request)) for each in able)
+        return self._is_due(stream, error)
 
     def noted(self) -> None:
         """Sees whether everything has left the groups that it should leave."""
