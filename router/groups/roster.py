@@ -28,7 +28,7 @@ kind that the first does not give."""
 RETRY_SECONDS = 0.5
 """The pause before shards are asked again that were lost while they were asked."""
 REFUSED_SECONDS = 10.0
-"""The time until a group that was refused is asked again: it may have been started anew, with other settings."""
+"""The time until those that are of no use are asked again: they may have been started anew, with other settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +124,13 @@ class Roster:
             self._groups.note()
 
     def _ask_at(self, address: str) -> None:
+        if (before := self._asking.get(address)) is not None:
+            before.cancel()
         self._asking[address] = self._tasks.create_task(self._ask(address))
 
     async def _ask(self, address: str) -> None:
-        """Waits for the first shard at an address, however long that takes, and notes what it tells."""
+        """Waits for the first shard at an address, however long that takes, and notes what it tells; asks again as long
+        as the address is of no group: another may be started there, or the same with a name of its own."""
         async def describe() -> ShardFacts:
             client = self._connect(address)
             try:
@@ -135,10 +138,15 @@ class Roster:
             finally:
                 await client.close()
 
-        told = await _patiently(describe, f"the shard at {address}")
-        self._machines[address] = told
-        self._assemble(told.facts.group)
-        self._look_for_others()
+        while True:
+            told = await _patiently(describe, f"the shard at {address}")
+            if self._machines.get(address) != told:
+                self._machines[address] = told
+                self._assemble(told.facts.group)
+                self._look_for_others()
+            await asyncio.sleep(REFUSED_SECONDS)
+            if any(address in known for known in self._known):
+                return
 
     def _assemble(self, name: str) -> None:
         """Has a group join once the first shards of all its machines have answered, unless one that is listed has its

@@ -65,6 +65,23 @@ async def test_a_name_that_is_taken_twice_is_told(caplog: pytest.LogCaptureFixtu
                     "are the same, give each group a --group-name of its own"]
 
 
+async def test_a_group_that_is_given_a_name_of_its_own_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has two machines, which are started anew one after the other, long after it was warned of."""
+    monkeypatch.setattr(rosters, "REFUSED_SECONDS", 0.05)
+    world = World()
+    world.start("a:1", "same")
+    async with router(world, "a:1", "b:1", "c:1") as groups:
+        for rank, address in enumerate(("b:1", "c:1")):
+            world.start(address, "same", rank=rank, shards_here=1, world_size=2)
+        await asyncio.sleep(0.3)
+        assert [each.name for each in groups.members] == ["same"]
+        world.start("c:1", "other", rank=1, world_size=2)
+        await asyncio.sleep(0.2)
+        world.start("b:1", "other", rank=0, world_size=2)
+        await until_there_are(groups, "other", "same")
+        assert len(await collect(submit(groups, asked()))) == 20
+
+
 async def test_a_flat_list_sorts_itself() -> None:
     """Two machines of one group, a group of its own, and an address that leads to the same shards."""
     world = World()
