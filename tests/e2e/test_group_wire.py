@@ -42,9 +42,17 @@ def tls(ca: Authority) -> WireTls:
 
 
 @pytest.fixture(scope="module")
-def expected() -> list[Token]:
-    """What one shard at a Unix socket gives."""
-    return []
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Token]:
+    """What one shard gives that is reached in the clear."""
+    async def answer() -> list[Token]:
+        target = f"127.0.0.1:{free_port()}"
+        with group(tmp_path_factory.mktemp("group"), "--listen", target):
+            async with driving([target], None) as engine:
+                return await generate(engine, NUMBER)
+
+    tokens = asyncio.run(answer())
+    assert len(tokens) == NUMBER
+    return tokens
 
 
 async def test_a_group_whose_launcher_was_killed_drains_and_ends(tmp_path: Path) -> None:
@@ -73,7 +81,7 @@ async def test_a_group_lets_in_whom_its_ca_has_signed_and_drains_before_it_ends(
     with group(tmp_path / "group", "--listen", target, "--group-name", "blue", *flags(served)) as running:
         async with driving([target], tls) as engine:
             assert engine.facts.group == "blue"
-            expected += await generate(engine, NUMBER)
+            assert await generate(engine, NUMBER) == expected
             stranger = authority(tmp_path / "stranger").issue("router")
             refused = [WireTls(tls.ca, stranger.cert, stranger.key), WireTls(stranger.ca, tls.cert, tls.key),
                        WireTls(tls.ca, tls.cert, tls.key, "another-name"), None]
@@ -91,7 +99,6 @@ async def test_a_group_lets_in_whom_its_ca_has_signed_and_drains_before_it_ends(
             running.process.terminate()
             assert await anext(states) is True
             assert await asyncio.to_thread(running.process.wait, 10) == 0
-    assert len(expected) == NUMBER
 
 
 def copied(tls: WireTls, folder: Path) -> WireTls:
