@@ -51,8 +51,8 @@ test: setup  ## Run the quick tests
 	.venv/bin/pytest $(SHARED) -m "not slow and not gpu"
 
 test-slow: setup clients  ## Run the slow tests
-	.venv/bin/pytest $(SHARED) -m "slow and not gpu and not alone and not containers"
-	.venv/bin/pytest -m "slow and alone and not gpu" $$(grep -rl --include='test_*.py' mark.alone tests)
+	.venv/bin/pytest $(SHARED) --durations=40 -m "slow and not gpu and not alone and not containers"
+	.venv/bin/pytest --durations=10 -m "slow and alone and not gpu" $$(grep -rl --include='test_*.py' mark.alone tests)
 
 test-containers: setup clients  ## Build the image and test it: by the engine that answers, or as root by one of its own
 	.venv/bin/pytest -m containers -s -rs --durations=10 tests/deploy/containers
