@@ -80,10 +80,14 @@ class NodeLink:
             self._writer.close()
 
     async def end(self) -> None:
-        """Ends the connection, and waits until the other end agrees, or is lost."""
+        """Ends the connection, and waits until the other end agrees, or is lost; not if it is cancelled."""
         self.close()
-        with suppress(OSError):
-            await self._writer.wait_closed()
+        try:
+            with suppress(OSError):
+                await self._writer.wait_closed()
+        except asyncio.CancelledError:
+            self._writer.transport.abort()
+            raise
 
     async def _beat(self) -> None:
         while True:

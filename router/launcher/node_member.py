@@ -110,6 +110,7 @@ class Member:
         self._lose(LostElsewhere("of node 0: its launcher does not answer"))
         if not self._start.done():
             await asyncio.sleep(RETRY_SECONDS)  # one that lets nobody in closes each connection at once
+        if not self._start.done():
             self._start.set_result(False)
 
     def _hear(self, message: Message) -> None:

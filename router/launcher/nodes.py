@@ -7,6 +7,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from penstock.router.launcher.group_place import GroupPlace
@@ -119,7 +120,7 @@ class Leader:
                     continue
                 task = asyncio.create_task(self._take(caller))
                 self._taking.add(task)
-                task.add_done_callback(self._taking.discard)
+                task.add_done_callback(partial(self._taken, caller))
         finally:
             self._listener.close()
             for task in self._taking:
@@ -149,12 +150,15 @@ class Leader:
     def note_progress(self) -> None:
         self._tell_others(-1, "progress")
 
+    def _taken(self, caller: socket.socket, task: asyncio.Task[None]) -> None:
+        self._taking.discard(task)
+        caller.close()  # a task that is cancelled before it begins has closed nothing
+
     async def _take(self, caller: socket.socket) -> None:
         try:
             link = await NodeLink.answered(caller, self._tls)
         except (OSError, ValueError) as error:  # the files, too, which may be being renewed, can't be used
             log.debug("A call of another node fails: %s", error)
-            caller.close()
             return
         try:
             if (hello := await link.receive()) is not None:

@@ -1,7 +1,8 @@
 """The launchers of a group's machines, over real connections, with nothing to start."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+import gc
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,13 @@ from penstock.system.wire_tls import WireTls
 from tests.certificates import Authority, authority
 
 _T = TypeVar("_T")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_open() -> Iterator[None]:
+    """Else it would be found by the tests of another module."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
