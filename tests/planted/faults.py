@@ -253,9 +253,9 @@ FAULTS = (
           "            del self._received[:end]\n", "            self._received.clear()\n", _FRONTS),
 
     Fault("groups", "behind-tokens-that-nobody-has", "router/engine/engine.py",
-          "released.output[:receiver.num_tokens]", "released.output", _GROUPS),
+          "released.output[:state.receiver.num_tokens]", "released.output", _GROUPS),
     Fault("groups", "who-moves-is-young-again", "router/engine/engine.py",
-          "[:receiver.num_tokens], released.age,", "[:receiver.num_tokens], self._next_id,", _GROUPS),
+          "[:state.receiver.num_tokens], released.age,", "[:state.receiver.num_tokens], self._next_id,", _GROUPS),
     Fault("groups", "who-moves-is-innocent", "router/scheduling/scheduler.py",
           "replace(sequence.record))", "type(sequence.record)())", _GROUPS),
     Fault("groups", "killers-move-on", "router/scheduling/scheduler.py",
