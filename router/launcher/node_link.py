@@ -25,20 +25,16 @@ class NodeLink:
     async def called(cls, leader: tuple[str, int], tls: WireTls | None) -> Self:
         """Calls the first machine, which is at the host and port `leader`. Raises OSError or ValueError if it can't be
         reached, or the files of `tls`, which are read for each connection, can't be used."""
-        context = None if tls is None else tls.context(is_server=False)
-        return cls(*await asyncio.wait_for(asyncio.open_connection(
-            *leader, ssl=context, server_hostname=None if tls is None else tls.name,
-            ssl_shutdown_timeout=None if tls is None else CLOSE_SECONDS), CONNECT_SECONDS))
+        protection = {} if tls is None else _protection(tls, is_server=False) | {"server_hostname": tls.name}
+        return cls(*await asyncio.wait_for(asyncio.open_connection(*leader, **protection), CONNECT_SECONDS))
 
     @classmethod
     async def answered(cls, caller: socket.socket, tls: WireTls | None) -> Self:
         """Answers a machine whose connection `caller` was taken. Raises as `called` does."""
-        context = None if tls is None else tls.context(is_server=True)
+        protection = {} if tls is None else _protection(tls, is_server=True)
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, caller, ssl=context, ssl_handshake_timeout=None if tls is None else CONNECT_SECONDS,
-            ssl_shutdown_timeout=None if tls is None else CLOSE_SECONDS)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, caller, **protection)
         return cls(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,3 +89,8 @@ class NodeLink:
         while True:
             self.send("beat")
             await asyncio.sleep(BEAT_SECONDS)
+
+
+def _protection(tls: WireTls, is_server: bool) -> dict[str, Any]:
+    return {"ssl": tls.context(is_server), "ssl_handshake_timeout": CONNECT_SECONDS,
+            "ssl_shutdown_timeout": CLOSE_SECONDS}
