@@ -15,6 +15,7 @@ from penstock.router.api.http.access import Access, Handler
 from penstock.router.api.http.connection import Runner
 from penstock.router.api.http.counting import count_answers
 from penstock.router.api.http.failures import error_response, to_router_error
+from penstock.router.api.http.request_ids import name_request, tell_request_id
 from penstock.router.api.http.route import Route, add_routes
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.any_engine import AnyEngine
@@ -43,13 +44,13 @@ def make_app(
     """Returns the app over parts that are ready to answer. `outer` middlewares see the responses as clients get
     them."""
     access = access or Access()
-    app = web.Application(middlewares=[*outer, count_answers, access.answer_preflight, answer_errors],
+    app = web.Application(middlewares=[name_request, *outer, count_answers, access.answer_preflight, answer_errors],
                           client_max_size=limits.payload_limit)
     app[SERVICE] = Service(
         engine, tokenizer, metrics, info, poison or PoisonMemory(limits.poison_memory), grammars, template,
         Registry() if adapters is None else adapters, allows_runtime_adapters)
     app.cleanup_ctx.append(run_engine)
-    app.on_response_prepare.append(access.tell_origin)
+    app.on_response_prepare.extend([access.tell_origin, tell_request_id])
     add_routes(app, route_table.routes(info.version, more_routes, access), access)
     return app
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import grpc
 
+from penstock.router import request_id
 from penstock.router.api.http.access import Access
 from penstock.router.api.http.failures import to_router_error
 from penstock.router.errors import Dropped, RouterError
@@ -43,7 +44,9 @@ class Calls:
         """Wraps a call that takes the key and is traced; what is raised inside becomes the status of the call."""
         metadata = _metadata(context)
         self._count(context)
-        with self._traced(f"{self._service}/{method}", metadata, context) as tell:
+        with (request_id.naming(metadata.get(request_id.HEADER)) as name,
+              self._traced(f"{self._service}/{method}", metadata, context) as tell):
+            context.set_trailing_metadata(((request_id.HEADER, name),))
             error = None
             try:
                 if not self._access.may_generate(metadata.get("authorization", "")):
@@ -59,7 +62,7 @@ class Calls:
             self._metrics.answered(f"/{self._service}/{method}", error.status if error else 200)
             tell(code_of(error).name if error else grpc.StatusCode.OK.name)
         if error is not None:
-            await _abort(context, error)
+            await _abort(context, error, name)
 
     def _count(self, context: Context) -> None:
         """Counts a call as running until its client has been sent everything, which is later than its method
@@ -97,5 +100,6 @@ def _reason_to_end(context: Context) -> grpc.StatusCode:
     return grpc.StatusCode.CANCELLED if left is None or left > 0 else grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-async def _abort(context: Context, error: RouterError) -> None:
-    await context.abort(code_of(error), details_of(error), (("error_type", error.error_type),))
+async def _abort(context: Context, error: RouterError, name: str) -> None:
+    metadata = (("error_type", error.error_type), (request_id.HEADER, name))
+    await context.abort(code_of(error), details_of(error), metadata)

@@ -20,6 +20,7 @@ from opentelemetry.util.types import AttributeValue
 
 from penstock.router.engine.stream import Stream
 from penstock.router.errors import Dropped, GenerationError, RouterError
+from penstock.router.request_id import current as current_request
 from penstock.router.routing import route_of
 from penstock.router.tracing import request_trace as traces
 from penstock.router.tracing.generative_ai import answered, asked
@@ -87,7 +88,8 @@ class Tracing:
         out. The exception that leaves the block is the request's failure.
         """
         started_at = _Clock()
-        span = self._tracer.start_span(name, self._propagator.extract(carrier), SpanKind.SERVER, _given(attributes))
+        given = _given({"penstock.request.id": current_request(), **attributes})
+        span = self._tracer.start_span(name, self._propagator.extract(carrier), SpanKind.SERVER, given)
         trace = RequestTrace(_pack(span.get_span_context())) if span.is_recording() else None
         traces.set_current(trace)
         try:

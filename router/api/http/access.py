@@ -7,6 +7,7 @@ from aiohttp import hdrs, web
 
 from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME
 from penstock.router.keys import Keys
+from penstock.router.request_id import HEADER as REQUEST_ID
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Admission = Callable[[str], bool]
@@ -46,8 +47,8 @@ class Access:
     async def tell_origin(self, request: web.Request, response: web.StreamResponse) -> None:
         """Adds to every answer, errors and streams included, whether pages from the request's origin may read it."""
         origin = request.headers.get(hdrs.ORIGIN)
-        if origin is not None and REPEAT in response.headers:
-            response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = REPEAT
+        if origin is not None:
+            response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = f"{REPEAT},{REQUEST_ID}"
         if not self.allowed_origins or "*" in self.allowed_origins:
             if origin is not None:
                 response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = "*"

@@ -5,6 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
+from penstock.router import request_id
 from penstock.router.api.http.body import json_response
 from penstock.router.errors import RouterError
 
@@ -16,7 +17,7 @@ def to_router_error(error: Exception) -> RouterError:
     shown."""
     if isinstance(error, RouterError):
         return error
-    log.error("a handler failed", exc_info=error)
+    log.error("a handler failed, for request %s", request_id.current(), exc_info=error)
     return RouterError()
 
 

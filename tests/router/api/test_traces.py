@@ -73,8 +73,9 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
 
 async def test_a_request_and_its_parts(start_traced: StartTraced) -> None:
     traced = await start_traced(answer=" b")
-    await traced.server.generate(" a" * 300, max_new_tokens=3, temperature=0.5, top_p=0.75, top_k=4, seed=7,
-                                 frequency_penalty=0.25, stop=["never"])
+    response = await traced.server.post("/generate", {"inputs": " a" * 300, "parameters": {
+        "max_new_tokens": 3, "temperature": 0.5, "top_p": 0.75, "top_k": 4, "seed": 7, "frequency_penalty": 0.25,
+        "stop": ["never"]}})
     request = traced.request()
     assert request.name == "POST /generate"
     assert request.parent is None
@@ -82,6 +83,7 @@ async def test_a_request_and_its_parts(start_traced: StartTraced) -> None:
     told = attributes(request)
     assert 0 < told.pop("gen_ai.response.time_to_first_chunk") < 5
     assert told.pop("server.port") > 0
+    assert told.pop("penstock.request.id") == response.headers["x-request-id"]
     assert "aiohttp" in told.pop("user_agent.original")
     assert told == {
         "http.request.method": "POST", "http.route": "/generate", "http.response.status_code": 200,

@@ -214,3 +214,18 @@ async def test_a_group_that_is_away_for_long(rpc: Rpc) -> None:
     await until(lambda: not rpc.server.engine.has_group)
     rpc.server.engine._expire()
     assert await waiting == (Code.UNAVAILABLE, str(Unhealthy()), "healthcheck")
+
+
+async def test_the_id_of_a_call(rpc: Rpc) -> None:
+    """Comes back behind an answer, a stream and an error."""
+    async def told(call: Any) -> str:
+        try:
+            await call if hasattr(call, "__await__") else [event async for event in call]
+        except grpc.aio.AioRpcError as error:
+            return str(dict(error.trailing_metadata() or ())["x-request-id"])
+        return str(dict(await call.trailing_metadata())["x-request-id"])
+
+    for metadata, expected in (((("x-request-id", "mine"),), "mine"), ((("x-request-id", "a b"),), "req_"), ((), "req_")):
+        for inputs in ("a", ""):
+            for method in (rpc.stub.Generate, rpc.stub.GenerateStream):
+                assert (await told(method(request(inputs, max_new_tokens=1), metadata=metadata))).startswith(expected)
