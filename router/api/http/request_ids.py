@@ -1,4 +1,4 @@
-"""Has every request an id, which every answer to it carries in the header `x-request-id`, streams and errors included."""
+"""Gives every request an id, which each answer to it has in the header `x-request-id`, streams and errors included."""
 
 from aiohttp import web
 
