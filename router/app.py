@@ -12,9 +12,10 @@ from aiohttp.typedefs import Middleware
 from penstock.router.adapters.registry import Registry
 from penstock.router.api import route_table
 from penstock.router.api.http.access import Access, Handler
-from penstock.router.api.http.connection import Runner
+from penstock.router.api.http.connection import MAX_LINE, Runner
 from penstock.router.api.http.counting import count_answers
 from penstock.router.api.http.failures import error_response, to_router_error
+from penstock.router.api.http.headers import name_server
 from penstock.router.api.http.request_ids import name_request, tell_request_id
 from penstock.router.api.http.route import Route, add_routes
 from penstock.router.chat.template import ChatTemplate
@@ -50,7 +51,7 @@ def make_app(
         engine, tokenizer, metrics, info, poison or PoisonMemory(limits.poison_memory), grammars, template,
         Registry() if adapters is None else adapters, allows_runtime_adapters)
     app.cleanup_ctx.append(run_engine)
-    app.on_response_prepare.extend([access.tell_origin, tell_request_id])
+    app.on_response_prepare.extend([access.tell_origin, tell_request_id, name_server])
     add_routes(app, route_table.routes(info.version, more_routes, access), access)
     return app
 
@@ -63,7 +64,7 @@ def make_runner(
     logging.getLogger("aiohttp.server").addFilter(_is_ours)
     return Runner(
         app, handler_cancellation=True, auto_decompress=False, access_log=None, shutdown_timeout=shutdown_timeout,
-        keepalive_timeout=idle_seconds, lingering_time=LINGER_SECONDS)
+        keepalive_timeout=idle_seconds, lingering_time=LINGER_SECONDS, max_line_size=MAX_LINE, max_field_size=MAX_LINE)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

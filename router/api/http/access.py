@@ -7,18 +7,13 @@ from aiohttp import hdrs, web
 
 from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME
 from penstock.router.keys import Keys
-from penstock.router.request_id import HEADER as REQUEST_ID
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Admission = Callable[[str], bool]
 """Tells whether the header `Authorization` admits its sender."""
 
-_PREFLIGHT = {
-    hdrs.ACCESS_CONTROL_ALLOW_METHODS: "GET,POST",
-    # TGI allows the first alone, so that no page could send the key.
-    hdrs.ACCESS_CONTROL_ALLOW_HEADERS: ",".join(
-        name.lower() for name in (hdrs.CONTENT_TYPE, hdrs.AUTHORIZATION, RESUME, REPEAT, KEY, OUTPUT_IDS)),
-}
+_HEADERS = ",".join(
+    name.lower() for name in (hdrs.CONTENT_TYPE, hdrs.AUTHORIZATION, RESUME, REPEAT, KEY, OUTPUT_IDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +37,13 @@ class Access:
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answers `OPTIONS` of any path, by which browsers ask what a page may do; as in TGI, it needs no key."""
-        return web.Response(headers=_PREFLIGHT) if request.method == hdrs.METH_OPTIONS else await handler(request)
+        return _preflight(request) if request.method == hdrs.METH_OPTIONS else await handler(request)
 
     async def tell_origin(self, request: web.Request, response: web.StreamResponse) -> None:
         """Adds to every answer, errors and streams included, whether pages from the request's origin may read it."""
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None:
-            response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = f"{REPEAT},{REQUEST_ID}"
+            response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = "*"
         if not self.allowed_origins or "*" in self.allowed_origins:
             if origin is not None:
                 response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = "*"
@@ -56,6 +51,21 @@ class Access:
         response.headers.add(hdrs.VARY, "origin")  # caches keep an answer for each, whether it may be read or not
         if origin in self.allowed_origins:
             response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
+
+
+def _preflight(request: web.Request) -> web.Response:
+    """Allows what a browser asks for. Pages send headers that no server can know before, such as those by which
+    OpenAI's client tells of itself; what a page may do depends on its key, and on its origin."""
+    headers = {hdrs.ACCESS_CONTROL_ALLOW_METHODS: "GET,POST", hdrs.ACCESS_CONTROL_ALLOW_HEADERS: _HEADERS}
+    for name, asked in ((hdrs.ACCESS_CONTROL_ALLOW_METHODS, hdrs.ACCESS_CONTROL_REQUEST_METHOD),
+                        (hdrs.ACCESS_CONTROL_ALLOW_HEADERS, hdrs.ACCESS_CONTROL_REQUEST_HEADERS)):
+        value = request.headers.get(asked, "")
+        if value.isascii() and value.strip():
+            headers[name] = value
+    response = web.Response(headers=headers)
+    for asked in (hdrs.ACCESS_CONTROL_REQUEST_METHOD, hdrs.ACCESS_CONTROL_REQUEST_HEADERS):
+        response.headers.add(hdrs.VARY, asked.lower())
+    return response
 
 
 def guard(handler: Handler, is_admitted: Admission) -> Handler:

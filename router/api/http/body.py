@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import orjson
 import pydantic
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.http_exceptions import PayloadEncodingError
 from pydantic_core import ErrorDetails
 
@@ -55,6 +55,10 @@ async def read_json(request: web.Request) -> Any:
     kind, _, subtype = request.content_type.partition("/")
     if kind != "application" or (subtype != "json" and not subtype.endswith("+json")):
         raise web.HTTPUnsupportedMediaType(text="Expected request with `Content-Type: application/json`")
+    encoding = ", ".join(request.headers.getall(hdrs.CONTENT_ENCODING, ())).strip()
+    if encoding.lower() not in ("", "identity"):
+        raise web.HTTPUnsupportedMediaType(
+            text=f"Expected request without `Content-Encoding`. Given: {_show(encoding)}")
     try:
         return orjson.loads(await _read(request))
     except orjson.JSONDecodeError as error:

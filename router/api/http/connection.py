@@ -1,11 +1,16 @@
-"""A connection that answers a client which has ended its own half of it, or whose request comes as the server ends."""
+"""A connection that answers a client which has ended its own half of it, or whose request comes as the server ends, and
+one whose request can't be read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiohttp import HttpVersion11, StreamReader, web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import HttpVersion11, StreamReader, hdrs, web
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
+
+from penstock.router.api.http.headers import SERVER_NAME
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 ACCEPTING_TURNS = 3
@@ -16,6 +21,12 @@ FIRST_REQUEST_SECONDS = 1.0
 HEAR_SECONDS = 0.01
 PROBE_SECONDS = (0.1, 0.9, 0.0)
 """Seconds after each probe, in which a reset comes back from a client that is gone."""
+MAX_LINE = 1 << 16
+"""The most bytes of a request line, and of a header: as many as proxies send."""
+MAX_HEAD = 1 << 18
+"""The most bytes of all that comes before a body."""
+TOO_LARGE = (f"The request line and each header may have up to {MAX_LINE} bytes, and all of them together up to "
+             f"{MAX_HEAD}.")
 
 
 class Connection(RequestHandler):
@@ -27,18 +38,44 @@ class Connection(RequestHandler):
     interim responses; most of them are proxies, whose end of file means that their own client has left.
     """
 
-    __slots__ = ("_is_old", "_payload", "_prober", "has_asked", "probe")
+    __slots__ = ("_head_size", "_is_old", "_newest", "_payload", "_prober", "has_asked", "probe")
 
     def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, **kwargs: Any) -> None:
         super().__init__(manager, loop=loop, **kwargs)
         self._request_factory = self._make_request
         self._payload: StreamReader | None = None
+        self._newest: StreamReader = EMPTY_PAYLOAD
+        """The body of the request that came last."""
+        self._head_size = 0
+        """The bytes of the head of the next request that have come."""
         self._is_old = False
         self._prober: asyncio.Task[None] | None = None
         self.has_asked = False
         """Whether a request has come. A client that has not yet asked may just be about to."""
         self.probe: Callable[[], Awaitable[None]] | None = None
         """Writes what the client of the response that is being streamed skips."""
+
+    def data_received(self, data: bytes) -> None:
+        """Takes what the client sends. The parser bounds each header and how many there are, which together may still
+        be megabytes that nothing else bounds."""
+        is_head, num_requests = self._newest.is_eof(), self._request_count
+        super().data_received(data)
+        if self._request_count != num_requests:
+            self._newest, self._head_size = self._messages[-1][1], 0
+        elif is_head:
+            self._head_size += len(data)
+            if self._head_size > MAX_HEAD and not self._force_close:
+                self._refuse_head()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """Returns the answer to what can't be read, which comes to no handler of the app."""
+        if isinstance(exc, LineTooLong):
+            status, message = web.HTTPRequestHeaderFieldsTooLarge.status_code, TOO_LARGE
+        response = super().handle_error(request, status, exc, message)
+        response.headers[hdrs.SERVER] = SERVER_NAME
+        return response
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Returns whether the connection stays open, for whole requests wait for an answer. TLS has no half-close."""
@@ -58,6 +95,12 @@ class Connection(RequestHandler):
         self.has_asked = True
         assert self._manager is not None
         return self._manager.request_factory(message, payload, *rest)
+
+    def _refuse_head(self) -> None:
+        """Answers what has come as if the parser had found it too long."""
+        self._messages.append((_ErrInfo(0, LineTooLong(b"", MAX_HEAD), ""), EMPTY_PAYLOAD))
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def finish_response(self, *response: Any) -> tuple[web.StreamResponse, bool]:
         """Sends the response's end; the last one to a client that sends no more ends the connection."""

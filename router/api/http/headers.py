@@ -1,5 +1,6 @@
 """Headers: what a request was, and where its time went, as TGI has them; which answer it is, and is to be."""
 
+import importlib.metadata
 from collections.abc import Sequence
 
 from aiohttp import hdrs, web
@@ -7,6 +8,14 @@ from aiohttp import hdrs, web
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.identity import HEADERS, REPEAT, Identity, Wish, checked_key
 from penstock.router.generation.service import Service
+
+SERVER_NAME = f"penstock/{importlib.metadata.version('penstock')}"
+"""What the header `Server` of all responses says."""
+
+
+async def name_server(request: web.Request, response: web.StreamResponse) -> None:
+    """Adds the server's name to a response that is about to be sent."""
+    response.headers[hdrs.SERVER] = SERVER_NAME
 
 
 def request_headers(service: Service, *prompts: str | tuple[int, ...]) -> dict[str, str]:
@@ -20,13 +29,13 @@ def wish_of(request: web.Request) -> Wish:
     # Bytes that are no UTF-8 can't be written into the error that cites them.
     resume_after, repeat, key, output_ids = (
         request.headers.get(name, "").strip().encode(errors="backslashreplace").decode() or None for name in HEADERS)
-    return Wish(resume_after, repeat, checked_key(key, HEADERS.key), output_ids, _takes_ids(request))
+    return Wish(resume_after, repeat, checked_key(key, HEADERS.key), output_ids, takes_events(request))
 
 
-def _takes_ids(request: web.Request) -> bool:
-    """Tells whether the client of a stream reads the ids of events, which it says by naming the type of streams, or by
-    having an id already. Others may not expect any line but `data`: vLLM's load generator reads each event as JSON, and
-    to OpenAI's client a comment is an empty event once an id has come."""
+def takes_events(request: web.Request) -> bool:
+    """Tells whether the client of a stream reads all of an event: its id, and when to try again. It says so by naming
+    the type of streams, or by having an id already. Others may not expect any line but `data`: vLLM's load generator
+    reads each event as JSON, and to OpenAI's client a comment is an empty event once an id has come."""
     return hdrs.LAST_EVENT_ID in request.headers or "text/event-stream" in request.headers.get(hdrs.ACCEPT, "")
 
 

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from penstock.router.api.http.connection import Connection
 from penstock.router.api.http.failures import to_router_error
+from penstock.router.api.http.headers import takes_events
 from penstock.router.errors import AnotherAnswer, RouterError
 from penstock.router.generation.identity import Identity
 from penstock.router.generation.service import SERVICE
@@ -23,6 +24,8 @@ _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "x
 
 NO_ANSWER = -1
 """Stands for an answer's index in events that belong to none."""
+_LINE_BREAKS = [(character.encode(), b"\\u%04x" % ord(character)) for character in "\x85\u2028\u2029"]
+"""The characters that `str.splitlines` takes for line breaks, in UTF-8 and as JSON escapes them."""
 AnswerEvent = tuple[int, bytes]
 """The index of the answer that an event belongs to, and its data."""
 
@@ -55,12 +58,23 @@ class Places:
                                 "another one")
 
 
+def one_line(data: bytes) -> bytes:
+    """Returns JSON without the line breaks of Unicode in its strings, which some clients take for the ends of lines.
+    Those of ASCII are escaped in all JSON."""
+    if data.isascii():
+        return data
+    for character, escaped in _LINE_BREAKS:
+        data = data.replace(character, escaped)
+    return data
+
+
 class EventWriter:
     """Writes events to one client. It is used by `async with`, which sends the headers and keeps the connection
     alive."""
 
     def __init__(self, request: web.Request, headers: Mapping[str, str], has_ids: bool = False) -> None:
         """With `has_ids` comments are no events of their own, which to some clients have the id of the last one."""
+        self._takes_events = takes_events(request)
         self._comment_frame = b":\n" if has_ids else b":\n\n"
         self.response = web.StreamResponse(headers={**_HEADERS, **headers})
         self._request = request
@@ -81,18 +95,21 @@ class EventWriter:
         self._set_probe(None)
 
     async def send(self, data: bytes, id: bytes = b"") -> None:
-        """Sends one event; `data` holds no line break. Its id comes last, for clients that look for `data` first."""
+        """Sends one event; `data` is JSON, or a word. Its id comes last, for clients that look for `data` first."""
+        data = one_line(data)
         await self._write(b"data: %b\nid: %b\n\n" % (data, id) if id else b"data: %b\n\n" % data)
 
     async def fail(self, error: RouterError, data: bytes) -> None:
-        """Sends the event of a failure, and after how many milliseconds a client may try again, where that may help.
+        """Sends the event of a failure, and to clients that take whole events after how many milliseconds they may try
+        again, where that may help.
 
         That is the event stream's own way of saying so (HTML Standard, 9.2.5, `retry`), for the headers are sent. It
         comes behind the data, for clients that look for `data` at the start of an event; as one of its own it would be
         an empty event to OpenAI's client.
         """
-        retry = b"" if error.retry_after is None else b"retry: %d\n" % (1000 * error.retry_after)
-        await self._write(b"data: %b\n%b\n" % (data, retry))
+        has_retry = error.retry_after is not None and self._takes_events
+        retry = b"retry: %d\n" % (1000 * (error.retry_after or 0)) if has_retry else b""
+        await self._write(b"data: %b\n%b\n" % (one_line(data), retry))
 
     async def _write(self, frame: bytes) -> None:
         self._written_at = self._loop.time()

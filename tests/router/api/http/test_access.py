@@ -1,6 +1,7 @@
 """The API key, pages of other origins, TLS."""
 
 import asyncio
+import importlib.metadata
 import os
 import ssl
 import subprocess
@@ -144,9 +145,47 @@ async def test_preflight_needs_no_key(start: Start) -> None:
             **PAGE, "access-control-request-method": "POST", "access-control-request-headers": "authorization"})
         assert (response.status, await response.read()) == (200, b"")
         assert response.headers["access-control-allow-origin"] == "*"
-        assert response.headers["access-control-allow-methods"] == "GET,POST"
-        assert response.headers["access-control-allow-headers"] == (
-            "content-type,authorization,last-event-id,penstock-answer,idempotency-key,penstock-output-ids")
+        assert response.headers["access-control-allow-methods"] == "POST"
+        assert response.headers["access-control-allow-headers"] == "authorization"
+    response = await server.client.options("/generate", headers=PAGE)
+    assert response.headers["access-control-allow-methods"] == "GET,POST"
+    assert response.headers["access-control-allow-headers"] == (
+        "content-type,authorization,last-event-id,penstock-answer,idempotency-key,penstock-output-ids")
+
+
+OPENAI_HEADERS = ("authorization,content-type,x-stainless-arch,x-stainless-helper-method,x-stainless-lang,"
+                  "x-stainless-os,x-stainless-package-version,x-stainless-retry-count,x-stainless-runtime,"
+                  "x-stainless-runtime-version,x-stainless-timeout")
+
+
+@pytest.mark.parametrize(("asked", "allowed"), [
+    (OPENAI_HEADERS, OPENAI_HEADERS), ("X-My-Gateway", "X-My-Gateway"), ("*", "*"), (" ", None), ("ü", None)])
+async def test_pages_may_send_any_header(start: Start, asked: str, allowed: str | None) -> None:
+    """As OpenAI's client for JavaScript does, with headers of its own in each request."""
+    server = await start(access=Access(Keys([KEY]), allowed_origins=(PAGE["origin"],)))
+    response = await server.client.options("/v1/chat/completions", headers={
+        **PAGE, "access-control-request-method": "POST", "access-control-request-headers": asked})
+    assert response.status == 200
+    assert response.headers["access-control-allow-origin"] == PAGE["origin"]
+    assert response.headers["access-control-allow-headers"].startswith(allowed or "content-type,authorization")
+    assert set(response.headers.getall("vary")) == {
+        "origin", "access-control-request-method", "access-control-request-headers"}
+
+
+async def test_pages_may_read_all_headers_of_answers(server: Server) -> None:
+    """The wildcard stands for all of them, as no page's request has credentials of the browser's."""
+    for method, path in (("GET", "/health"), ("POST", "/generate"), ("POST", "/generate_stream"), ("GET", "/nothing")):
+        response = await server.client.request(method, path, json={"inputs": "a"}, headers=PAGE)
+        assert response.headers["access-control-expose-headers"] == "*"
+        assert "access-control-allow-credentials" not in response.headers
+
+
+async def test_each_response_names_the_server(server: Server) -> None:
+    for method, path in (("GET", "/health"), ("POST", "/generate"), ("POST", "/generate_stream"), ("GET", "/nothing"),
+                         ("POST", "/health"), ("OPTIONS", "/"), ("GET", "/docs"), ("HEAD", "/info"),
+                         ("POST", "/v1/chat/completions")):
+        response = await server.client.request(method, path, json={"inputs": "a"})
+        assert response.headers.getall("server") == [f"penstock/{importlib.metadata.version('penstock')}"]
 
 
 async def test_any_page_may_read_any_answer(start: Start) -> None:

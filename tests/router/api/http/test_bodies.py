@@ -12,8 +12,9 @@ from aiohttp import ClientResponse, web
 from hypothesis import HealthCheck, given, settings, strategies
 
 from penstock.router.api.http.body import to_body
+from penstock.router.api.route_table import routes
 from penstock.router.api.tgi.bodies import GenerateBody
-from tests.router.api.conftest import Server
+from tests.router.api.conftest import Server, Start
 
 JSON = {"content-type": "application/json"}
 SHAPE = "Failed to deserialize the JSON body into the target type: "
@@ -186,9 +187,25 @@ async def test_too_large(server: Server) -> None:
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
 
 
-async def test_a_compressed_body_is_not_unpacked(server: Server) -> None:
-    data = gzip.compress(b'{"inputs": "a"}')
-    assert (await post(server, data, headers={**JSON, "content-encoding": "gzip"})).status == 400
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "x-gzip", "deflate", "br", "zstd", "compress", "identity, gzip"])
+async def test_a_compressed_body_is_not_unpacked(server: Server, encoding: str) -> None:
+    response = await post(server, gzip.compress(b'{"inputs": "a"}'), headers={**JSON, "content-encoding": encoding})
+    assert response.status == 415
+    assert await response.text() == f'Expected request without `Content-Encoding`. Given: string "{encoding}"'
+
+
+async def test_no_route_unpacks_a_body(start: Start) -> None:
+    server = await start(allows_runtime_adapters=True)
+    for route in routes("1"):
+        if route.body is not None:
+            response = await post(server, gzip.compress(b"{}"), route.path, {**JSON, "content-encoding": "gzip"})
+            assert response.status == 415, route.path
+            assert "Expected request without `Content-Encoding`" in await response.text()
+
+
+async def test_a_body_that_says_that_it_is_not_compressed(server: Server) -> None:
+    headers = {**JSON, "content-encoding": "identity"}
+    assert (await post(server, b'{"inputs": "a"}', headers=headers)).status == 200
 
 
 async def test_a_large_prompt_does_not_hold_up_others(server: Server) -> None:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from penstock.router.chat.template import ChatTemplate
 from tests.fakes import LIMITS
 from tests.router.api.conftest import Server, Start
 
@@ -216,5 +217,17 @@ async def test_the_permit_comes_before_the_rules(start: Start) -> None:
         response = await server.post(path, {**bad, "stream": True})
         assert response.status == 200
         assert await response.text() == \
-            'data: {"error":"Model is overloaded","error_type":"overloaded"}\nretry: 1000\n\n'
+            'data: {"error":"Model is overloaded","error_type":"overloaded"}\n\n'
     assert server.series()['tgi_request_failure{err="overloaded"}'] == 4
+
+
+async def test_only_who_asks_for_events_is_told_in_one_when_to_try_again(
+    start: Start, demo: ChatTemplate
+) -> None:
+    """Others may read nothing but `data`, as the ids of events are for these alone."""
+    server = await start(replace(LIMITS, max_concurrent_requests=0), template=demo)
+    for path, body in (("/generate_stream", {"inputs": "a"}), ("/v1/completions", {"prompt": "a", "stream": True}),
+                       ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "stream": True})):
+        for accept, has_retry in (("text/event-stream", True), ("*/*", False), ("application/json", False)):
+            response = await server.client.post(path, json=body, headers={"accept": accept})
+            assert ("\nretry: 1000\n" in await response.text()) == has_retry, (path, accept)
