@@ -215,7 +215,8 @@ def _digest(specs: Sequence[GenerationSpec], rendering: Sequence[object]) -> str
 
 
 def _content(spec: GenerationSpec) -> list[Any]:
-    parameters = spec.parameters.model_dump(exclude_defaults=True, exclude={"seed"})
+    ignored = spec.parameters.model_extra or {}
+    parameters = spec.parameters.model_dump(exclude_defaults=True, exclude={"seed", *ignored})
     return [spec.inputs, parameters, spec.n, spec.is_greedy, spec.keep_stop, spec.add_special_tokens,
             spec.has_openai_penalties, spec.raw_logprobs, spec.wants_prompt_logprobs, sorted(spec.shown_ids),
             spec.adapter]

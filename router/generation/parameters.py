@@ -73,8 +73,11 @@ class Body(BaseModel):
 class Parameters(Body):
     """How to generate an answer. Null is the same as absent where it is allowed.
 
-    The second group is not TGI's: other servers have these fields, and all routes take them but for `n`.
+    The second group is not TGI's: other servers have these fields, and all routes take them but for `n`. Other fields
+    are kept, for some are refused by name: `other_fields` has the rule.
     """
+
+    model_config = ConfigDict(extra="allow")
 
     best_of: UInt64 | None = None
     temperature: Float32 | None = None

@@ -1,6 +1,7 @@
 """What clients write for a grammar, on each API, made into one form. ValidationError says what is wrong, in TGI's words
 where it has any."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ _MAX_OPERATORS = 8
 """Each can double the work of compiling a grammar."""
 _MAX_CHOICES = 1000
 _MAX_CHOICE_TEXT = 32_768
+_OTHER_NOTATION = re.compile(r"^[ \t]*[\w-]+[ \t]*::=", re.MULTILINE)
+"""A rule as EBNF and GBNF have it."""
 _REGEX_SIGNS = frozenset(r"\.+*?()|[]{}^$#&-~/")
 
 
@@ -67,7 +70,8 @@ def parse_grammar(value: dict[str, Any]) -> GrammarSpec:
 
 
 def parse_response_format(value: dict[str, Any]) -> GrammarSpec | None:
-    """Returns what OpenAI's `response_format`, or TGI's, which has a `value`, asks for; None if any text will do.
+    """Returns what OpenAI's `response_format`, or TGI's, which has a `value`, asks for; None if any text will do. Other
+    servers take a `schema` beside the type `json_object`.
 
     It has passed `check_response_format`.
     """
@@ -75,7 +79,7 @@ def parse_response_format(value: dict[str, Any]) -> GrammarSpec | None:
         return parse_grammar(value)
     match value["type"]:
         case "json_object":
-            return JSON_OBJECT
+            return JSON_OBJECT if value.get("schema") is None else _in_words(_schema, value["schema"])
         case "json_schema":
             return _in_words(_named_schema, value["json_schema"])
         case "grammar":
@@ -143,6 +147,8 @@ def _regex(value: object) -> GrammarSpec:
 
 def _lark(value: object) -> GrammarSpec:
     source = _text(value, "grammar")
+    if _OTHER_NOTATION.search(source):
+        raise GrammarError("a grammar must be in Lark's notation, whose rules are `name: …`. Given: a rule with `::=`")
     if "%json" in source:
         raise GrammarError("`%json` is not supported in a grammar; the type json takes a schema")
     num_operators = source.count("&") + source.count("~")
@@ -166,7 +172,7 @@ def _literal(text: str) -> str:
 
 _GRAMMARS: dict[str, Callable[[Any], GrammarSpec]] = {
     "json": _schema, "json_object": _schema, "json_schema": _named_schema, "regex": _regex, "choice": _choice,
-    "lark": _lark, "ebnf": _lark, "type": of_type, "length": of_length}
+    "lark": _lark, "type": of_type, "length": of_length}
 _FORMATS = ("text", "json_object", "json_schema", "grammar")
 _GUIDED: dict[str, Callable[[Any], GrammarSpec]] = {
     "json": _schema, "regex": _regex, "choice": _choice, "grammar": _lark}

@@ -108,6 +108,8 @@ BEHAVIOURS = (
               "e2e/test_conversation.py::test_the_second_turn_computes_only_what_is_new"),
     Behaviour("Fields of OpenAI's routes dropped in silence although they would change the answer", NEVER,
               "router/api/openai/test_other_fields.py::test_what_would_change_the_answer_is_refused_by_name"),
+    Behaviour("Fields of other servers in `parameters` dropped in silence although they would change the answer", NEVER,
+              "router/api/tgi/test_other_fields.py::test_a_field_of_another_server_is_refused_by_name"),
     Behaviour("`n` in `parameters` dropped in silence", NEVER, "router/api/tgi/test_rules.py::test_a_rule"),
     Behaviour("The API key compared without regard to case", NEVER, "router/api/http/test_access.py::test_key"),
     Behaviour("`/chat_tokenize` open to those without the key", NEVER,

@@ -4,7 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from penstock.router.api.openai.other_fields import IGNORED, REFUSED, REFUSED_IN_CHATS, REFUSED_IN_COMPLETIONS
+from penstock.router.generation.other_fields import (
+    IGNORED,
+    REFUSED_BESIDE_INPUTS,
+    REFUSED_IN_CHATS,
+    REFUSED_IN_COMPLETIONS,
+    REFUSED_IN_PARAMETERS,
+)
 from tests.compatibility.behaviours import BEHAVIOURS, Behaviour
 from tests.compatibility.inventory import Entry
 from tests.compatibility.reasons import Reason
@@ -26,9 +32,9 @@ it, and nothing shows an effect. *no*: not yet. *deliberately not*: and it is to
 _OTHERS = """
 ## Other fields
 
-On TGI's own routes fields that TGI does not have are ignored, as by TGI, but for `n` in `parameters`, which is refused
-unless it is 1. On OpenAI's routes a field that would change the answer, or what is promised of it, is refused by name
-with status 422, unless its value asks for nothing; other fields are ignored, those below and those that nobody knows.
+A field of OpenAI's or of another server that would change the answer, or what is promised of it, is refused by name
+with status 422, unless its value asks for nothing, or the body itself turns off what it tunes: on OpenAI's routes, and
+in `parameters` and beside `inputs` on TGI's own. Other fields are ignored, those below and those that nobody knows.
 
 | | |
 |---|---|
@@ -99,9 +105,10 @@ def _sections(entries: Sequence[Entry], reasons: Mapping[tuple[str, str], Reason
 
 def _other_fields() -> Iterator[str]:
     yield _OTHERS
-    common = REFUSED.keys()
+    common = REFUSED_BESIDE_INPUTS.keys()
     for where, names in (("refused", common), ("refused in chats", REFUSED_IN_CHATS.keys() - common),
-                         ("refused in completions", REFUSED_IN_COMPLETIONS.keys() - common)):
+                         ("refused in completions", REFUSED_IN_COMPLETIONS.keys() - common),
+                         ("refused in TGI's `parameters`", REFUSED_IN_PARAMETERS.keys() - common)):
         yield f"| {where} | {_listed(names)} |\n"
     for reason in dict.fromkeys(IGNORED.values()):
         yield f"| ignored: {reason} | {_listed(name for name, why in IGNORED.items() if why == reason)} |\n"

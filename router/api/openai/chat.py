@@ -13,11 +13,11 @@ from penstock.router.api.openai.bodies import ChatBody
 from penstock.router.api.openai.chat_choice import ChatChoice
 from penstock.router.api.openai.chat_spec import converse, parse
 from penstock.router.api.openai.envelope import DONE, count_usage, head, refuse, render_failure, usage
-from penstock.router.api.openai.other_fields import REFUSED_IN_PROMPTS, refuse_unsupported
 from penstock.router.chat.tools_format import CallFormat
 from penstock.router.errors import Overloaded, RouterError, ValidationError
 from penstock.router.generation.answers import Answers, answering
 from penstock.router.generation.identity import OUTPUT_IDS, Identity, Wish, identify
+from penstock.router.generation.other_fields import REFUSED_IN_PROMPTS, refuse_unsupported
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.text.tokenizer import TokenizerError
@@ -84,7 +84,7 @@ async def chat_tokenize(request: web.Request) -> web.Response:
     """Answers with the prompt that a conversation makes, and its tokens, each with its place in the prompt."""
     body = await read_body(request, ChatBody)
     service = request.app[SERVICE]
-    refuse_unsupported(body, REFUSED_IN_PROMPTS)
+    refuse_unsupported(body.model_extra, REFUSED_IN_PROMPTS)
     conversation = await converse(body, service)
     try:
         tokens = await service.tokenizer.split(conversation.prompt, bool(body.add_special_tokens))

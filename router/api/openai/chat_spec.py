@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from penstock.router.api.openai.bodies import ChatBody, Function, Message, Part, ToolCall
-from penstock.router.api.openai.other_fields import REFUSED_IN_CHATS, refuse_unsupported
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.chat import tools_prompt
 from penstock.router.chat.template import ChatTemplate
@@ -15,6 +14,7 @@ from penstock.router.chat.tools import Offer, Tool, choose
 from penstock.router.chat.tools_format import PLAIN, CallFormat, native_format
 from penstock.router.chat.tools_grammar import tools_grammar
 from penstock.router.errors import TemplateError, ToolError, ValidationError
+from penstock.router.generation.other_fields import REFUSED_IN_CHATS, refuse_unsupported
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.grammar.compiler import MAX_SOURCE
@@ -36,7 +36,7 @@ class Conversation:
 
 async def parse(body: ChatBody, service: Service) -> tuple[GenerationSpec, CallFormat | None]:
     """Returns what the body asks for, and how its answer calls tools. A RouterError names the field that is refused."""
-    refuse_unsupported(body, REFUSED_IN_CHATS)
+    refuse_unsupported(body.model_extra, REFUSED_IN_CHATS)
     if body.n == 0:
         raise ValidationError("`n` must be > 0. Given: 0")
     if body.top_logprobs and not body.logprobs:

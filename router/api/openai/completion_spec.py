@@ -1,10 +1,10 @@
 """What a body of OpenAI's completions asks for."""
 
 from penstock.router.api.openai.bodies import CompletionBody
-from penstock.router.api.openai.other_fields import REFUSED_IN_COMPLETIONS, refuse_unsupported
 from penstock.router.api.openai.parameters import max_tokens, parameters
 from penstock.router.engine.limits import Limits
 from penstock.router.errors import SuffixNotSupported, TooManyPrompts, ValidationError
+from penstock.router.generation.other_fields import REFUSED_IN_COMPLETIONS, refuse_unsupported
 from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 
@@ -16,7 +16,7 @@ def parse(body: CompletionBody, service: Service) -> list[GenerationSpec]:
         raise SuffixNotSupported
     if len(body.prompt) > limits.max_client_batch_size:
         raise TooManyPrompts(limits.max_client_batch_size)
-    refuse_unsupported(body, REFUSED_IN_COMPLETIONS)
+    refuse_unsupported(body.model_extra, REFUSED_IN_COMPLETIONS)
     num_candidates = _num_candidates(body, limits)
     max_new_tokens = 1 if is_prompt_only(body) else max_tokens(body)
     common = parameters(body, max_new_tokens, top_n_tokens=body.logprobs)

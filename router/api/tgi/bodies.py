@@ -6,9 +6,13 @@ from penstock.router.generation.parameters import Body, Parameters
 
 
 class GenerateBody(Body):
-    """The body of `POST /generate`, `/generate_stream` and `/tokenize`. Without `parameters` an answer is sampled."""
+    """The body of `POST /generate`, `/generate_stream` and `/tokenize`. Without `parameters` an answer is sampled.
+
+    Other fields are kept, for some are refused by name: `other_fields` has the rule.
+    """
 
     model_config = ConfigDict(
+        extra="allow",
         json_schema_extra={"examples": [{"inputs": "def open(path):", "parameters": {"max_new_tokens": 20}}]})
 
     inputs: str

@@ -15,6 +15,11 @@ from penstock.router.errors import RouterError
 from penstock.router.generation.answers import Answer, answering, mean_logprob, tokens_of
 from penstock.router.generation.float32 import shortest_float32
 from penstock.router.generation.identity import Identity, Wish, identify
+from penstock.router.generation.other_fields import (
+    REFUSED_BESIDE_INPUTS,
+    REFUSED_IN_PARAMETERS,
+    refuse_unsupported,
+)
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.scheduling.plan import TopLogprobs
@@ -59,7 +64,10 @@ def asks_full_text(body: GenerateBody, default: bool) -> bool:
 
 
 def parse(service: Service, body: GenerateBody) -> GenerationSpec:
-    """Returns what the body asks for, in the terms that all APIs share."""
+    """Returns what the body asks for, in the terms that all APIs share. ValidationError names a field of another server
+    that would change the answer."""
+    refuse_unsupported(body.model_extra, REFUSED_BESIDE_INPUTS)
+    refuse_unsupported(body.parameters.model_extra, REFUSED_IN_PARAMETERS)
     return GenerationSpec(
         body.inputs, body.parameters,
         wants_prompt_logprobs=body.parameters.decoder_input_details and service.limits.enable_prefill_logprobs,
@@ -69,9 +77,9 @@ def parse(service: Service, body: GenerateBody) -> GenerationSpec:
 async def identified(
     service: Service, body: GenerateBody, is_full_text: bool, wish: Wish, *, is_stream: bool
 ) -> tuple[GenerationSpec, Identity]:
-    """Returns what the body asks for, and which answer it gets. A wish that is refused counts as a request."""
-    spec = parse(service, body)
+    """Returns what the body asks for, and which answer it gets. One that is refused counts as a request."""
     try:
+        spec = parse(service, body)
         return spec, await identify(service, [spec], wish, ("generate", is_full_text), is_stream=is_stream)
     except RouterError as error:
         service.metrics.requested()

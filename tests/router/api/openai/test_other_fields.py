@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.router.api.openai.bodies import ChatBody, CompletionBody
-from penstock.router.api.openai.other_fields import IGNORED, REFUSED_IN_CHATS, REFUSED_IN_COMPLETIONS
 from penstock.router.chat.template import ChatTemplate
+from penstock.router.generation.other_fields import IGNORED, REFUSED_IN_CHATS, REFUSED_IN_COMPLETIONS
 from tests.router.api.conftest import Server, Start
 from tests.router.api.openai.chats import HELLO
 
@@ -22,29 +22,38 @@ async def server(start: Start, demo: ChatTemplate) -> Server:
 @pytest.mark.parametrize("path", ROUTES)
 async def test_what_would_change_the_answer_is_refused_by_name(server: Server, path: str) -> None:
     body, _, refused = ROUTES[path]
-    for name, neutral in refused.items():
+    for name in refused:
         response = await server.post(path, {**body, name: "asked"})
-        assert response.status == 422, name
+        assert response.status in (400, 422), name
         message = (await response.json())["error"]["message"]
-        assert message.startswith(f"Input validation error: `{name}`")
+        assert f"`{name}`" in message
         assert message.endswith(" is not supported")
-        for value in (None, *neutral):
-            assert (await server.post(path, {**body, name: value})).status == 200, (name, value)
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_what_asks_for_nothing_is_let_pass(server: Server, path: str) -> None:
+    body, _, refused = ROUTES[path]
+    plain = (await (await server.post(path, body)).json())["choices"]
+    most = max(map(len, refused.values()))
+    for number in range(most + 1):
+        neutral = {name: (None, *values)[number] for name, values in refused.items() if number <= len(values)}
+        response = await server.post(path, {**body, **neutral})
+        assert (response.status, (await response.json()).get("choices")) == (200, plain), await response.text()
 
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_what_changes_nothing_is_ignored(server: Server, path: str) -> None:
     body, _, _ = ROUTES[path]
     plain = (await (await server.post(path, body)).json())["choices"]
-    for name in (*IGNORED, "a_name_that_nobody_knows"):
-        response = await server.post(path, {**body, name: {"asked": [1]}})
-        assert (response.status, (await response.json())["choices"]) == (200, plain), name
+    others = {name: {"asked": [1]} for name in [*IGNORED, "a_name_that_nobody_knows"]}
+    response = await server.post(path, {**body, **others})
+    assert (response.status, (await response.json())["choices"]) == (200, plain)
 
 
 async def test_the_prompt_of_a_chat_follows_the_same_rule(server: Server) -> None:
     response = await server.post("/chat_tokenize", {"messages": HELLO, "documents": [{"text": "a"}]})
-    assert (response.status, (await response.json())["error"]) == (
-        422, "Input validation error: `documents`, other than [], is not supported")
+    assert response.status == 422
+    assert "`documents`, other than [], is not supported" in await response.text()
     for name, value in (("user", "me"), ("best_of", 2)):
         assert (await server.post("/chat_tokenize", {"messages": HELLO, name: value})).status == 200, "no other prompt"
 
