@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 def main() -> None:
     config = RouterConfig.from_argv(sys.argv[1:])
-    logs.configure(config.log_level, config.json_output)
+    logs.configure(config.log_level, config.json_output, has_requests=not config.no_request_logs)
     try:
         # Outside the event loop, which it would hold up: one of a vocabulary of 200,000 tokens takes a second, in which
         # SIGTERM ends the process at once.

@@ -45,7 +45,7 @@ def make_app(
     """Returns the app over parts that are ready to answer. `outer` middlewares see the responses as clients get
     them."""
     access = access or Access()
-    app = web.Application(middlewares=[name_request, *outer, count_answers, access.answer_preflight, answer_errors],
+    app = web.Application(middlewares=[name_request, count_answers, *outer, access.answer_preflight, answer_errors],
                           client_max_size=limits.payload_limit)
     app[SERVICE] = Service(
         engine, tokenizer, metrics, info, poison or PoisonMemory(limits.poison_memory), grammars, template,

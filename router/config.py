@@ -75,6 +75,8 @@ class ServerConfig:
     poison_memory: int
     """The seconds for which a request that killed its group is refused."""
     json_output: bool
+    no_request_logs: bool
+    """Whether the log has no line for each request."""
     log_level: str
     """A name that `logging` knows."""
     compute_type: str | None

@@ -1,23 +1,29 @@
 """The keys that clients may bear."""
 
 import hmac
+import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.router.config import InvalidArgument
 
+_NAME = re.compile(r"#\s*name:\s*([\w.@/-]{1,64})")
+"""A line that names the key of the next line."""
+
 
 class Keys:
     """Holds the keys that were given and those of a file, one a line, which can be read again while the server runs.
 
-    Raises InvalidArgument for a file that can't be read or has no key, and for a line that can't be one.
+    Each has a name, by which the log tells them apart: the one that a line `# name: NAME` before it in the file gives
+    it, or else `key-1`, `key-2` and so on, or `file-1`, by its place among those given, or those of the file. Raises
+    InvalidArgument for a file that can't be read or has no key, and for a line that can't be one.
     """
 
     def __init__(self, given: Sequence[str] = (), file: Path | None = None) -> None:
         self._given = given
         self._file = file
-        self._keys: tuple[bytes, ...] = ()
+        self._keys: dict[bytes, str] = {}
         self.reload()
 
     def __bool__(self) -> bool:
@@ -28,21 +34,24 @@ class Keys:
         """Whether gRPC can send all of them."""
         return all(key.isascii() for key in self._keys)
 
-    def admit(self, key: str) -> bool:
-        """Tells whether the key is one of these; how long it takes reveals nothing of them but their number."""
+    def name_of(self, key: str) -> str | None:
+        """Returns the name of a key that is one of these; how long it takes reveals nothing of them but their
+        number."""
         bytes_of_key = _to_bytes(key)
-        return sum(hmac.compare_digest(bytes_of_key, each) for each in self._keys) > 0
+        names = [name for each, name in self._keys.items() if hmac.compare_digest(bytes_of_key, each)]
+        return names[0] if names else None
 
     def reload(self) -> int:
         """Reads the file again; returns how many keys there are now. After an InvalidArgument those from before
         hold."""
-        keys = [*self._given, *(_read(self._file) if self._file else [])]
-        self._keys = tuple(_to_bytes(key) for key in keys)
-        return len(keys)
+        named = {f"key-{number}": key for number, key in enumerate(self._given, 1)}
+        named |= _read(self._file) if self._file else {}
+        self._keys = {_to_bytes(key): name for name, key in reversed(named.items())}
+        return len(self._keys)
 
 
-def _read(file: Path) -> list[str]:
-    """Reads the keys of a file, in which empty lines and those that begin with `#` are none."""
+def _read(file: Path) -> dict[str, str]:
+    """Reads the keys of a file by their names; empty lines and those that begin with `#` are none."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             raise InvalidArgument(f"`api_key_file`: {file} must be a regular file, for it is read several times")
@@ -50,11 +59,20 @@ def _read(file: Path) -> list[str]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise InvalidArgument(f"`api_key_file`: cannot read {file}: {reason}") from error
-    keys = [line for line in lines if line and not line.startswith("#")]
+    keys: dict[str, str] = {}
+    number, before = 0, ""
+    for line in lines:
+        if line and not line.startswith("#"):
+            check_key("api_key_file", line)
+            number += 1
+            given = _NAME.fullmatch(before)
+            name = given[1] if given else f"file-{number}"
+            if name in keys:
+                raise InvalidArgument(f"`api_key_file`: {file} names two keys {name}")
+            keys[name] = line
+        before = line
     if not keys:
         raise InvalidArgument(f"`api_key_file`: there is no key in {file}")
-    for key in keys:
-        check_key("api_key_file", key)
     return keys
 
 

@@ -84,6 +84,8 @@ class Stream:
         self.first_token_at: float | None = None
         self.finished_at: float | None = None
         self.ending: Ending | None = None
+        self.finish_reason: str | None = None
+        """Why the answer has ended, by the word that its client is told."""
         self.hit_tokens = 0
         self.guesses = Guesses() if is_guessed else None
         self.prompt_logprobs = PromptLogprobs()
@@ -130,6 +132,7 @@ class Stream:
         if reason is not None:
             self.finished_at = now
             self.ending = Ending(reason, self._text.text, self.num_tokens)
+            self.finish_reason = reason.value
 
     def verified(self, verified: Verified) -> None:
         if self.guesses is not None:

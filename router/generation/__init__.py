@@ -1,2 +1,2 @@
 """From a request of any API to the events of its answers; may import adapters, chat, engine, errors, fleet,
-grammar, metrics, scheduling, text and tracing."""
+grammar, metrics, records, scheduling and text."""

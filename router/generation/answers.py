@@ -15,9 +15,9 @@ from penstock.router.generation.service import Service
 from penstock.router.generation.spec import GenerationSpec
 from penstock.router.generation.validation import check_mode, validate
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.records import request_record
 from penstock.router.scheduling.plan import FinishReason
 from penstock.router.text.text_path import TextPath
-from penstock.router.tracing import request_trace as traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,7 @@ async def answering(
     engine, metrics = service.engine, service.metrics
     metrics.requested()
     running: Answers | None = None
-    traced = traces.current()
-    trace = traced.begin(specs, is_stream) if traced else None
+    generation = request_record.current().begin(specs, is_stream)
     try:
         for spec in specs:
             check_mode(spec, service.limits, service.adapters, is_stream)
@@ -174,22 +173,21 @@ async def answering(
             for spec, request in requests:
                 metrics.accepted(len(request.input_ids), request.max_new_tokens)
                 stream = Stream(
-                    trace.followed(request) if trace else request, TextPath(service.tokenizer, request), queue,
+                    generation.followed(request), TextPath(service.tokenizer, request), queue,
                     is_guessed=engine.limits.speculate > 0)
                 _feed(stream, identity)
                 if stream.ending is None:
                     engine.submit(stream, identity.output_ids)
                 await stack.enter_async_context(stream)
                 answers[stream] = Answer(len(answers), spec, request, stream, received_at, metrics)
-            if trace is not None:
-                trace.submitted(answers)
+            generation.submitted(answers)
             if identity.is_resumed:
                 metrics.resumed(len(answers))
             running = Answers(answers, queue, service)
             yield running
     except BaseException as error:
         if running is None or not running.is_over:
-            _count_failure(error, metrics, trace)
+            _count_failure(error, metrics, generation)
         raise
 
 
@@ -224,13 +222,12 @@ def _feed(stream: Stream, identity: Identity) -> None:
             raise ValidationError(f"`{where}` must not go on behind the answer's end. Given: {token_id}")
 
 
-def _count_failure(error: BaseException, metrics: Metrics, trace: traces.Generation | None) -> None:
+def _count_failure(error: BaseException, metrics: Metrics, generation: request_record.Generation) -> None:
     """Counts an error that nobody foresaw as the server's, and a cancellation as the client's leaving."""
     if not isinstance(error, RouterError):
         error = RouterError() if isinstance(error, Exception) else Dropped()
     metrics.failed(error)
-    if trace is not None:
-        trace.failed(error)
+    generation.failed(error)
 
 
 async def tokens_of(answers: Answers) -> list[list[Token]]:

@@ -257,6 +257,7 @@ OPTIONS: list[click.Parameter] = [
            type=Integer(1, 2**16 - 1)),
 
     Option("--json-output", REST, "Write log lines as JSON.", is_flag=True),
+    Option("--no-request-logs", REST, "Penstock: write no line in the log for each request.", is_flag=True),
     Option("--env -e", REST, "Print the software and hardware found, then start.", is_flag=True, envvar=None),
     Noted("--usage-stats", REST, "Accepted without effect: nothing is sent.",
           type=click.Choice(["on", "off", "no-stack"]), default="off", note=_no_statistics),

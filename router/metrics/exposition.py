@@ -1,14 +1,19 @@
 """Writes series in Prometheus' text format, version 0.0.4.
 
-The client library's writer would rename counters to end in `_total`; TGI's do not.
+The client library's writer would rename all counters to end in `_total`; TGI's do not. Ours do, and are told once more
+under the names that they had before.
 """
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.samples import Sample
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+TGI = "tgi_"
+OLD_NAMES = ("penstock_",)
+"""How counters begin that are told under their old names, too, without `_total`: dashboards of version 0.1 ask for
+them."""
 
 
 def text(registry: CollectorRegistry) -> bytes:
@@ -18,11 +23,23 @@ def text(registry: CollectorRegistry) -> bytes:
 
 def _lines(registry: CollectorRegistry) -> Iterator[str]:
     for metric in registry.collect():
-        yield f"# HELP {metric.name} {metric.documentation}\n# TYPE {metric.name} {metric.type}\n"
-        yield from (_line(sample) for sample in metric.samples if not sample.name.endswith("_created"))
+        if metric.type != "counter":
+            yield from _written(metric, metric.name)
+            continue
+        if not metric.name.startswith(TGI):
+            yield from _written(metric, f"{metric.name}_total")
+        if metric.name.startswith((TGI, *OLD_NAMES)):
+            yield from _written(metric, metric.name)
 
 
-def _line(sample: Sample) -> str:
-    labels = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in sample.labels.items())
-    braced = f"{{{labels}}}" if labels else ""
-    return f"{sample.name.removesuffix('_total')}{braced} {sample.value}\n"
+def _written(metric: Metric, name: str) -> Iterator[str]:
+    """Writes a metric; of a counter, under a name that may have lost its `_total`."""
+    yield f"# HELP {name} {metric.documentation}\n# TYPE {name} {metric.type}\n"
+    for sample in metric.samples:
+        if not sample.name.endswith("_created"):
+            yield _line(name if metric.type == "counter" else sample.name, sample)
+
+
+def _line(name: str, sample: Sample) -> str:
+    labels = ",".join(f'{label}="{value.translate(_ESCAPES)}"' for label, value in sample.labels.items())
+    return f"{name}{{{labels}}} {sample.value}\n" if labels else f"{name} {sample.value}\n"

@@ -12,8 +12,9 @@ from penstock.router.api.http.access import Access
 from penstock.router.api.http.failures import to_router_error
 from penstock.router.errors import Dropped, RouterError
 from penstock.router.metrics.metrics import Metrics
+from penstock.router.records import request_log
+from penstock.router.records.request_record import RequestRecord, recording
 from penstock.router.rpc.errors import Unauthenticated, code_of, details_of
-from penstock.router.tracing import request_trace as traces
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -45,6 +46,7 @@ class Calls:
         metadata = _metadata(context)
         self._count(context)
         with (request_id.naming(metadata.get(request_id.HEADER)) as name,
+              recording(f"/{self._service}/{method}") as record,
               self._traced(f"{self._service}/{method}", metadata, context) as tell):
             context.set_trailing_metadata(((request_id.HEADER, name),))
             error = None
@@ -53,16 +55,20 @@ class Calls:
                     raise Unauthenticated
                 yield
             except asyncio.CancelledError:
-                self._metrics.answered(f"/{self._service}/{method}", Dropped.status)
+                self._answered(record, Dropped.status)
                 tell(_reason_to_end(context).name)
                 raise
             except Exception as failure:
                 error = to_router_error(failure)
-                traces.failed(error)
-            self._metrics.answered(f"/{self._service}/{method}", error.status if error else 200)
+            self._answered(record, error.status if error else 200)
             tell(code_of(error).name if error else grpc.StatusCode.OK.name)
         if error is not None:
             await _abort(context, error, name)
+
+    def _answered(self, record: RequestRecord, status: int) -> None:
+        """Counts a call that has ended, and has the log tell of it."""
+        self._metrics.answered(record.route, status)
+        request_log.write(record, status)
 
     def _count(self, context: Context) -> None:
         """Counts a call as running until its client has been sent everything, which is later than its method

@@ -1,2 +1,2 @@
-"""The spans of requests, for OpenTelemetry; may import engine, errors, generation, request_id and
+"""The spans of requests, for OpenTelemetry; may import engine, errors, generation, records, request_id and
 routing."""

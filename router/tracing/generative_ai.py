@@ -1,26 +1,25 @@
 """Attributes of a request's span, by OpenTelemetry's semantic conventions for generative AI."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from opentelemetry.util.types import AttributeValue
 
-from penstock.router.engine.stream import Stream
-from penstock.router.tracing.request_trace import RequestTrace
+from penstock.router.records.request_record import RequestRecord
 
 PROVIDER = "penstock"
 _INT64 = 2**63
 
 
-def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | None]:
+def asked(record: RequestRecord, model_id: str) -> Mapping[str, AttributeValue | None]:
     """Returns the attributes of what was asked of the first prompt; None stands for what was not."""
-    generation = trace.generations[0]
+    generation = record.generations[0]
     spec = generation.specs[0]
     parameters = spec.parameters
     seed = parameters.seed
     return {
-        "gen_ai.operation.name": trace.operation,
+        "gen_ai.operation.name": record.operation,
         "gen_ai.provider.name": PROVIDER,
-        "gen_ai.request.model": trace.model or model_id,
+        "gen_ai.request.model": record.model or model_id,
         "gen_ai.response.model": model_id,
         "gen_ai.request.stream": generation.is_stream,
         "penstock.adapter": spec.adapter,
@@ -37,12 +36,12 @@ def asked(trace: RequestTrace, model_id: str) -> Mapping[str, AttributeValue | N
     }
 
 
-def answered(trace: RequestTrace) -> Mapping[str, AttributeValue | None]:
+def answered(record: RequestRecord) -> Mapping[str, AttributeValue | None]:
     """Returns the attributes of what came of a request: its tokens, and how each answer ended."""
-    streams = trace.streams
+    streams = record.streams
     if not streams:
         return {}
-    firsts = list(_first_of_each_prompt(trace))
+    firsts = record.first_streams
     endings = [stream.ending for stream in streams if stream.ending is not None]
     guesses = [stream.guesses for stream in streams if stream.guesses is not None]
     came_at = [stream.first_token_at for stream in streams if stream.first_token_at is not None]
@@ -53,13 +52,5 @@ def answered(trace: RequestTrace) -> Mapping[str, AttributeValue | None]:
         "penstock.accepted_tokens": sum(each.accepted for each in guesses) if guesses else None,
         "gen_ai.usage.output_tokens": sum(ending.num_tokens for ending in endings),
         "gen_ai.response.finish_reasons": [ending.finish_reason.value for ending in endings] or None,
-        "gen_ai.response.time_to_first_chunk": min(came_at) - trace.generations[0].received_at if came_at else None,
+        "gen_ai.response.time_to_first_chunk": min(came_at) - record.generations[0].received_at if came_at else None,
     }
-
-
-def _first_of_each_prompt(trace: RequestTrace) -> Iterator[Stream]:
-    for generation in trace.generations:
-        index = 0
-        for spec in generation.specs if generation.streams else ():
-            yield generation.streams[index]
-            index += spec.num_answers

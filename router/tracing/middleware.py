@@ -20,11 +20,11 @@ from opentelemetry.util.types import AttributeValue
 
 from penstock.router.engine.stream import Stream
 from penstock.router.errors import Dropped, GenerationError, RouterError
+from penstock.router.records import request_record
+from penstock.router.records.request_record import RequestRecord
 from penstock.router.request_id import current as current_request
 from penstock.router.routing import route_of
-from penstock.router.tracing import request_trace as traces
 from penstock.router.tracing.generative_ai import answered, asked
-from penstock.router.tracing.request_trace import RequestTrace
 from penstock.router.tracing.trace import Note
 
 Attributes = Mapping[str, AttributeValue]
@@ -90,8 +90,9 @@ class Tracing:
         started_at = _Clock()
         given = _given({"penstock.request.id": current_request(), **attributes})
         span = self._tracer.start_span(name, self._propagator.extract(carrier), SpanKind.SERVER, given)
-        trace = RequestTrace(_pack(span.get_span_context())) if span.is_recording() else None
-        traces.set_current(trace)
+        record = request_record.current()
+        if span.is_recording():
+            record.context = _pack(span.get_span_context())
         try:
             yield span
         except BaseException as error:
@@ -99,23 +100,22 @@ class Tracing:
                          else type(error).__name__, is_ours=isinstance(error, Exception))
             raise
         finally:
-            traces.set_current(None)
-            if trace is not None:
-                self._tell(span, trace, started_at)
+            if span.is_recording():
+                self._tell(span, record, started_at)
             span.end()
 
-    def _tell(self, span: Span, trace: RequestTrace, clock: "_Clock") -> None:
+    def _tell(self, span: Span, record: RequestRecord, clock: "_Clock") -> None:
         """Adds to the span what was asked and answered, and makes its children."""
-        if trace.error is not None:
-            _set_failure(span, trace.error.error_type, _is_ours(trace.error))
-        if not trace.generations:
+        if record.error is not None:
+            _set_failure(span, record.error.error_type, _is_ours(record.error))
+        if not record.generations:
             return
-        span.set_attributes(_given(asked(trace, self._model_id)))
-        span.set_attributes(_given(answered(trace)))
+        span.set_attributes(_given(asked(record, self._model_id)))
+        span.set_attributes(_given(answered(record)))
         inside, now = set_span_in_context(span), time.monotonic()
-        for generation in trace.generations:
+        for generation in record.generations:
             self._child("validation", inside, clock, generation.received_at, generation.checked_at or now)
-        for index, stream in enumerate(trace.streams):
+        for index, stream in enumerate(record.streams):
             self._phases(span, stream, {"penstock.answer.index": index}, clock)
 
     def _phases(self, span: Span, stream: Stream, attributes: Attributes, clock: "_Clock") -> None:

@@ -57,12 +57,12 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
     "Requests": [
         ("Requests", "reqps", [(rate("tgi_request_count"), "asked"), (rate("tgi_request_success"), "answered")]),
         ("Answers by route and status", "reqps", [
-            (rate("penstock_requests", by="route, status"), "{{route}} {{status}}")]),
+            (rate("penstock_requests_total", by="route, status"), "{{route}} {{status}}")]),
         ("Failures by error", "reqps", [(rate("tgi_request_failure", by="err"), "{{err}}")]),
-        ("Tokens", "short", [(rate("penstock_prompt_tokens"), "of prompts, computed, per second"),
-                             (rate("penstock_generated_tokens"), "generated per second")]),
-        ("Tokens guessed and verified", "short", [(rate("penstock_drafted_tokens"), "per second"),
-                                                  (rate("penstock_accepted_tokens"), "per second, right")]),
+        ("Tokens", "short", [(rate("penstock_prompt_tokens_total"), "of prompts, computed, per second"),
+                             (rate("penstock_generated_tokens_total"), "generated per second")]),
+        ("Tokens guessed and verified", "short", [(rate("penstock_drafted_tokens_total"), "per second"),
+                                                  (rate("penstock_accepted_tokens_total"), "per second, right")]),
         ("Tokens of a prompt", "short", quantiles("tgi_request_input_length")),
         ("Tokens of an answer", "short", quantiles("tgi_request_generated_tokens")),
     ],
@@ -78,7 +78,7 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
         ("Requests", "short", [(total("tgi_queue_size"), "waiting"), (total("tgi_batch_current_size"), "running")]),
         ("Requests waiting, by server", "short", [(series("tgi_queue_size"), "{{instance}}")]),
         ("Prompt tokens found in the prefix cache", "percentunit", [
-            (share(rate("penstock_prefix_hit_tokens"), rate("penstock_prompt_tokens")), "of all")]),
+            (share(rate("penstock_prefix_hit_tokens_total"), rate("penstock_prompt_tokens_total")), "of all")]),
         ("KV blocks", "short", [(f"sum by (state) ({series('penstock_kv_blocks')})", "{{state}}")]),
         ("KV blocks in use, by server", "percentunit", [
             (f"{by_server(series('penstock_kv_blocks', USED))} / {by_server(series('penstock_kv_blocks'))}",
@@ -96,13 +96,14 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
         ("KV memory", "short", [(total("penstock_kv_num_blocks"), "blocks"),
                                 (f"max({series('penstock_kv_block_size')})", "tokens of a block")]),
         ("KV memory in use, by server", "percentunit", [(series("penstock_kv_usage"), "{{instance}}")]),
-        ("Why a group was chosen", "reqps", [(rate("penstock_choice", by="reason"), "{{reason}}")]),
+        ("Why a group was chosen", "reqps", [(rate("penstock_choice_total", by="reason"), "{{reason}}")]),
         ("Requests that went on in another group", "short", [
-            (f"sum by (cause) (increase({series('penstock_moved_requests')}[$__rate_interval]))", "{{cause}}"),
-            (f"sum (increase({series('penstock_moves_to_other_numerics')}[$__rate_interval]))", "to other numerics")]),
+            (f"sum by (cause) (increase({series('penstock_moved_requests_total')}[$__rate_interval]))", "{{cause}}"),
+            (f"sum (increase({series('penstock_moves_to_other_numerics_total')}[$__rate_interval]))",
+             "to other numerics")]),
         ("Pause of an answer that went on in another group", "s", quantiles("penstock_move_pause_seconds")),
         ("Answers that went on after their connection broke", "short", [
-            (growth("penstock_resumed_answers"), "{{instance}}")]),
+            (growth("penstock_resumed_answers_total"), "{{instance}}")]),
     ],
     "Steps": [
         ("Steps with prompts", "s", steps("prefill")),
@@ -117,15 +118,15 @@ ROWS: dict[str, list[tuple[str, str, Targets]]] = {
         ("Adapters, by where they are", "short", [
             (f"sum by (state) ({series('penstock_adapters')})", "{{state}}")]),
         ("Loading an adapter", "s", quantiles("penstock_adapter_load_seconds")),
-        ("Adapters loaded and unloaded", "short", [(rate("penstock_adapter_loads"), "loaded per second"),
-                                                   (rate("penstock_adapter_evictions"), "unloaded per second")]),
+        ("Adapters loaded and unloaded", "short", [(rate("penstock_adapter_loads_total"), "loaded per second"),
+                                                   (rate("penstock_adapter_evictions_total"), "unloaded per second")]),
     ],
     "Faults": [
         ("Servers that answer Prometheus", "short", [(series("up"), "{{container}} {{instance}}")]),
-        ("Groups lost", "short", [(growth("penstock_group_restarts"), "{{instance}}")]),
-        ("Requests that went on after a loss", "short", [(growth("penstock_replays"), "{{instance}}")]),
+        ("Groups lost", "short", [(growth("penstock_group_restarts_total"), "{{instance}}")]),
+        ("Requests that went on after a loss", "short", [(growth("penstock_replays_total"), "{{instance}}")]),
         ("Steps lost", "short", [(rate("tgi_batch_inference_failure", by="method"), "{{method}} per second")]),
-        ("Requests that let go of KV memory", "short", [(growth("penstock_preemptions"), "{{instance}}")]),
+        ("Requests that let go of KV memory", "short", [(growth("penstock_preemptions_total"), "{{instance}}")]),
     ],
 }
 

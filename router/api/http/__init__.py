@@ -1,1 +1,1 @@
-"""The HTTP plumbing that all routes share; may import errors, generation, keys, request_id and routing."""
+"""The HTTP plumbing that all routes share; may import errors, generation, keys, records, request_id and routing."""

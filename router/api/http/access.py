@@ -7,6 +7,7 @@ from aiohttp import hdrs, web
 
 from penstock.router.generation.identity import KEY, OUTPUT_IDS, REPEAT, RESUME
 from penstock.router.keys import Keys
+from penstock.router.records import request_record
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Admission = Callable[[str], bool]
@@ -26,13 +27,19 @@ class Access:
     allowed_origins: tuple[str, ...] = ()
 
     def may_generate(self, authorization: str) -> bool:
-        """Tells whether this header, `Bearer KEY`, has one of the API keys, if there are any."""
-        return not self.api_keys or self.api_keys.admit(_bearer(authorization))
+        """Tells whether this header, `Bearer KEY`, has one of the API keys, if there are any. The request's record gets
+        the key's name."""
+        if not self.api_keys:
+            return True
+        name = self.api_keys.name_of(_bearer(authorization))
+        request_record.current().key = name
+        return name is not None
 
     def may_read_state(self, authorization: str) -> bool:
         """Tells whether this header has a key for the server's state, if it needs one."""
         key = _bearer(authorization)
-        return not self.metrics_keys or self.metrics_keys.admit(key) or self.api_keys.admit(key)
+        return not self.metrics_keys or any(
+            keys.name_of(key) is not None for keys in (self.metrics_keys, self.api_keys))
 
     @web.middleware
     async def answer_preflight(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,28 +1,43 @@
-"""Counts what is answered, by route and status."""
+"""Remembers what is done for a request, counts it by route and status, and has the log tell of it."""
 
 import asyncio
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from penstock.router.api.http.access import Handler
-from penstock.router.errors import Dropped
+from penstock.router.errors import Dropped, Unhealthy
 from penstock.router.generation.service import SERVICE
+from penstock.router.records import request_log
+from penstock.router.records.request_record import recording
 from penstock.router.routing import route_of
+
+_READING = (hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS)
 
 
 @web.middleware
 async def count_answers(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Counts every answer when it has ended; a stream counts with the status that it began with."""
-    status = 500
-    try:
-        response = await handler(request)
-        status = response.status
-        return response
-    except web.HTTPException as error:
-        status = error.status
-        raise
-    except asyncio.CancelledError:
-        status = Dropped.status
-        raise
-    finally:
-        request.app[SERVICE].metrics.answered(route_of(request), status)
+    """Counts every answer when it has ended; a stream counts with the status that it began with, unless its client has
+    left."""
+    route, status = route_of(request), 500
+    with recording(f"{request.method} {route}".strip()) as record:
+        try:
+            response = await handler(request)
+            status = response.status
+            return response
+        except web.HTTPException as error:
+            status = error.status
+            raise
+        except asyncio.CancelledError:
+            status = Dropped.status
+            raise
+        finally:
+            status = request_log.status_of(record, status)
+            request.app[SERVICE].metrics.answered(route, status)
+            if _is_told(request.method, status):
+                request_log.write(record, status, path=None if route else request.rel_url.raw_path)
+
+
+def _is_told(method: str, status: int) -> bool:
+    """Tells whether a request has a line in the log: what only reads the server's state, as probes and Prometheus do
+    every few seconds, has none, unless it is refused for another reason than that the server is not ready."""
+    return method not in _READING or (status >= 400 and status != Unhealthy.status)

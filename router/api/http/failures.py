@@ -8,17 +8,21 @@ from aiohttp import web
 from penstock.router import request_id
 from penstock.router.api.http.body import json_response
 from penstock.router.errors import RouterError
+from penstock.router.records import request_record
 
 log = logging.getLogger(__name__)
 
 
 def to_router_error(error: Exception) -> RouterError:
-    """Returns `error` if it is meant for the client. Any other is a fault of the server: it is logged, and not
-    shown."""
+    """Returns `error` if it is meant for the client. Any other is a fault of the server: it is logged, and not shown.
+    Either is noted in the request's record."""
     if isinstance(error, RouterError):
-        return error
-    log.error("a handler failed, for request %s", request_id.current(), exc_info=error)
-    return RouterError()
+        failure = error
+    else:
+        log.error("a handler failed, for request %s", request_id.current(), exc_info=error)
+        failure = RouterError()
+    request_record.current().failed(failure)
+    return failure
 
 
 def error_response(error: RouterError, body: dict[str, Any] | None = None) -> web.Response:

@@ -20,8 +20,8 @@ from penstock.router.generation.identity import OUTPUT_IDS, Identity, Wish, iden
 from penstock.router.generation.other_fields import REFUSED_IN_PROMPTS, refuse_unsupported
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
+from penstock.router.records import request_record
 from penstock.router.text.tokenizer import TokenizerError
-from penstock.router.tracing import request_trace as trace
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
@@ -33,7 +33,7 @@ async def answer(request: web.Request, body: ChatBody, wish: Wish | None = None)
     """Returns what `/v1/chat/completions` answers to `body`. The permit comes first, for a prompt is work, too. `wish`
     takes the place of what the request's headers wish for."""
     service = request.app[SERVICE]
-    trace.describe("chat", body.model)
+    request_record.describe("chat", body.model)
     try:
         async with service.engine.permit(_num_permits(service, body)):
             return await _answer(request, service, body, wish or wish_of(request))

@@ -18,7 +18,7 @@ from penstock.router.generation.answers import Answer, Answers, answering, mean_
 from penstock.router.generation.identity import Identity, identify
 from penstock.router.generation.service import SERVICE, Service
 from penstock.router.generation.spec import GenerationSpec
-from penstock.router.tracing import request_trace as trace
+from penstock.router.records import request_record
 
 _KIND = "text_completion"
 
@@ -31,7 +31,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
 async def answer(request: web.Request, body: CompletionBody) -> web.StreamResponse:
     """Returns what `/v1/completions` answers to `body`."""
     service = request.app[SERVICE]
-    trace.describe("text_completion", body.model)
+    request_record.describe("text_completion", body.model)
     try:
         specs = parse(body, service)
         rendering = _KIND, body.model, body.logprobs is not None, bool(body.echo), bool(body.return_token_ids)

@@ -13,7 +13,6 @@ from penstock.router.errors import RouterError, ValidationError
 from penstock.router.generation.answers import Answer
 from penstock.router.generation.service import Service
 from penstock.router.scheduling.plan import FinishReason
-from penstock.router.tracing import request_trace as trace
 
 DONE = b"[DONE]"
 """The data of a stream's last event."""
@@ -76,7 +75,6 @@ def refuse(service: Service, cause: Exception) -> web.Response:
     error = to_router_error(cause)
     service.metrics.requested()
     service.metrics.failed(error)
-    trace.failed(error)
     return error_response(error, _failure(error) if isinstance(error, ValidationError) else None)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import aiohttp
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.router.chat.template import ChatTemplate
 from penstock.router.engine.request import Request
@@ -305,5 +306,21 @@ async def test_the_form_of_metrics(server: Server) -> None:
     assert float(bounds[34].split('"')[1]) == pytest.approx(145.61, abs=0.01)
     assert bounds[35] == 'tgi_request_queue_duration_bucket{le="+Inf"} 0.0'
     assert text.count("tgi_request_input_length_bucket{") == 101
-    assert not [line for line in text.splitlines() if line.partition(" ")[0].partition("{")[0].endswith("_total")]
     assert "_created" not in text
+    parsed = {family.name: family for family in text_string_to_metric_families(text)}
+    counters = {name for name, family in parsed.items() if family.type == "counter"}
+    assert {"tgi_request_count", "penstock_requests", "penstock_prompt_tokens"} <= counters
+
+
+async def test_the_ends_of_counters(server: Server) -> None:
+    """By Prometheus' convention `_total`, but for TGI's; ours are told by their names of before, too."""
+    await server.generate(max_new_tokens=2)
+    text = await (await server.client.get("/metrics")).text()
+    counters = set(re.findall("^# TYPE (\\w+) counter$", text, re.MULTILINE))
+    assert not [name for name in counters if name.startswith("tgi_") and name.endswith("_total")]
+    ours = {name for name in counters if not name.startswith("tgi_")}
+    assert {f"{name.removesuffix('_total')}_total" for name in ours} <= ours
+    series = server.series()
+    for name in ("penstock_generated_tokens", 'penstock_requests{route="/generate",status="200"}'):
+        bare, brace, labels = name.partition("{")
+        assert series[name] == series[f"{bare}_total{brace}{labels}"] > 0

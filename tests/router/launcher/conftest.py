@@ -31,7 +31,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[LauncherConfig]:
     """What would have been launched."""
     configs: list[LauncherConfig] = []
     monkeypatch.setattr(launcher, "launch", lambda config: configs.append(config) or 0)
-    monkeypatch.setattr(logs, "configure", lambda level, json_output: None)
+    monkeypatch.setattr(logs, "configure", lambda level, json_output, has_requests=True: None)
     return configs
 
 

@@ -29,7 +29,7 @@ CHECKPOINT = Checkpoint(Path("/models/m"), None)
 def configs(monkeypatch: pytest.MonkeyPatch) -> list[LauncherConfig]:
     found: list[LauncherConfig] = []
     monkeypatch.setattr(group_launch, "launch", lambda config: found.append(config) or 0)
-    monkeypatch.setattr(logs, "configure", lambda level, json_output: None)
+    monkeypatch.setattr(logs, "configure", lambda level, json_output, has_requests=True: None)
     return found
 
 

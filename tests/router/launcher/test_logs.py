@@ -31,3 +31,9 @@ def test_json_holds_the_traceback():
         line = JsonFormatter().format(record(exc_info=sys.exc_info()))
     assert "\n" not in line
     assert json.loads(line)["error"].endswith("ValueError: no such é")
+
+
+def test_fields():
+    assert json.loads(JsonFormatter().format(record(fields={"status": 200, "total_time": 0.5}))) == {
+        "timestamp": "2027-01-15T08:00:00.250000Z", "level": "INFO", "message": "served 3",
+        "target": "penstock.router.app", "status": 200, "total_time": 0.5}

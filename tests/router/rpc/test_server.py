@@ -160,6 +160,7 @@ async def test_a_trace(start_rpc: StartRpc) -> None:
     assert (span.context.trace_id, span.parent.span_id) == (TRACE, PARENT)
     told = attributes(span)
     assert told.pop("user_agent.original").startswith("grpc-python")
+    assert told.pop("penstock.request.id").startswith("req_")
     assert told.pop("gen_ai.response.time_to_first_chunk") > 0
     assert told == {
         "rpc.system.name": "grpc", "rpc.method": f"{NAME}/GenerateStream", "rpc.response.status_code": "OK",

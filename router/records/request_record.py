@@ -1,7 +1,9 @@
-"""What is remembered of a request that is traced, by whichever API it came; the middleware makes its spans."""
+"""What is remembered of a request while it is answered, by whichever API it came; its line in the log and its spans are
+made of it."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
@@ -12,18 +14,22 @@ from penstock.router.generation.spec import GenerationSpec
 from penstock.router.tracing.trace import Trace
 
 
-class RequestTrace:
-    """The trace of one request; `context` is that of the `Trace` of each of its answers.
+class RequestRecord:
+    """The record of one request to `route`, such as `POST /generate`, or the full name of a gRPC call.
 
     `operation` is the name that the semantic conventions for generative AI have for what is asked, `model` the one that
-    was asked for. There is one of `generations`, or for some routes several, or none if the request got not so far.
-    `error` is the first thing that went wrong.
+    was asked for, `key` the name of the key that its client bears, if it needs one. `context` names the request's span
+    as in `Trace`, if it is traced. There is one of `generations`, or for some routes several, or none if the request
+    got not so far. `error` is the first thing that went wrong. Times are of `time.monotonic`.
     """
 
-    def __init__(self, context: bytes) -> None:
-        self.context = context
+    def __init__(self, route: str) -> None:
+        self.route = route
+        self.received_at = time.monotonic()
         self.operation = "text_completion"
         self.model: str | None = None
+        self.key: str | None = None
+        self.context = b""
         self.generations: list[Generation] = []
         self.error: RouterError | None = None
 
@@ -31,6 +37,17 @@ class RequestTrace:
     def streams(self) -> list[Stream]:
         """The streams of all answers, in the order of their indices."""
         return [stream for generation in self.generations for stream in generation.streams]
+
+    @property
+    def first_streams(self) -> list[Stream]:
+        """The stream of the first answer to each prompt."""
+        firsts = []
+        for generation in self.generations:
+            index = 0
+            for spec in generation.specs if generation.streams else ():
+                firsts.append(generation.streams[index])
+                index += spec.num_answers
+        return firsts
 
     def begin(self, specs: Sequence[GenerationSpec], is_stream: bool) -> "Generation":
         """Notes that answers are asked for, and returns what is remembered of them."""
@@ -47,18 +64,19 @@ class RequestTrace:
 class Generation:
     """What is remembered of a call of `answering`. Times are of `time.monotonic`."""
 
-    def __init__(self, trace: RequestTrace, specs: Sequence[GenerationSpec], is_stream: bool) -> None:
+    def __init__(self, record: RequestRecord, specs: Sequence[GenerationSpec], is_stream: bool) -> None:
         self.specs = specs
         self.is_stream = is_stream
         self.received_at = time.monotonic()
         self.checked_at: float | None = None
         self.streams: tuple[Stream, ...] = ()
-        self._trace = trace
+        self._record = record
 
     def followed(self, request: Request) -> Request:
-        """Returns the request with a trace, in which the engine notes what happens to it."""
+        """Returns the request, with a trace in which the engine notes what happens to it if it is traced."""
         self.checked_at = self.checked_at or time.monotonic()
-        return replace(request, trace=Trace(self._trace.context))
+        context = self._record.context
+        return replace(request, trace=Trace(context)) if context else request
 
     def submitted(self, streams: Iterable[Stream]) -> None:
         """Notes that the engine has taken the requests for all answers."""
@@ -67,29 +85,28 @@ class Generation:
     def failed(self, error: RouterError) -> None:
         """Notes that it was refused, that an answer can't go on, or that nobody waits for the answers any more."""
         self.checked_at = self.checked_at or time.monotonic()
-        self._trace.failed(error)
+        self._record.failed(error)
 
 
-_current: ContextVar[RequestTrace | None] = ContextVar("request_trace", default=None)
+_current: ContextVar[RequestRecord | None] = ContextVar("request_record", default=None)
 
 
-def current() -> RequestTrace | None:
-    """Returns the trace of the request that this task answers; None if it is not traced."""
-    return _current.get()
+def current() -> RequestRecord:
+    """Returns the record of the request that this task answers; outside of one a record that nobody reads."""
+    return _current.get() or RequestRecord("")
 
 
-def set_current(trace: RequestTrace | None) -> None:
-    _current.set(trace)
+@contextmanager
+def recording(route: str) -> Iterator[RequestRecord]:
+    """Remembers what the block does for a request."""
+    token = _current.set(record := RequestRecord(route))
+    try:
+        yield record
+    finally:
+        _current.reset(token)
 
 
 def describe(operation: str, model: str | None) -> None:
     """Sets the operation, which is `text_completion` otherwise, and the model that the request names."""
-    if (trace := _current.get()) is not None:
-        trace.operation = operation
-        trace.model = model
-
-
-def failed(error: RouterError) -> None:
-    """Notes the error of a request that is refused before answers are asked for."""
-    if (trace := _current.get()) is not None:
-        trace.failed(error)
+    record = current()
+    record.operation, record.model = operation, model

@@ -1,0 +1,75 @@
+"""The line that the log has of each request when it has ended: what it was, what came of it, and where its time went.
+There is no text of prompts or answers in it, and no key."""
+
+import logging
+import time
+
+from penstock.router import request_id
+from penstock.router.errors import Dropped
+from penstock.router.logs import FIELDS, REQUESTS
+from penstock.router.records.request_record import RequestRecord
+
+log = logging.getLogger(REQUESTS)
+
+_MAX_LENGTH = 200
+"""The most characters of what a client chose freely, such as the name of an adapter."""
+
+Fields = dict[str, object]
+
+
+def write(record: RequestRecord, status: int, path: str | None = None) -> None:
+    """Writes the line of a request that was answered with `status`, as HTTP has it, 499 if its client left. `path` is
+    what was asked for where there is no such route."""
+    if log.isEnabledFor(logging.INFO):
+        fields = {"request_id": request_id.current(), "route": record.route, "path": path, "status": status,
+                  **_fields(record)}
+        log.info("%s %d", record.route, status, extra={FIELDS: {
+            name: value[:_MAX_LENGTH] if isinstance(value, str) else value
+            for name, value in fields.items() if value is not None}})
+
+
+def status_of(record: RequestRecord, status: int) -> int:
+    """Returns the status that counts: a stream that was left before its end began with another."""
+    return Dropped.status if isinstance(record.error, Dropped) else status
+
+
+def _fields(record: RequestRecord) -> Fields:
+    """Returns what is known of a request, by the names of TGI's where it has them; None stands for what is not."""
+    total = time.monotonic() - record.received_at
+    asked: Fields = {"key": record.key, "error": record.error.error_type if record.error else None}
+    if not record.generations:
+        return {**asked, "total_time": total}
+    generation, streams = record.generations[0], record.streams
+    reasons = [stream.finish_reason for stream in streams if stream.finish_reason]
+    return {
+        **asked,
+        "adapter": generation.specs[0].adapter,
+        "stream": generation.is_stream,
+        "answers": sum(spec.num_answers for each in record.generations for spec in each.specs),
+        "input_tokens": sum(len(stream.request.input_ids) for stream in record.first_streams) if streams else None,
+        "cached_tokens": sum(stream.hit_tokens for stream in record.first_streams) if streams else None,
+        "output_tokens": sum(stream.num_tokens for stream in streams),
+        "finish_reason": ",".join(reasons) or None,
+        "total_time": total,
+        **_times(record),
+    }
+
+
+def _times(record: RequestRecord) -> Fields:
+    """Returns where the time went, in seconds, as far as the request got: of several answers from the first that
+    began to the last that ended."""
+    streams, now = record.streams, time.monotonic()
+    if not streams:
+        return {}
+    received_at = record.generations[0].received_at
+    submitted_at = min(stream.submitted_at for stream in streams)
+    started_at = min((stream.started_at for stream in streams if stream.started_at is not None), default=None)
+    first_at = min((stream.first_token_at for stream in streams if stream.first_token_at is not None), default=None)
+    times: Fields = {"validation_time": submitted_at - received_at, "queue_time": (started_at or now) - submitted_at}
+    if started_at is not None:
+        inference = max(stream.finished_at or now for stream in streams) - started_at
+        times["inference_time"] = inference
+        times["time_per_token"] = inference / max(1, sum(stream.num_tokens for stream in streams))
+    if first_at is not None:
+        times["time_to_first_token"] = first_at - record.received_at
+    return times
