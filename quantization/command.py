@@ -10,7 +10,7 @@ import click
 from penstock.quantization.perplexity import perplexity
 from penstock.quantization.report import Report
 from penstock.quantization.run import Job, quantise
-from penstock.quantization.settings import BITS, FORMATS, METHODS, SettingsError, make_settings
+from penstock.quantization.settings import BITS, FORMATS, METHODS, USUAL_PERCENTILE, SettingsError, make_settings
 from penstock.quantization.texts import random_windows, windows_of
 from penstock.shard.communication.own_inputs import NUM_SEGMENTS
 from penstock.shard.models.config import ModelConfig
@@ -41,8 +41,8 @@ def _number(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option("--symmetric/--asymmetric", default=True, show_default=True, help="Whether 0 lies amid the levels.")
 @click.option("--calibrator", type=click.Choice(["min-max", "percentile", "mse"]),
               help="How far the levels reach.  [default: min-max; mse for awq]")
-@click.option("--percentile", type=click.FloatRange(50, 100, min_open=True), default=99.9, show_default=True,
-              help="Of the weights that lie within the levels, for --calibrator percentile.")
+@click.option("--percentile", type=click.FloatRange(50, 100, min_open=True), help="Of the weights that lie within the "
+              f"levels, for --calibrator percentile.  [default: {USUAL_PERCENTILE}]")
 @click.option("--calibration", type=FILE, help="A text in UTF-8, like those that the model will read; rtn and llm-int8 "
               "need none, and their report is then of tokens at random.")
 @click.option("--samples", type=click.IntRange(2), default=64, show_default=True, help="Parts of the text to use.")

@@ -1,5 +1,6 @@
 """The scales of a weight's groups, and the codes that they make of its numbers."""
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -26,9 +27,7 @@ def fit(weight: Tensor, grid: Grid, importance: Tensor | None = None) -> tuple[T
     """
     groups = grouped(weight, grid)
     least, largest = _range(groups, grid)
-    if grid.granularity == "tensor":
-        least, largest = least.amin().expand_as(least), largest.amax().expand_as(largest)
-    if grid.calibrator != "mse" or grid.granularity == "tensor":
+    if grid.calibrator != "mse":
         return _scales(least, largest, grid)
     weights = torch.ones(1, weight.shape[1]) if importance is None else importance[None]
     counts = grouped(weights, grid)
@@ -37,6 +36,8 @@ def fit(weight: Tensor, grid: Grid, importance: Tensor | None = None) -> tuple[T
     for shrink in SHRINKS:
         scales, zeros = _scales(least * shrink, largest * shrink, grid)
         errors = ((_nearest(groups, scales, zeros, grid)[1] - groups).square_() * counts).sum(2)
+        if grid.granularity == "tensor":
+            errors = errors.sum().expand_as(errors)
         is_better = errors < best
         best = torch.where(is_better, errors, best)
         chosen_least = torch.where(is_better, least * shrink, chosen_least)
@@ -64,10 +65,14 @@ def nearest_of_column(column: Tensor, scales: Tensor, zeros: Tensor | None, grid
 
 
 def _range(groups: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+    """Returns the least and the largest number that the levels of each group [N, G] reach."""
+    numbers = groups.flatten()[None, None] if grid.granularity == "tensor" else groups
     if grid.calibrator != "percentile":
-        return groups.amin(dim=2), groups.amax(dim=2)
-    tail = (1 - grid.percentile / 100) / 2
-    return groups.quantile(tail, dim=2), groups.quantile(1 - tail, dim=2)
+        least, largest = numbers.amin(dim=2), numbers.amax(dim=2)
+    else:
+        tail = (1 - grid.percentile / 100) / 2
+        least, largest = map(torch.from_numpy, np.quantile(numbers.numpy(), [tail, 1 - tail], axis=2))
+    return least.to(groups).expand(groups.shape[:2]), largest.to(groups).expand(groups.shape[:2])
 
 
 def _scales(least: Tensor, largest: Tensor, grid: Grid) -> tuple[Tensor, Tensor | None]:

@@ -10,6 +10,7 @@ Granularity = Literal["tensor", "channel", "group"]
 METHODS = ("rtn", "gptq", "awq", "smoothquant", "llm-int8", "squeezellm")
 FORMATS = ("compressed-tensors", "levels")
 BITS = (4, 8)
+USUAL_PERCENTILE = 99.9
 
 
 class SettingsError(ValueError):
@@ -56,7 +57,7 @@ class Settings:
 
 def make_settings(
     method: str, bits: int | None, group: int | None, granularity: Granularity | None, symmetric: bool,
-    calibrator: Calibrator | None, percentile: float, format_: str | None, scale_dtype: torch.dtype,
+    calibrator: Calibrator | None, percentile: float | None, format_: str | None, scale_dtype: torch.dtype,
 ) -> Settings:
     """Fills in what a method usually has. Raises SettingsError for what it can't have."""
     whole = method in ("smoothquant", "llm-int8")
@@ -66,11 +67,18 @@ def make_settings(
     granularity = granularity or ("channel" if whole or group == 0 else "group")
     if whole and granularity == "group":
         raise SettingsError(f"--method {method}: --granularity channel or tensor, for inputs have one scale a token")
+    if granularity == "group" and group == 0:
+        raise SettingsError("--group 0: --granularity group has groups; channel is without")
     if granularity != "group" and group:
         raise SettingsError(f"--group {group}: --granularity {granularity} has no groups")
     if method == "squeezellm" and (bits != 4 or granularity != "group"):
         raise SettingsError("--method squeezellm has --bits 4 and groups: its files hold a table of 16 levels, and the "
                             "largest number of each group")
+    if method == "squeezellm" and (not symmetric or calibrator):
+        raise SettingsError("--method squeezellm has no --asymmetric and no --calibrator: its levels lie where the "
+                            "weights are")
+    if percentile is not None and calibrator != "percentile":
+        raise SettingsError(f"--percentile {percentile:g} is for --calibrator percentile")
     usual = "levels" if method == "squeezellm" else "compressed-tensors"
     if format_ not in (None, usual):
         raise SettingsError(f"--method {method} --format {format_}: expected {usual}, which holds what it makes")
@@ -78,5 +86,5 @@ def make_settings(
     if not 8 <= group <= 1024 or group & group - 1:
         raise SettingsError(f"--group {group}: expected a power of two from 8 to 1024")
     grid = Grid(bits, granularity, group, symmetric, calibrator or ("mse" if method == "awq" else "min-max"),
-                percentile, scale_dtype)
+                USUAL_PERCENTILE if percentile is None else percentile, scale_dtype)
     return Settings(method, grid, usual)

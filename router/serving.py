@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.metadata
+import json
 import logging
 import signal
 import socket
@@ -28,6 +29,7 @@ from penstock.router.keys import Keys
 from penstock.router.memory_promise import promise
 from penstock.router.metrics.metrics import Metrics
 from penstock.router.text.tokenizer import Tokenizer
+from penstock.system import addresses
 from penstock.system.at_rest import settle
 
 if TYPE_CHECKING:
@@ -90,7 +92,8 @@ async def answer(
         if not is_shared:
             describe(config, facts, limits)
         if config.number == 0:
-            _announce(config)
+            log.info("Serving at %s, for example:\n\n    %s\n", url(config),
+                     example(config, is_chat=parts.template is not None))
         await stop.wait()
         # Otherwise aiohttp would break the connections off without a word, after twice its timeout.
         overdue = asyncio.get_running_loop().call_later(config.graceful_termination_timeout, engine.give_up)
@@ -122,20 +125,32 @@ def _tracing(config: RouterConfig) -> Iterator["Tracing | None"]:
 
 
 def describe(config: RouterConfig, facts: Facts, limits: Limits) -> None:
-    """Tells the log what is served, and within which limits."""
-    log.info("%s in %s on %d shard%s; %d KV tokens, at most %d a request, %d a step; numerics %s; %s", config.model_id,
-             facts.dtype, facts.world_size, "s" * (facts.world_size > 1), facts.capacity, limits.max_total_tokens,
-             limits.max_batch_prefill_tokens, facts.numerics,
-             "no answer changes with the batch" if facts.is_deterministic else
-             "answers may change with the batch, which --deterministic prevents")
+    """Tells the log what is served, within which limits, and what decides the bits of an answer."""
+    log.info("%s in %s on %d shard%s; %d KV tokens, at most %d a request, %d a step", config.model_id, facts.dtype,
+             facts.world_size, "s" * (facts.world_size > 1), facts.capacity, limits.max_total_tokens,
+             limits.max_batch_prefill_tokens)
+    if facts.is_deterministic:
+        log.info("no answer changes with the batch: any server of these weights gives the same ones, bit for bit, if "
+                 "its kernels and number formats have the same name (numerics): %s", facts.numerics)
+    else:
+        log.info("answers may change with the batch%s; their kernels and number formats (numerics): %s",
+                 ", which --deterministic prevents" if facts.keeps_bits else ", as a trial has shown of this model",
+                 facts.numerics)
     if found := promise(limits, facts):
         log.info("%s", found)
 
 
-def _announce(config: RouterConfig) -> None:
-    """Tells the log where to ask, and how."""
-    host = "localhost" if config.hostname in ("0.0.0.0", "::", "127.0.0.1") else config.hostname
-    scheme = "http" if config.ssl_certfile is None else "https"
-    log.info("Serving at %s://%s:%d, for example:\n\n    curl %s://%s:%d/generate -H 'content-type: application/json' "
-             "-d '{\"inputs\": \"def open(path):\", \"parameters\": {\"max_new_tokens\": 20}}'\n",
-             scheme, host, config.port, scheme, host, config.port)
+def example(config: RouterConfig, is_chat: bool) -> str:
+    """Returns a command that asks the server something that its model can answer: a chat, where it has a template for
+    chats, or else a completion."""
+    key = ' -H "authorization: Bearer $API_KEY"' if config.api_key or config.api_key_file else ""
+    path, body = (("/v1/chat/completions", {"messages": [{"role": "user", "content": "What is a black hole?"}],
+                                            "max_tokens": 60}) if is_chat else
+                  ("/generate", {"inputs": "Once upon a time,", "parameters": {"max_new_tokens": 60}}))
+    return f"curl {url(config)}{path}{key} -H 'content-type: application/json' -d '{json.dumps(body)}'"
+
+
+def url(config: RouterConfig) -> str:
+    """Returns the server's address for a client of this machine."""
+    host = addresses.to_ask(config.hostname).replace("127.0.0.1", "localhost")
+    return f"{'http' if config.ssl_certfile is None else 'https'}://{addresses.joined(host, config.port)}"

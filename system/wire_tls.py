@@ -8,6 +8,7 @@ from pathlib import Path
 
 NAME = "penstock-shard"
 """The name that certificates bear, unless another is chosen."""
+NAME_ALONE = "`shard_tls_name` needs `shard_tls_ca`, `shard_tls_cert` and `shard_tls_key`, whose name it is"
 ADVICE = "give --shard-tls-ca, --shard-tls-cert and --shard-tls-key"
 
 

@@ -215,6 +215,8 @@ def main(
     gguf: Path | None,
 ) -> None:
     exit_on_sigterm()
+    if gguf and not llama:
+        raise click.UsageError("--gguf is for --llama, which reads it")
     trials = make_trials([int(number) for number in sequences], prompt, new, prefill, is_sampled)
     model = existing_model(model)
     gguf = gguf or (model if model.is_file() else None)

@@ -142,6 +142,8 @@ def main(
     """
     if not is_streamed and (unseen := STREAMED & set(limits or {})):
         raise click.UsageError(f"--goodput {', '.join(sorted(unseen))}: not seen with --no-stream")
+    if model is not None and not APIS[api].needs_model:
+        raise click.UsageError(f"--model: the routes of --api {api} name no model")
     if picture_file:
         picture.check_matplotlib()
     for file in (json_file, picture_file):

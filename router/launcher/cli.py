@@ -15,7 +15,7 @@ import click
 
 from penstock.router import logs
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import drain, health, hub, roll
+from penstock.router.launcher import drain, health, hub, roll, without_effect
 from penstock.router.launcher.group_launch import group
 from penstock.router.launcher.group_options import GROUP_OPTIONS
 from penstock.router.launcher.launch import serve
@@ -61,6 +61,7 @@ def download(model_id: str, **options: Any) -> None:
     download that was interrupted goes on where it stopped, and each file's checksum is compared.
     """
     logs.configure("INFO", json_output=False)
+    without_effect.tell(click.get_current_context())
     try:
         checkpoint = hub.find(model_id, options["revision"], options["huggingface_hub_cache"], logs.has_bars(False),
                               may_be_adapter=True)

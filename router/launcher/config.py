@@ -169,6 +169,8 @@ def _check_wire(config: LauncherConfig) -> None:
         except ValueError as error:
             raise InvalidArgument(f"`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key`: {error}") from error
         return
+    if config.shard_tls_name != wire_tls.NAME:
+        raise InvalidArgument(wire_tls.NAME_ALONE)
     if place is not None and not addresses.is_loopback(place.host):
         raise InvalidArgument(f"`listen`: shards do not listen at {place.host} in the clear, where others can reach "
                               f"them: {wire_tls.ADVICE}, or listen at 127.0.0.1")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from penstock.router.config import InvalidArgument
 from penstock.router.fleet.errors import FleetError
@@ -34,6 +35,8 @@ def drain(
     GROUP is the HOST:PORT of the shard of rank 0, or, with --groups, the group's name. The command ends when the group
     is empty. The group drains until it is started anew, or until --undo.
     """
+    if undo and click.get_current_context().get_parameter_source("timeout") is ParameterSource.COMMANDLINE:
+        raise InvalidArgument("`timeout` is not for `undo`, which waits for nothing")
     tls = tls_of(shard_tls_ca, shard_tls_cert, shard_tls_key, shard_tls_name)
     asyncio.run(_drain(group, groups, undo, timeout, tls))
 

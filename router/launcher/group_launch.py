@@ -14,7 +14,7 @@ import click
 
 from penstock.router import environment, logs
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import draft_model, hub, sigterm, ulimits
+from penstock.router.launcher import draft_model, hub, sigterm, ulimits, without_effect
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group import Group
 from penstock.router.launcher.group_options import completed
@@ -41,8 +41,10 @@ def group(**_: Any) -> None:
 
     MODEL is a directory, a GGUF file or a name on the Hugging Face Hub.
     """
-    config = LauncherConfig.from_options(completed(click.get_current_context()))
+    context = click.get_current_context()
+    config = LauncherConfig.from_options(completed(context))
     logs.configure(config.log_level, config.json_output)
+    without_effect.tell(context)
     if config.env:
         log.info("Runtime environment:\n%s", environment.describe())
     sys.exit(launch(config))

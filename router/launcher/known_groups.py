@@ -15,7 +15,7 @@ from penstock.router.config import InvalidArgument
 from penstock.router.fleet.errors import FleetError
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.launcher.options import OPTIONS
-from penstock.system import addresses
+from penstock.system import addresses, wire_tls
 from penstock.system.wire_tls import WireTls
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def tls_of(ca: Path | None, cert: Path | None, key: Path | None, name: str) -> W
             tls.check()
     except ValueError as error:
         raise InvalidArgument(f"`shard_tls_ca`, `shard_tls_cert` and `shard_tls_key`: {error}") from error
+    if tls is None and name != wire_tls.NAME:
+        raise InvalidArgument(wire_tls.NAME_ALONE)
     return tls
 
 

@@ -16,13 +16,13 @@ import click
 from penstock.router import environment, logs, tls
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.config import InvalidArgument
-from penstock.router.launcher import draft_model, hub, sigterm, ulimits
+from penstock.router.launcher import draft_model, hub, sigterm, ulimits, without_effect
 from penstock.router.launcher.adapters import find_all
 from penstock.router.launcher.config import LauncherConfig
 from penstock.router.launcher.group import Group
 from penstock.router.launcher.group_options import refuse_options_of_shards
 from penstock.router.launcher.hub import Checkpoint
-from penstock.router.launcher.option_types import NOTES, Command
+from penstock.router.launcher.option_types import Command
 from penstock.router.launcher.options import OPTIONS
 from penstock.router.launcher.programs import group_programs, num_routers, router_programs
 from penstock.router.launcher.shard_memory import ShardMemory, shard_memories
@@ -43,8 +43,7 @@ def serve(**options: Any) -> None:
         refuse_options_of_shards(click.get_current_context())  # before they are held against one another
     config = LauncherConfig.from_options(options)
     logs.configure(config.log_level, config.json_output)
-    for note in click.get_current_context().meta.get(NOTES, []):
-        log.warning(note)
+    without_effect.tell(click.get_current_context())
     if config.env:
         log.info("Runtime environment:\n%s", environment.describe())
     sys.exit(launch(config))

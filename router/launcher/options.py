@@ -8,6 +8,7 @@ import ipaddress
 import re
 import socket
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -76,12 +77,14 @@ def _no_statistics(value: str) -> str | None:
     return None if value == "off" else "there are no usage statistics, nothing is sent"
 
 
-def _quantization(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Raises InvalidArgument for TGI's one value that nothing here can read."""
-    if value == NO_QUANTIZATION:
-        raise InvalidArgument(f"`quantize` {value}: its files need kernels for GPUs that this server does not have; a "
-                              "GPTQ, AWQ, compressed-tensors or GGUF file of the same model can be served")
-    return value
+class Quantization(click.Choice[str]):
+    """What weights may be quantised as. TGI's one value that nothing here can read is refused with a reason."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value == NO_QUANTIZATION:
+            raise InvalidArgument(f"`quantize` {value}: its files need kernels for GPUs that this server does not "
+                                  "have; a GPTQ, AWQ, compressed-tensors or GGUF file of the same model can be served")
+        return super().convert(value, param, ctx)
 
 
 QUANTIZATIONS = ("awq", "compressed-tensors", "eetq", "gptq", "marlin", "bitsandbytes", "bitsandbytes-nf4",
@@ -98,8 +101,8 @@ OPTIONS: list[click.Parameter] = [
            "float32 is Penstock's addition.", type=click.Choice(["float16", "bfloat16", "float32"])),
     Option("--quantize", MODEL, "How the weights are quantised. Default: as the checkpoint is. awq, gptq, marlin, "
            "compressed-tensors, fp8 and mxfp4 say what a checkpoint is; so do the three of bitsandbytes, which else "
-           "round plain weights when they are loaded, as do eetq and, in Penstock, int8 and int4. exl2 is refused.",
-           type=click.Choice([*QUANTIZATIONS, NO_QUANTIZATION]), callback=_quantization),
+           "round plain weights when they are loaded, as do eetq and, in Penstock, int8 and int4.",
+           type=Quantization(QUANTIZATIONS)),
     Option("--activations", MODEL, "Penstock: what quantised linears multiply with: inputs in 8 bits, or as they are. "
            "Default: int8 for weights that are whole numbers, and bf16 for others.",
            type=click.Choice(["int8", "bf16"])),

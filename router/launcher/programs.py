@@ -18,6 +18,7 @@ from penstock.router.launcher.processes import Program
 from penstock.router.launcher.shard_memory import ShardMemory
 from penstock.router.launcher.socket_folder import SocketFolder
 from penstock.router.launcher.tokenizer_files.place import TOKENIZER
+from penstock.system import addresses
 
 SHARD_SETTINGS = (
     "model_id", "pipeline_parallel_size", "dtype", "quantize", "activations", "model_impl", "rope_scaling",
@@ -41,8 +42,9 @@ def group_programs(
         folder.prepare()
         hub.ensure(checkpoint)
         begun = start()
-        rendezvous = (f"tcp://{config.master_addr}:{config.master_port}" if config.master_port and begun is None
-                      else f"file://{folder.meeting()}")
+        has_port = config.master_port is not None and begun is None
+        rendezvous = f"tcp://{addresses.joined(config.master_addr, config.master_port or 0)}" if has_port else (
+            f"file://{folder.meeting()}")
         held = iter(memories)
         return [shard_program(config, checkpoint, rank, folder, rendezvous, next(held, None), is_draining(), begun)
                 for rank in config.ranks]

@@ -17,6 +17,7 @@ from penstock.router.generation.service import SERVICE, Service
 from penstock.router.rpc.calls import Calls
 from penstock.router.rpc.health import Health
 from penstock.router.rpc.service import SERVICE_NAME, TextGeneration
+from penstock.system import addresses
 
 if TYPE_CHECKING:
     from penstock.router.tracing.middleware import Tracing
@@ -92,11 +93,12 @@ def add_rpc(
     app: web.Application, config: ServerConfig, access: Access, tracing: "Tracing | None", drain_seconds: float
 ) -> RpcServer:
     """Serves gRPC beside the app's routes, from its start to its end. The certificate files are known to be good."""
-    host = f"[{config.hostname}]" if ":" in config.hostname else config.hostname
     credentials = None
     if config.ssl_certfile is not None and config.ssl_keyfile is not None:
         credentials = grpc.ssl_server_credentials([(config.ssl_keyfile.read_bytes(), config.ssl_certfile.read_bytes())])
-    server = RpcServer(app[SERVICE], access, tracing, f"{host}:{config.grpc_port}", drain_seconds, credentials,
+    assert config.grpc_port is not None
+    address = addresses.joined(config.hostname, config.grpc_port)
+    server = RpcServer(app[SERVICE], access, tracing, address, drain_seconds, credentials,
                        is_shared=config.api_workers > 1)
     app.cleanup_ctx.append(server.run)
     app.on_shutdown.append(server.drain)

@@ -40,12 +40,13 @@ def test_the_finer_the_better(granularity: str) -> None:
     assert len(scales.unique()) == {"tensor": 1, "channel": 24, "group": 72}[granularity]
 
 
+@pytest.mark.parametrize("granularity", ["tensor", "channel", "group"])
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_the_least_squared_error_is_no_more_than_that_of_all_the_range(symmetric: bool) -> None:
+def test_the_least_squared_error_is_no_more_than_that_of_all_the_range(symmetric: bool, granularity: str) -> None:
     counts = torch.rand(80, generator=torch.Generator().manual_seed(4)).square()
     results = []
     for name in ("min-max", "mse"):
-        own = grid(symmetric=symmetric, calibrator=name)
+        own = grid(symmetric=symmetric, granularity=granularity, calibrator=name)
         found = encode(weight(), *fit(weight(), own, counts), own).dequantise()
         results.append(float(((found - weight()).square() * counts).sum()))
     assert results[1] < results[0]
@@ -58,3 +59,11 @@ def test_percentile_leaves_outliers_outside() -> None:
     scales, _ = fit(numbers, own)
     assert scales[0, 0] * 127 < 10
     assert float(encode(numbers, scales, None, own).dequantise()[0, 5]) == pytest.approx(float(scales[0, 0]) * 127)
+
+
+def test_a_percentile_of_a_tensor_is_that_of_all_its_numbers() -> None:
+    numbers = torch.cat([weight() * 100, weight(outputs=1000)])
+    scales, _ = fit(numbers, grid(8, "tensor", calibrator="percentile", percentile=95))
+    least, largest = torch.quantile(numbers, torch.tensor([0.025, 0.975]))
+    assert len(scales.unique()) == 1
+    assert 127 * float(scales[0, 0]) == pytest.approx(float(max(-least, largest)), rel=1e-2)

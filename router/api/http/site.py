@@ -7,6 +7,8 @@ from ssl import SSLContext
 
 from aiohttp import web
 
+from penstock.system import addresses
+
 log = logging.getLogger(__name__)
 
 AT_ONCE = 64
@@ -41,8 +43,8 @@ class Site(web.BaseSite):
 
     @property
     def name(self) -> str:
-        host, port = self._listener.getsockname()[:2]
-        return f"{'https' if self._ssl_context else 'http'}://{host}:{port}"
+        address = addresses.joined(*self._listener.getsockname()[:2])
+        return f"{'https' if self._ssl_context else 'http'}://{address}"
 
     async def start(self) -> None:
         await super().start()

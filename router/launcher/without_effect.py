@@ -1,0 +1,91 @@
+"""Options that change nothing beside others: the start says so of each that is given, for none is ignored in silence.
+
+What contradicts others is refused instead (`penstock.router.launcher.config`), and what depends on the checkpoint or on
+the device is told by the shards.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from penstock.router.launcher import hub
+from penstock.router.launcher.option_types import NOTES, Option
+
+log = logging.getLogger(__name__)
+
+Values = Mapping[str, Any]
+"""The values of a command line, by the names of the options that the command has."""
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutEffect:
+    """An option that changes nothing where `is_so`, and the sentence that tells why; its fields are the values."""
+
+    option: str
+    is_so: Callable[[Values], bool]
+    why: str
+
+
+TABLE = (
+    WithoutEffect("revision", lambda values: _is_here(values["model_id"]),
+                  "{model_id} is on this machine, and read as it is"),
+    WithoutEffect("huggingface_hub_cache", lambda values: all(map(_is_here, _names(values))),
+                  "nothing is downloaded, for all models are on this machine"),
+    WithoutEffect("max_adapter_memory", lambda values: "lora_adapters" in values and not (
+                      values["lora_adapters"] or values["allow_runtime_adapters"]),
+                  "there are no adapters without --lora-adapters or --allow-runtime-adapters"),
+    WithoutEffect("otlp_service_name", lambda values: not values["otlp_endpoint"],
+                  "nothing is traced without --otlp-endpoint"),
+    WithoutEffect("cors_allow_origin", lambda values: "*" in values["cors_allow_origin"] and len(
+                      values["cors_allow_origin"]) > 1,
+                  "* allows any origin, so that the others add nothing"),
+    WithoutEffect("sharded", lambda values: values["sharded"] is False and (values["num_shard"] or 1) > 1,
+                  "false changes nothing beside --num-shard {num_shard}"),
+    WithoutEffect("master_addr", lambda values: values["master_port"] is None,
+                  "without --master-port the shards meet at a file in a private directory"),
+    WithoutEffect("master_port", lambda values: (values["num_shard"] or 1) == 1,
+                  "a single shard meets no others"),
+    WithoutEffect("deterministic", lambda values: values["device"] == "cpu",
+                  "no answer of a processor changes with the batch"),
+    WithoutEffect("cuda_graphs", lambda values: values["device"] == "cpu" and any(values["cuda_graphs"]),
+                  "nothing is captured on a processor"),
+    WithoutEffect("cuda_memory_fraction", lambda values: values["device"] == "cpu",
+                  "on a processor --kv-memory says how much memory keys and values get"),
+    # Of `penstock group` alone:
+    WithoutEffect("max_concurrent_requests", lambda values: "nnodes" in values and bool(values["max_batch_size"]),
+                  "a group runs up to --max-batch-size {max_batch_size} sequences at once, and takes no requests"),
+    WithoutEffect("allow_clear_exchange", lambda values: values["device"] == "cpu",
+                  "processors exchange by mutual TLS"),
+)
+
+
+def tell(context: click.Context) -> None:
+    """Writes a line to the log for each option of the command line that changes nothing."""
+    for sentence in [*context.meta.get(NOTES, []), *_found(context)]:
+        log.warning("%s", sentence)
+
+
+def _found(context: click.Context) -> Iterator[str]:
+    given = {option.name: option for option in context.command.params
+             if isinstance(option, Option) and option.is_given(context)}
+    for row in TABLE:
+        if row.option in given and row.is_so(context.params):
+            why = row.why.format_map(context.params)
+            yield f"{given[row.option].shown(context)} has no effect: {why}"
+
+
+def _names(values: Values) -> Iterator[str]:
+    """Yields the names of all models that may have to be downloaded."""
+    yield values["model_id"]
+    if values.get("draft_model_id"):
+        yield values["draft_model_id"]
+    for adapter in values.get("lora_adapters") or ():
+        yield adapter.origin
+
+
+def _is_here(name: str) -> bool:
+    """Returns whether a model's name is the path of a directory or a file."""
+    return hub.path_of(name).exists()
