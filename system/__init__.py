@@ -1,1 +1,1 @@
-"""What several processes share: Unix sockets, signs of life and the file of a memory; imports none of our packages."""
+"""What several processes share: sockets, signs of life, memory's file, others' files; imports none of our packages."""

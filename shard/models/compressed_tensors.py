@@ -64,7 +64,7 @@ def _matches(keys: Keys, key: str, target: str) -> Matches:
     if not target.startswith("re:"):
         return lambda linear, kind: target in (linear, kind)
     pattern = pattern_of(keys, key, target.removeprefix("re:"))
-    return lambda linear, kind: pattern.match(linear) is not None
+    return lambda linear, kind: pattern.matches(linear)
 
 
 def _read_group(keys: Keys, group: Keys, options: ModelOptions) -> WeightFormat:

@@ -66,7 +66,8 @@ class Decoder:
         self._top = (read_norm(config.norm, weights, names.norm, config.hidden_size),
                      VocabHead(config, weights, head)) if head is not None else None
         self.adaptable: Adaptable | None = Adaptable(
-            tuple(weights.sites.all), self.dtype, refused_linears(config), stage.elsewhere(names, config.num_layers))
+            tuple(weights.sites.all), self.dtype, refused_linears(config), stage.elsewhere(names, config.num_layers),
+            weights.checkpoint, {names.head: names.embedding} if is_tied else {})
 
     @classmethod
     def load(

@@ -1,6 +1,5 @@
 """Which linears of a quantised checkpoint are stored in its format, and which as plain numbers."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -8,6 +7,9 @@ from penstock.shard.models.keys import Keys
 from penstock.shard.models.names import TensorNames
 from penstock.shard.weights.dense import DENSE
 from penstock.shard.weights.format import FormatOf, WeightFormat
+from penstock.system.patterns import WHOLE, Pattern, PatternError
+
+MAX_NAMES = 8192                         # in one list
 
 
 def all_but(kept: Callable[[str], bool], format_: WeightFormat) -> FormatOf:
@@ -20,33 +22,40 @@ def is_kept(keys: Keys, names: TensorNames, *lists: str, keeps_head: bool = Fals
     lists       the keys that may hold names, or patterns of names, of such linears; where there is none the head is one
     keeps_head  it always is
     """
-    patterns = [text.removeprefix("re:") for key in lists for text in texts(keys, key)]  # as AutoFP8 marks them
+    given = [text.removeprefix("re:") for key in lists for text in texts(keys, key)]  # as AutoFP8 marks them
     is_given = any(keys.get(key) is not None for key in lists)
-    # A pattern matches a name's beginning or all of it, or is its end.
-    compiled = [(pattern_of(keys, lists[0], rf"(?:{pattern})(?:(?<=\.)|(?=\.|$))"), pattern) for pattern in patterns]
+    patterns = [(text, pattern_of(keys, lists[0], text, r"(?:\.|\z)"), pattern_of(keys, lists[0], text, WHOLE))
+                for text in given]
     always = {names.embedding} if is_given and not keeps_head else {names.embedding, names.head}
-    return lambda linear: linear in always or any(
-        expression.match(linear) or linear.endswith(pattern) for expression, pattern in compiled)
+
+    def is_kept(linear: str) -> bool:
+        if linear in always:
+            return True
+        # What a pattern matches ends before one of the name's dots, at its end, or behind a dot.
+        dots = [at + 1 for at, character in enumerate(linear) if character == "."]
+        return any(linear.endswith(text) or pattern.matches(linear)
+                   or ("$" not in text and any(whole.matches(linear, dot) for dot in dots))
+                   for text, pattern, whole in patterns)
+
+    return is_kept
 
 
 def texts(keys: Keys, key: str) -> list[str]:
     """Returns the list of texts under a key; it may be absent."""
     values: Any = keys.get(key)
     values = [] if values is None else values
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise keys.error(key, "a list of names")
+    if not isinstance(values, list) or len(values) > MAX_NAMES or not all(isinstance(value, str) for value in values):
+        raise keys.error(key, f"a list of at most {MAX_NAMES} names")
     return values
 
 
-def pattern_of(keys: Keys, key: str, pattern: str) -> re.Pattern[str]:
-    """Compiles a pattern of a file. Raises ModelConfigError for what is none, and for repetitions of repetitions, which
-    may take longer than anybody waits."""
-    if re.search(r"[+*}][^()]*\)[+*{]", pattern):
-        raise keys.error(key, "patterns without repetitions of what is repeated")
+def pattern_of(keys: Keys, key: str, text: str, end: str = "") -> Pattern:
+    """Reads a pattern of a file, behind which comes `end`. Raises ModelConfigError for what is none, or can't be
+    matched in linear time."""
     try:
-        return re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        raise keys.error(key, "names or regular expressions") from None
+        return Pattern(text, end)
+    except PatternError as error:
+        raise keys.error(key, f"names or regular expressions ({error})") from None
 
 
 def check_known(keys: Keys, known: Iterable[str], without_effect: Sequence[str]) -> None:

@@ -1,13 +1,12 @@
 """What quantization_config says, by its quant_method: one function for each."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.models.model_options import ModelOptions, Quantization
 from penstock.shard.models.names import TensorNames
-from penstock.shard.models.quantised_linears import all_but, check_known, is_kept, pattern_of
+from penstock.shard.models.quantised_linears import MAX_NAMES, all_but, check_known, is_kept, pattern_of
 from penstock.shard.weights.awq import Awq
 from penstock.shard.weights.bitsandbytes import BitsAndBytes4, BitsAndBytes8
 from penstock.shard.weights.dense import DENSE
@@ -17,6 +16,7 @@ from penstock.shard.weights.gguf import GgufBlocks
 from penstock.shard.weights.gguf_blocks import DECODERS
 from penstock.shard.weights.gptq import Gptq
 from penstock.shard.weights.mxfp4 import Mxfp4
+from penstock.system.patterns import Pattern
 
 METHOD = "quant_method"
 KEPT = "modules_to_not_convert"
@@ -68,7 +68,7 @@ def read_gptq(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantiza
             return DENSE
         if in_blocks and linear != names.head and not linear.endswith(in_blocks):
             return DENSE
-        return next((format_ for pattern, format_ in rules if pattern.match(linear)), usual)
+        return next((format_ for pattern, format_ in rules if pattern.matches(linear)), usual)
 
     return Quantization("gptq", activations, format_of)
 
@@ -77,11 +77,13 @@ def _or(keys: Keys, own: Keys, key: str) -> int | None:
     return None if own is keys else keys.integer(key)
 
 
-def _rules(keys: Keys, make: Callable[[Keys], Gptq]) -> list[tuple[re.Pattern[str], WeightFormat]]:
+def _rules(keys: Keys, make: Callable[[Keys], Gptq]) -> list[tuple[Pattern, WeightFormat]]:
     """Returns the formats of linears by patterns of their names: `-:` says that they are not quantised, `+:` or nothing
     that they are quantised otherwise."""
-    rules: list[tuple[re.Pattern[str], WeightFormat]] = []
+    rules: list[tuple[Pattern, WeightFormat]] = []
     section = keys.section("dynamic")
+    if len(section.names) > MAX_NAMES:
+        raise keys.error("dynamic", f"at most {MAX_NAMES} patterns")
     for name in keys.get("dynamic") or {}:
         pattern = pattern_of(section, name, name.removeprefix("-:").removeprefix("+:"))
         if name.startswith("-:"):

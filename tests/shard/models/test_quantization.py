@@ -88,13 +88,13 @@ def test_activations_may_stay_as_they_are(tmp_path: Path) -> None:
     (GPTQ | {"checkpoint_format": "marlin"}, AS_STORED, "checkpoint_format: expected gptq or gptq_v2"),
     (GPTQ | {"rotation": "hadamard"}, AS_STORED, "quantization_config.rotation: expected no such key, for what"),
     (GPTQ | {"dynamic": {"-:(": {}}}, AS_STORED, r"dynamic.-:\(: expected names or regular expressions"),
-    (GPTQ | {"dynamic": {"-:([a-z.]+)+x": {}}}, AS_STORED, "expected patterns without repetitions of what is"),
+    (GPTQ | {"dynamic": {"-:([a-z.]+)\\1x": {}}}, AS_STORED, r"regular expressions \(it has \\1, which is not read\)"),
     (GPTQ | {"dynamic": {"a": {"bits": 5}}}, AS_STORED, "quantization_config.dynamic.a.bits: expected 4 or 8"),
     (GPTQ | {"modules_in_block_to_quantize": "q"}, AS_STORED, "modules_in_block_to_quantize: expected a list"),
     (AWQ | {"bits": 8}, AS_STORED, "quantization_config.bits: expected 4, the only one supported, found 8"),
     (AWQ | {"version": "gemv"}, AS_STORED, "quantization_config.version: expected gemm, the only order supported"),
     (AWQ | {"zero_point": False}, AS_STORED, "quantization_config.zero_point: expected True"),
-    (AWQ | {"modules_to_not_convert": [1]}, AS_STORED, "modules_to_not_convert: expected a list of names"),
+    (AWQ | {"modules_to_not_convert": [1]}, AS_STORED, "modules_to_not_convert: expected a list of at most 8192 names"),
     (FP8 | {"weight_block_size": [128]}, AS_STORED, "weight_block_size: expected a list of 2 whole"),
     (FP8 | {"weight_block_size": [0.5, 128]}, AS_STORED, "weight_block_size: expected a list of 2 whole numbers"),
     (FP8 | {"fmt": "e5m2"}, AS_STORED, "quantization_config.fmt: expected 'e4m3'"),
@@ -149,7 +149,9 @@ def test_names_go_before_patterns_and_these_before_classes(tmp_path: Path) -> No
 @pytest.mark.parametrize("patterns", [
     ["lm_head"], ["down_proj"], ["model.layers.1"], ["model.layers.0.self_attn.q"], ["layers.1"],
     ["model.layers.*.mlp"],
-    ["proj"], ["model.layers.0.(self_attn|mlp)"], []])
+    ["proj"], ["model.layers.0.(self_attn|mlp)"], [], [r"^(?!.*mlp).*$"], [r"model\.layers\.(?!0\.).*"],
+    ["model.", "mlp.$"],
+    [r"model\.layers\.\d+\."]])
 def test_linears_are_kept_as_transformers_keeps_them(tmp_path: Path, patterns: list[str]) -> None:
     kept = is_kept(Keys(tmp_path, {"kept": patterns}), USUAL_NAMES, "kept")
     marked = is_kept(Keys(tmp_path, {"kept": [f"re:{pattern}" for pattern in patterns]}), USUAL_NAMES, "kept")
