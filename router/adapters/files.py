@@ -1,21 +1,27 @@
 """The two files of an adapter, as PEFT writes them. The shards read the tensors; here it is seen what they are."""
 
 import hashlib
-import json
-import math
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from penstock.router.fields import Fields, FileError
+from penstock.system.json_objects import parse_object
+from penstock.system.regular_files import open_regular, read_regular, size_of
+from penstock.system.safetensors_header import HeaderError, TensorPlace, parse_header
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 GRANULE = 16
 """Shards pad ranks to multiples of this."""
-MAX_CONFIG_BYTES = 1 << 20
-MAX_HEADER_BYTES = 8 << 20
-"""Of thousands of matrices; Python reads it while all streams wait."""
+MAX_CONFIG_BYTES, MAX_CONFIG_VALUES = 1 << 20, 1 << 16
+MAX_HEADER_BYTES, MAX_HEADER_VALUES = 8 << 20, 1 << 18
+"""Of thousands of matrices, which have some ten values each; Python reads them while all streams wait."""
+MAX_BASE_BYTES = 16 << 30
+"""Of the base's weights that PEFT saves beside an adapter's, which are read, and not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +34,33 @@ class AdapterFiles:
     num_weights: int
 
 
-def read(folder: Path) -> AdapterFiles:
-    """Reads the files, which takes a while. Raises FileError for what is missing, damaged, or can't be served."""
+class TooManyWeights(ValueError):
+    """An adapter has more weights than may be loaded, and was not read further."""
+
+    def __init__(self, num_weights: int) -> None:
+        super().__init__(num_weights)
+        self.num_weights = num_weights
+
+
+def read(folder: Path, max_weights: int) -> AdapterFiles:
+    """Reads the files, which takes a while. Raises FileError for what is missing, damaged, or can't be served, and
+    TooManyWeights."""
     config_digest = check_config(folder)
     path = folder / TENSORS
-    if not path.is_file():
-        raise FileError(path, "there is no such file; adapters in other formats are not read")
-    try:
-        with path.open("rb") as file:
-            num_weights = _num_weights(path, file)
-            file.seek(0)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise FileError(path, error.strerror or str(error)) from error
+    with _opened(path) as file:
+        num_weights = _num_weights(path, file)
+        if num_weights > max_weights:
+            raise TooManyWeights(num_weights)
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
     return AdapterFiles(digest, config_digest, num_weights)
 
 
 def check(folder: Path) -> None:
     """Raises FileError if a file is missing, or the configuration is of an adapter that can't be served."""
     check_config(folder)
-    if not (folder / TENSORS).is_file():
-        raise FileError(folder / TENSORS, "there is no such file; adapters in other formats are not read")
+    with _opened(folder / TENSORS):
+        pass
 
 
 def check_config(folder: Path) -> str:
@@ -56,13 +68,14 @@ def check_config(folder: Path) -> str:
     shards check what depends on the model."""
     path = folder / CONFIG
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_CONFIG_BYTES + 1)
+        content = read_regular(path, MAX_CONFIG_BYTES)
+        config = parse_object(content, MAX_CONFIG_VALUES)
     except OSError as error:
+        if not os.path.isdir(folder):
+            raise FileError(folder, "it must be a directory on the server") from error
         raise FileError(path, error.strerror or str(error)) from error
-    if len(content) > MAX_CONFIG_BYTES:
-        raise FileError(path, f"it has more than {MAX_CONFIG_BYTES} bytes")
-    config = _object(path, content)
+    except ValueError as error:
+        raise FileError(path, str(error)) from error
     if (kind := Fields(path, config).text("peft_type")) != "LORA":
         raise FileError(path, f"peft_type: only LORA is served, not {kind:.40}")
     if config.get("use_dora"):
@@ -73,46 +86,35 @@ def check_config(folder: Path) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with open_regular(path) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise FileError(path, "there is no such file; adapters in other formats are not read") from error
+    except OSError as error:
+        raise FileError(path, error.strerror or str(error)) from error
+
+
 def _num_weights(path: Path, file: BinaryIO) -> int:
-    """Counts the weights, padded, by the header of a safetensors file, and sees that the file is whole."""
-    begin = file.read(8)
-    length = int.from_bytes(begin, "little")
-    if len(begin) < 8 or length > MAX_HEADER_BYTES:
-        raise FileError(path, "it is no safetensors file")
-    header = _object(path, file.read(length))
-    header.pop("__metadata__", None)
-    if not header:
+    """Counts an adapter's weights, padded, by the header of its file, and sees that the file is whole."""
+    try:
+        places = parse_header(file, size_of(file), MAX_HEADER_BYTES, MAX_HEADER_VALUES)
+    except HeaderError as error:
+        raise FileError(path, str(error)) from error
+    if not places:
         raise FileError(path, "it has no tensors")
-    try:
-        end = max(int(tensor["data_offsets"][1]) for tensor in header.values())
-        num_weights = sum(math.prod(_padded(name, tensor["shape"])) for name, tensor in header.items())
-    except (TypeError, KeyError, IndexError, ValueError, OverflowError) as error:
-        raise FileError(path, "its header is not that of a safetensors file") from error
-    if (size := file.seek(0, 2)) != 8 + length + end:
-        raise FileError(path, f"it has {size} bytes, and by its header {8 + length + end}")
-    return num_weights
+    own = {name: place for name, place in places.items() if ".lora_" in name}
+    if (size := sum(place.end - place.begin for name, place in places.items() if name not in own)) > MAX_BASE_BYTES:
+        raise FileError(path, f"it has {size} bytes beside those of its matrices, at most {MAX_BASE_BYTES} are read")
+    return sum(prod(_padded(name, place)) for name, place in own.items())
 
 
-def _padded(name: str, shape: Iterable[object]) -> list[int]:
+def _padded(name: str, place: TensorPlace) -> list[int]:
     """Returns the shape of a tensor on a shard that has all of it: A begins with the rank, and B ends with it."""
-    sizes = [_natural(size) for size in shape]
+    sizes = list(place.shape)
     if sizes and (".lora_A" in name or ".lora_B" in name):
-        place = 0 if ".lora_A" in name else -1
-        sizes[place] = -(-sizes[place] // GRANULE) * GRANULE
+        axis = 0 if ".lora_A" in name else -1
+        sizes[axis] = -(-sizes[axis] // GRANULE) * GRANULE
     return sizes
-
-
-def _natural(number: object) -> int:
-    if type(number) is not int or number < 0:
-        raise ValueError(number)
-    return number
-
-
-def _object(path: Path, content: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise FileError(path, f"it is not JSON: {error}") from error
-    if not isinstance(found, Mapping):
-        raise FileError(path, "it is no JSON object")
-    return dict(found)

@@ -1,13 +1,14 @@
 """The adapters that requests may name."""
 
 import asyncio
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.router.adapters import files
-from penstock.router.adapters.files import AdapterFiles
+from penstock.router.adapters.files import AdapterFiles, TooManyWeights
+from penstock.router.adapters.numbers import Numbers
+from penstock.router.adapters.reading import Readers
 from penstock.router.adapters.source import AdapterSource
 from penstock.router.errors import AdapterNotFound, GenerationError, InvalidAdapter, ValidationError
 from penstock.router.fields import FileError
@@ -15,6 +16,8 @@ from penstock.router.fields import FileError
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Of a weight, by the model's dtype."""
 MAX_NAME = 256
+MAX_KNOWN = 100_000
+"""How many names there may be at once."""
 MAX_REMOVED = 10_000
 """How many names that were removed are remembered."""
 MAX_NAMED = 10
@@ -23,8 +26,7 @@ MAX_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter whose files were read. A number is never used for another: not for one of another name, nor for the
-    same name once a file of it has changed."""
+    """An adapter whose files were read, with the number by which the shards know it: see `Numbers`."""
 
     number: int
     name: str
@@ -43,26 +45,26 @@ class Adapter:
 class Registry:
     """Knows adapters by name, thousands if need be; their files are read when they are first used.
 
-    `model_id` and `dtype` are the model's, and `max_bytes` is the most that an adapter may have. `read` may take its
-    time.
+    `model_id` and `dtype` are the model's, and `max_bytes` is the most that an adapter may have. `read` takes an
+    adapter's folder and the most weights that it may have; it may take its time. What is kept of names that are gone
+    has a bound.
     """
 
     def __init__(
         self, sources: Iterable[AdapterSource] = (), model_id: str = "", dtype: str = "float32", max_bytes: int = 0,
-        read: Callable[[Path], AdapterFiles] = files.read,
+        read: Callable[[Path, int], AdapterFiles] = files.read,
     ) -> None:
         self._model_id = model_id
         self._sources = {source.name: source for source in sources}
         self._bytes_of_weight = BYTES[dtype]
         self.max_bytes = max_bytes
         self._read = read
+        self.readers = Readers()
         self._reading: dict[str, asyncio.Task[Adapter]] = {}
         """By name; one that is done has the adapter."""
         self._removed: dict[str, None] = {}
         """The names that were removed last, and not added again."""
-        self._numbers: dict[tuple[str, ...], int] = {}
-        # Shards may outlive a router: the next one has other numbers.
-        self._next_number = 1 + secrets.randbelow(2**31)
+        self._numbers = Numbers()
 
     def __contains__(self, name: object) -> bool:
         return name in self._sources
@@ -92,7 +94,9 @@ class Registry:
     def own(self, found: Adapter) -> Adapter:
         """Returns an adapter that was found by the registry of a process before this one, maybe of a name that was
         removed since, with a number of this one. Its files are known to be good only once it is loaded."""
-        return replace(found, number=self._number(found.name, found.digest, found.config_digest))
+        if found.name not in self:
+            self._note_removed(found.name)
+        return replace(found, number=self._numbers.of(found.name, found.digest, found.config_digest))
 
     def named(self, model: str | None) -> str | None:
         """Returns the name of the adapter that a request of OpenAI's routes names as its model; None if that is any
@@ -123,8 +127,8 @@ class Registry:
             adapter = await self._load(self._sources[name])
         except FileError as error:
             raise GenerationError(f"adapter `{name}`: {error}") from error
-        if adapter.num_bytes > self.max_bytes:
-            raise ValidationError(self._too_large(adapter))
+        except TooManyWeights as error:
+            raise ValidationError(self._too_large(name, error)) from error
         return adapter
 
     async def add(self, source: AdapterSource) -> None:
@@ -133,18 +137,21 @@ class Registry:
             raise InvalidAdapter(f"The lora adapter '{source.name:.64}' has already been loaded.")
         if fault := fault_of_name(source.name, self._model_id):
             raise InvalidAdapter(f"`lora_name` {fault}")
+        if len(self) >= MAX_KNOWN:
+            raise InvalidAdapter(f"there are {len(self)} lora adapters, at most {MAX_KNOWN} can be known: unload some")
         self._sources[source.name] = source
-        self._removed.pop(source.name, None)
         try:
-            adapter = await self._load(source)
-            if adapter.num_bytes > self.max_bytes:
-                raise InvalidAdapter(self._too_large(adapter))
+            await self._load(source)
         except BaseException as error:
             if self._sources.get(source.name) is source:
                 self._forget(source.name)
             if isinstance(error, FileError):
                 raise InvalidAdapter(f"`lora_path`: {error}") from error
+            if isinstance(error, TooManyWeights):
+                raise InvalidAdapter(self._too_large(source.name, error)) from error
             raise
+        if self._sources.get(source.name) is source:
+            self._removed.pop(source.name, None)
 
     def remove(self, name: str) -> Adapter | None:
         """Removes a name, which new requests can't use any more; returns the adapter, if its files were read. Raises
@@ -157,7 +164,14 @@ class Registry:
     def _note_removed(self, name: str) -> None:
         self._removed[name] = None
         if len(self._removed) > MAX_REMOVED:
-            del self._removed[next(iter(self._removed))]
+            oldest = next(iter(self._removed))
+            del self._removed[oldest]
+            self._forget_numbers(oldest)
+
+    def _forget_numbers(self, name: str) -> None:
+        """Lets go of the numbers of a name that neither is known nor was removed of late."""
+        if name not in self and name not in self._removed:
+            self._numbers.forget(name)
 
     def read_again(self, adapter: Adapter) -> None:
         """Has the files of an adapter that shards refuse read anew when it is next used: they may have changed."""
@@ -184,20 +198,16 @@ class Registry:
             raise
 
     async def _read_files(self, source: AdapterSource) -> Adapter:
-        found = await asyncio.to_thread(self._read, source.path)
-        number = self._number(source.name, found.digest, found.config_digest)
+        most = self.max_bytes // self._bytes_of_weight
+        found = await self.readers.read(source.path, lambda: self._read(source.path, most))
+        number = self._numbers.of(source.name, found.digest, found.config_digest)
+        self._forget_numbers(source.name)  # if whoever added it has left
         return Adapter(number, source.name, source.path, found.digest, found.config_digest,
                        found.num_weights * self._bytes_of_weight)
 
-    def _number(self, *key: str) -> int:
-        """Returns the number of an adapter by its name and its digests."""
-        if key not in self._numbers:
-            self._numbers[key] = self._next_number
-            self._next_number += 1
-        return self._numbers[key]
-
-    def _too_large(self, adapter: Adapter) -> str:
-        return (f"the adapter `{adapter.name}` needs {adapter.num_bytes} bytes, and all adapters together may have "
+    def _too_large(self, name: str, error: TooManyWeights) -> str:
+        num_bytes = error.num_weights * self._bytes_of_weight
+        return (f"the adapter `{name}` needs {num_bytes} bytes, and all adapters together may have "
                 f"`max_adapter_memory` = {self.max_bytes}")
 
 

@@ -137,7 +137,7 @@ class AdapterLoader:
         adapter, began_at = self._adapters[number], time.monotonic()
         self._loading.add(number)
         try:
-            await asyncio.to_thread(_check_unchanged, adapter)
+            await self.registry.readers.read(adapter.path, lambda: _check_unchanged(adapter))
             num_bytes = await self._fleet.load_adapter(number, str(adapter.path), adapter.digest, adapter.config_digest)
         except (AdapterRefusedError, FileError) as error:
             log.error("the adapter %r can't be loaded: %s", adapter.name, error)

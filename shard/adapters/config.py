@@ -1,21 +1,28 @@
 """What an adapter's adapter_config.json says, as PEFT writes it."""
 
 import hashlib
-import json
+import logging
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.shard.adapters.error import AdapterError
+from penstock.system.json_objects import parse_object
+from penstock.system.patterns import Pattern, PatternError
+from penstock.system.regular_files import read_regular
+
+log = logging.getLogger(__name__)
 
 CONFIG_FILE = "adapter_config.json"
 MAX_RANK = 256
 MAX_ALPHA = 1e30                         # with which any rank has a scale that float32 holds
-MAX_BYTES = 1 << 20
-MAX_REPEATS = 4                          # in the pattern of a name: a search with more could take very long
+MAX_BYTES, MAX_VALUES = 1 << 20, 1 << 16
+MAX_PATTERNS = 4096                      # of the names of modules
+MAX_SHOWN = 80                           # characters of a value in a message
+
+Patterns = tuple[tuple[Pattern, str, Any], ...]
 
 WITHOUT_EFFECT = frozenset((
     "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
@@ -33,8 +40,12 @@ REFUSED = {
     "layer_replication": "layers that are run several times are not served",
     "alora_invocation_tokens": "adapters that begin within a prompt (aLoRA) are not served",
     "target_parameters": "adapters of bare parameters are not served",
-    "use_qalora": "the grouped inputs of QALoRA are not served"}
-INITIAL = (None, True, False, "gaussian", "eva", "orthogonal")
+    "use_qalora": "the grouped inputs of QALoRA are not served",
+    "use_bdlora": "the blocks of BD-LoRA are not served",
+    "arrow_config": "adapters that are chosen token by token (Arrow) are not served",
+    "kasa_config": "the singular values of KaSA are not served",
+    "monteclora_config": "the samples of Monteclora are not served"}
+INITIAL = (None, True, False, "gaussian", "eva", "orthogonal", "mica")
 """How the matrices began, where the base's weights stayed what they were."""
 
 
@@ -46,8 +57,8 @@ class AdapterConfig:
     rank: int
     alpha: float
     is_by_root: bool                     # rank-stabilised (rsLoRA)
-    ranks: Mapping[str, int]             # of modules whose names match
-    alphas: Mapping[str, float]
+    ranks: Patterns                      # of modules whose names match
+    alphas: Patterns
 
     @classmethod
     def read(cls, directory: Path, digest: str = "") -> "AdapterConfig":
@@ -59,15 +70,15 @@ class AdapterConfig:
         ranks, alphas = (_patterns(path, values, key) for key in ("rank_pattern", "alpha_pattern"))
         config = cls(path, values.get("r", 8), values.get("lora_alpha", 8), bool(values.get("use_rslora")), ranks,
                      alphas)
-        for name, rank in (("r", config.rank), *((f"rank_pattern, {key}", rank) for key, rank in ranks.items())):
+        for name, rank in (("r", config.rank), *((f"rank_pattern, {key:.80}", rank) for _, key, rank in ranks)):
             if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= MAX_RANK:
-                raise AdapterError(f"{path}: {name} is {rank}, it must be a whole number from 1 to {MAX_RANK}")
+                raise AdapterError(f"{path}: {name} is {_shown(rank)}, it must be a whole number from 1 to {MAX_RANK}")
         for name, alpha in (("lora_alpha", config.alpha),
-                            *((f"alpha_pattern, {key}", alpha) for key, alpha in alphas.items())):
+                            *((f"alpha_pattern, {key:.80}", alpha) for _, key, alpha in alphas)):
             if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not abs(alpha) <= MAX_ALPHA:
-                raise AdapterError(f"{path}: {name} is {str(alpha)[:80]}, it must be a number, at most {MAX_ALPHA:g}")
+                raise AdapterError(f"{path}: {name} is {_shown(alpha)}, it must be a number, at most {MAX_ALPHA:g}")
         if not isinstance(values.get("use_rslora") or False, bool):
-            raise AdapterError(f"{path}: use_rslora is {values['use_rslora']!r}, it must be true or false")
+            raise AdapterError(f"{path}: use_rslora is {_shown(values['use_rslora'])}, it must be true or false")
         return config
 
     def rank_of(self, module: str) -> int:
@@ -80,55 +91,58 @@ class AdapterConfig:
 
 def _read(path: Path, digest: str) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise AdapterError(f"{path} has more than {MAX_BYTES} bytes")
+        content = read_regular(path, MAX_BYTES)
         if digest and (found := hashlib.sha256(content).hexdigest()) != digest.lower():
             raise AdapterError(f"{path} has the SHA-256 {found}, expected {digest}: it has changed")
-        values = json.loads(content)
+        return parse_object(content, MAX_VALUES)
     except FileNotFoundError as error:
         raise AdapterError(f"{path} does not exist: an adapter is a folder as PEFT saves it") from error
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, AdapterError):
-            raise
+    except OSError as error:
+        raise AdapterError(f"{path} cannot be read: {error.strerror}") from error
+    except AdapterError:
+        raise
+    except ValueError as error:
         raise AdapterError(f"{path} cannot be read: {error}") from error
-    if not isinstance(values, dict):
-        raise AdapterError(f"{path} holds no object of keys and values")
-    return values
 
 
 def _refuse(path: Path, values: Mapping[str, Any]) -> None:
+    """Raises AdapterError for what would change what the adapter computes, and is not served. Like PEFT it passes keys
+    that it does not know, as of a library's own version, and tells of them."""
     if values.get("peft_type") != "LORA":
-        raise AdapterError(f"{path}: peft_type is {values.get('peft_type')!r}, only LORA is served")
+        raise AdapterError(f"{path}: peft_type is {_shown(values.get('peft_type'))}, only LORA is served")
     if values.get("bias", "none") not in (None, "none"):
-        raise AdapterError(f"{path}: bias is {str(values['bias'])[:80]!r}, only none is served: biases stay the base's")
+        raise AdapterError(f"{path}: bias is {_shown(values['bias'])}, only none is served: biases stay the base's")
     if values.get("init_lora_weights", True) not in INITIAL:
-        raise AdapterError(f"{path}: init_lora_weights is {values['init_lora_weights']!r}: such an adapter belongs to "
-                           "other weights than the base's; PEFT's save_pretrained converts it with "
+        raise AdapterError(f"{path}: init_lora_weights is {_shown(values['init_lora_weights'])}: such an adapter "
+                           "belongs to other weights than the base's; PEFT's save_pretrained converts it with "
                            "path_initial_model_for_weight_conversion")
-    for key, value in values.items():
-        if not value or key in WITHOUT_EFFECT or key in READ:
-            continue
-        reason = REFUSED.get(key, "this key is not known, and might change what the adapter computes")
-        raise AdapterError(f"{path}: {key} is {str(value)[:80]}: {reason}")
+    for key, reason in REFUSED.items():
+        if values.get(key):
+            raise AdapterError(f"{path}: {key} is {_shown(values[key])}: {reason}")
+    unknown = sorted(key for key, value in values.items() if value and key not in WITHOUT_EFFECT | READ)
+    if unknown:
+        log.warning("%s: keys that PEFT's LoRA does not have are ignored: %.500s", path, ", ".join(unknown))
 
 
-def _patterns(path: Path, values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    patterns = values.get(key) or {}
-    if not isinstance(patterns, dict):
-        raise AdapterError(f"{path}: {key} is no object of names and numbers")
-    for name in patterns:
-        repeats = len(re.findall(r"[*+?{]", name))
-        if repeats > MAX_REPEATS or re.search(r"\)[*+?{]", name):
-            raise AdapterError(f"{path}: {key} has the name {name[:80]!r}, a pattern of too many repetitions")
+def _shown(value: object) -> str:
+    return f"{value!r:.{MAX_SHOWN}}"
+
+
+def _patterns(path: Path, values: Mapping[str, Any], key: str) -> Patterns:
+    """Returns the numbers of modules by the patterns of their names, which PEFT puts behind any beginning."""
+    given = values.get(key) or {}
+    if not isinstance(given, dict) or len(given) > MAX_PATTERNS:
+        raise AdapterError(f"{path}: {key} is no object of at most {MAX_PATTERNS} names and their numbers")
+    found = []
+    for name, number in given.items():
         try:
-            re.compile(name)
-        except re.error as error:
-            raise AdapterError(f"{path}: {key} has the name {name[:80]!r}, which is no pattern: {error}") from error
-    return patterns
+            found.append((Pattern(rf"(.*\.)?({name})$"), name, number))
+        except PatternError as error:
+            raise AdapterError(f"{path}: {key} has the name {_shown(name)}, a pattern that can't be used: {error}"
+                               ) from error
+    return tuple(found)
 
 
-def _matching(values: Mapping[str, Any], module: str, default: Any) -> Any:
-    """Returns the first value whose name a module's name ends with, as PEFT finds it."""
-    return next((value for name, value in values.items() if re.match(rf"(.*\.)?({name})$", module)), default)
+def _matching(patterns: Patterns, module: str, default: Any) -> Any:
+    """Returns the first number whose pattern a module's name matches, as PEFT finds it."""
+    return next((number for pattern, _, number in patterns if pattern.matches(module)), default)

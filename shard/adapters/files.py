@@ -1,22 +1,25 @@
 """The tensors of an adapter, in PEFT's adapter_model.safetensors."""
 
 import hashlib
-import io
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
+from penstock.shard.adapters.base_copies import BaseCopies
 from penstock.shard.adapters.error import AdapterError
-from penstock.shard.weights.safetensors_files import parse_header
-from penstock.shard.weights.stored import CheckpointError, Entry
+from penstock.system.regular_files import open_regular, size_of
+from penstock.system.safetensors_header import HeaderError, TensorPlace, parse_header
 
 TENSORS_FILE = "adapter_model.safetensors"
-FLOATS = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
+MAX_HEADER_BYTES, MAX_HEADER_VALUES = 8 << 20, 1 << 18  # of thousands of matrices, which have some ten values each
+FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+          "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
+CHUNK = 16 << 20                         # bytes that are read at once of what is not kept
 
 _MATRIX = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<matrix>[AB])\.(?:default\.)?weight")
 _REFUSED = {
@@ -24,8 +27,11 @@ _REFUSED = {
     "modules_to_save": "modules that were trained whole are not served",
     "lora_embedding_": "adapters of embeddings are not served",
     "trainable_tokens": "tokens that were trained are not served",
-    ".bias": "biases of adapters are not served"}
-_COPY = "it is a copy of a weight of the base, which PEFT leaves out with save_pretrained(save_embedding_layers=False)"
+    "lora_diag": "the singular values of KaSA are not served",
+    "lora_monteclora_sampler": "samplers of Monteclora are not served",
+    ".lora_A.bias": "biases of adapters are not served",
+    ".lora_B.bias": "biases of adapters are not served"}
+_OF_TRAINING = ".lora_velora_embed"      # what VeLoRA's backward pass projects by
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,70 +46,115 @@ class Matrices:
 
 
 class AdapterFile:
-    """Reads the file once, so that what is checked is what is used, whatever becomes of the file meanwhile, and finds
-    the matrices of each module. Raises AdapterError."""
+    """Has the matrices of each module, and the tensors of their names, in a dtype on the processor. Reads the file
+    once, from its first byte to its last, so that what is checked is what is used, whatever becomes of the file
+    meanwhile. Raises AdapterError."""
 
-    def __init__(self, directory: Path, digest: str = "") -> None:
+    def __init__(self, directory: Path, digest: str, dtype: torch.dtype, base: BaseCopies) -> None:
         """digest: SHA-256 in hex that the file must have; any if empty."""
         self.path = directory / TENSORS_FILE
-        if not self.path.exists():
-            raise AdapterError(_why_missing(directory))
+        self._dtype = dtype
+        self._base = base
+        self.tensors: dict[str, Tensor] = {}
         try:
-            if not self.path.is_file():
-                raise AdapterError(f"{self.path} is no file")  # a pipe would be waited for
-            content = self.path.read_bytes()
-            if digest and (found := hashlib.sha256(content).hexdigest()) != digest.lower():
-                raise AdapterError(f"{self.path} has the SHA-256 {found}, expected {digest}: it is another adapter's")
-            self.entries = parse_header(self.path, len(content), io.BytesIO(content))
-            self._tensors = safetensors.torch.load(content)
-        except CheckpointError as error:
-            raise AdapterError(str(error)) from error
-        except (SafetensorError, OSError, RuntimeError) as error:
-            raise AdapterError(f"{self.path} cannot be read: {error}") from error
-        self.modules = self._modules()
+            with open_regular(self.path) as file:
+                places = parse_header(file, size_of(file), MAX_HEADER_BYTES, MAX_HEADER_VALUES)
+                self.modules = self._modules(places)
+                file.seek(0)
+                self._read(file, places, digest.lower())
+        except FileNotFoundError as error:
+            raise AdapterError(_why_missing(directory)) from error
+        except OSError as error:
+            raise AdapterError(f"{self.path} cannot be read: {error.strerror}") from error
+        except HeaderError as error:
+            raise AdapterError(f"{self.path}: {error}") from error
 
-    def read(self, name: str, dtype: torch.dtype) -> Tensor:
-        """Returns a matrix in another dtype, on the processor."""
-        stored = self._tensors[name]
-        tensor: Tensor = stored.to(dtype, copy=True)
+    def _read(self, file: BinaryIO, places: dict[str, TensorPlace], digest: str) -> None:
+        known = hashlib.sha256()
+
+        def chunks(length: int, most: int) -> Iterator[bytearray]:
+            for begin in range(0, length, most):
+                content = bytearray(min(most, length - begin))
+                if file.readinto(content) < len(content):  # type: ignore[attr-defined]
+                    raise AdapterError(f"{self.path} was cut short while it was read")
+                known.update(content)
+                yield content
+
+        for _ in chunks(min((place.begin for place in places.values()), default=0), CHUNK):
+            pass
+        for name, place in sorted(places.items(), key=lambda each: each[1].begin):
+            self._take_in(name, place, chunks)
+        if digest and known.hexdigest() != digest:
+            raise AdapterError(f"{self.path} has the SHA-256 {known.hexdigest()}, expected {digest}: it is another "
+                               "adapter's")
+
+    def _take_in(self, name: str, place: TensorPlace, chunks: Callable[[int, int], Iterator[bytearray]]) -> None:
+        """Keeps a matrix; of a copy of the base's weight it sees that it is one."""
+        length = place.end - place.begin
+        if _MATRIX.fullmatch(name):
+            for content in chunks(length, max(length, 1)):
+                stored = torch.frombuffer(content, dtype=FLOATS[place.dtype]).view(place.shape)
+                self.tensors[name] = self._converted(name, stored)
+            return
+        row = max(length // max(1, *place.shape[:1]), 1)
+        rows = max(1, CHUNK // row)
+        for number, content in enumerate(chunks(length, rows * row)):
+            if name.endswith(_OF_TRAINING):
+                continue
+            part = torch.frombuffer(content, dtype=FLOATS[place.dtype]).view(-1, *place.shape[1:])
+            if not self._base.has(name, part, number * rows):
+                raise AdapterError(f"{self.path}: {name:.200} is another weight than the base's, which was trained "
+                                   "with the adapter: modules that were trained whole are not served")
+
+    def _converted(self, name: str, stored: Tensor) -> Tensor:
+        tensor = stored.to(self._dtype, copy=True)
         if not torch.isfinite(tensor).all():
             what = "is infinite or not a number" if not torch.isfinite(stored.float()).all() else (
-                f"is too large for the model's {dtype}".replace("torch.", ""))
-            raise AdapterError(f"{self.path}: {name} has a number that {what}")
+                f"is too large for the model's {self._dtype}".replace("torch.", ""))
+            raise AdapterError(f"{self.path}: {name:.200} has a number that {what}")
         return tensor
 
-    def _modules(self) -> dict[str, Matrices]:
+    def _modules(self, places: dict[str, TensorPlace]) -> dict[str, Matrices]:
         """Returns the matrices by the names of their modules."""
         found: dict[str, dict[str, str]] = {}
-        for name, entry in self.entries.items():
-            module, matrix = self._parse(name, entry)
-            if matrix in found.setdefault(module, {}):
-                raise AdapterError(f"{self.path} has two tensors {name} and {found[module][matrix]} for one matrix")
-            found[module][matrix] = name
+        for name, place in places.items():
+            if (matrix := self._parse(name, place)) is None:
+                continue
+            module, which = matrix
+            if which in found.setdefault(module, {}):
+                raise AdapterError(f"{self.path} has two tensors {name:.200} and {found[module][which]:.200} for one "
+                                   "matrix")
+            found[module][which] = name
         if not found:
-            raise AdapterError(f"{self.path} has no tensors")
-        return {module: self._pair(module, names) for module, names in found.items()}
+            raise AdapterError(f"{self.path} has no tensors of LoRA")
+        return {module: self._pair(module, names, places) for module, names in found.items()}
 
-    def _parse(self, name: str, entry: Entry) -> tuple[str, str]:
+    def _parse(self, name: str, place: TensorPlace) -> tuple[str, str] | None:
+        """Returns the module of a matrix, and which it is; None for what changes nothing."""
+        if name.endswith(_OF_TRAINING):
+            return None
         match = _MATRIX.fullmatch(name)
         reason = next((why for part, why in _REFUSED.items() if part in name), None)
-        if reason or not match:
-            other = _COPY if name.endswith(".weight") and ".lora_" not in name else "it is neither A nor B of a LoRA"
-            raise AdapterError(f"{self.path} has the tensor {name}: {reason or other}")
-        if entry.dtype not in FLOATS:
-            raise AdapterError(f"{self.path}: {name} is {entry.dtype}, expected one of {', '.join(FLOATS)}")
-        if len(entry.shape) != 2:
-            raise AdapterError(f"{self.path}: {name} has shape {list(entry.shape)}, expected two axes")
+        if not match and not reason:
+            reason = self._base.fault(name, place.shape) if ".lora_" not in name else "it is neither A nor B of a LoRA"
+        if reason:
+            raise AdapterError(f"{self.path} has the tensor {name:.200}: {reason}")
+        if place.dtype not in FLOATS:
+            raise AdapterError(f"{self.path}: {name:.200} is {place.dtype}, expected one of {', '.join(FLOATS)}")
+        if not match:
+            return None
+        if len(place.shape) != 2:
+            raise AdapterError(f"{self.path}: {name:.200} has shape {list(place.shape)}, expected two axes")
         return match["module"], match["matrix"]
 
-    def _pair(self, module: str, names: dict[str, str]) -> Matrices:
+    def _pair(self, module: str, names: dict[str, str], places: dict[str, TensorPlace]) -> Matrices:
         for matrix, other in (("A", "B"), ("B", "A")):
             if matrix not in names:
-                raise AdapterError(f"{self.path} has {names[other]}, but no lora_{matrix} of {module}")
-        a, b = (self.entries[names[matrix]].shape for matrix in "AB")
+                raise AdapterError(f"{self.path} has {names[other]:.200}, but no lora_{matrix} of {module:.200}")
+        a, b = (places[names[matrix]].shape for matrix in "AB")
         if a[0] != b[1]:
-            raise AdapterError(f"{self.path}: {names['A']} has shape {list(a)} and {names['B']} {list(b)}, whose ranks "
-                               "differ")
+            raise AdapterError(f"{self.path}: {names['A']:.200} has shape {list(a)} and {names['B']:.200} {list(b)}, "
+                               "whose ranks differ")
         return Matrices(names["A"], names["B"], a[0], a[1], b[0])
 
 

@@ -10,15 +10,14 @@ from penstock.kernels import dispatch
 from penstock.kernels.lora import Adapter, Part, pack_adapter, packed_bytes
 from penstock.kernels.lora.adapter import Shape
 from penstock.kernels.memory import own_pages
+from penstock.shard.adapters.base_copies import BaseCopies
 from penstock.shard.adapters.config import AdapterConfig
 from penstock.shard.adapters.error import AdapterError
 from penstock.shard.adapters.files import AdapterFile, Matrices
+from penstock.shard.adapters.names import short
 from penstock.shard.weights.format import LinearPart
 from penstock.shard.weights.sites import Adaptable, Site
 
-LEADING = ("model", "language_model", "transformer")
-"""What the names of modules, and of a checkpoint's linears, begin with or not."""
-MAX_LEADING = 3
 OWN_PAGES = 16 << 20
 """The bytes from which on an adapter has pages of its own: they are large, and small adapters would waste them."""
 
@@ -28,18 +27,24 @@ def load_adapter(directory: Path, digests: tuple[str, str], adaptable: Adaptable
 
     digests: SHA-256 in hex of the tensors' file and of the configuration; any where it is empty
     """
-    config, file = AdapterConfig.read(directory, digests[1]), AdapterFile(directory, digests[0])
-    modules = {name: _known(name, file, adaptable) for name in file.modules if not _is_elsewhere(name, adaptable)}
-    matrices = {known: (name, file.modules[name]) for name, known in modules.items()}
-    if len(matrices) < len(modules):
-        twice = next(name for name, found in modules.items() if matrices[found][0] != name)
-        raise AdapterError(f"{file.path} has two pairs of matrices for {modules[twice]}, one of them as {twice}")
-    for name, known in modules.items():
-        _check(name, file.modules[name], _part_of(known, adaptable), config, file)
+    config = AdapterConfig.read(directory, digests[1])
+    file = AdapterFile(directory, digests[0], adaptable.dtype, BaseCopies(adaptable.checkpoint, adaptable.tied))
+    linears = _linears(adaptable)
+    matrices: dict[str, tuple[str, Matrices]] = {}
+    for module, found in file.modules.items():
+        if _is_elsewhere(module, adaptable):
+            continue
+        if short(module) not in linears:
+            raise AdapterError(f"{file.path} has the tensor {found.a:.200}: {_why_none(module, adaptable)}")
+        name, part = linears[short(module)]
+        if name in matrices:
+            raise AdapterError(f"{file.path} has two pairs of matrices for {name}, one of them as {module:.200}")
+        matrices[name] = module, found
+        _check(module, found, part, config, file)
     shapes = [_shape(site, matrices, config) for site in adaptable.sites]
 
     def read(number: int) -> tuple[Sequence[Tensor], Sequence[Tensor | None]]:
-        return _read(adaptable.sites[number], matrices, file, adaptable.dtype)
+        return _read(adaptable.sites[number], matrices, file)
 
     size = packed_bytes(shapes, adaptable.dtype)
     try:
@@ -52,33 +57,24 @@ def load_adapter(directory: Path, digests: tuple[str, str], adaptable: Adaptable
         return pack_adapter(shapes, adaptable.dtype, read, memory)
 
 
-def _short(name: str) -> str:
-    """Returns a module's name without what some libraries put before it, as often as they do."""
-    for _ in range(MAX_LEADING):
-        first, _, rest = name.partition(".")
-        name = rest if rest and first in LEADING else name
-    return name
-
-
 def _is_elsewhere(module: str, adaptable: Adaptable) -> bool:
-    return any(f"{_short(module)}.".startswith(_short(name)) for name in adaptable.elsewhere)
+    return any(f"{short(module)}.".startswith(short(name)) for name in adaptable.elsewhere)
 
 
-def _known(module: str, file: AdapterFile, adaptable: Adaptable) -> str:
-    """Returns what the checkpoint calls a module's linear. Raises AdapterError if adapters can't add to it."""
-    wanted = _short(module)
+def _linears(adaptable: Adaptable) -> dict[str, tuple[str, LinearPart]]:
+    """Returns what the checkpoint calls each linear, and what this rank has of it, by the short name."""
+    found: dict[str, tuple[str, LinearPart]] = {}
     for site in adaptable.sites:
-        for name, _ in site.parts:
-            if _short(name) == wanted:
-                return name
-    reason = next((why for name, why in adaptable.refused.items()
-                   if wanted == _short(name) or wanted.startswith(f"{_short(name)}.")),
-                  "the model has no linear of this name")
-    raise AdapterError(f"{file.path} has the tensor {file.modules[module].a}: {reason}")
+        for name, part in site.parts:
+            found.setdefault(short(name), (name, part))
+    return found
 
 
-def _part_of(name: str, adaptable: Adaptable) -> LinearPart:
-    return next(part for site in adaptable.sites for own, part in site.parts if own == name)
+def _why_none(module: str, adaptable: Adaptable) -> str:
+    wanted = short(module)
+    return next((why for name, why in adaptable.refused.items()
+                 if wanted == short(name) or wanted.startswith(f"{short(name)}.")),
+                "the model has no linear of this name")
 
 
 def _check(module: str, found: Matrices, part: LinearPart, config: AdapterConfig, file: AdapterFile) -> None:
@@ -111,10 +107,10 @@ def _length(part: LinearPart) -> int:
 
 
 def _read(
-    site: Site, matrices: Mapping[str, tuple[str, Matrices]], file: AdapterFile, dtype: torch.dtype
+    site: Site, matrices: Mapping[str, tuple[str, Matrices]], file: AdapterFile
 ) -> tuple[list[Tensor], list[Tensor | None]]:
-    """Reads this rank's part of each A and B of a site; every rank reads all of it, and refuses what is damaged."""
+    """Returns this rank's part of each A and B of a site; every rank reads all of it, and refuses what is damaged."""
     names, columns = _names(site, matrices), site.parts[0][1].columns
-    a = [file.read(matrices[name][1].a, dtype)[:, columns].contiguous() for name in names]
-    b = {name: file.read(matrices[name][1].b, dtype) for name in names}
+    a = [file.tensors[matrices[name][1].a][:, columns].contiguous() for name in names]
+    b = {name: file.tensors[matrices[name][1].b] for name in names}
     return a, [b[name][part.rows].contiguous() if name in b else None for name, part in site.parts]

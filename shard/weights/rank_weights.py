@@ -44,18 +44,18 @@ class RankWeights:
         self.group = group
         self.dtype = dtype
         self.sites = Sites()
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._progress = progress
         self._format_of = format_of
         self._names_read: set[str] = set()
 
     def __contains__(self, layer: str) -> bool:
         """Tells whether the checkpoint has a tensor of the layer of this name."""
-        return any(name.startswith(f"{layer}.") for name in self._checkpoint.entries)
+        return any(name.startswith(f"{layer}.") for name in self.checkpoint.entries)
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Returns the shape of a tensor; None if the checkpoint has none of this name."""
-        entry = self._checkpoint.entries.get(name)
+        entry = self.checkpoint.entries.get(name)
         return None if entry is None else entry.shape
 
     def whole(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -76,7 +76,7 @@ class RankWeights:
         """Reads all of a linear that is multiplied in plain numbers wherever it is stored so, whatever others are; in
         float32, if it is stored so."""
         part = LinearPart(out_features, in_features, slice(0, out_features), slice(0, in_features))
-        entry = self._checkpoint.entries.get(f"{linear}.weight")
+        entry = self.checkpoint.entries.get(f"{linear}.weight")
         if entry is None or entry.dtype not in STORED_DTYPES:
             return self.linears([(linear, part)])
         dtype = torch.float32 if entry.dtype == "F32" else self.dtype
@@ -130,7 +130,7 @@ class RankWeights:
     def warn_of_unread(self, elsewhere: tuple[str, ...] = ()) -> None:
         """Logs the tensors that nothing asked for: a hint that this is not the model that config.json describes. Those
         whose names begin with what is `elsewhere` are for others to read."""
-        unread = sorted(name for name in self._checkpoint.entries if name not in self._names_read
+        unread = sorted(name for name in self.checkpoint.entries if name not in self._names_read
                         and not name.endswith(WITHOUT_USE) and not name.startswith(elsewhere))
         if unread:
             log.warning("The checkpoint has %d tensors that the model does not use: %s", len(unread), unread[:8])
@@ -149,17 +149,17 @@ class RankWeights:
 
     def _complaint(self, linear: str, error: LinearError) -> CheckpointError:
         """Names the file of a linear and the tensor, with whose name the error begins."""
-        path = next(entry.path for name, entry in self._checkpoint.entries.items() if name.startswith(linear))
+        path = next(entry.path for name, entry in self.checkpoint.entries.items() if name.startswith(linear))
         return CheckpointError(f"{path}: {linear}.{error}")
 
     def _read(self, stored: StoredTensor) -> Tensor:
-        entry = self._checkpoint.entries.get(stored.name)
+        entry = self.checkpoint.entries.get(stored.name)
         if entry is None and stored.is_optional:
             return torch.empty(0)
         if entry is not None and stored.has_any_shape:
             stored = replace(stored, shape=entry.shape, part=tuple(slice(length) for length in entry.shape))
-        tensor = self._checkpoint.read(stored)
+        tensor = self.checkpoint.read(stored)
         self._names_read.add(stored.name)
         if self._progress is not None:
-            self._progress(stored.name, len(self._names_read), len(self._checkpoint.entries))
+            self._progress(stored.name, len(self._names_read), len(self.checkpoint.entries))
         return tensor

@@ -2,16 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import BinaryIO
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from penstock.shard.weights.stored import CheckpointError, Entry
+from penstock.system.regular_files import open_regular, size_of
+from penstock.system.safetensors_header import HeaderError, parse_header
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
-MAX_HEADER_BYTES = 100_000_000           # the format's own limit
 
 
 class SafetensorsFiles:
@@ -70,33 +70,12 @@ class SafetensorsFiles:
 
 
 def read_header(path: Path) -> dict[str, Entry]:
-    """Parses a file's header ("Format" in the page above). Raises CheckpointError if data is missing."""
-    if not path.is_file():
-        raise CheckpointError(f"{path} is no file")  # a pipe would be waited for
+    """Parses a file's header. Raises CheckpointError if data is missing."""
     try:
-        with path.open("rb") as file:
-            return parse_header(path, path.stat().st_size, file)
+        with open_regular(path) as file:
+            places = parse_header(file, size_of(file))
     except OSError as error:
-        raise CheckpointError(f"{path} has no safetensors header: {error!r}") from error
-
-
-def parse_header(path: Path, size: int, file: BinaryIO) -> dict[str, Entry]:
-    """Parses the header of an open file of `size` bytes, as `read_header` does."""
-    try:
-        length = int.from_bytes(file.read(8), "little")
-        if 8 + length > size:
-            raise CheckpointError(f"{path} is cut short or damaged: {size} bytes, its header has {8 + length}")
-        if length > MAX_HEADER_BYTES:
-            raise CheckpointError(f"{path} is damaged: its header has {length} bytes, at most {MAX_HEADER_BYTES} "
-                                  "are allowed")
-        header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        end = 8 + length + max((value["data_offsets"][1] for value in header.values()), default=0)
-        entries = {name: Entry(path, value["dtype"], tuple(value["shape"])) for name, value in header.items()}
-    except CheckpointError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise CheckpointError(f"{path} has no safetensors header: {error!r}") from error
-    if size != end:
-        raise CheckpointError(f"{path} is cut short or damaged: {size} bytes, its header says {end}")
-    return entries
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    except HeaderError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return {name: Entry(path, place.dtype, place.shape) for name, place in places.items()}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.format import LinearPart
 
 
@@ -46,9 +47,13 @@ class Adaptable:
     dtype    of the adapters' matrices
     refused  why linears whose names begin so take no adapter
     elsewhere  what the names of linears begin with that others have: their part of an adapter is not for this rank
+    checkpoint  of the weights to which they add
+    tied     by the name of a layer, that of the layer whose weight it has
     """
 
     sites: tuple[Site, ...]
     dtype: torch.dtype
     refused: Mapping[str, str] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None
+    tied: Mapping[str, str] = field(default_factory=dict)

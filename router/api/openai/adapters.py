@@ -10,6 +10,9 @@ from penstock.router.errors import AdaptersFixed, InvalidAdapter
 from penstock.router.generation.parameters import Body
 from penstock.router.generation.service import SERVICE, Service
 
+MAX_PATH = 4096
+"""The characters of a path, as Linux has it."""
+
 
 class LoadAdapterBody(Body):
     """The body of `POST /v1/load_lora_adapter`; the path is that of a folder on the server."""
@@ -45,11 +48,13 @@ async def unload(request: web.Request) -> web.Response:
 
 
 def _folder(path: str) -> Path:
-    folder = Path(path)
-    if not folder.is_absolute() or not folder.is_dir():
+    """Returns the folder; whether there is one is seen when its files are read, which may take a while."""
+    if len(path) > MAX_PATH:
+        raise InvalidAdapter(f"`lora_path` must have at most {MAX_PATH} characters. Given: {len(path)}")
+    if not path.startswith("/"):
         raise InvalidAdapter("`lora_path` must be a directory on the server, by its absolute path; adapters of the "
                              "Hugging Face Hub are given to --lora-adapters, at the start")
-    return folder
+    return Path(path)
 
 
 def _service(request: web.Request) -> Service:

@@ -2,17 +2,23 @@
 
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 
 from penstock.router.adapters import files
+from penstock.router.adapters.files import AdapterFiles
 from penstock.router.fields import FileError
 from tests.router.adapters.folders import write_adapter
 
 
+def read(folder: Path) -> AdapterFiles:
+    return files.read(folder, max_weights=1 << 30)
+
+
 def test_reads_digests_and_the_number_of_weights(tmp_path):
     write_adapter(tmp_path, rank=20, width=10)
-    found = files.read(tmp_path)
+    found = read(tmp_path)
     assert found.num_weights == 2 * 32 * 10, "ranks are padded to multiples of 16"
     assert found.digest == hashlib.sha256((tmp_path / files.TENSORS).read_bytes()).hexdigest()
     assert found.config_digest == hashlib.sha256((tmp_path / files.CONFIG).read_bytes()).hexdigest()
@@ -28,7 +34,7 @@ def test_reads_digests_and_the_number_of_weights(tmp_path):
 ])
 def test_kinds_that_are_not_served_are_refused(tmp_path, config, message):
     write_adapter(tmp_path, **config)
-    for look in (files.check, files.read):
+    for look in (files.check, read):
         with pytest.raises(FileError) as refusal:
             look(tmp_path)
         assert str(refusal.value) == f"{tmp_path / files.CONFIG}: {message}"
@@ -41,15 +47,17 @@ def test_what_asks_for_nothing_is_accepted(tmp_path):
 @pytest.mark.parametrize(("name", "content", "message"), [
     (files.CONFIG, None, "No such file or directory"),
     (files.CONFIG, b"{", "it is not JSON"),
-    (files.CONFIG, b"[" * 100_000, "it is not JSON"),
+    (files.CONFIG, b"[" * 60_000, "it is not JSON"),
+    (files.CONFIG, b"[" * 100_000, "it has more than 65536 values"),
     (files.CONFIG, b"[]", "it is no JSON object"),
     (files.CONFIG, b" " * 1_100_000, "it has more than 1048576 bytes"),
     (files.TENSORS, None, "o such file"),
-    (files.TENSORS, b"", "it is no safetensors file"),
+    (files.TENSORS, b"", "it is no safetensors file, or cut short"),
     (files.TENSORS, b"\xff" * 20, "it is no safetensors file"),
     (files.TENSORS, (2).to_bytes(8, "little") + b"{}", "it has no tensors"),
-    (files.TENSORS, (2).to_bytes(8, "little") + b"{", "it is not JSON"),
-    (files.TENSORS, (8).to_bytes(8, "little") + b'{"a": 1}', "its header is not that of a safetensors file"),
+    (files.TENSORS, (2).to_bytes(8, "little") + b"{ ", "its header is damaged: it is not JSON"),
+    (files.TENSORS, (8).to_bytes(8, "little") + b'{"a": 1}', "its header is damaged: a: expected an object, found 1"),
+    (files.TENSORS, (9 << 20).to_bytes(8, "little") + bytes(9 << 20), "its header has 9437184 bytes, at most 8388608"),
 ])
 def test_files_that_are_missing_or_damaged_are_named(tmp_path, name, content, message):
     write_adapter(tmp_path)
@@ -57,7 +65,7 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path, name, content, me
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(FileError, match=message) as refusal:
-        files.read(tmp_path)
+        read(tmp_path)
     assert str(refusal.value).startswith(f"{tmp_path / name}: ")
 
 
@@ -65,13 +73,15 @@ def test_a_file_that_was_cut_off_is_noticed(tmp_path):
     path = write_adapter(tmp_path) / files.TENSORS
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(FileError, match=r"it has \d+ bytes, and by its header \d+"):
-        files.read(tmp_path)
+        read(tmp_path)
 
 
-@pytest.mark.parametrize("shape", [3, [-1], [1.0], ["1"], [True], None])
+@pytest.mark.parametrize("shape", [
+    3, [-1], [1.0], ["1"], [True], None, [10 ** 4000], [9] * 65, [9] * 200_000, [1 << 62, 1 << 62], [1 << 63], [2]],
+    ids=lambda shape: f"{shape!r:.20}")
 def test_a_shape_that_is_none_is_noticed(tmp_path, shape):
     header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 4]}}).encode()
     write_adapter(tmp_path)
     (tmp_path / files.TENSORS).write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-    with pytest.raises(FileError, match="its header is not that of a safetensors file"):
-        files.read(tmp_path)
+    with pytest.raises(FileError, match=r"its header is damaged: |its header has more than 262144 values"):
+        read(tmp_path)

@@ -218,10 +218,12 @@ async def test_what_can_not_be_loaded(client: Client, tmp_path: Path) -> None:
     folder = write_adapter(tmp_path / "dora", use_dora=True)
     for name, path, sentence in (
             ("x", "org/adapter", "`lora_path` must be a directory on the server, by its absolute path"),
-            ("x", tmp_path / "none", "`lora_path` must be a directory on the server"),
+            ("x", tmp_path / "none", f"`lora_path`: {tmp_path}/none: it must be a directory on the server"),
+            ("x", "/" + "x" * 5000, "`lora_path` must have at most 4096 characters. Given: 5001"),
+            ("x", "/" + "x" * 4000, "it must be a directory on the server"),
             ("x", tmp_path, f"`lora_path`: {tmp_path}/adapter_config.json: No such file or directory"),
             ("x", folder, "use_dora: DoRA is not served, only plain LoRA"),
-            ("x", "/\0", "`lora_path` must be a directory on the server"),
+            ("x", "/\0", "it must be a directory on the server"),
             ("tgi", folder, "`lora_name` must not be tgi"), ("demo", folder, "`lora_name` must not be demo")):
         status, error = await client.load(name, path)
         assert (status, sentence in error) == (400, True), error

@@ -61,12 +61,15 @@ def change_config(adapter: Path, **changes: Any) -> None:
     ({"alora_invocation_tokens": [5]}, "alora_invocation_tokens is .*aLoRA"),
     ({"target_parameters": ["mlp.experts.down_proj"]}, "target_parameters is .*bare parameters"),
     ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa': such an adapter belongs to other weights"),
-    ({"a_new_key": 3}, "a_new_key is 3: this key is not known"),
+    ({"use_bdlora": {"nblocks": 2}}, "use_bdlora is .*: the blocks of BD-LoRA are not served"),
+    ({"peft_type": "x" * 100_000}, "peft_type is 'x{79}, only LORA"),
     ({"r": 257}, "r is 257, it must be a whole number from 1 to 256"),
-    ({"r": "8"}, "r is 8, it must be a whole number"),
+    ({"r": "8"}, "r is '8', it must be a whole number"),
     ({"rank_pattern": {"q_proj": 0}}, "rank_pattern, q_proj is 0, it must be"),
-    ({"rank_pattern": {"(a+)+": 4}}, r"rank_pattern has the name '\(a\+\)\+', a pattern of too many repetitions"),
-    ({"alpha_pattern": {"q_proj[": 4}}, r"alpha_pattern has the name 'q_proj\[', which is no pattern"),
+    ({"rank_pattern": {r"(a)\1": 4}}, r"rank_pattern has the name .*, a pattern that .*: it has \\1, which"),
+    ({"alpha_pattern": {"q_proj[": 4}}, r"alpha_pattern has the name 'q_proj\[', .*: it has a \[ without"),
+    ({"alpha_pattern": {"q" * 70_000: 4}}, r"alpha_pattern has the name .*: it has \d+ characters, at most 65536"),
+    ({"rank_pattern": {f"q{number}": 4 for number in range(5000)}}, "rank_pattern is no object of at most 4096 names"),
     ({"alpha_pattern": 3}, "alpha_pattern is no object"),
     ({"lora_alpha": None}, "lora_alpha is None, it must be a number"),
     ({"r": 8}, r"q_proj.lora_A.weight has shape \[4, 64\], expected \[8, 64\]"),
@@ -75,6 +78,15 @@ def test_configurations(adaptable: Adaptable, adapter: Path, changes: dict[str, 
     change_config(adapter, **changes)
     with pytest.raises(AdapterError, match=f"^{adapter}/.*{message}"):
         load_adapter(adapter, ("", ""), adaptable)
+
+
+def test_keys_of_other_libraries_are_passed(
+    adaptable: Adaptable, adapter: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    change_config(adapter, unsloth_version="2026.11.1", a_new_key=3, corda_config={"cache_file": None}, unset=None)
+    load_adapter(adapter, ("", ""), adaptable)
+    assert caplog.messages == [f"{adapter}/adapter_config.json: keys that PEFT's LoRA does not have are ignored: "
+                               "a_new_key, unsloth_version"]
 
 
 NAN, INFINITE = torch.full((4, 64), torch.nan), torch.full((4, 64), 1e39, dtype=torch.float64)
@@ -98,7 +110,11 @@ NAN, INFINITE = torch.full((4, 64), torch.nan), torch.full((4, 64), 1e39, dtype=
      "tokens that were trained are not served"),
     ({f"{Q}.lora_B.bias": torch.ones(4)}, "biases of adapters are not served"),
     ({f"{Q}.lora_C.weight": torch.ones(4)}, "q_proj.lora_C.weight: it is neither A nor B of a LoRA"),
-    ({"base_model.model.lm_head.base_layer.weight": torch.ones(4)}, "base_layer.weight: it is a copy of a weight"),
+    ({"base_model.model.lm_head.base_layer.weight": torch.ones(160, 64)},
+     "lm_head.base_layer.weight is another weight than the base's, which was trained"),
+    ({"base_model.model.lm_head.base_layer.weight": torch.ones(163, 64)},
+     r"it has shape \[163, 64\], and the base's \[160, 64\]: a vocabulary that was enlarged"),
+    ({"base_model.model.other.weight": torch.ones(4)}, "other.weight: it is neither A nor B of a LoRA, nor a weight"),
     ({f"{Q}_2.lora_A.weight": torch.ones(4, 64), f"{Q}_2.lora_B.weight": torch.ones(64, 4)},
      "q_proj_2.lora_A.weight: the model has no linear of this name"),
 ])

@@ -102,8 +102,8 @@ def test_loads_beside_steps_change_nothing(
         with pytest.raises(grpc.RpcError) as error:
             load(client, 21, broken, epoch)
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert error.value.details() == (f"{broken}/adapter_model.safetensors is cut short or damaged: 5000 bytes, its "
-                                         "header has " + error.value.details().rpartition(" ")[2])
+        assert str(error.value.details()).startswith(
+            f"{broken}/adapter_model.safetensors: it is no safetensors file, or cut short or damaged: it has 5000 ")
         unload(client, 20, epoch)
     answers: Answers = [[] for _ in REQUESTS]
     for step, owners in zip(program.steps, program.owners, strict=True):

@@ -63,7 +63,7 @@ def adapter_folder(name: str) -> Path:
     return folder
 
 
-def read_adapter(folder: Path) -> AdapterFiles:
+def read_adapter(folder: Path, max_weights: int) -> AdapterFiles:
     return AdapterFiles(ADAPTERS[folder.name], check_config(folder), 10)
 
 
