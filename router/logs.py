@@ -22,10 +22,12 @@ REQUESTS = "penstock.requests"
 
 
 def configure(level: str, json_output: bool, has_requests: bool = True) -> None:
-    """Sends the log of this process to stderr, from `level` upwards; with `has_requests` it tells of each request."""
+    """Sends the log of this process to stderr, from `level` upwards; with `has_requests` it tells of each request.
+    Libraries tell nothing below INFO: their details, such as each turn of gRPC's loop, are of no use here."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if json_output else TextFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=max(logging.INFO, logging.getLevelNamesMapping()[level]), handlers=[handler], force=True)
+    logging.getLogger("penstock").setLevel(level)
     for name in HTTP_CLIENTS:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
     if not has_requests:

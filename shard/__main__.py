@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> None:
     watch = None if config.parent_pid is None else process.ParentWatch(
         config.parent_pid, config.orphan_seconds, config.keeps_folder,
         config.folder or (config.socket_path and config.socket_path.parent))
-    log.start(config.json_output, config.rank)
+    log.start(config.json_output, config.rank, config.log_level)
     try:
         # Importing torch takes a second, and a tenth more with collections. Choosing kernels may be an error.
         gc.disable()

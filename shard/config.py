@@ -124,6 +124,8 @@ class ShardConfig:
     """What the spans' service is called."""
     json_output: bool = False
     """Whether the log has one JSON object a line."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+    """From which level on the log is written."""
     has_bars: bool = False
     """Whether rank 0 shows progress by bars on stderr, for a terminal; otherwise its log tells of it every 10 s."""
     parent_pid: int | None = None

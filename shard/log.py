@@ -34,10 +34,12 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def start(json_output: bool, rank: int) -> None:
+def start(json_output: bool, rank: int, level: str = "INFO") -> None:
+    """Sends the log of this process to stderr, from `level` upwards, of libraries nothing below INFO."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(rank) if json_output else TextFormatter(rank))
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.basicConfig(level=max(logging.INFO, logging.getLevelNamesMapping()[level]), handlers=[handler], force=True)
+    logging.getLogger("penstock").setLevel(level)
     say_warnings()
 
 

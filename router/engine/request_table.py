@@ -46,11 +46,14 @@ class RequestTable(dict[int, RequestState]):
     def planned(self, plan: Plan, now: float) -> None:
         """Notes which requests begin to run, which is no news after a preemption or a loss, and which are preempted."""
         for each in plan.admitted:
+            log.debug("sequence %d begins to run in step %d, with %d cached tokens", each.sequence_id, plan.step_id,
+                      each.hit_tokens)
             if (state := self.get(each.sequence_id)) is not None:
                 state.receiver.begin(now, each.hit_tokens)
         for sequence_id, start, count in plan.chunks:
             self.trace(sequence_id, "prefill_chunk", start=start, tokens=count)
         for sequence_id in plan.preempted:
+            log.debug("sequence %d lets go of its blocks before step %d", sequence_id, plan.step_id)
             self.trace(sequence_id, "preempted")
 
     def trace(self, sequence_id: int, name: str, **facts: int) -> None:

@@ -1,12 +1,14 @@
 """The one way from generation specs to the answers' events, for routes that stream and routes that don't."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Self
 
+from penstock.router import request_id
 from penstock.router.engine.request import Request
 from penstock.router.engine.stream import Ending, Event, Guesses, PromptLogprobs, Queue, Stream, Token
 from penstock.router.errors import Dropped, KilledGroup, RouterError, ValidationError
@@ -18,6 +20,8 @@ from penstock.router.metrics.metrics import Metrics
 from penstock.router.records import request_record
 from penstock.router.scheduling.plan import FinishReason
 from penstock.router.text.text_path import TextPath
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,8 @@ async def answering(
                 _feed(stream, identity)
                 if stream.ending is None:
                     engine.submit(stream, identity.output_ids)
+                log.debug("request %s: %d prompt tokens, at most %d new ones, %s", request_id.current(),
+                          len(request.input_ids), request.max_new_tokens, request.sampling)
                 await stack.enter_async_context(stream)
                 answers[stream] = Answer(len(answers), spec, request, stream, received_at, metrics)
             generation.submitted(answers)

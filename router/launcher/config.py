@@ -10,6 +10,7 @@ from typing import Any, Self
 from penstock.router.config import SECRETS, InvalidArgument, RouterConfig, ServerConfig
 from penstock.router.fleet.groups_spec import GroupsSpec
 from penstock.router.keys import Keys, check_key
+from penstock.router.launcher import log_level
 from penstock.router.launcher.adapters import AskedAdapter
 from penstock.router.launcher.group_place import OPTIONS_OF_PLACE, GroupPlace
 from penstock.system import addresses, wire_tls
@@ -57,6 +58,10 @@ class LauncherConfig(ServerConfig):
     master_addr: str
     master_port: int | None
     env: bool
+    launcher_log_level: str
+    shard_log_level: str
+    unread_log_levels: tuple[str, ...]
+    """The parts of LOG_LEVEL that say nothing here."""
     place: GroupPlace | None = None
     """Where a group without a router listens; a server's own shards have sockets."""
 
@@ -84,7 +89,11 @@ class LauncherConfig(ServerConfig):
             values["place"] = GroupPlace.from_options(values, values["num_shard"])
             values = {name: value for name, value in values.items() if name not in OPTIONS_OF_PLACE}
         values["max_input_tokens"] = _max_input_tokens(values["max_input_tokens"], values.pop("max_input_length"))
-        config = cls(log_level=_log_level(os.environ.get("LOG_LEVEL", "")),
+        directives = os.environ.get("LOG_LEVEL", "")
+        config = cls(log_level=log_level.level(directives, log_level.ROUTER),
+                     launcher_log_level=log_level.level(directives, log_level.LAUNCHER),
+                     unread_log_levels=tuple(log_level.unread(directives)),
+                     shard_log_level=log_level.level(directives, log_level.SHARD),
                      compute_type=os.environ.get("COMPUTE_TYPE"),
                      vertex_predict_route=_route("AIP_PREDICT_ROUTE"),
                      vertex_health_route=_route("AIP_HEALTH_ROUTE"), **values)
@@ -203,18 +212,3 @@ def _check(config: LauncherConfig) -> None:
                         ("max_total_tokens", total_tokens)):
         if value is not None and most is not None and value > most:
             raise InvalidArgument(f"`{name}` must be <= `max_batch_total_tokens`. Given: {value} and {most}")
-
-
-def _log_level(directives: str) -> str:
-    """Returns the level that TGI's LOG_LEVEL, such as `info,text_generation_router=debug`, gives the router.
-
-    A directive without a target holds for all targets; other targets, and words that are no level, are ignored.
-    """
-    names = {"trace": "DEBUG", "debug": "DEBUG", "info": "INFO", "warn": "WARNING", "warning": "WARNING",
-             "error": "ERROR", "off": "CRITICAL"}
-    level = "INFO"
-    for directive in sorted(directives.lower().replace(" ", "").split(","), key=lambda text: "=" in text):
-        target, _, name = directive.rpartition("=")
-        if target in ("", "text_generation_router"):
-            level = names.get(name, level)
-    return level

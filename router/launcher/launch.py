@@ -42,8 +42,8 @@ def serve(**options: Any) -> None:
     if options["groups"] is not None:
         refuse_options_of_shards(click.get_current_context())  # before they are held against one another
     config = LauncherConfig.from_options(options)
-    logs.configure(config.log_level, config.json_output)
-    without_effect.tell(click.get_current_context())
+    logs.configure(config.launcher_log_level, config.json_output)
+    without_effect.tell(click.get_current_context(), config.unread_log_levels)
     if config.env:
         log.info("Runtime environment:\n%s", environment.describe())
     sys.exit(launch(config))

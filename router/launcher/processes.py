@@ -1,7 +1,9 @@
 """Child processes, whose stderr is passed on and whose last lines are kept for when they die."""
 
 import asyncio
+import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -12,6 +14,8 @@ from typing import Self
 from penstock.router.config import InvalidArgument
 from penstock.router.fleet.errors import FleetError
 from penstock.system.signs import Sign
+
+log = logging.getLogger(__name__)
 
 BACKOFF_SECONDS = (0.0, 0.1, 0.5, 2.0)
 """The waits before new starts after deaths in a row: the first start is at once, and after one more death than there
@@ -191,6 +195,7 @@ async def _start(program: Program) -> Process:
     """Starts the process with pipes made here: before Python 3.12, with asyncio's own pipes `wait` would wait for
     grandchildren that hold them open."""
     with _pipe() as (errors, errors_end), _pipe() as (signs, signs_end):
+        log.debug("starting %s: %s", program.name, shlex.join(program.argv))
         more = ["--signs-fd", str(signs_end)] if program.gives_signs else []
         return Process(program, await asyncio.create_subprocess_exec(
             *program.argv, *more, stdin=asyncio.subprocess.DEVNULL, stderr=errors_end,

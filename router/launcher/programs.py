@@ -67,6 +67,7 @@ def shard_program(
         **_network_settings(config, start), "rendezvous": rendezvous,
         "max_step_tokens": config.max_batch_prefill_tokens,
         "max_step_rows": max(config.max_batch_size or config.max_concurrent_requests, 1 + (config.speculate or 0)),
+        "log_level": config.shard_log_level,
         "adapter_memory": config.max_adapter_memory if config.takes_adapters else None,
         "parent_pid": os.getpid(),
         # Those of a machine without a launcher would be in the way of the group's next start.

@@ -5,13 +5,13 @@ the device is told by the shards.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from penstock.router.launcher import hub
+from penstock.router.launcher import hub, log_level
 from penstock.router.launcher.option_types import NOTES, Option
 
 log = logging.getLogger(__name__)
@@ -62,8 +62,12 @@ TABLE = (
 )
 
 
-def tell(context: click.Context) -> None:
-    """Writes a line to the log for each option of the command line that changes nothing."""
+def tell(context: click.Context, unread_levels: Sequence[str] = ()) -> None:
+    """Writes a line to the log for each option of the command line that changes nothing, and for parts of LOG_LEVEL
+    that say nothing."""
+    for directive in unread_levels:
+        log.warning("LOG_LEVEL: %s has no effect: levels are %s; a target may be %s, %s or %s", directive,
+                    ", ".join(log_level.LEVELS), log_level.LAUNCHER, log_level.ROUTER, log_level.SHARD)
     for sentence in [*context.meta.get(NOTES, []), *_found(context)]:
         log.warning("%s", sentence)
 

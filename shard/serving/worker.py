@@ -193,6 +193,8 @@ class Worker:
         result = self._executor.finish(launched)
         self.progress.end()
         caller.answer(result)
+        log.debug("step %d: %d rows, %.2f ms, of which sampling %.2f", launched.step.step_id, len(launched.step.rows),
+                  (result.draft_ns + result.forward_ns + result.sample_ns) / 1e6, result.sample_ns / 1e6)
         if self._observer is not None:
             self._observer.ran(launched.step, result)
 

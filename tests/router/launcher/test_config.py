@@ -213,6 +213,23 @@ def test_log_level_as_tgi_reads_it(parse, text, level):
     assert parse(LOG_LEVEL=text).log_level == level
 
 
+def test_each_kind_of_process_has_its_log_level(parse, caplog):
+    config = parse(LOG_LEVEL="warn,text_generation_server=debug,text_generation_launcher=error")
+    assert (config.launcher_log_level, config.log_level, config.shard_log_level) == ("ERROR", "WARNING", "DEBUG")
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("verbose", ["LOG_LEVEL: verbose has no effect: levels are trace, debug, info, "]),
+    ("info,h2=warn,text_generation_router=loud", ["LOG_LEVEL: h2=warn has no effect", "router=loud has no effect"]),
+    ("debug", [])])
+def test_what_log_level_does_not_say_is_told(parse, caplog, text, words):
+    parse(LOG_LEVEL=text)
+    assert len(caplog.messages) == len(words)
+    for said, expected in zip(caplog.messages, words, strict=True):
+        assert expected in said
+
+
 def test_compute_type(parse):
     assert parse().compute_type is None
     assert parse(COMPUTE_TYPE="2-avx512").compute_type == "2-avx512"

@@ -4,7 +4,11 @@ import json
 import logging
 import sys
 
+import pytest
+
+from penstock.router import logs
 from penstock.router.logs import JsonFormatter, TextFormatter
+from penstock.shard import log as shard_log
 
 
 def record(**changes) -> logging.LogRecord:
@@ -37,3 +41,22 @@ def test_fields():
     assert json.loads(JsonFormatter().format(record(fields={"status": 200, "total_time": 0.5}))) == {
         "timestamp": "2027-01-15T08:00:00.250000Z", "level": "INFO", "message": "served 3",
         "target": "penstock.router.app", "status": 200, "total_time": 0.5}
+
+
+@pytest.mark.parametrize("configure", [
+    lambda level: logs.configure(level, json_output=False),
+    lambda level: shard_log.start(json_output=False, rank=0, level=level)], ids=["router", "shard"])
+def test_libraries_have_no_say_in_the_details(configure, monkeypatch):
+    """Of gRPC's and asyncio's loops, HTTP's frames and all others; neither is a quiet log made louder by them."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    own, libraries = logging.getLogger("penstock.router.engine"), [
+        logging.getLogger(name) for name in ("asyncio", "grpc._cython.cygrpc", "hpack.hpack", "httpx", "aiohttp", "h2")]
+    before = logging.root.level, logging.getLogger("penstock").level
+    try:
+        for level, own_level, others in (("DEBUG", 10, 20), ("INFO", 20, 20), ("ERROR", 40, 40)):
+            configure(level)
+            assert own.getEffectiveLevel() == own_level
+            assert all(each.getEffectiveLevel() >= others for each in libraries)
+    finally:
+        logging.root.setLevel(before[0])
+        logging.getLogger("penstock").setLevel(before[1])
