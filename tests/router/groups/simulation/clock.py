@@ -54,7 +54,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         most = THREAD_SECONDS * (20 if self._random.random() < 0.2 else 1)
         when = self.now + self._random.random() * most
         if executor is not None:
-            if executor._shutdown:
+            if getattr(executor, "_shutdown", False):
                 raise RuntimeError("cannot schedule new futures after shutdown")
             when = self._busy_until[executor] = max(when, self._busy_until.get(executor, 0.0) + 1e-6)
         self.call_at(when, _fulfil, future, func, *args)
@@ -62,12 +62,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _fulfil(future: "asyncio.Future[Any]", func: Callable[..., Any], *args: Any) -> None:
-    if future.cancelled():
-        return
+    """Runs what a thread does, also where nobody waits for it any more."""
     try:
-        future.set_result(func(*args))
+        result = func(*args)
     except Exception as error:
-        future.set_exception(error)
+        if not future.cancelled():
+            future.set_exception(error)
+    else:
+        if not future.cancelled():
+            future.set_result(result)
 
 
 @contextmanager
