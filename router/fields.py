@@ -34,6 +34,9 @@ class Fields:
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
 
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._values.get(key, default)
+
     def error(self, key: str, expected: str) -> FileError:
         found = f"{self._values[key]!r}" if key in self._values else "no such key"
         if len(found) > MAX_FOUND:

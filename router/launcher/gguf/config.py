@@ -1,10 +1,12 @@
 """config.json and generation_config.json of a GGUF file's model, as its metadata describe it."""
 
+import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.router.launcher.gguf.keys import check_keys
 from penstock.router.launcher.gguf.metadata import GgufError, Metadata
 from penstock.router.launcher.gguf.reader import Tensor
 from penstock.router.launcher.gguf.tensors import HEAD, linear_types
@@ -32,9 +34,11 @@ def architecture(metadata: Metadata) -> str:
 def model_config(metadata: Metadata, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Returns what config.json says. Raises GgufError."""
     name = architecture(metadata)
+    check_keys(metadata, name)
     if metadata.integer(f"{name}.expert_count", 0):
         raise metadata.error(f"{name}.expert_count", "0, for mixtures of experts are not computed")
-    heads = metadata.integer(f"{name}.attention.head_count", least=1)
+    layers = metadata.integer(f"{name}.block_count", least=1)
+    heads = metadata.of_each_layer(f"{name}.attention.head_count", layers)
     hidden = metadata.integer(f"{name}.embedding_length", least=1)
     head_dim = metadata.integer(f"{name}.attention.key_length", hidden // heads, least=1)
     for key in ("attention.value_length", "rope.dimension_count"):
@@ -47,9 +51,9 @@ def model_config(metadata: Metadata, tensors: Mapping[str, Tensor]) -> dict[str,
     config = {
         "architectures": [ARCHITECTURES[name]], "model_type": name, "hidden_act": "silu", "head_dim": head_dim,
         "hidden_size": hidden, "num_attention_heads": heads,
-        "num_key_value_heads": metadata.integer(f"{name}.attention.head_count_kv", heads, least=1),
-        "num_hidden_layers": metadata.integer(f"{name}.block_count", least=1),
-        "intermediate_size": metadata.integer(f"{name}.feed_forward_length", least=1),
+        "num_key_value_heads": metadata.of_each_layer(f"{name}.attention.head_count_kv", layers, heads),
+        "num_hidden_layers": layers,
+        "intermediate_size": metadata.of_each_layer(f"{name}.feed_forward_length", layers),
         "max_position_embeddings": metadata.integer(f"{name}.context_length", least=1),
         "rms_norm_eps": metadata.number(f"{name}.attention.layer_norm_rms_epsilon"),
         "vocab_size": embedding.shape[0], "tie_word_embeddings": HEAD not in tensors,
@@ -69,17 +73,29 @@ def _rope(name: str, metadata: Metadata, tensors: Mapping[str, Tensor], head_dim
     if FREQUENCIES in tensors:
         return rope | {"rope_type": "factors", "factors": _floats(FREQUENCIES, tensors[FREQUENCIES], head_dim // 2)}
     key = f"{name}.rope.scaling"
-    kind = metadata.text(f"{key}.type", "none")
+    factor = f"{key}.factor" if f"{key}.factor" in metadata else f"{name}.rope.scale_linear"  # as old files have it
+    # A factor alone is a linear one, and 0 stands for none.
+    kind = metadata.text(f"{key}.type", "linear" if metadata.get(factor) else "none")
     if kind == "none":
         return rope | {"rope_type": "default"}
     if kind not in ("linear", "yarn"):
         raise metadata.error(f"{key}.type", "one of none, linear, yarn")
-    rope |= {"rope_type": kind, "factor": metadata.number(f"{key}.factor")}
-    if kind == "linear":
-        return rope
-    optional = {"attention_factor": "attn_factor", "beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow"}
-    return rope | {"original_max_position_embeddings": metadata.integer(f"{key}.original_context_length", least=2)} | {
+    rope |= {"rope_type": kind, "factor": metadata.number(factor)}
+    return rope if kind == "linear" else rope | _yarn(metadata, key, rope["factor"])
+
+
+def _yarn(metadata: Metadata, key: str, factor: float) -> dict[str, Any]:
+    """Returns the rest of YaRN's scaling. What files call its factor of attention multiplies what follows from the
+    scaling; in config.json it takes its place."""
+    optional = {"beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow"}
+    rope: dict[str, Any] = {
         ours: metadata.number(f"{key}.{theirs}") for ours, theirs in optional.items() if f"{key}.{theirs}" in metadata}
+    rope["original_max_position_embeddings"] = metadata.integer(f"{key}.original_context_length", least=2)
+    stretch, of_all = math.log(max(factor, 1.0)), f"{key}.yarn_log_multiplier"
+    amplitude = 0.1 * stretch + 1.0
+    if metadata.get(of_all):
+        amplitude /= 0.1 * metadata.number(of_all) * stretch + 1.0
+    return rope | {"attention_factor": amplitude * metadata.number(f"{key}.attn_factor", 1.0)}
 
 
 def _floats(name: str, tensor: Tensor, length: int) -> list[float]:
