@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 SINGLE_FILE = "pytorch_model.bin"
 INDEX_FILE = "pytorch_model.bin.index.json"
+MOST_SHARED = 16                         # names of one tensor, about: an embedding has four in some models
 
 
 class ConversionError(ValueError):
@@ -50,7 +52,26 @@ def read(path: Path) -> dict[str, Tensor]:
     if not isinstance(found, dict) or not all(
             isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in found.items()):
         raise ConversionError(f"{path} holds something else than tensors by their names")
+    _check_sizes(path, found)
     return found
+
+
+def _check_sizes(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Raises ConversionError for tensors that are none of plain numbers, or have more of them than the file: with a
+    stride of 0 a pickle repeats a number as often as it likes."""
+    total = 0
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized or tensor.is_complex():
+            raise ConversionError(f"{path}: {name} is no tensor of plain numbers: {tensor.layout}, {tensor.dtype}, on "
+                                  f"{tensor.device}")
+        held = tensor.untyped_storage().nbytes()
+        if tensor.nbytes > held:
+            raise ConversionError(f"{path}: {name} has shape {list(tensor.shape)}, which takes {tensor.nbytes} bytes, "
+                                  f"and the file holds {held} of them, repeated")
+        total += tensor.nbytes
+    if total > MOST_SHARED * (size := path.stat().st_size):
+        raise ConversionError(f"{path}: its {len(tensors)} tensors take {total} bytes in all, more than {MOST_SHARED} "
+                              f"times the {size} of the file: they are the same ones again and again")
 
 
 def _named(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ from penstock.shard.models.decoder import Decoder
 from penstock.shard.weights.checkpoint import Checkpoint
 from penstock.shard.weights.stored import CheckpointError
 from tests.tiny_models import make_tiny, prompt_logits, random_ids
+
+SHARED = torch.zeros(1000)
 
 
 def invoke(*arguments: Path) -> Result:
@@ -127,3 +130,34 @@ def test_the_command(tmp_path: Path) -> None:
     _, source = pickled(tmp_path, 1)
     subprocess.run([sys.executable, "-m", "penstock", "convert", source, tmp_path / "out"], check=True)
     assert (tmp_path / "out/model.safetensors").exists()
+
+
+@pytest.mark.parametrize(("tensors", "message"), [
+    ({"a": torch.zeros(1).expand(1 << 36)},
+     r"a has shape \[68719476736\], which takes 274877906944 bytes, and the file holds 4 of them, repeated"),
+    ({"a": torch.zeros(4).as_strided((1 << 20, 1 << 20), (0, 0))}, r"a has shape \[1048576, 1048576\], which takes"),
+    ({f"a.{index}": SHARED for index in range(1000)}, r"its 1000 tensors take 4000000 bytes in all, more than 16"),
+    ({"a": torch.sparse_coo_tensor(torch.zeros(2, 1), torch.ones(1), (1 << 30, 1 << 30), check_invariants=True)},
+     r"a is no tensor of plain numbers: torch.sparse_coo"),
+    ({"a": torch.zeros(2, dtype=torch.complex64)}, r"a is no tensor of plain numbers: .*complex64"),
+    ({"a": torch.zeros(1 << 36, device="meta")}, r"a is no tensor of plain numbers: .* on meta"),
+])
+@pytest.mark.parametrize("is_old", [False, True])
+def test_tensors_that_are_larger_than_their_file(
+    tmp_path: Path, tensors: dict[str, torch.Tensor], message: str, is_old: bool
+) -> None:
+    source = tmp_path / "pickled"
+    source.mkdir()
+    torch.save(tensors, source / "pytorch_model.bin", _use_new_zipfile_serialization=not is_old)
+    result = invoke(source, tmp_path / "out")
+    assert result.exit_code == 1
+    assert re.search(message, result.output), result.output
+    assert not isinstance(result.exception, MemoryError)
+
+
+def test_expanded_tensors_that_repeat_nothing(tmp_path: Path) -> None:
+    source = tmp_path / "pickled"
+    source.mkdir()
+    torch.save({"positions": torch.arange(8).expand(1, 1, 8), "none": torch.zeros(0)}, source / "pytorch_model.bin")
+    assert invoke(source, tmp_path / "out").exit_code == 0
+    assert load_file(tmp_path / "out" / "model.safetensors")["positions"].tolist() == [[[*range(8)]]]

@@ -151,7 +151,7 @@ def test_digest(copy: Callable[[str], Path], models: Path) -> None:
 
 
 def test_no_weights(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"neither model.safetensors nor model.safetensors.index.json$"):
+    with pytest.raises(CheckpointError, match=r"neither model.safetensors nor model.safetensors.index.json, nor"):
         Checkpoint(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
     with pytest.raises(CheckpointError, match=r"safetensors format are needed, found pytorch_model.bin"):
@@ -206,6 +206,44 @@ def test_missing_file_of_an_index(copy: Callable[[str], Path]) -> None:
     file = min(path.glob("*.safetensors"))
     file.unlink()
     with pytest.raises(CheckpointError, match=f"{file} does not exist; model.safetensors.index.json says it holds"):
+        Checkpoint(path)
+
+
+def test_files_without_an_index(copy: Callable[[str], Path], models: Path) -> None:
+    path, whole = copy("many"), models / "many"
+    (path / "model.safetensors.index.json").unlink()
+    save_file({"lora_A.weight": torch.zeros(2)}, path / "adapter_model.safetensors")
+    (path / "consolidated.safetensors").write_bytes(b"of another format")
+    ids = random_ids(20, 160)
+    assert {*Checkpoint(path).entries} == {*Checkpoint(whole).entries}
+    own, expected = (prompt_logits(Decoder.load(folder, None, Group()), ids) for folder in (path, whole))
+    assert torch.equal(own, expected)  # type: ignore[arg-type]
+
+
+def test_one_file_of_another_name(copy: Callable[[str], Path]) -> None:
+    path = copy("one")
+    expected = Checkpoint(path).entries.keys()
+    (path / "model.safetensors").rename(path / "model.fp16.safetensors")
+    assert Checkpoint(path).entries.keys() == expected
+
+
+def test_files_without_an_index_of_which_one_is_missing(copy: Callable[[str], Path]) -> None:
+    path = copy("many")
+    (path / "model.safetensors.index.json").unlink()
+    first, *_, last = sorted(path.glob("*.safetensors"))
+    last.unlink()
+    with pytest.raises(CheckpointError, match=f"has no {last.name}, beside others of that count"):
+        Checkpoint(path)
+    first.unlink()
+    with pytest.raises(CheckpointError, match=f"has no {first.name} and 1 more, beside"):
+        Checkpoint(path)
+
+
+def test_a_tensor_of_two_files_without_an_index(copy: Callable[[str], Path]) -> None:
+    path = copy("one")
+    (path / "model.safetensors").rename(path / "model.fp16.safetensors")
+    shutil.copy(path / "model.fp16.safetensors", path / "model.fp32.safetensors")
+    with pytest.raises(CheckpointError, match=r"fp32.safetensors and model.fp16.safetensors both hold .*, and there"):
         Checkpoint(path)
 
 
