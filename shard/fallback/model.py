@@ -20,10 +20,11 @@ from penstock.shard.fallback.choice import NoWayError, Way, choose_way, plain_lo
 from penstock.shard.fallback.hidden import Hidden as HiddenStates
 from penstock.shard.fallback.load import load
 from penstock.shard.fallback.replace import Replacer, read_weights
+from penstock.shard.models.end_tokens import EOS, end_tokens
 from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.models.model import TRANSFORMERS, Hidden, ModelFacts
 from penstock.shard.models.model_options import ModelOptions
-from penstock.shard.models.reading import dtype_of, eos_token_ids
+from penstock.shard.models.reading import dtype_of
 from penstock.shard.weights.rank_weights import Progress
 from penstock.shard.weights.sites import Adaptable
 
@@ -83,9 +84,10 @@ class TransformersModel:
         prepared = _prepare(keys, directory, dtype, progress)
         log.info("%s", prepared)
         config = prepared.model.config
+        keys = keys.defaulting({EOS: getattr(config.get_text_config(decoder=True), EOS, None)})
         facts = ModelFacts(
             vocab_size=prepared.hidden.vocab_size, context_length=_context_length(config),
-            layout=prepared.way.layout, eos_token_ids=eos_token_ids(keys),
+            layout=prepared.way.layout, eos_token_ids=end_tokens(keys, prepared.hidden.vocab_size),
             numerics=f"{TRANSFORMERS}-{architectures.version()}/", implementation=TRANSFORMERS, identity=repr(config))
         return cls(prepared.way, prepared.hidden, facts, dtype)
 

@@ -16,10 +16,9 @@ from penstock.shard.weights.mxfp4 import Mxfp4
 NAME = "compressed-tensors"
 KEYS = ("quant_method", "config_groups", "format", "ignore", "quantization_status", "sparsity_config",
         "transform_config")
-WITHOUT_EFFECT = ("global_compression_ratio", "kv_cache_scheme", "version", "run_compressed", "dequantize",
+WITHOUT_EFFECT = ("global_compression_ratio", "version", "run_compressed", "dequantize",
                   "use_optimized_inference", "moe_sparsity_config")
 GROUP_KEYS = ("targets", "weights", "format")
-GROUP_WITHOUT_EFFECT = ("input_activations", "output_activations")
 WEIGHT_KEYS = ("num_bits", "type", "strategy", "group_size", "symmetric", "block_structure", "dynamic")
 WEIGHT_WITHOUT_EFFECT = ("observer", "observer_kwargs", "actorder", "scale_dtype", "zp_dtype")
 PACKED, INTEGERS, FLOATS, NAIVE = "pack-quantized", "int-quantized", "float-quantized", "naive-quantized"
@@ -68,7 +67,7 @@ def _matches(keys: Keys, key: str, target: str) -> Matches:
 
 
 def _read_group(keys: Keys, group: Keys, options: ModelOptions) -> WeightFormat:
-    check_known(group, GROUP_KEYS, GROUP_WITHOUT_EFFECT)
+    check_known(group, GROUP_KEYS, ())
     weights = group.section("weights")
     if not weights.names:
         return DENSE

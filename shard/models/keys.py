@@ -20,13 +20,16 @@ class Keys:
     """The keys of one JSON object. Every method raises ModelConfigError for a value that is not what it returns."""
 
     def __init__(
-        self, path: Path, values: dict[str, Any], prefix: str = "", aliases: Mapping[str, str] | None = None
+        self, path: Path, values: dict[str, Any], prefix: str = "", aliases: Mapping[str, str] | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> None:
-        """prefix: of the keys' names in messages; aliases: by a key, another name that it may have"""
+        """prefix: of the keys' names in messages; aliases: by a key, another name that it may have; defaults: what a
+        key says that is absent under both names"""
         self.path = path
         self._values = values
         self._prefix = prefix
         self._aliases = aliases or {}
+        self._defaults = defaults or {}
 
     @classmethod
     def read(cls, path: Path) -> "Keys":
@@ -48,11 +51,15 @@ class Keys:
 
     def renamed(self, aliases: Mapping[str, str]) -> "Keys":
         """Returns the same keys; a key that is not there is looked for under its alias."""
-        return Keys(self.path, self._values, self._prefix, aliases)
+        return Keys(self.path, self._values, self._prefix, aliases, self._defaults)
 
     def including(self, values: Mapping[str, Any]) -> "Keys":
         """Returns these keys with other values, or ones that are not there."""
-        return Keys(self.path, self._values | dict(values), self._prefix, self._aliases)
+        return Keys(self.path, self._values | dict(values), self._prefix, self._aliases, self._defaults)
+
+    def defaulting(self, defaults: Mapping[str, Any]) -> "Keys":
+        """Returns the same keys; one that is not there says what it does in `defaults`."""
+        return Keys(self.path, self._values, self._prefix, self._aliases, defaults)
 
     def under(self, section: str) -> "Keys":
         """Returns these keys and those of the object under one of them, which come first."""
@@ -62,11 +69,14 @@ class Keys:
         return self.including(values)
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self._values.get(self._stored(key), default)
+        key = self._stored(key)
+        return self._values.get(key, self._defaults.get(key, default))
 
     def error(self, key: str, expected: str) -> ModelConfigError:
         key = self._stored(key)
-        found = f"{self.get(key)!r}" if key in self._values else "no such key"
+        found = f"{self._values[key]!r}" if key in self._values else "no such key"
+        if key in self._defaults and key not in self._values:
+            found = f"{found}, for which {self._defaults[key]!r} stands"
         if len(found) > MAX_FOUND:
             found = f"{found[:MAX_FOUND]}… ({len(found)} characters)"
         return ModelConfigError(f"{self.path}: {self._prefix}{key}: expected {expected}, found {found}")
@@ -114,7 +124,11 @@ class Keys:
         return value
 
     def _stored(self, key: str) -> str:
-        return key if key in self._values else self._aliases.get(key, key)
+        alias = self._aliases.get(key, key)
+        for values in (self._values, self._defaults):
+            if key in values or alias in values:
+                return key if key in values else alias
+        return alias
 
     def section(self, *names: str) -> "Keys":
         """Returns the first object with anything in it under one of these keys, or an empty one if there is none."""

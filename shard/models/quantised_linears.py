@@ -11,6 +11,20 @@ from penstock.system.patterns import WHOLE, Pattern, PatternError
 
 MAX_NAMES = 8192                         # in one list
 
+INPUTS = "--activations says what the inputs of linears are multiplied as"
+UNFOLLOWED = {
+    "act_bits": INPUTS,
+    "activation_scale_ub": INPUTS,
+    "activation_scheme": INPUTS,
+    "bnb_4bit_compute_dtype": "linears compute in the model's own dtype, or --dtype",
+    "input_activations": INPUTS,
+    "kv_cache_scheme": "--kv-cache-dtype says what keys and values are stored as",
+    "llm_int8_has_fp16_weight": "weights keep their 8 bits",
+    "llm_int8_threshold": "columns of outliers are rounded as all others are",
+    "output_activations": "the outputs of linears are not rounded",
+}
+"""Keys that may be in any quantization_config and are not followed, each with the reason, which is told at start."""
+
 
 def all_but(kept: Callable[[str], bool], format_: WeightFormat) -> FormatOf:
     return lambda linear: DENSE if kept(linear) else format_
@@ -62,8 +76,8 @@ def check_known(keys: Keys, known: Iterable[str], without_effect: Sequence[str])
     """Raises ModelConfigError for a key that might change what the weights mean, by its name. A key that says no,
     nothing or none changes nothing.
 
-    without_effect: those that are known to change nothing, whatever they say
+    without_effect: those that are known to change nothing, whatever they say; those of UNFOLLOWED are told elsewhere
     """
-    for name in sorted(keys.names.difference(known, without_effect)):
+    for name in sorted(keys.names.difference(known, without_effect, UNFOLLOWED)):
         if keys.get(name) not in (None, False, "", [], {}):
             raise keys.error(name, "no such key, for what it changes is not known")

@@ -22,7 +22,9 @@ from penstock.shard.models.quantization_methods import (
 from penstock.shard.models.rounding_methods import ROUNDINGS, round_when_loaded
 
 KEY = "quantization_config"
-OLD_FILE = "quantize_config.json"        # of AutoGPTQ, beside a config.json without quantization_config
+OLD_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""AutoGPTQ's and AutoAWQ's own files, beside a config.json without quantization_config, and what they are of where they
+do not say it."""
 QUANTIZATIONS: dict[str, Callable[[Keys, ModelOptions, TensorNames], Quantization]] = {
     "awq": read_awq,
     "bitsandbytes": read_bitsandbytes,
@@ -51,10 +53,10 @@ def read_weight_format(keys: Keys, options: ModelOptions, names: TensorNames) ->
     asked = options.quantize
     if asked in REFUSED:
         raise ModelConfigError(f"--quantize {asked}: {REFUSED[asked]}")
-    section = _section(keys)
+    section = section_of(keys)
     if section is None:
         return _of_plain_numbers(keys, options, names)
-    method = str(section.get(METHOD, "gptq" if section.path != keys.path else None))
+    method = str(section.get(METHOD, _method_of_old_file(section)))
     if method not in QUANTIZATIONS:
         raise keys.error(KEY, f"none, or a quant_method of {', '.join(sorted(QUANTIZATIONS))}")
     if asked is not None and method not in READS.get(asked, ()):
@@ -62,14 +64,21 @@ def read_weight_format(keys: Keys, options: ModelOptions, names: TensorNames) ->
     return QUANTIZATIONS[method](section, options, names)
 
 
-def _section(keys: Keys) -> Keys | None:
+def section_of(keys: Keys) -> Keys | None:
+    """Returns the keys of the quantisation; None if there is none. Raises ModelConfigError."""
     value: Any = keys.get(KEY)
     if value is None:
-        old = keys.path.with_name(OLD_FILE)
-        return Keys.read(old) if old.exists() else None
+        old = (keys.path.with_name(name) for name in OLD_FILES)
+        return next((Keys.read(path) for path in old if path.exists()), None)
     if not isinstance(value, dict) or not value:
         raise keys.error(KEY, f"none, or a quant_method of {', '.join(sorted(QUANTIZATIONS))}")
     return keys.section(KEY)
+
+
+def _method_of_old_file(keys: Keys) -> str | None:
+    """Returns the quant_method of an old file, whatever its name: AWQ's orders have names of their own."""
+    is_awq = str(keys.get("version", "")).lower() in ("gemm", "gemv", "gemv_fast")
+    return "awq" if is_awq else OLD_FILES.get(keys.path.name)
 
 
 def _of_plain_numbers(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:

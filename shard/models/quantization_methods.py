@@ -30,17 +30,15 @@ GPTQ_WITHOUT_EFFECT = (                  # how it was made, and how others compu
     "module_name_preceding_first_block", "model_seqlen", "dataset", "tokenizer", "pad_token_id", "autoround_version",
     "iters", "lr", "minmax_lr", "seqlen", "nsamples", "amp", "enable_quanted_input", "enable_minmax_tuning", "seed",
     "scale_dtype", "data_type", "train_bs", "gradient_accumulate_steps", "low_gpu_mem_usage", "provider", "method",
-    "hyb_act", "quantizer", "failsafe", "packing_format", "low_cpu_mem_usage", "act_bits", "not_use_best_mse")
+    "hyb_act", "quantizer", "failsafe", "packing_format", "low_cpu_mem_usage", "not_use_best_mse")
 AWQ_KEYS = (METHOD, "bits", "w_bit", "group_size", "q_group_size", "zero_point", "version", "format", KEPT)
-AWQ_WITHOUT_EFFECT = ("backend", "do_fuse", "fuse_max_seq_len", "modules_to_fuse", "exllama_config", "model_type",
-                      "sym", "desc_act", "lm_head", "true_sequential", "damp_percent", "meta", "pack_dtype", "method")
-FLOAT8_KEYS = (METHOD, "weight_block_size", "fmt", KEPT, "ignored_layers")
-FLOAT8_WITHOUT_EFFECT = ("activation_scheme", "dequantize", "kv_cache_scheme", "scale_fmt", "expert_dtype",
-                         "activation_scale_ub", "modules_to_convert", "is_checkpoint_fp8_serialized")
+AWQ_WITHOUT_EFFECT = (*GPTQ_WITHOUT_EFFECT, "do_fuse", "fuse_max_seq_len", "modules_to_fuse", "model_type", "sym",
+                      "desc_act", "lm_head", "pack_dtype")
+FLOAT8_KEYS = (METHOD, "weight_block_size", "fmt", KEPT, "ignored_layers", "expert_dtype")
+FLOAT8_WITHOUT_EFFECT = ("dequantize", "scale_fmt", "is_checkpoint_fp8_serialized")
 BITSANDBYTES_KEYS = (METHOD, "load_in_8bit", "load_in_4bit", "_load_in_8bit", "_load_in_4bit", "bnb_4bit_quant_type",
                      "bnb_4bit_use_double_quant", "bnb_4bit_quant_storage", "llm_int8_skip_modules")
-BITSANDBYTES_WITHOUT_EFFECT = ("llm_int8_threshold", "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight",
-                               "bnb_4bit_compute_dtype")
+BITSANDBYTES_WITHOUT_EFFECT = ("llm_int8_enable_fp32_cpu_offload",)
 
 
 def read_gptq(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
@@ -110,7 +108,7 @@ def _group(keys: Keys, key: str) -> int:
     """Returns how many inputs share a scale; 0 for -1, which stands for all."""
     if keys.get(key) == -1:
         return 0
-    group = keys.integer(key)
+    group = keys.integer(key, 128)
     if group % 8:
         raise keys.error(key, "a multiple of 8, or -1 for all inputs")
     return group
@@ -119,7 +117,7 @@ def _group(keys: Keys, key: str) -> int:
 def read_awq(keys: Keys, options: ModelOptions, names: TensorNames) -> Quantization:
     check_known(keys, AWQ_KEYS, AWQ_WITHOUT_EFFECT)
     bits, group = ("w_bit", "q_group_size") if keys.get("w_bit") is not None else ("bits", "group_size")
-    if keys.integer(bits) != 4:
+    if keys.integer(bits, 4) != 4:
         raise keys.error(bits, "4, the only one supported")
     keys.expect("zero_point", True)
     version = "version" if keys.get("version") is not None else "format"
@@ -134,6 +132,7 @@ def read_float8(keys: Keys, options: ModelOptions, names: TensorNames) -> Quanti
     """DeepSeek's and Qwen's blocks of outputs and inputs, or one scale for each linear."""
     check_known(keys, FLOAT8_KEYS, FLOAT8_WITHOUT_EFFECT)
     keys.expect("fmt", "e4m3")
+    keys.expect("expert_dtype", "fp8")
     block = keys.pair("weight_block_size") if keys.get("weight_block_size") is not None else None
     format_ = Float8("weight_scale" if block is None else "weight_scale_inv", block)
     return _dense_float8("fp8", keys, options, all_but(is_kept(keys, names, KEPT, "ignored_layers"), format_))

@@ -6,8 +6,10 @@ from pathlib import Path
 import torch
 
 from penstock.shard.models.config import ModelConfig
+from penstock.shard.models.end_tokens import end_tokens
 from penstock.shard.models.families import FAMILIES, OF_IMAGES, Family
-from penstock.shard.models.keys import Keys, ModelConfigError, is_integer
+from penstock.shard.models.families.defaults import DEFAULTS
+from penstock.shard.models.keys import Keys, ModelConfigError
 from penstock.shard.models.model import NATIVE
 from penstock.shard.models.model_options import AS_STORED, PLAIN, ModelOptions, Quantization
 from penstock.shard.models.parts import ExpertsLayout
@@ -21,14 +23,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def read_model_config(directory: str | Path, options: ModelOptions = AS_STORED) -> ModelConfig:
-    """Reads config.json, as transformers 4 and 5 write it, and the end tokens of generation_config.json, if any.
+    """Reads config.json, as transformers 4 and 5 write it, and which tokens end an answer.
 
     Raises ModelConfigError, also for options that contradict them.
     """
     keys = Keys.read(Path(directory) / "config.json")
-    architecture = _architecture(keys)
-    if architecture in OF_IMAGES:
-        keys = keys.under("text_config")
+    architecture, keys = _architecture(keys), decoder_keys(keys)
     family = FAMILIES[architecture]
     if options.rope_scaling is not None:
         keys = _scaled(family, keys, options.rope_scaling, options.rope_factor)
@@ -36,7 +36,16 @@ def read_model_config(directory: str | Path, options: ModelOptions = AS_STORED) 
     quantization = read_weight_format(keys, options, config.names)
     _check_places(keys, config, options, quantization)
     return replace(config, architecture=architecture, dtype=dtype_of(keys, directory),
-                   eos_token_ids=eos_token_ids(keys), quantization=quantization)
+                   eos_token_ids=end_tokens(keys, config.vocab_size), quantization=quantization)
+
+
+def decoder_keys(keys: Keys) -> Keys:
+    """Returns the keys of a config.json that describe the decoder; those that are absent say what they do in
+    transformers. Raises ModelConfigError for an architecture that is not known."""
+    architecture = _architecture(keys)
+    if architecture in OF_IMAGES:
+        keys = keys.under("text_config")
+    return keys.defaulting(DEFAULTS[architecture])
 
 
 def is_native(directory: Path, options: ModelOptions) -> bool:
@@ -44,16 +53,17 @@ def is_native(directory: Path, options: ModelOptions) -> bool:
     nobody else was asked. Raises ModelConfigError."""
     if options.implementation != "auto":
         return options.implementation == NATIVE
-    return _is_known(Keys.read(directory / "config.json"))
+    return is_known(Keys.read(directory / "config.json"))
 
 
-def _is_known(keys: Keys) -> bool:
+def is_known(keys: Keys) -> bool:
+    """Tells whether a config.json names an architecture that the decoder computes."""
     names = keys.get("architectures")
     return isinstance(names, list) and len(names) == 1 and str(names[0]) in FAMILIES
 
 
 def _architecture(keys: Keys) -> str:
-    if not _is_known(keys):
+    if not is_known(keys):
         raise keys.error("architectures", f"one of {', '.join(FAMILIES)}")
     return str(keys.get("architectures")[0])
 
@@ -102,17 +112,3 @@ def _dtype_of_weights(directory: str | Path) -> torch.dtype:
         return Checkpoint(directory).dtype
     except CheckpointError:
         return torch.float32
-
-
-def eos_token_ids(keys: Keys) -> tuple[int, ...]:
-    """Returns the ids of the tokens that end an answer. Raises ModelConfigError."""
-    key = "eos_token_id"
-    path = keys.path.with_name("generation_config.json")
-    if path.exists():
-        generation = Keys.read(path)
-        keys = keys if generation.get(key) is None else generation
-    value = keys.get(key)
-    ids = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(is_integer(token, 0) for token in ids):
-        raise keys.error(key, "a token id, a list of them, or null")
-    return tuple(ids)

@@ -14,6 +14,7 @@ from penstock.shard.models.keys import Keys
 
 ORIGINAL_LENGTH = "original_max_position_embeddings"
 SHARE, THETA = "partial_rotary_factor", "rope_theta"
+DEFAULT_THETA = 10000.0                  # the base of the frequencies, where no key says
 MAX_CONTEXT = 2**24                      # tokens; the angles of all positions are computed at start
 
 
@@ -28,19 +29,18 @@ class Rotation:
 
     @classmethod
     def read(
-        cls, keys: Keys, head_dim: int, share: float = 1.0, theta: float = 10000.0, rope: Keys | None = None
+        cls, keys: Keys, head_dim: int, share: float = 1.0, rope: Keys | None = None
     ) -> "Rotation":
         """Reads the rotation from a config.json of transformers 4 or 5. Raises ModelConfigError.
 
         share  of a head's dimensions that are rotated, the first ones, where no key says
-        theta  the base of the frequencies, where no key says
         rope   the section that has the scaling, where it is neither rope_parameters nor rope_scaling
         """
         # transformers 5 has rope_parameters; 4 has rope_theta beside rope_scaling, whose oldest form says "type".
         rope = keys.section("rope_scaling", "rope_parameters") if rope is None else rope
         name, scaling = _scaling(rope)
         size = _rotated_size(keys, rope, head_dim, share)
-        theta = rope.number(THETA, keys.number(THETA, theta, above=1), above=1)
+        theta = rope.number(THETA, keys.number(THETA, DEFAULT_THETA, above=1), above=1)
         max_length = keys.integer("max_position_embeddings", most=MAX_CONTEXT)
         original_length = _original_length(keys, rope, max_length) if ORIGINAL_LENGTH in scaling.keys else max_length
         frequencies, amplitude = scaling.compute(_Plain(theta, size, original_length, max_length), rope)

@@ -10,6 +10,7 @@ from penstock.shard.config import ShardConfig
 from penstock.shard.devices import gpu
 from penstock.shard.execution.executor import Executor
 from penstock.shard.execution.gpu_memory import out_of_memory
+from penstock.shard.models.unfollowed import unfollowed
 from penstock.shard.progress import LoadProgress
 from penstock.shard.startup.trial import check_memory, fit_kv_memory
 from penstock.shard.startup.warmup import warm_up
@@ -33,6 +34,9 @@ def load(config: ShardConfig, group: Group, progress: LoadProgress | None = None
             check_memory(executor, config, largest_step)
         elif config.rank == 0:
             _say_what_has_no_effect(config)
+        if config.rank == 0:
+            for sentence in unfollowed(config.model, executor.model.facts.vocab_size):
+                log.warning("%s", sentence)
     except torch.OutOfMemoryError as error:
         raise out_of_memory(config, error) from error
     return executor

@@ -9,8 +9,7 @@ from penstock.shard.models.names import BlockNames, TensorNames
 from penstock.shard.models.parts import Qkv
 
 LAYER_NORMED = Usual(
-    default_eps=1e-5, is_centred=True, is_gated=False, inner_multiple=4, positions=Positions.ALIBI, is_tied=True,
-    default_context=2048, kv_heads="")
+    is_centred=True, is_gated=False, inner_multiple=4, positions=Positions.ALIBI, default_context=2048, kv_heads="")
 BLOOM = replace(
     LAYER_NORMED, norm_bias=True, default_activation="gelu_pytorch_tanh", qkv=Qkv.BY_HEAD, qkv_bias=True,
     output_bias=True, mlp_bias=True, aliases={
@@ -44,7 +43,7 @@ def mpt(keys: Keys) -> ModelConfig:
         own.expect(key, value)
     keys.expect("no_bias", True)
     keys.expect("logit_scale", None)
-    config = replace(MPT, inner_multiple=keys.integer("expansion_ratio", 4))(keys)
+    config = replace(MPT, inner_multiple=keys.integer("expansion_ratio"))(keys)
     attention = config.attention
     clip = 0.0 if own.get("clip_qkv") is None else own.number("clip_qkv")
     scale = attention.scale if own.get("softmax_scale") is None else own.number("softmax_scale")

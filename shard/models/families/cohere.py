@@ -10,10 +10,9 @@ from penstock.shard.models.names import BlockNames, TensorNames
 from penstock.shard.models.parts import HeadNorm
 
 COHERE = Usual(
-    norm_eps="layer_norm_eps", default_eps=1e-5, is_centred=True, qkv_bias="attention_bias",
-    output_bias="attention_bias", theta=500000.0, is_interleaved=True, is_tied=True, is_parallel=True,
-    names=TensorNames(block=BlockNames(feed_forward_norm="")))
-COHERE2 = replace(COHERE, theta=10000.0, head_dim=128, windows=windows_by_kind(4, 4096))
+    norm_eps="layer_norm_eps", is_centred=True, qkv_bias="attention_bias", output_bias="attention_bias",
+    is_interleaved=True, is_parallel=True, names=TensorNames(block=BlockNames(feed_forward_norm="")))
+COHERE2 = replace(COHERE, windows=windows_by_kind(4))
 
 
 def cohere(keys: Keys) -> ModelConfig:
@@ -29,4 +28,4 @@ def cohere2(keys: Keys) -> ModelConfig:
 
 
 def _scaled(config: ModelConfig, keys: Keys) -> ModelConfig:
-    return replace(config, head=replace(config.head, multiplier=keys.number("logit_scale", 0.0625)))
+    return replace(config, head=replace(config.head, multiplier=keys.number("logit_scale")))

@@ -22,29 +22,29 @@ def deepseek_v2(keys: Keys) -> ModelConfig:
     """Experts score by a softmax."""
     keys.expect("scoring_func", "softmax")
     keys.expect("norm_topk_prob", False)
-    method = keys.get("topk_method", "greedy")
+    method = keys.get("topk_method")
     if method not in ("greedy", "group_limited_greedy"):
         raise keys.error("topk_method", "greedy or group_limited_greedy")
-    route = RouteForm(top_k(keys, COUNT), Scoring.SOFTMAX, scale=keys.number("routed_scaling_factor", 1.0))
+    route = RouteForm(top_k(keys, COUNT), Scoring.SOFTMAX, scale=keys.number("routed_scaling_factor"))
     if method != "greedy":
         route = replace(route, num_groups=keys.integer("n_group"), top_groups=keys.integer("topk_group"))
     config = _with_latents(replace(_usual(keys, has_choice_bias=False), is_interleaved=True), keys)
     keys.expect("moe_layer_freq", 1)
-    return with_shared(config, keys, checked_groups(keys, route, COUNT, "n_group"), dense=0, shared=2)
+    return with_shared(config, keys, checked_groups(keys, route, COUNT, "n_group"))
 
 
 def deepseek_v3(keys: Keys) -> ModelConfig:
     """Experts score by sigmoids, to which a bias is added for the choice, and come from the best groups."""
     keys.expect("topk_method", "noaux_tc")
-    return _with_sigmoids(keys, groups=8, top_groups=4, scale=2.5)
+    return _with_sigmoids(keys)
 
 
 def glm4_moe_lite(keys: Keys) -> ModelConfig:
-    """The same, but that `mlp_layer_types` says which blocks have experts."""
-    config = _with_sigmoids(keys, groups=1, top_groups=1, scale=1.8)
+    """The same, but that `mlp_layer_types` says which blocks have experts; where it is absent all but the first do."""
+    config = _with_sigmoids(keys)
     kinds = keys.get("mlp_layer_types")
     if kinds is None:
-        return config
+        kinds = ["dense"] + ["sparse"] * (config.num_layers - 1)
     if not isinstance(kinds, list) or len(kinds) != config.num_layers or {*kinds} - {"dense", "sparse"}:
         raise keys.error("mlp_layer_types", f"a list of {config.num_layers}, each dense or sparse")
     return replace(config, plain_blocks=frozenset(block for block, kind in enumerate(kinds) if kind == "dense"))
@@ -52,15 +52,15 @@ def glm4_moe_lite(keys: Keys) -> ModelConfig:
 
 def youtu(keys: Keys) -> ModelConfig:
     """Latent attention without experts."""
-    family = replace(_usual(keys, has_choice_bias=False), is_interleaved=keys.switch("rope_interleave", True))
-    return _with_latents(replace(family, is_tied=True), keys)
+    family = replace(_usual(keys, has_choice_bias=False), is_interleaved=keys.switch("rope_interleave"))
+    return _with_latents(family, keys)
 
 
-def _with_sigmoids(keys: Keys, groups: int, top_groups: int, scale: float) -> ModelConfig:
+def _with_sigmoids(keys: Keys) -> ModelConfig:
     keys.expect("scoring_func", "sigmoid")
-    family = replace(_usual(keys, has_choice_bias=True), is_interleaved=keys.switch("rope_interleave", True))
+    family = replace(_usual(keys, has_choice_bias=True), is_interleaved=keys.switch("rope_interleave"))
     keys.expect("moe_layer_freq", 1)
-    return with_shared(_with_latents(family, keys), keys, sigmoid_route(keys, groups, top_groups, scale), dense=3)
+    return with_shared(_with_latents(family, keys), keys, sigmoid_route(keys))
 
 
 def _usual(keys: Keys, has_choice_bias: bool) -> Usual:
@@ -68,7 +68,7 @@ def _usual(keys: Keys, has_choice_bias: bool) -> Usual:
     has_query_latent = keys.get("q_lora_rank") is not None
     block = BlockNames(q="self_attn.q_b_proj" if has_query_latent else "self_attn.q_proj",
                        choice_bias=CHOICE_BIAS if has_choice_bias else "")
-    return Usual(kv_heads="", qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-6,
+    return Usual(kv_heads="", qkv_bias="attention_bias", output_bias="attention_bias",
                  names=TensorNames(block=block))
 
 

@@ -13,8 +13,8 @@ FALCON = Usual(
     aliases={
         "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "rms_norm_eps": "layer_norm_epsilon",
         "intermediate_size": "ffn_hidden_size", "hidden_act": "activation"},
-    default_eps=1e-5, is_centred=True, norm_bias=True, is_gated=False, inner_multiple=4, default_activation="gelu",
-    qkv_bias="bias", output_bias="bias", mlp_bias="bias", default_context=2048, is_tied=True)
+    is_centred=True, norm_bias=True, is_gated=False, inner_multiple=4, qkv_bias="bias", output_bias="bias",
+    mlp_bias="bias", default_context=2048)
 BLOCK = BlockNames(
     qkv="self_attention.query_key_value", attention_output="self_attention.dense", up="mlp.dense_h_to_4h",
     down="mlp.dense_4h_to_h")
@@ -23,12 +23,12 @@ TWO_NORMS = replace(BLOCK, attention_norm="ln_attn", feed_forward_norm="ln_mlp")
 
 def falcon(keys: Keys) -> ModelConfig:
     is_second = keys.switch("new_decoder_architecture")
-    is_parallel = is_second or keys.switch("parallel_attn", True)
+    is_parallel = is_second or keys.switch("parallel_attn")
     has_alibi = keys.switch("alibi")
     names = BLOCK if not is_parallel else replace(BLOCK, feed_forward_norm="")
     if is_second and keys.integer("num_ln_in_parallel_attn", 2) == 2:
         names = TWO_NORMS
-    is_multi_query = keys.switch("multi_query", True)
+    is_multi_query = keys.switch("multi_query")
     family = replace(
         FALCON, is_parallel=is_parallel, positions=Positions.ALIBI if has_alibi else Positions.ROTARY,
         kv_heads="num_kv_heads" if is_second else "",

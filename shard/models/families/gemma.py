@@ -13,11 +13,11 @@ from penstock.shard.models.parts import EmbeddingConfig, HeadNorm
 TANH = "gelu_pytorch_tanh"
 GEMMA1 = Usual(
     norm_offset=1.0, activation="hidden_activation", default_activation=TANH, qkv_bias="attention_bias",
-    output_bias="attention_bias", head_dim=256, is_tied=True)
-GEMMA2 = replace(GEMMA1, windows=windows_by_kind(2, 4096), names=TensorNames(block=BlockNames(
+    output_bias="attention_bias")
+GEMMA2 = replace(GEMMA1, windows=windows_by_kind(2), names=TensorNames(block=BlockNames(
     attention_post_norm="post_attention_layernorm", feed_forward_norm="pre_feedforward_layernorm",
     feed_forward_post_norm="post_feedforward_layernorm")))
-GEMMA3 = replace(GEMMA2, head_norm=HeadNorm.SHARED, theta=1e6, windows=windows_by_kind(6, 4096))
+GEMMA3 = replace(GEMMA2, head_norm=HeadNorm.SHARED, windows=windows_by_kind(6))
 
 
 def gemma1(keys: Keys) -> ModelConfig:
@@ -34,13 +34,13 @@ def gemma2(keys: Keys) -> ModelConfig:
 
 def gemma3(keys: Keys) -> ModelConfig:
     """Layers with a window have a rotation of their own, which nothing scales."""
-    return _of_query_scale(rotating_by_kind(GEMMA3, keys, pattern=6, local_theta=10000.0), keys)
+    return _of_query_scale(rotating_by_kind(GEMMA3, keys, pattern=6, local_theta="rope_local_base_freq"), keys)
 
 
 def _of_query_scale(config: ModelConfig, keys: Keys) -> ModelConfig:
     if keys.get("use_bidirectional_attention"):
         raise keys.error("use_bidirectional_attention", "false, the only one supported")
-    attention = replace(config.attention, scale=keys.number("query_pre_attn_scalar", 256) ** -0.5,
+    attention = replace(config.attention, scale=keys.number("query_pre_attn_scalar") ** -0.5,
                         softcap=_cap(keys, "attn_logit_softcapping"))
     head = replace(config.head, softcap=_cap(keys, "final_logit_softcapping"))
     return _scaled(replace(config, attention=attention, head=head))

@@ -10,29 +10,28 @@ from penstock.shard.models.parts import Qkv
 from penstock.shard.models.rotary_scaling import Rotation
 from penstock.shard.weights.format import Place
 
+EPS = 1e-5                               # of OPT's norms, which no key says
 GPT2_KEYS = {
     "hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
     "intermediate_size": "n_inner", "max_position_embeddings": "n_positions", "rms_norm_eps": "layer_norm_epsilon",
     "hidden_act": "activation_function"}
 LAYER_NORMED = Usual(
-    default_eps=1e-5, is_centred=True, norm_bias=True, is_gated=False, inner_multiple=4, qkv_bias=True,
-    output_bias=True, mlp_bias=True, kv_heads="")
+    is_centred=True, norm_bias=True, is_gated=False, inner_multiple=4, qkv_bias=True, output_bias=True, mlp_bias=True,
+    kv_heads="")
 GPT2 = replace(
-    LAYER_NORMED, aliases=GPT2_KEYS, default_activation="gelu_new", qkv=Qkv.STACKED, positions=Positions.LEARNED,
-    is_tied=True, names=TensorNames(
+    LAYER_NORMED, aliases=GPT2_KEYS, qkv=Qkv.STACKED, positions=Positions.LEARNED, names=TensorNames(
         embedding="transformer.wte", positions="transformer.wpe", norm="transformer.ln_f",
         blocks="transformer.h.{index}", block=BlockNames(
             attention_norm="ln_1", qkv="attn.c_attn", attention_output="attn.c_proj", feed_forward_norm="ln_2",
             up="mlp.c_fc", down="mlp.c_proj")))
-GPT_BIGCODE = replace(GPT2, default_activation="gelu_pytorch_tanh")
 GPT_J = replace(
-    LAYER_NORMED, aliases=GPT2_KEYS, default_activation="gelu_new", qkv_bias=False, output_bias=False,
-    is_interleaved=True, head_bias=True, is_parallel=True, names=TensorNames(
+    LAYER_NORMED, aliases=GPT2_KEYS, qkv_bias=False, output_bias=False, is_interleaved=True,
+    head_bias=True, is_parallel=True, names=TensorNames(
         embedding="transformer.wte", norm="transformer.ln_f", blocks="transformer.h.{index}", block=BlockNames(
             attention_norm="ln_1", q="attn.q_proj", k="attn.k_proj", v="attn.v_proj", attention_output="attn.out_proj",
             feed_forward_norm="", up="mlp.fc_in", down="mlp.fc_out")))
 GPT_NEOX = replace(
-    LAYER_NORMED, inner_multiple=0, default_activation="gelu", qkv=Qkv.BY_HEAD, rotary_share=0.25, aliases={
+    LAYER_NORMED, inner_multiple=0, qkv=Qkv.BY_HEAD, rotary_share=0.25, aliases={
         "rms_norm_eps": "layer_norm_eps", "rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
     qkv_bias="attention_bias", output_bias="attention_bias", names=TensorNames(
         embedding="gpt_neox.embed_in", norm="gpt_neox.final_layer_norm", head="embed_out",
@@ -40,8 +39,8 @@ GPT_NEOX = replace(
             qkv="attention.query_key_value", attention_output="attention.dense", up="mlp.dense_h_to_4h",
             down="mlp.dense_4h_to_h")))
 OPT = replace(
-    LAYER_NORMED, positions=Positions.LEARNED, first_position=2, is_tied=True, default_activation="relu",
-    qkv_bias="enable_bias", output_bias="enable_bias", mlp_bias="enable_bias",
+    LAYER_NORMED, positions=Positions.LEARNED, first_position=2, qkv_bias="enable_bias", output_bias="enable_bias",
+    mlp_bias="enable_bias",
     aliases={"hidden_act": "activation_function", "intermediate_size": "ffn_dim"}, names=TensorNames(
         embedding="model.decoder.embed_tokens", positions="model.decoder.embed_positions",
         norm="model.decoder.final_layer_norm", blocks="model.decoder.layers.{index}", block=BlockNames(
@@ -58,15 +57,15 @@ def gpt2(keys: Keys) -> ModelConfig:
 def gpt_bigcode(keys: Keys) -> ModelConfig:
     """All heads read one KV head, or each its own."""
     _expect_usual_attention(keys)
-    if not keys.switch("multi_query", True):
-        return replace(GPT_BIGCODE, qkv=Qkv.BY_HEAD)(keys)
-    config = GPT_BIGCODE(keys)
+    if not keys.switch("multi_query"):
+        return replace(GPT2, qkv=Qkv.BY_HEAD)(keys)
+    config = GPT2(keys)
     return replace(config, attention=replace(config.attention, num_kv_heads=1))
 
 
 def gpt_neox(keys: Keys) -> ModelConfig:
-    family = replace(GPT_NEOX, is_parallel=keys.switch("use_parallel_residual", True))
-    return family(keys if keys.get("attention_bias") is not None else keys.including({"attention_bias": True}))
+    family = replace(GPT_NEOX, is_parallel=keys.switch("use_parallel_residual"))
+    return family(keys)
 
 
 def gpt_j(keys: Keys) -> ModelConfig:
@@ -86,7 +85,7 @@ def opt(keys: Keys) -> ModelConfig:
     keys.expect("_remove_final_layer_norm", False)
     keys.expect("layer_norm_elementwise_affine", True)
     keys.expect("word_embed_proj_dim", keys.get("hidden_size"))
-    return OPT(keys if keys.get("enable_bias") is not None else keys.including({"enable_bias": True}))
+    return OPT(keys.including({"rms_norm_eps": EPS}))
 
 
 def _expect_usual_attention(keys: Keys) -> None:

@@ -18,12 +18,12 @@ MAX_DIM = 512                            # of a head's matrix
 MAX_CONV_WIDTH = 16
 RECURRENT = ("linear_attention", "mamba")
 QWEN3_NEXT = Usual(
-    head_norm=HeadNorm.SHARED, head_dim=256, rotary_share=0.25, norm_offset=1.0, qkv=Qkv.GATED,
-    qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-6, names=QWEN_NAMES)
+    head_norm=HeadNorm.SHARED, rotary_share=0.25, norm_offset=1.0, qkv=Qkv.GATED,
+    qkv_bias="attention_bias", output_bias="attention_bias", names=QWEN_NAMES)
 GRANITE_HYBRID_BLOCK = replace(
     GRANITE_NAMES.block, recurrence="mamba", gate_up="shared_mlp.input_linear", down="shared_mlp.output_linear")
-BAMBA = Usual(rotary_share=0.5, default_eps=1e-5, qkv_bias="attention_bias", output_bias="attention_bias",
-              mlp_bias="mlp_bias", names=TensorNames(norm="model.final_layernorm", block=BlockNames(
+BAMBA = Usual(rotary_share=0.5, qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias",
+              names=TensorNames(norm="model.final_layernorm", block=BlockNames(
                   recurrence="mamba", feed_forward_norm="pre_ff_layernorm", gate="feed_forward.gate_proj",
                   up="feed_forward.up_proj", down="feed_forward.down_proj")))
 
@@ -56,12 +56,12 @@ def granite_hybrid(keys: Keys) -> ModelConfig:
     config = granite(keys if keys.get("intermediate_size") is not None else keys.including({"intermediate_size": 1}))
     if keys.get("position_embedding_type") != "rope":
         config = rotating(config, [False] * config.num_layers)
-    shared = keys.integer("shared_intermediate_size", 1024)
+    shared = keys.integer("shared_intermediate_size")
     config = replace(
         _with_mamba(config, keys, _recurrent_blocks(keys, config.num_layers, ())),
         mlp=MlpConfig(shared, config.mlp.activation, is_stacked=True),
         names=replace(GRANITE_NAMES, block=GRANITE_HYBRID_BLOCK))
-    if not keys.integer("num_local_experts", 8, least=0):
+    if not keys.integer("num_local_experts", least=0):
         return config
     route = RouteForm(top_k(keys, "num_local_experts"), is_normalised=True)
     config = with_experts(config, keys, route, "num_local_experts", "intermediate_size")
@@ -82,15 +82,14 @@ def _with_delta_nets(config: ModelConfig, keys: Keys, layout: RecurrenceLayout) 
     interval = keys.integer("full_attention_interval", 4)
     attention = range(interval - 1, config.num_layers, interval)
     num_heads, num_groups = (
-        keys.integer(key, default, most=MAX_HEADS)
-        for key, default in (("linear_num_value_heads", 32), ("linear_num_key_heads", 16)))
+        keys.integer(key, most=MAX_HEADS) for key in ("linear_num_value_heads", "linear_num_key_heads"))
     if num_heads % num_groups:
         raise keys.error("linear_num_key_heads", f"a divisor of linear_num_value_heads = {num_heads}")
     keys.expect("hidden_act", "silu")
     form = RecurrenceConfig(
-        num_heads, num_groups, keys.integer("linear_key_head_dim", 128, most=MAX_DIM),
-        keys.integer("linear_value_head_dim", 128, most=MAX_DIM),
-        keys.integer("linear_conv_kernel_dim", 4, least=2, most=MAX_CONV_WIDTH), layout, is_delta=True)
+        num_heads, num_groups, keys.integer("linear_key_head_dim", most=MAX_DIM),
+        keys.integer("linear_value_head_dim", most=MAX_DIM),
+        keys.integer("linear_conv_kernel_dim", least=2, most=MAX_CONV_WIDTH), layout, is_delta=True)
     return replace(config, recurrence=form, recurrent_blocks=_recurrent_blocks(keys, config.num_layers, attention))
 
 
@@ -98,17 +97,17 @@ def _with_mamba(config: ModelConfig, keys: Keys, recurrent: frozenset[int]) -> M
     keys.expect("mamba_n_groups", 1)
     keys.expect("mamba_proj_bias", False)
     keys.expect("hidden_act", "silu")
-    num_heads = keys.integer("mamba_n_heads", 128, most=MAX_HEADS)
-    width = keys.integer("mamba_expand", 2) * config.hidden_size
+    num_heads = keys.integer("mamba_n_heads", most=MAX_HEADS)
+    width = keys.integer("mamba_expand") * config.hidden_size
     value_dim = width // num_heads
-    if keys.get("mamba_d_head", "auto") not in ("auto", value_dim) or value_dim * num_heads != width:
+    if keys.get("mamba_d_head") not in ("auto", value_dim) or value_dim * num_heads != width:
         raise keys.error("mamba_n_heads", f"heads of mamba_d_head numbers, mamba_expand * hidden_size = {width} in all")
     if not 0 < value_dim <= MAX_DIM:
         raise keys.error("mamba_n_heads", f"heads of at most {MAX_DIM} numbers, which are {value_dim}")
     form = RecurrenceConfig(
-        num_heads, 1, keys.integer("mamba_d_state", 256, most=MAX_DIM), value_dim,
-        keys.integer("mamba_d_conv", 4, least=2, most=MAX_CONV_WIDTH), RecurrenceLayout.STACKED,
-        conv_bias=keys.switch("mamba_conv_bias", True), steps=_steps(keys))
+        num_heads, 1, keys.integer("mamba_d_state", most=MAX_DIM), value_dim,
+        keys.integer("mamba_d_conv", least=2, most=MAX_CONV_WIDTH), RecurrenceLayout.STACKED,
+        conv_bias=keys.switch("mamba_conv_bias"), steps=_steps(keys))
     return replace(config, recurrence=form, recurrent_blocks=recurrent)
 
 

@@ -9,20 +9,20 @@ from penstock.shard.models.names import BlockNames, TensorNames
 from penstock.shard.models.parts import HeadNorm, NormConfig
 
 STARCODER2 = Usual(
-    norm_eps="norm_epsilon", default_eps=1e-5, is_centred=True, norm_bias=True, is_gated=False,
-    default_activation="gelu_pytorch_tanh", qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias",
-    windows=window_everywhere, is_tied=True,     names=TensorNames(block=BlockNames(up="mlp.c_fc", down="mlp.c_proj")))
+    norm_eps="norm_epsilon", is_centred=True, norm_bias=True, is_gated=False, qkv_bias="use_bias",
+    output_bias="use_bias", mlp_bias="use_bias", windows=window_everywhere,
+    names=TensorNames(block=BlockNames(up="mlp.c_fc", down="mlp.c_proj")))
 NEMOTRON = Usual(
-    norm_eps="norm_eps", default_eps=1e-5, is_centred=True, norm_bias=True, norm_offset=1.0, is_gated=False,
-    default_activation="relu2", qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias",
+    norm_eps="norm_eps", is_centred=True, norm_bias=True, norm_offset=1.0, is_gated=False,
+    qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias",
     rotary_share=0.5)
 STABLELM = Usual(
-    norm_eps="layer_norm_eps", default_eps=1e-5, is_centred=True, norm_bias=True, qkv_bias="use_qkv_bias",
+    norm_eps="layer_norm_eps", is_centred=True, norm_bias=True, qkv_bias="use_qkv_bias",
     rotary_share=0.25)
 PHI2 = Usual(
-    norm_eps="layer_norm_eps", default_eps=1e-5, is_centred=True, norm_bias=True, is_gated=False,
-    default_activation="gelu_new", qkv_bias=True, output_bias=True, mlp_bias=True, rotary_share=0.5, head_bias=True,
-    is_parallel=True,     names=TensorNames(norm="model.final_layernorm", block=BlockNames(
+    norm_eps="layer_norm_eps", is_centred=True, norm_bias=True, is_gated=False,
+    qkv_bias=True, output_bias=True, mlp_bias=True, rotary_share=0.5, head_bias=True,
+    is_parallel=True, names=TensorNames(norm="model.final_layernorm", block=BlockNames(
         attention_output="self_attn.dense", feed_forward_norm="", up="mlp.fc1", down="mlp.fc2")))
 
 

@@ -14,10 +14,8 @@ from penstock.shard.models.families.usual import (
 from penstock.shard.models.keys import Keys
 from penstock.shard.models.names import BlockNames, TensorNames
 from penstock.shard.models.parts import EmbeddingConfig, HeadNorm, NormConfig, Qkv
-from penstock.shard.models.rotary_scaling import Rotation
+from penstock.shard.models.rotary_scaling import THETA, Rotation
 
-DEFAULT_WINDOW = 4096                    # these two are transformers'
-DEFAULT_MAX_WINDOW_LAYERS = 28
 OLMO1_EPS = 1e-5
 
 LLAMA = Usual(qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias="mlp_bias")
@@ -25,18 +23,13 @@ LLAMA = Usual(qkv_bias="attention_bias", output_bias="attention_bias", mlp_bias=
 
 def mistral_windows(keys: Keys, num_layers: int) -> tuple[int, ...]:
     keys.expect("layer_types", None)
-    # Where the key is absent transformers has a window, where it is null it has none.
-    if keys.get("sliding_window", DEFAULT_WINDOW) is None:
-        return (0,) * num_layers
-    return (keys.integer("sliding_window", DEFAULT_WINDOW),) * num_layers
+    return window_everywhere(keys, num_layers)
 
 
 def qwen_windows(keys: Keys, num_layers: int) -> tuple[int, ...]:
-    window = 0
-    if keys.switch("use_sliding_window") and keys.get("sliding_window", DEFAULT_WINDOW) is not None:
-        window = keys.integer("sliding_window", DEFAULT_WINDOW)
+    window = window_everywhere(keys, 1)[0] if keys.switch("use_sliding_window") else 0
     if keys.get("layer_types") is None:
-        first = keys.integer("max_window_layers", DEFAULT_MAX_WINDOW_LAYERS, least=0)
+        first = keys.integer("max_window_layers", least=0)
         return tuple(window if layer >= first else 0 for layer in range(num_layers))
     kinds = read_kinds(keys, num_layers)
     if SLIDING in kinds and not window:
@@ -46,14 +39,12 @@ def qwen_windows(keys: Keys, num_layers: int) -> tuple[int, ...]:
 
 MISTRAL = Usual(windows=mistral_windows)
 QWEN2 = Usual(qkv_bias=True, windows=qwen_windows)
-QWEN3 = Usual(qkv_bias="attention_bias", output_bias="attention_bias", head_norm=HeadNorm.SHARED, head_dim=128,
+QWEN3 = Usual(qkv_bias="attention_bias", output_bias="attention_bias", head_norm=HeadNorm.SHARED,
               windows=qwen_windows)
-SEED_OSS = replace(LLAMA, output_bias="attention_out_bias", head_dim=128)
-ERNIE = replace(LLAMA, qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", is_interleaved=True,
-                theta=500000.0, is_tied=True)
-ARCEE = replace(LLAMA, is_gated=False, default_activation="relu2", default_eps=1e-5)
-HELIUM = replace(LLAMA, output_bias=False, is_interleaved=True, head_dim=128, theta=100000.0,
-                 default_eps=1e-8)
+SEED_OSS = replace(LLAMA, output_bias="attention_out_bias")
+ERNIE = replace(LLAMA, qkv_bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", is_interleaved=True)
+ARCEE = replace(LLAMA, is_gated=False)
+HELIUM = replace(LLAMA, output_bias=False, is_interleaved=True)
 INTERNLM3 = replace(LLAMA, qkv_bias="qkv_bias", output_bias="bias", mlp_bias="bias")
 INTERNLM2 = replace(
     LLAMA, qkv_bias="bias", output_bias="bias", mlp_bias=False, qkv=Qkv.BY_KV_HEAD, names=TensorNames(
@@ -62,7 +53,7 @@ INTERNLM2 = replace(
             feed_forward_norm="ffn_norm", gate="feed_forward.w1", up="feed_forward.w3", down="feed_forward.w2")))
 PHI3 = Usual(qkv=Qkv.STACKED, windows=window_everywhere, names=TensorNames(
     block=BlockNames(qkv="self_attn.qkv_proj", gate_up="mlp.gate_up_proj")))
-GLM = Usual(qkv_bias="attention_bias", rotary_share=0.5, is_interleaved=True, head_dim=128, names=TensorNames(
+GLM = Usual(qkv_bias="attention_bias", rotary_share=0.5, is_interleaved=True, names=TensorNames(
     block=BlockNames(gate_up="mlp.gate_up_proj")))
 GLM4 = replace(GLM, names=TensorNames(block=BlockNames(
     gate_up="mlp.gate_up_proj", attention_post_norm="post_self_attn_layernorm",
@@ -70,17 +61,17 @@ GLM4 = replace(GLM, names=TensorNames(block=BlockNames(
 POST_NORMS = TensorNames(block=BlockNames(
     attention_norm="", attention_post_norm="post_attention_layernorm", feed_forward_norm="",
     feed_forward_post_norm="post_feedforward_layernorm"))
-OLMO2 = Usual(qkv_bias="attention_bias", output_bias="attention_bias", head_norm=HeadNorm.WHOLE, default_eps=1e-5,
+OLMO2 = Usual(qkv_bias="attention_bias", output_bias="attention_bias", head_norm=HeadNorm.WHOLE,
               names=POST_NORMS)
 
 
 def smollm3(keys: Keys) -> ModelConfig:
     """Some layers don't rotate."""
-    config = replace(LLAMA, theta=2000000.0, is_tied=True, windows=windows_by_kind())(keys)
+    config = replace(LLAMA, windows=windows_by_kind())(keys)
     num_layers = config.num_layers
     rotates = keys.get("no_rope_layers")  # 1 for layers that rotate, whatever its name
     if rotates is None:
-        interval = keys.integer("no_rope_layer_interval", 4)
+        interval = keys.integer("no_rope_layer_interval")
         rotates = [int((layer + 1) % interval != 0) for layer in range(num_layers)]
     if not isinstance(rotates, list) or len(rotates) != num_layers or any(each not in (0, 1) for each in rotates):
         raise keys.error("no_rope_layers", f"a list of {num_layers}, each 0 or 1")
@@ -89,15 +80,16 @@ def smollm3(keys: Keys) -> ModelConfig:
 
 def exaone4(keys: Keys) -> ModelConfig:
     """Layers without a window don't rotate, in models that have windows."""
-    windows = windows_by_kind(4, DEFAULT_WINDOW) if keys.get("sliding_window") is not None else windows_by_kind()
-    config = Usual(head_norm=HeadNorm.SHARED, default_eps=1e-5, names=POST_NORMS, windows=windows)(keys)
+    windows = windows_by_kind(4) if keys.get("sliding_window") is not None else windows_by_kind()
+    config = Usual(head_norm=HeadNorm.SHARED, names=POST_NORMS, windows=windows)(keys)
     has_windows = any(config.attention.windows)
     return rotating(config, [bool(window) or not has_windows for window in config.attention.windows])
 
 
 def olmo1(keys: Keys) -> ModelConfig:
     """Norms have no weights, and an eps that no key says."""
-    config = Usual(qkv_bias="attention_bias", output_bias="attention_bias", default_eps=OLMO1_EPS)(keys)
+    config = Usual(qkv_bias="attention_bias", output_bias="attention_bias")(
+        keys.including({"rms_norm_eps": OLMO1_EPS}))
     clip = 0.0 if keys.get("clip_qkv") is None else keys.number("clip_qkv")
     return replace(config, norm=NormConfig(OLMO1_EPS, is_centred=True, has_weight=False),
                    attention=replace(config.attention, clip=clip))
@@ -105,8 +97,8 @@ def olmo1(keys: Keys) -> ModelConfig:
 
 def olmo3(keys: Keys) -> ModelConfig:
     """Layers with a window have a rotation that is not scaled."""
-    config = replace(OLMO2, theta=500000.0, windows=windows_by_kind(4, DEFAULT_WINDOW))
-    return rotating_by_kind(config, keys, pattern=4, local_theta=None)
+    config = replace(OLMO2, windows=windows_by_kind(4))
+    return rotating_by_kind(config, keys, pattern=4, local_theta=THETA)
 
 
 def granite(keys: Keys) -> ModelConfig:
@@ -114,10 +106,10 @@ def granite(keys: Keys) -> ModelConfig:
     config = LLAMA(keys)
     return replace(
         config,
-        embedding=EmbeddingConfig(multiplier=keys.number("embedding_multiplier", 1.0)),
-        attention=replace(config.attention, scale=keys.number("attention_multiplier", 1.0)),
-        residual_multiplier=keys.number("residual_multiplier", 1.0),
-        head=replace(config.head, multiplier=1 / keys.number("logits_scaling", 1.0)))
+        embedding=EmbeddingConfig(multiplier=keys.number("embedding_multiplier")),
+        attention=replace(config.attention, scale=keys.number("attention_multiplier")),
+        residual_multiplier=keys.number("residual_multiplier"),
+        head=replace(config.head, multiplier=1 / keys.number("logits_scaling")))
 
 
 def rotating(config: ModelConfig, rotates: list[bool]) -> ModelConfig:
@@ -127,22 +119,20 @@ def rotating(config: ModelConfig, rotates: list[bool]) -> ModelConfig:
     return replace(config, attention=replace(config.attention, rotations=rotations))
 
 
-def rotating_by_kind(family: Usual, keys: Keys, pattern: int, local_theta: float | None) -> ModelConfig:
+def rotating_by_kind(family: Usual, keys: Keys, pattern: int, local_theta: str) -> ModelConfig:
     """Returns the config of a family whose layers with a window have a rotation of their own.
 
     transformers 5 has a section for each kind in rope_parameters; 4 scales only the layers without a window.
-    local_theta: the base of the others' frequencies in files of transformers 4, None for the same.
+    local_theta: the key of the base of these layers' frequencies, where their section has none
     """
     sections = keys.section("rope_parameters")
-    if {FULL, SLIDING} & sections.names:
-        full, local = (sections.section(kind) for kind in (FULL, SLIDING))
-    else:
-        theta = (keys.number("rope_theta", family.theta) if local_theta is None
-                 else keys.number("rope_local_base_freq", local_theta))
-        full, local = keys.section("rope_scaling"), Keys(keys.path, {"rope_theta": theta})
+    is_new = {FULL, SLIDING} & sections.names
+    full = sections.section(FULL) if is_new else keys.section("rope_scaling")
+    local = (sections.section(SLIDING) if is_new else Keys(keys.path, {})).defaulting({
+        THETA: keys.number(local_theta)})
     config = replace(family, rope=full)(keys)
     head_dim, kinds = config.attention.head_dim, read_kinds(keys, config.num_layers, pattern)
-    rotation = Rotation.read(keys, head_dim, family.rotary_share, family.theta, local)
+    rotation = Rotation.read(keys, head_dim, family.rotary_share, local)
     rotations = tuple(rotation if kind == SLIDING else whole
                       for kind, whole in zip(kinds, config.attention.rotations, strict=True))
     return replace(config, attention=replace(config.attention, rotations=rotations))

@@ -19,25 +19,26 @@ MIXTRAL_NAMES = TensorNames(block=BlockNames(
 QWEN_NAMES = TensorNames(block=BlockNames(
     shared_gate="mlp.shared_expert.gate_proj", shared_up="mlp.shared_expert.up_proj",
     shared_down="mlp.shared_expert.down_proj"))
-MIXTRAL = Usual(theta=1e6, windows=window_everywhere, names=MIXTRAL_NAMES)
-PHIMOE = replace(MIXTRAL, is_centred=True, norm_bias=True, default_eps=1e-5, qkv_bias="attention_bias",
-                 output_bias="attention_bias")
+MIXTRAL = Usual(windows=window_everywhere, names=MIXTRAL_NAMES)
+PHIMOE = replace(MIXTRAL, is_centred=True, norm_bias=True, qkv_bias="attention_bias", output_bias="attention_bias")
 GRANITE_NAMES = TensorNames(block=BlockNames(
     router="block_sparse_moe.router.layer", expert_gate="block_sparse_moe.input_linear",
     expert_up="block_sparse_moe.input_linear", expert_down="block_sparse_moe.output_linear",
     shared_gate="shared_mlp.input_linear", shared_up="shared_mlp.input_linear", shared_down="shared_mlp.output_linear"))
 GPT_OSS = Usual(
-    qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-5, head_dim=64, theta=150000.0,
-    windows=windows_by_kind(2, 128), names=TensorNames(block=BlockNames(
+    qkv_bias="attention_bias", output_bias="attention_bias", windows=windows_by_kind(2),
+    names=TensorNames(block=BlockNames(
         sinks="self_attn.sinks", router="mlp.router", expert_gate="mlp.experts.gate_up_proj",
         expert_up="mlp.experts.gate_up_proj", expert_down="mlp.experts.down_proj")))
-OLMOE = Usual(head_norm=HeadNorm.WHOLE, qkv_bias="attention_bias", output_bias="attention_bias", default_eps=1e-5)
-GLM4_MOE = Usual(qkv_bias="attention_bias", rotary_share=0.5, default_eps=1e-5, names=TensorNames(block=BlockNames(
+GPT_OSS_ROPE = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                "original_max_position_embeddings": 4096}
+"""Where no key says another one."""
+OLMOE = Usual(head_norm=HeadNorm.WHOLE, qkv_bias="attention_bias", output_bias="attention_bias")
+GLM4_MOE = Usual(qkv_bias="attention_bias", rotary_share=0.5, names=TensorNames(block=BlockNames(
     choice_bias="mlp.gate.e_score_correction_bias")))
-SOLAR_OPEN = Usual(qkv_bias="attention_bias", theta=1e6, head_dim=128, default_eps=1e-5, names=GLM4_MOE.names)
-MINIMAX_M2 = Usual(head_norm=HeadNorm.WHOLE, theta=5e6, head_dim=128, default_eps=1e-6, names=TensorNames(
+SOLAR_OPEN = Usual(qkv_bias="attention_bias", names=GLM4_MOE.names)
+MINIMAX_M2 = Usual(head_norm=HeadNorm.WHOLE, names=TensorNames(
     block=replace(MIXTRAL_NAMES.block, choice_bias="block_sparse_moe.e_score_correction_bias")))
-FLEX_OLMO = replace(OLMO2, default_eps=1e-6)
 ERNIE_MOE = replace(ERNIE, names=TensorNames(block=BlockNames(
     choice_bias="mlp.moe_statics.e_score_correction_bias")))
 
@@ -49,7 +50,7 @@ def mixtral(keys: Keys) -> ModelConfig:
 
 def phimoe(keys: Keys) -> ModelConfig:
     """Its two experts are chosen one after the other, each weighed against those that are near."""
-    jitter = keys.number("router_jitter_noise", 0.01)
+    jitter = keys.number("router_jitter_noise")
     route = RouteForm(top_k(keys, "num_local_experts"), Scoring.SPARSE_MIXER, jitter=jitter)
     config = replace(PHIMOE, head_bias=keys.switch("lm_head_bias"))(keys)
     return with_experts(config, keys, route, "num_local_experts", "intermediate_size")
@@ -64,7 +65,7 @@ def olmoe(keys: Keys) -> ModelConfig:
 
 def qwen2_moe(keys: Keys) -> ModelConfig:
     """All tokens have a shared expert, by a weight of its own."""
-    config = replace(QWEN2, qkv_bias=keys.switch("qkv_bias", True), names=QWEN_NAMES)(keys)
+    config = replace(QWEN2, qkv_bias=keys.switch("qkv_bias"), names=QWEN_NAMES)(keys)
     made = with_experts(config, keys, _softmax(keys), "num_experts", "moe_intermediate_size")
     assert made.experts is not None
     shared = replace(made.experts, shared_size=keys.integer("shared_expert_intermediate_size"), is_shared_gated=True)
@@ -82,14 +83,14 @@ def qwen3_moe(keys: Keys) -> ModelConfig:
 def glm4_moe(keys: Keys) -> ModelConfig:
     """Experts score by sigmoids, and all tokens have a shared one; the first blocks have none."""
     family = replace(GLM4_MOE, head_norm=HeadNorm.SHARED if keys.switch("use_qk_norm") else HeadNorm.NONE)
-    return with_shared(family(keys), keys, sigmoid_route(keys), dense=1)
+    return with_shared(family(keys), keys, sigmoid_route(keys))
 
 
 def dots1(keys: Keys) -> ModelConfig:
     """Qwen3's attention, and the same experts."""
-    windows = {"use_sliding_window": True, "max_window_layers": keys.get("max_window_layers", 62)}
-    family = replace(QWEN3, head_dim=None, names=GLM4_MOE.names)
-    return with_shared(family(keys.including(windows)), keys, sigmoid_route(keys, is_normalised=False), dense=0)
+    windows = {"use_sliding_window": True, "max_window_layers": keys.get("max_window_layers")}
+    family = replace(QWEN3, names=GLM4_MOE.names)
+    return with_shared(family(keys.including(windows)), keys, sigmoid_route(keys))
 
 
 def solar_open(keys: Keys) -> ModelConfig:
@@ -97,7 +98,7 @@ def solar_open(keys: Keys) -> ModelConfig:
     keys.expect("use_qk_norm", False)
     keys.expect("first_k_dense_replace", 0)
     config = SOLAR_OPEN(keys.including({"intermediate_size": keys.integer("moe_intermediate_size")}))
-    return with_shared(config, keys, sigmoid_route(keys), dense=0)
+    return with_shared(config, keys, sigmoid_route(keys))
 
 
 def minimax_m2(keys: Keys) -> ModelConfig:
@@ -108,7 +109,7 @@ def minimax_m2(keys: Keys) -> ModelConfig:
     if any(kind != 1 for kind in keys.get("attn_type_list") or ()):
         raise keys.error("attn_type_list", "1 for each layer")
     if keys.get("rotary_dim") is not None and keys.get(SHARE) is None:
-        keys = keys.including({SHARE: keys.integer("rotary_dim") / keys.integer("head_dim", MINIMAX_M2.head_dim)})
+        keys = keys.including({SHARE: keys.integer("rotary_dim") / keys.integer("head_dim")})
     route = RouteForm(top_k(keys, "num_local_experts"), Scoring.SIGMOID, is_normalised=True)
     config = with_experts(MINIMAX_M2(keys), keys, route, "num_local_experts", "intermediate_size")
     assert config.experts is not None
@@ -121,9 +122,9 @@ def ernie_moe(keys: Keys) -> ModelConfig:
     route = RouteForm(top_k(keys, "moe_num_experts"), is_normalised=True)
     config = with_experts(ERNIE_MOE(keys), keys, route, "moe_num_experts", "moe_intermediate_size")
     assert config.experts is not None
-    shared = keys.integer("moe_num_shared_experts", 0, least=0) * config.experts.inner_size
-    start, interval = keys.integer("moe_layer_start_index", 1, least=0), keys.integer("moe_layer_interval", 1)
-    last = keys.get("moe_layer_end_index", -1)
+    shared = keys.integer("moe_num_shared_experts", least=0) * config.experts.inner_size
+    start, interval = keys.integer("moe_layer_start_index", least=0), keys.integer("moe_layer_interval")
+    last = keys.get("moe_layer_end_index")
     if not is_integer(last, -1):
         raise keys.error("moe_layer_end_index", "a whole number of at least -1")
     end = config.num_layers - 1 if last == -1 else last
@@ -134,7 +135,7 @@ def ernie_moe(keys: Keys) -> ModelConfig:
 
 
 def flex_olmo(keys: Keys) -> ModelConfig:
-    return with_experts(FLEX_OLMO(keys), keys, _softmax(keys), "num_experts", "intermediate_size")
+    return with_experts(OLMO2(keys), keys, _softmax(keys), "num_experts", "intermediate_size")
 
 
 def granite_moe(keys: Keys) -> ModelConfig:
@@ -151,7 +152,9 @@ def gpt_oss(keys: Keys) -> ModelConfig:
     """Heads have sinks, experts biases, and gates bounds; quantised files have rows as others, plain ones not."""
     keys.expect("swiglu_limit", 7.0)
     keys.expect("swiglu_alpha", 1.702)
-    config = GPT_OSS(keys if keys.get("attention_bias") is not None else keys.including({"attention_bias": True}))
+    if not keys.section("rope_scaling", "rope_parameters").names:
+        keys = keys.including({"rope_parameters": GPT_OSS_ROPE})
+    config = GPT_OSS(keys)
     route = RouteForm(top_k(keys, "num_local_experts"), is_normalised=True)
     is_plain = keys.get("quantization_config") is None
     experts = ExpertsConfig(
@@ -167,27 +170,22 @@ def with_experts(config: ModelConfig, keys: Keys, route: RouteForm, count: str, 
     return replace(config, experts=experts)
 
 
-def with_shared(config: ModelConfig, keys: Keys, route: RouteForm, dense: int, shared: int = 1) -> ModelConfig:
-    """Returns the config with experts of DeepSeek's keys: all tokens have some of them, and the first blocks none.
-
-    dense, shared: how many blocks have none, and how many all tokens have, where no key says
-    """
+def with_shared(config: ModelConfig, keys: Keys, route: RouteForm) -> ModelConfig:
+    """Returns the config with experts of DeepSeek's keys: all tokens have some of them, and the first blocks none."""
     config = with_experts(config, keys, route, "n_routed_experts", "moe_intermediate_size")
     assert config.experts is not None
-    size = keys.integer("n_shared_experts", shared, least=0) * config.experts.inner_size
-    plain = min(keys.integer("first_k_dense_replace", dense, least=0), config.num_layers)
+    size = keys.integer("n_shared_experts", least=0) * config.experts.inner_size
+    plain = min(keys.integer("first_k_dense_replace", 0, least=0), config.num_layers)
     experts = replace(config.experts, shared_size=size, has_choice_bias=bool(config.names.block.choice_bias))
     return replace(config, experts=experts, plain_blocks=frozenset(range(plain)))
 
 
-def sigmoid_route(
-    keys: Keys, groups: int = 1, top_groups: int = 1, scale: float = 1.0, is_normalised: bool = True
-) -> RouteForm:
-    """Reads a choice by sigmoids from the groups with the best pairs; the rest is what holds where no key says."""
+def sigmoid_route(keys: Keys) -> RouteForm:
+    """Reads a choice by sigmoids from the groups with the best pairs."""
     route = RouteForm(
-        top_k(keys, "n_routed_experts"), Scoring.SIGMOID, keys.switch("norm_topk_prob", is_normalised),
-        keys.number("routed_scaling_factor", scale), num_groups=keys.integer("n_group", groups),
-        top_groups=keys.integer("topk_group", top_groups), group_best=2)
+        top_k(keys, "n_routed_experts"), Scoring.SIGMOID, keys.switch("norm_topk_prob"),
+        keys.number("routed_scaling_factor"), num_groups=keys.integer("n_group"),
+        top_groups=keys.integer("topk_group"), group_best=2)
     return checked_groups(keys, route, "n_routed_experts", "n_group")
 
 
@@ -213,7 +211,7 @@ def checked_groups(keys: Keys, route: RouteForm, count: str, groups: str) -> Rou
 
 def of_sparse_blocks(config: ModelConfig, keys: Keys) -> ModelConfig:
     """Some blocks of Qwen's have no experts."""
-    step, plain = keys.integer("decoder_sparse_step", 1), keys.get("mlp_only_layers") or []
+    step, plain = keys.integer("decoder_sparse_step"), keys.get("mlp_only_layers") or []
     if not isinstance(plain, list) or not all(is_integer(block, 0) for block in plain):
         raise keys.error("mlp_only_layers", "a list of numbers of layers")
     blocks = range(config.num_layers)

@@ -48,12 +48,11 @@ def no_windows(keys: Keys, num_layers: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What a family's config.json leaves out, or says under another key. A switch is a constant, or its key."""
+    """What a family's config.json says under another key, or in none. A switch is a constant, or its key."""
 
     names: TensorNames = USUAL_NAMES
     aliases: Mapping[str, str] = field(default_factory=dict)  # other names of Llama's keys
     norm_eps: str = "rms_norm_eps"
-    default_eps: float | None = None
     is_centred: bool = False             # layer norm
     norm_bias: bool = False
     norm_offset: float = 0.0
@@ -67,16 +66,13 @@ class Usual:
     mlp_bias: bool | str = False
     head_norm: HeadNorm = HeadNorm.NONE
     kv_heads: str = "num_key_value_heads"  # empty: each head has its own
-    head_dim: int | None = None          # None: hidden_size / num_attention_heads
     positions: Positions = Positions.ROTARY
     default_context: int | None = None   # tokens
     first_position: int = 0              # of learned ones
     rotary_share: float = 1.0            # of a head's dimensions
-    theta: float = 10000.0
     rope: Keys | None = None             # the section that has the scaling, where it has another name than usual
     is_interleaved: bool = False
     windows: WindowsOf = no_windows
-    is_tied: bool = False
     head_bias: bool = False
     is_parallel: bool = False
 
@@ -88,7 +84,7 @@ class Usual:
         attention = self._attention(keys, num_layers, hidden_size)
         rotation = attention.rotations[0]
         length = self._context_length(keys) if rotation is None else rotation.context_length
-        norm = NormConfig(keys.number(self.norm_eps, self.default_eps), self.is_centred, has_bias=self.norm_bias,
+        norm = NormConfig(keys.number(self.norm_eps), self.is_centred, has_bias=self.norm_bias,
                           offset=self.norm_offset)
         return ModelConfig(
             vocab_size=keys.integer("vocab_size"),
@@ -105,7 +101,7 @@ class Usual:
             embedding=EmbeddingConfig(
                 num_positions=length + self.first_position if self.positions is Positions.LEARNED else 0,
                 first_position=self.first_position),
-            head=HeadConfig(is_tied=keys.switch("tie_word_embeddings", self.is_tied), has_bias=self.head_bias),
+            head=HeadConfig(is_tied=keys.switch("tie_word_embeddings"), has_bias=self.head_bias),
             names=self.names,
             is_parallel=self.is_parallel,
         )
@@ -118,7 +114,7 @@ class Usual:
         head_dim = self._head_dim(keys, hidden_size, num_heads)
         rotation = None
         if self.positions is Positions.ROTARY:
-            rotation = Rotation.read(keys, head_dim, self.rotary_share, self.theta, self.rope)
+            rotation = Rotation.read(keys, head_dim, self.rotary_share, self.rope)
         return AttentionConfig(
             num_heads, num_kv_heads, head_dim, scale=head_dim**-0.5,
             windows=self.windows(keys, num_layers), rotations=(rotation,) * num_layers,
@@ -126,9 +122,9 @@ class Usual:
             head_norm=self.head_norm, qkv_bias=keys.switch(self.qkv_bias), output_bias=keys.switch(self.output_bias))
 
     def _head_dim(self, keys: Keys, hidden_size: int, num_heads: int) -> int:
-        if keys.get("head_dim") is None and self.head_dim is None and hidden_size % num_heads:
+        if keys.get("head_dim") is None and hidden_size % num_heads:
             raise keys.error("hidden_size", f"a multiple of num_attention_heads = {num_heads}, or a head_dim")
-        head_dim = keys.integer("head_dim", default=self.head_dim or hidden_size // num_heads, most=MAX_HEAD_DIM)
+        head_dim = keys.integer("head_dim", default=hidden_size // num_heads, most=MAX_HEAD_DIM)
         if head_dim % 2:
             raise keys.error("head_dim", f"an even size, for rotary embeddings turn pairs; it is {head_dim}")
         return head_dim
@@ -149,14 +145,14 @@ def window_everywhere(keys: Keys, num_layers: int) -> tuple[int, ...]:
     return (window,) * num_layers
 
 
-def windows_by_kind(pattern: int = 0, default: int | None = None) -> WindowsOf:
+def windows_by_kind(pattern: int = 0) -> WindowsOf:
     """Returns a reader of windows that the layers of `layer_types` have; where there is no such key, every layer but
-    each `pattern`th, or none if it is 0. default: the window, where no key says."""
+    each `pattern`th, or none if it is 0."""
     def windows(keys: Keys, num_layers: int) -> tuple[int, ...]:
         kinds = read_kinds(keys, num_layers, pattern)
         if SLIDING not in kinds:
             return (0,) * num_layers
-        window = keys.integer("sliding_window", default)
+        window = keys.integer("sliding_window")
         return tuple(window if kind == SLIDING else 0 for kind in kinds)
 
     return windows

@@ -196,7 +196,7 @@ def test_demo_model() -> None:
         ({"architectures": ABSENT}, f"architectures: expected one of {ALL}, found no such key"),
         ({"hidden_act": "mish"}, "hidden_act: expected one of silu, swish, gelu, .*, found 'mish'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: expected none, or a quant_method of awq, "),
-        ({"vocab_size": ABSENT}, "vocab_size: expected a whole number of at least 1, found no such key"),
+        ({"vocab_size": None}, "vocab_size: expected a whole number of at least 1, found None"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers: expected at most 4096, found 1000000000"),
         ({"max_position_embeddings": 10**12}, "max_position_embeddings: expected at most 16777216, found 1000000000"),
         ({"hidden_size": 10**12}, "hidden_size: expected at most 2147483647, found 1000000000000"),
@@ -206,7 +206,7 @@ def test_demo_model() -> None:
         ({"hidden_size": "256"}, "hidden_size: expected a whole number of at least 1, found '256'"),
         ({"intermediate_size": True}, "intermediate_size: expected a whole number of at least 1, found True"),
         ({"rms_norm_eps": -1}, "rms_norm_eps: expected a number above 0, found -1"),
-        ({"rms_norm_eps": ABSENT}, "rms_norm_eps: expected a number above 0, found no such key"),
+        ({"rms_norm_eps": None}, "rms_norm_eps: expected a number above 0, found None"),
         ({"num_key_value_heads": 3}, "num_key_value_heads: expected a divisor of num_attention_heads = 8, found 3"),
         ({"head_dim": 33}, "head_dim: expected an even size, .*, found 33"),
         ({"head_dim": None, "hidden_size": 100}, "hidden_size: expected a multiple of num_attention_heads = 8,"),
@@ -214,7 +214,7 @@ def test_demo_model() -> None:
         ({"dtype": "float8_e4m3fn"}, "dtype: expected one of float32, bfloat16, float16, found 'float8_e4m3fn'"),
         ({"dtype": ABSENT, "torch_dtype": ["x"]}, r"torch_dtype: expected one of .*, found \['x'\]"),
         ({"eos_token_id": "</s>"}, "eos_token_id: expected a token id, a list of them, or null, found '</s>'"),
-        ({"eos_token_id": [2, -1]}, r"eos_token_id: expected a token id, a list of them, or null, found \[2, -1\]"),
+        ({"eos_token_id": [2, "x"]}, r"eos_token_id: expected a token id, a list of them, or null, found \[2, 'x'\]"),
     ],
 )
 def test_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
